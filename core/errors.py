@@ -1,0 +1,60 @@
+"""Refusals, under Kafka's names (org.apache.kafka.common.protocol.Errors).
+
+A refusal is a returned value; an exception means a bug or a lost database. What number a refusal
+has on a wire is the business of each front-end (`gateway/kafka/errors.py`).
+"""
+
+from enum import Enum, auto
+
+
+class Error(Enum):
+    """Why a request, or a part of it, was refused. NONE is success where an answer needs one."""
+
+    NONE = auto()
+    UNKNOWN_SERVER_ERROR = auto()
+    OFFSET_OUT_OF_RANGE = auto()
+    CORRUPT_MESSAGE = auto()
+    UNKNOWN_TOPIC_OR_PARTITION = auto()
+    LEADER_NOT_AVAILABLE = auto()
+    NOT_LEADER_OR_FOLLOWER = auto()
+    REQUEST_TIMED_OUT = auto()
+    BROKER_NOT_AVAILABLE = auto()
+    MESSAGE_TOO_LARGE = auto()
+    NETWORK_EXCEPTION = auto()
+    COORDINATOR_NOT_AVAILABLE = auto()
+    INVALID_TOPIC_EXCEPTION = auto()
+    RECORD_LIST_TOO_LARGE = auto()
+    NOT_ENOUGH_REPLICAS = auto()
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = auto()
+    INVALID_REQUIRED_ACKS = auto()
+    UNSUPPORTED_VERSION = auto()
+    TOPIC_ALREADY_EXISTS = auto()
+    INVALID_PARTITIONS = auto()
+    INVALID_REPLICATION_FACTOR = auto()
+    INVALID_REPLICA_ASSIGNMENT = auto()
+    INVALID_CONFIG = auto()
+    INVALID_REQUEST = auto()
+    INVALID_TIMESTAMP = auto()
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = auto()
+    POLICY_VIOLATION = auto()
+    OUT_OF_ORDER_SEQUENCE_NUMBER = auto()
+    DUPLICATE_SEQUENCE_NUMBER = auto()
+    INVALID_PRODUCER_EPOCH = auto()
+    INVALID_TXN_STATE = auto()
+    INVALID_TRANSACTION_TIMEOUT = auto()
+    KAFKA_STORAGE_ERROR = auto()
+    UNKNOWN_PRODUCER_ID = auto()
+    FETCH_SESSION_ID_NOT_FOUND = auto()
+    INVALID_FETCH_SESSION_EPOCH = auto()
+    TOPIC_DELETION_DISABLED = auto()
+    FENCED_LEADER_EPOCH = auto()
+    UNKNOWN_LEADER_EPOCH = auto()
+    UNSUPPORTED_COMPRESSION_TYPE = auto()
+    OFFSET_NOT_AVAILABLE = auto()
+    INVALID_RECORD = auto()
+    THROTTLING_QUOTA_EXCEEDED = auto()
+    UNKNOWN_TOPIC_ID = auto()
+    INCONSISTENT_TOPIC_ID = auto()
+    FETCH_SESSION_TOPIC_ID_ERROR = auto()
+    MISMATCHED_ENDPOINT_TYPE = auto()
+    UNSUPPORTED_ENDPOINT_TYPE = auto()

@@ -1,0 +1,62 @@
+"""The nouns every room shares. Values only, frozen."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+NO_OFFSET = -1
+
+
+class BatchFormat(Enum):
+    """Whose bytes a stored batch holds. A reader of the same protocol gets them untouched."""
+
+    KAFKA_V2 = 2
+    PULSAR = 16
+
+
+class IsolationLevel(Enum):
+    """What a reader wants to see of open and aborted transactions (Kafka's `isolation.level`)."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class TimestampType(Enum):
+    """Who stamped a record: its producer, or the log (Kafka's `message.timestamp.type`)."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """What the log must know of one batch to decide on it; the payload travels beside it.
+
+    record_count: offsets the batch occupies, at least 1.
+    max_timestamp: milliseconds since the epoch.
+    size: bytes of the payload as stored.
+    base_sequence, producer_id, producer_epoch: -1 where the producer is not idempotent.
+    """
+
+    record_count: int
+    max_timestamp: int
+    size: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    is_transactional: bool = False
+    is_control: bool = False
+    format: BatchFormat = BatchFormat.KAFKA_V2
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEndpoint:
+    """A live broker, as clients reach it."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None = None

@@ -1,0 +1,1 @@
+"""Everything that speaks to a client, and the process that runs it."""

@@ -1,0 +1,1 @@
+"""One module per Kafka API; `gateway.kafka.api` finds them by listing this package."""

@@ -1,0 +1,1 @@
+"""Alembic migrations; CI checks that they build exactly `storage.schema`."""
