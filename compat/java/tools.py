@@ -1,0 +1,155 @@
+"""Runs Apache Kafka's own command-line tools (and its server) from the jars named in `pom.xml`.
+
+Knows java, Maven and a class path; must not know what is tested or measured with them. The jars
+are copied once into `.cache/java/` of the checkout, under a name made from the pom's content.
+
+    from compat.java.tools import java_tool, unavailable
+    if reason := unavailable(): ...                      # one sentence: what is missing, what to do
+    java_tool("org.apache.kafka.tools.GetOffsetShell", "--bootstrap-server", address)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+POM = Path(__file__).with_name("pom.xml")
+CACHE = POM.parents[2] / ".cache" / "java"
+
+# Kafka's clients need Java 11, its server and tools 17.
+MINIMUM_JAVA = 17
+
+
+class JavaUnavailable(RuntimeError):
+    """Java, Maven or the jars are missing; the message says which and what to do about it."""
+
+
+@cache
+def find_java() -> Path:
+    """The java launcher: `$JAVA_HOME/bin/java`, else the first on PATH; raises JavaUnavailable."""
+    home = os.environ.get("JAVA_HOME")
+    found = Path(home, "bin", "java") if home else Path(shutil.which("java") or "")
+    if not found.is_file():
+        raise JavaUnavailable(f"no java found: install a Java {MINIMUM_JAVA}+ runtime")
+    shown = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    version = shown.partition('version "')[2].partition('"')[0]
+    major = version.split(".")[0].split("-")[0]
+    if not major.isdigit() or int(major) < MINIMUM_JAVA:
+        raise JavaUnavailable(f"java is {version or 'of no known version'}: {MINIMUM_JAVA}+ needed")
+    return found
+
+
+@cache
+def class_path() -> str:
+    """The class path of the pom's jars, copied by Maven on first use; raises JavaUnavailable.
+
+    Safe to call from several processes at once: the first copies, the others wait for it.
+    """
+    jars = CACHE / hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    if not jars.is_dir():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with (CACHE / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not jars.is_dir():
+                _copy_jars(jars)
+    return str(jars / "*")
+
+
+def _copy_jars(jars: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JavaUnavailable("no mvn found: Maven fetches Kafka's jars; install maven")
+    unfinished = jars.with_suffix(".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    goal = "dependency:copy-dependencies"
+    copied = subprocess.run(
+        [maven, "-q", "-B", "-f", POM, goal, f"-DoutputDirectory={unfinished}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if copied.returncode:
+        said = [line for line in copied.stdout.splitlines() if "ERROR" in line] or ["nothing said"]
+        raise JavaUnavailable(f"mvn {goal} failed (is there a network?): {said[0]}")
+    unfinished.rename(jars)  # all or nothing: an interrupted copy is never taken for a whole one
+
+
+def unavailable() -> str | None:
+    """Why the Java tools cannot run here, in one sentence, or None if they can."""
+    try:
+        find_java()
+        class_path()
+    except JavaUnavailable as missing:
+        return str(missing)
+    return None
+
+
+def java_command(
+    main: str | Path,
+    *arguments: str | Path,
+    heap: str = "512m",
+    log_level: str = "warn",
+    jvm: Sequence[str] = (),
+) -> list[str]:
+    """The command line that runs `main`: a class name, or the path of a single-file Java source.
+
+    `heap` is the JVM's -Xmx; `log_level` is slf4j's (off, error, warn, info, debug), to stderr;
+    `jvm` are further options of the JVM itself. Raises JavaUnavailable.
+    """
+    return [
+        str(find_java()),
+        f"-Xmx{heap}",
+        f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+        *jvm,
+        "-cp",
+        class_path(),
+        str(main),
+        *map(str, arguments),
+    ]
+
+
+def java_tool(
+    main: str | Path,
+    *arguments: str | Path,
+    stdin: str | None = None,
+    timeout: float = 120.0,
+    check: bool = True,
+    heap: str = "512m",
+    log_level: str = "warn",
+    jvm: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a tool to its end and return its exit code, stdout and stderr as text.
+
+    `timeout` in seconds; after it the JVM is killed and subprocess.TimeoutExpired raised. With
+    `check` a non-zero exit raises RuntimeError that shows both outputs (Kafka's tools often
+    report on stdout). Raises JavaUnavailable.
+    """
+    command = java_command(main, *arguments, heap=heap, log_level=log_level, jvm=jvm)
+    # A session of its own: Ctrl-C reaches Python first, which then kills the JVM below.
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=None if environment is None else {**os.environ, **environment},
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(stdin, timeout=timeout)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if check and process.returncode:
+        raise RuntimeError(f"{main} ended with {process.returncode}:\n{out}\n{err}")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
