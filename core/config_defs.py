@@ -221,7 +221,7 @@ _LATER = "Accepted and reported; log compaction is not there yet."
 _ONE_COPY = "Accepted and reported; without effect: replication is PostgreSQL's."
 
 DEFINITIONS: tuple[ConfigDef, ...] = (
-    # --- topics, with the broker's name for the default of all topics --------------------------
+    # --- topics, with the broker's name for the default of all topics ---
     _topic(
         "cleanup.policy",
         _LIST,
@@ -497,7 +497,7 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         "Whether a replica out of sync may lead. " + _ONE_COPY,
         broker="unclean.leader.election.enable",
     ),
-    # --- brokers only ---------------------------------------------------------------------------
+    # --- brokers only ---
     _broker(
         "advertised.listeners",
         _STRING,
@@ -615,7 +615,7 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         "Largest request accepted; a larger one closes the connection.",
         validator=at_least(1),
     ),
-    # --- Penstock's own ---------------------------------------------------------------------------
+    # --- Penstock's own ---
     _broker(
         "penstock.broker.session.timeout.ms",
         _INT,
@@ -693,7 +693,7 @@ BROKER_CONFIGS: Mapping[str, ConfigDef] = _broker_table()
 """Properties of a broker, by name, alternatives in other units included."""
 
 
-# --- values ------------------------------------------------------------------------------------
+# --- values ---
 
 
 def parse(name: str, text: str, definition: ConfigDef) -> ConfigValue:
@@ -741,7 +741,7 @@ def to_text(value: ConfigValue) -> str:
     return str(value)
 
 
-# --- checks: None where all is well, else Kafka's sentence ----------------------------------------
+# --- checks: None where all is well, else Kafka's sentence ---
 
 
 def check_topic_configs(
@@ -859,7 +859,7 @@ def alter(
     return ",".join(parts)
 
 
-# --- effective values -------------------------------------------------------------------------------
+# --- effective values ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -1062,7 +1062,7 @@ def topic_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, st
     return parse(name, definition.default, definition)
 
 
-# --- what the log reads ----------------------------------------------------------------------------
+# --- what the log reads ---
 
 
 @dataclass(frozen=True, slots=True)
