@@ -4,6 +4,7 @@ A refusal is a returned value; an exception means a bug or a lost database. What
 has on a wire is the business of each front-end (`gateway/kafka/errors.py`).
 """
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 
@@ -52,9 +53,22 @@ class Error(Enum):
     UNSUPPORTED_COMPRESSION_TYPE = auto()
     OFFSET_NOT_AVAILABLE = auto()
     INVALID_RECORD = auto()
+    NOT_CONTROLLER = auto()
+    BROKER_ID_NOT_REGISTERED = auto()
     THROTTLING_QUOTA_EXCEEDED = auto()
     UNKNOWN_TOPIC_ID = auto()
     INCONSISTENT_TOPIC_ID = auto()
     FETCH_SESSION_TOPIC_ID_ERROR = auto()
     MISMATCHED_ENDPOINT_TYPE = auto()
     UNSUPPORTED_ENDPOINT_TYPE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error and the sentence that explains it, where a wire has room for one.
+
+    message: None stands for the error's usual text.
+    """
+
+    error: Error
+    message: str | None = None

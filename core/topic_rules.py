@@ -1,0 +1,234 @@
+"""What a topic may be called, how many partitions it may have, and where they may be placed.
+
+Values in, a decision or a refusal out; knows no store, no broker's clock and no wire.
+"""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from core.errors import Error, Refusal
+
+MAX_TOPIC_NAME_LENGTH = 249
+"""Kafka's `Topic.MAX_NAME_LENGTH`: a name, a dash and a partition had to fit a file name."""
+
+MAX_NEW_PARTITIONS = 10_000
+"""Partitions one request may add (Kafka's `QuorumController.MAX_RECORDS_PER_USER_OP`)."""
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+NOT_SPECIFIED = -1
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """A client's wish where a new partition should live. Checked as Kafka does, then forgotten:
+    the log is in the database, and leadership follows the live brokers (`core.leadership`)."""
+
+    partition: int
+    broker_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic as a client asks for it. -1 stands for "the broker's default"."""
+
+    name: str
+    partition_count: int = NOT_SPECIFIED
+    replication_factor: int = NOT_SPECIFIED
+    assignments: tuple[ReplicaAssignment, ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """What stands in for -1 (Kafka's `num.partitions`, `default.replication.factor`)."""
+
+    partition_count: int
+    replication_factor: int
+
+
+def check_topic_name(name: str) -> Refusal | None:
+    """Kafka's `Topic.validate`: INVALID_TOPIC_EXCEPTION with the reason, or None where legal.
+
+    A legal name is ASCII, so it holds no NUL and fits a btree row.
+    """
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in {".", ".."}:
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_TOPIC_NAME_LENGTH:
+        reason = (
+            f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
+        )
+    elif not _LEGAL_NAME.fullmatch(name):
+        reason = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+    else:
+        return None
+    return Refusal(Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def is_internal(name: str) -> bool:
+    """Whether the name is one of Kafka's own topics (`Topic.isInternal`)."""
+    return name in INTERNAL_TOPICS
+
+
+def collision_key(name: str) -> str:
+    """Names with equal keys cannot coexist: metrics spell both '.' and '_' as '_'."""
+    return name.replace(".", "_")
+
+
+def check_new_name(name: str, existing: Iterable[str]) -> Refusal | None:
+    """Whether a topic of this name may be created beside the existing ones.
+
+    Raises no error; answers INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or None
+    (`ReplicationControlManager.validateNewTopicNames` and `createTopics`).
+    """
+    if name == CLUSTER_METADATA_TOPIC:
+        message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+        return Refusal(Error.INVALID_REQUEST, message)
+    if refusal := check_topic_name(name):
+        return refusal
+    key = collision_key(name)
+    colliding = [other for other in existing if collision_key(other) == key]
+    if name in colliding:
+        return Refusal(Error.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if colliding:
+        message = f"Topic '{name}' collides with existing topic: {min(colliding)}"
+        return Refusal(Error.INVALID_TOPIC_EXCEPTION, message)
+    return None
+
+
+def decide_partition_count(
+    new: NewTopic, defaults: TopicDefaults, live_broker_ids: Collection[int]
+) -> int | Refusal:
+    """How many partitions a new topic gets (`ReplicationControlManager.createTopic`).
+
+    The replication factor is held against the number of live brokers as Kafka does, so that a
+    request that fails there fails here; the log itself is replicated by PostgreSQL.
+    """
+    if new.assignments:
+        return _count_assigned(new, live_broker_ids)
+    if new.replication_factor < NOT_SPECIFIED or new.replication_factor == 0:
+        message = "Replication factor must be larger than 0, or -1 to use the default value."
+        return Refusal(Error.INVALID_REPLICATION_FACTOR, message)
+    if new.partition_count < NOT_SPECIFIED or new.partition_count == 0:
+        message = "Number of partitions was set to an invalid non-positive value."
+        return Refusal(Error.INVALID_PARTITIONS, message)
+    factor = new.replication_factor
+    if factor == NOT_SPECIFIED:
+        factor = defaults.replication_factor
+    if factor > len(live_broker_ids):
+        message = (
+            f"Unable to replicate the partition {factor} time(s): The target replication factor "
+            f"of {factor} cannot be reached because only {len(live_broker_ids)} broker(s) are "
+            "registered."
+        )
+        return Refusal(Error.INVALID_REPLICATION_FACTOR, message)
+    if new.partition_count == NOT_SPECIFIED:
+        return defaults.partition_count
+    return new.partition_count
+
+
+def _count_assigned(new: NewTopic, live_broker_ids: Collection[int]) -> int | Refusal:
+    for given, what in (
+        (new.replication_factor, "replication factor"),
+        (new.partition_count, "numPartitions"),
+    ):
+        if given != NOT_SPECIFIED:
+            message = f"A manual partition assignment was specified, but {what} was not set to -1."
+            return Refusal(Error.INVALID_REQUEST, message)
+    seen: set[int] = set()
+    factor: int | None = None
+    for assignment in new.assignments:
+        if assignment.partition in seen:
+            message = (
+                f"Found multiple manual partition assignments for partition {assignment.partition}"
+            )
+            return Refusal(Error.INVALID_REPLICA_ASSIGNMENT, message)
+        seen.add(assignment.partition)
+        if refusal := _check_replicas(assignment.broker_ids, factor, live_broker_ids):
+            return refusal
+        factor = len(assignment.broker_ids)
+    if seen != set(range(len(seen))):
+        message = "partitions should be a consecutive 0-based integer sequence"
+        return Refusal(Error.INVALID_REPLICA_ASSIGNMENT, message)
+    return len(seen)
+
+
+def decide_added_partitions(
+    name: str,
+    current: int,
+    wanted: int,
+    assignments: Sequence[Sequence[int]] | None,
+    live_broker_ids: Collection[int],
+) -> int | Refusal:
+    """How many partitions to add to a topic (`ReplicationControlManager.createPartitions`).
+
+    current, wanted: counts of partitions. assignments: one list of brokers per added partition.
+    """
+    if wanted == current:
+        return Refusal(Error.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+    if wanted < current:
+        message = (
+            f"The topic {name} currently has {current} partition(s); {wanted} would not be "
+            "an increase."
+        )
+        return Refusal(Error.INVALID_PARTITIONS, message)
+    added = wanted - current
+    if assignments is None:
+        return added
+    if len(assignments) != added:
+        message = (
+            f"Attempted to add {added} additional partition(s), but only {len(assignments)} "
+            "assignment(s) were specified."
+        )
+        return Refusal(Error.INVALID_REPLICA_ASSIGNMENT, message)
+    for broker_ids in assignments:
+        # Metadata shows one replica, the leader; an assignment must be consistent with that.
+        if refusal := _check_replicas(broker_ids, 1, live_broker_ids):
+            return refusal
+    return added
+
+
+def _check_replicas(
+    broker_ids: Sequence[int], factor: int | None, live_broker_ids: Collection[int]
+) -> Refusal | None:
+    """`ReplicationControlManager.validateManualPartitionAssignment`."""
+    prefix = "The manual partition assignment includes "
+    message = None
+    ordered = sorted(broker_ids)
+    unknown = [broker_id for broker_id in ordered if broker_id not in live_broker_ids]
+    repeated = [a for a, b in itertools.pairwise(ordered) if a == b]
+    if not ordered:
+        message = prefix + "an empty replica list."
+    elif unknown:
+        message = prefix + f"broker {unknown[0]}, but no such broker is registered."
+    elif repeated:
+        message = prefix + f"the broker {repeated[0]} more than once."
+    elif factor is not None and len(ordered) != factor:
+        message = prefix + (
+            f"a partition with {len(ordered)} replica(s), but this is not consistent with "
+            f"previous partitions, which have {factor} replica(s)."
+        )
+    return Refusal(Error.INVALID_REPLICA_ASSIGNMENT, message) if message else None
+
+
+def check_total_added(counts: Iterable[int]) -> Refusal | None:
+    """POLICY_VIOLATION where one request would add more partitions than one commit should."""
+    if sum(counts) <= MAX_NEW_PARTITIONS:
+        return None
+    return Refusal(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+
+
+def find_repeated(names: Iterable[str]) -> set[str]:
+    """The names that occur more than once."""
+    return {name for name, count in Counter(names).items() if count > 1}
