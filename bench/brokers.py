@@ -1,0 +1,133 @@
+"""What is measured: our broker, Kafka peers, brokers somebody else started; one `Broker` each.
+
+Starts, finds and stops processes; must not know any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.processes import ProcessGroup, free_port, stop_process
+
+_topic_numbers = itertools.count(1)
+
+# Metadata v1, correlation id 7, no client id, no topics: answered once the broker knows itself.
+_METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One thing to measure.
+
+    `processes`: the groups whose CPU and memory are told apart ("gateway", "postgres", "server").
+    `topic_config`: what every topic of this broker is created with. `database_url`: where its
+    records lie, if that is a PostgreSQL.
+    """
+
+    name: str
+    bootstrap: str
+    processes: Mapping[str, ProcessGroup] = field(default_factory=dict)
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    database_url: str | None = None
+
+    @contextlib.contextmanager
+    def topic(self, partitions: int) -> Iterator[str]:
+        """A new topic of its own, deleted afterwards."""
+        name = f"bench-{os.getpid()}-{next(_topic_numbers)}"
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+        new = NewTopic(name, partitions, replication_factor=1, config=dict(self.topic_config))
+        admin.create_topics([new])[name].result(timeout=30)
+        try:
+            yield name
+        finally:
+            admin.delete_topics([name])[name].result(timeout=60)
+
+    def cpu_seconds(self) -> dict[str, float]:
+        return {name: group.cpu_seconds() for name, group in self.processes.items()}
+
+
+def wait_until_ready(bootstrap: str, process: subprocess.Popen[str], patience_s: float) -> float:
+    """Ask for Metadata until it names a broker; returns the seconds it took from the call on."""
+    host, port = bootstrap.rsplit(":", 1)
+    begun = time.monotonic()
+    while time.monotonic() - begun < patience_s:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode} while starting")
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((host, int(port)), timeout=5) as connection,
+        ):
+            connection.sendall(_METADATA_REQUEST)
+            answer = connection.recv(12, socket.MSG_WAITALL)
+            if len(answer) == 12 and struct.unpack(">iii", answer)[2] > 0:
+                return time.monotonic() - begun
+        time.sleep(0.005)
+    raise TimeoutError(f"{bootstrap} named no broker within {patience_s} s")
+
+
+@contextlib.contextmanager
+def started_penstock(data: Path) -> Iterator[tuple[Broker, float]]:
+    """`penstock serve` on a free port with its embedded database under `data`.
+
+    Yields the broker and its start-up time in seconds; stops it (SIGTERM) afterwards.
+    """
+    bootstrap = f"127.0.0.1:{free_port()}"
+    program = Path(sys.executable).with_name("penstock")
+    output = data.with_suffix(".log")
+    with output.open("w") as log:
+        begun = time.monotonic()
+        process = subprocess.Popen(
+            [program, "serve", "--listen", bootstrap, "--data", data],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        try:
+            wait_until_ready(bootstrap, process, patience_s=60)
+        except (RuntimeError, TimeoutError) as failed:
+            raise RuntimeError(f"{failed}; it said:\n{output.read_text()[-3000:]}") from None
+        start_up_s = time.monotonic() - begun
+        printed = re.search(r"postgres(?:ql)?://[^\s'\"]+", output.read_text())
+        url = printed.group() if printed else None
+        postmaster = _postmaster(data)
+        processes = {"gateway": ProcessGroup(process.pid, tuple(filter(None, [postmaster])))}
+        if postmaster:
+            processes["postgres"] = ProcessGroup(postmaster)
+        yield Broker("penstock", bootstrap, processes, database_url=url), start_up_s
+    finally:
+        stop_process(process)
+
+
+def _postmaster(data: Path) -> int | None:
+    """Process id of the PostgreSQL whose cluster lies somewhere under `data`."""
+    for lock_file in data.rglob("postmaster.pid"):
+        return int(lock_file.read_text().split("\n", 1)[0])
+    return None
+
+
+@contextlib.contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A directory on a real disk for data, removed afterwards (TMPDIR chooses where).
+
+    World-accessible: PostgreSQL may have to run as another user than ours.
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as path:
+        Path(path).chmod(0o755)
+        yield Path(path)

@@ -1,0 +1,1 @@
+"""Peers the benchmark can start by itself."""
