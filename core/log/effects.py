@@ -1,0 +1,49 @@
+"""What a decision on a partition changes, as values: persisted by the store, then replayed in memory."""
+
+from dataclasses import dataclass
+
+from core.log.producer_state import ProducerState
+from core.types import RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    """A batch whose payload has (or gets) a place in the store, and no offset yet.
+
+    batch_id: from a block of ids this broker holds. segment_id: the payload's table.
+    """
+
+    batch: RecordBatch
+    batch_id: int
+    segment_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedRow:
+    """A row of the log's index: where a staged batch has been given its place."""
+
+    staged: StagedBatch
+    base_offset: int
+    running_max_timestamp: int
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the batch's last record."""
+        return self.base_offset + self.staged.batch.record_count - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogEffects:
+    """All that one flush changes on one partition.
+
+    expected_offset: the version decided on; the store refuses the flush if the partition's
+    next_offset is another one by then. producers: their whole new state, each once.
+    """
+
+    partition_id: int
+    expected_offset: int
+    next_offset: int
+    max_timestamp: int
+    added_bytes: int
+    rows: tuple[AppendedRow, ...]
+    producers: tuple[ProducerState, ...]

@@ -1,0 +1,180 @@
+"""The log of one partition: decides appends, remembers what was decided once the store has it.
+
+Decide → persist → replay: a `LogDraft` decides on loaded state plus its own overlay and changes
+nothing; only effects the store has committed are replayed into the `PartitionLog`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from core.errors import Error
+from core.log.effects import AppendedRow, LogEffects, StagedBatch
+from core.log.producer_state import ProducerState
+from core.types import NO_PRODUCER_ID, NO_TIMESTAMP
+
+PRODUCERS_IN_MEMORY = 1_000
+"""Producers a partition keeps loaded; others are read again when they come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition's row: immutable, replaced as a whole, so that readers see one moment.
+
+    next_offset: the log end offset, which is the high watermark too, since all that is visible is
+    committed. max_timestamp: greatest of all batches ever appended, or -1.
+    """
+
+    partition_id: int
+    next_offset: int = 0
+    log_start_offset: int = 0
+    leader_epoch: int = 0
+    max_timestamp: int = NO_TIMESTAMP
+
+    @property
+    def high_watermark(self) -> int:
+        """The first offset a reader may not see yet."""
+        return self.next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset a read_committed reader may not see yet."""
+        return self.next_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The batch gets `base_offset`, once its effects are committed."""
+
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The batch is in the log already, from `base_offset` on."""
+
+    base_offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The batch may not enter the log."""
+
+    error: Error
+    message: str
+
+
+Decision = Appended | Duplicate | Refused
+
+
+class LogDraft:
+    """Decisions of one flush on one partition: the loaded state and an overlay on top of it."""
+
+    __slots__ = ("_bytes", "_loaded", "_max_timestamp", "_next_offset", "_producers", "_rows", "state")
+
+    def __init__(
+        self, state: PartitionState, producers: Mapping[int, ProducerState | None]
+    ) -> None:
+        self.state = state
+        self._loaded = producers
+        self._next_offset = state.next_offset
+        self._max_timestamp = state.max_timestamp
+        self._bytes = 0
+        self._rows: list[AppendedRow] = []
+        self._producers: dict[int, ProducerState] = {}
+
+    def prepare_append(self, staged: StagedBatch) -> Decision:
+        """Decides on one batch, in arrival order.
+
+        The producer's state must be loaded (KeyError otherwise: a bug in the caller).
+        """
+        batch = staged.batch
+        base_offset = self._next_offset
+        if batch.producer_id != NO_PRODUCER_ID:
+            known = self._producers.get(batch.producer_id)
+            if known is None:
+                known = self._loaded[batch.producer_id] or ProducerState(batch.producer_id)
+            if duplicate := known.find_duplicate(batch):
+                return Duplicate(duplicate.base_offset, duplicate.timestamp)
+            if refusal := known.refusal(batch):
+                return Refused(*refusal)
+            self._producers[batch.producer_id] = known.replay_append(batch, base_offset)
+        if batch.max_timestamp > self._max_timestamp:
+            self._max_timestamp = batch.max_timestamp
+        self._rows.append(AppendedRow(staged, base_offset, self._max_timestamp))
+        self._next_offset += batch.record_count
+        self._bytes += batch.size
+        return Appended(base_offset)
+
+    def effects(self) -> LogEffects | None:
+        """What the decisions change, or None where they change nothing."""
+        if not self._rows:
+            return None
+        return LogEffects(
+            partition_id=self.state.partition_id,
+            expected_offset=self.state.next_offset,
+            next_offset=self._next_offset,
+            max_timestamp=self._max_timestamp,
+            added_bytes=self._bytes,
+            rows=tuple(self._rows),
+            producers=tuple(self._producers.values()),
+        )
+
+
+class PartitionLog:
+    """A partition as this process remembers it. A cache: the store's row is the truth."""
+
+    __slots__ = ("_producers", "state")
+
+    def __init__(self, state: PartitionState) -> None:
+        self.state = state
+        self._producers: OrderedDict[int, ProducerState | None] = OrderedDict()
+
+    def missing_producers(self, producer_ids: Iterable[int]) -> set[int]:
+        """Those whose state has to be loaded before a draft may decide on them."""
+        return {
+            producer_id
+            for producer_id in producer_ids
+            if producer_id != NO_PRODUCER_ID and producer_id not in self._producers
+        }
+
+    def load(self, state: PartitionState, producers: Mapping[int, ProducerState | None]) -> None:
+        """Takes over what a read of the store found.
+
+        If the partition has moved since the last look, other producers may have moved as well, so
+        all that was remembered of them is dropped. An older read than what is known is ignored.
+        """
+        if state.next_offset < self.state.next_offset:
+            return
+        if state.next_offset != self.state.next_offset:
+            self._producers.clear()
+        self._remember(producers)
+        self.state = replace(
+            state, log_start_offset=max(state.log_start_offset, self.state.log_start_offset)
+        )
+
+    def advance(self, state: PartitionState) -> None:
+        """Takes over a row alone: what a reader, or a notification, has seen."""
+        self.load(state, {})
+
+    def draft(self) -> LogDraft:
+        """A fresh draft on what is known now."""
+        return LogDraft(self.state, self._producers)
+
+    def replay(self, effects: LogEffects) -> None:
+        """Applies committed effects. Effects of another version than the known one are ignored:
+        a later read has overtaken them."""
+        if effects.expected_offset != self.state.next_offset:
+            return
+        self._remember({producer.producer_id: producer for producer in effects.producers})
+        self.state = replace(
+            self.state, next_offset=effects.next_offset, max_timestamp=effects.max_timestamp
+        )
+
+    def _remember(self, producers: Mapping[int, ProducerState | None]) -> None:
+        for producer_id, producer in producers.items():
+            self._producers[producer_id] = producer
+            self._producers.move_to_end(producer_id)
+        while len(self._producers) > PRODUCERS_IN_MEMORY:
+            self._producers.popitem(last=False)

@@ -1,0 +1,116 @@
+"""What a partition remembers of an idempotent producer: its epoch and its last five batches.
+
+Knows the rules of sequences and duplicates (Kafka's ProducerAppendInfo and ProducerStateEntry).
+"""
+
+from dataclasses import dataclass
+
+from core.errors import Error
+from core.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, RecordBatch
+
+BATCHES_TO_RETAIN = 5
+MAX_SEQUENCE = 2**31 - 1
+
+
+def next_sequence(sequence: int, increment: int = 1) -> int:
+    """The sequence `increment` records on; after 2³¹-1 comes 0 (DefaultRecordBatch)."""
+    return (sequence + increment) % (MAX_SEQUENCE + 1)
+
+
+def previous_sequence(sequence: int, decrement: int) -> int:
+    """The sequence `decrement` records back, with the same wrap."""
+    return (sequence - decrement) % (MAX_SEQUENCE + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedBatch:
+    """A batch as the producer's memory keeps it (Kafka's BatchMetadata)."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the batch's first record."""
+        return self.last_offset - self.offset_delta
+
+    @property
+    def base_sequence(self) -> int:
+        """Sequence of the batch's first record."""
+        return previous_sequence(self.last_sequence, self.offset_delta)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer on one partition. `batches` are oldest first, at most five, all of `producer_epoch`."""
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    last_timestamp: int = NO_TIMESTAMP
+    batches: tuple[AppendedBatch, ...] = ()
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, or -1 where the epoch has no batch yet."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def find_duplicate(self, batch: RecordBatch) -> AppendedBatch | None:
+        """The retained batch with exactly this epoch and range of sequences, if any."""
+        if batch.producer_epoch != self.producer_epoch:
+            return None
+        last = next_sequence(batch.base_sequence, batch.record_count - 1)
+        for known in self.batches:
+            if known.last_sequence == last and known.base_sequence == batch.base_sequence:
+                return known
+        return None
+
+    def refusal(self, batch: RecordBatch) -> tuple[Error, str] | None:
+        """Why the batch may not follow what is remembered, or None where it may.
+
+        A producer nothing is known of may start at any sequence: its records may have been deleted
+        by retention. Kafka 4 never raises UNKNOWN_PRODUCER_ID here, nor do we (KIP-360).
+        """
+        if batch.producer_epoch < self.producer_epoch:
+            return (
+                Error.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {self.producer_id} is {batch.producer_epoch}, which is smaller"
+                f" than the last seen epoch {self.producer_epoch}",
+            )
+        if self.producer_epoch == NO_PRODUCER_EPOCH:
+            return None
+        if batch.producer_epoch != self.producer_epoch:
+            if batch.base_sequence == 0:
+                return None
+            return (
+                Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Invalid sequence number for new epoch of producer {self.producer_id}:"
+                f" {batch.producer_epoch} (request epoch), {batch.base_sequence} (seq. number),"
+                f" {self.producer_epoch} (current producer epoch)",
+            )
+        expected = 0 if self.last_sequence == NO_SEQUENCE else next_sequence(self.last_sequence)
+        if batch.base_sequence == expected:
+            return None
+        return (
+            Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for producer {self.producer_id}: {batch.base_sequence}"
+            f" (incoming seq. number), {self.last_sequence} (current end sequence number)",
+        )
+
+    def replay_append(self, batch: RecordBatch, base_offset: int) -> "ProducerState":
+        """The state once `batch` lies at `base_offset`; a new epoch forgets the old one's batches."""
+        retained = self.batches if batch.producer_epoch == self.producer_epoch else ()
+        delta = batch.record_count - 1
+        appended = AppendedBatch(
+            last_sequence=next_sequence(batch.base_sequence, delta),
+            last_offset=base_offset + delta,
+            offset_delta=delta,
+            timestamp=batch.max_timestamp,
+        )
+        return ProducerState(
+            self.producer_id,
+            batch.producer_epoch,
+            batch.max_timestamp,
+            (*retained[-(BATCHES_TO_RETAIN - 1) :], appended),
+        )

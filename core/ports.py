@@ -1,0 +1,149 @@
+"""What the runtime asks of the log's store, and the outcomes that may cross that door.
+
+Implemented by `storage`; only what `gateway.runtime` really calls. Knows no SQL. Topics, settings
+and brokers have their ports in `core.topic_ports`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.log.effects import LogEffects, StagedBatch
+from core.log.partition_log import PartitionState
+from core.log.producer_state import ProducerState
+from core.types import BatchFormat
+
+Payload = bytes | bytearray | memoryview
+
+
+class StoreUnavailable(Exception):  # noqa: N818 - a state of the world, named as one says it
+    """The database cannot be reached, or went away; nothing of the call took effect."""
+
+
+class CommitUnknown(StoreUnavailable):
+    """The connection was lost after COMMIT was sent: the call may or may not have taken effect."""
+
+
+class VersionMismatch(Exception):  # noqa: N818 - an expected outcome: somebody else was faster
+    """A row has another version than the effects were decided on; nothing took effect."""
+
+
+class RowLocked(Exception):  # noqa: N818 - an expected outcome: somebody else holds a row
+    """A row stayed locked by another broker for longer than `lock_timeout`; nothing took effect."""
+
+
+class SegmentGone(Exception):  # noqa: N818 - an expected outcome: retention was faster
+    """The segment's table has been dropped meanwhile; nothing took effect."""
+
+
+class EffectRefused(Exception):  # noqa: N818 - the database's own word on one of the effects
+    """The database refused a row for a reason of its own; nothing took effect.
+
+    out_of_space: it has no room left, so that every other effect would fare alike.
+    """
+
+    def __init__(self, message: str, *, out_of_space: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_space = out_of_space
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch as it lies in the log; `payload` is in the bytes of `format`, as its writer sent it."""
+
+    base_offset: int
+    last_offset: int
+    payload: Payload
+    format: BatchFormat
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """A stretch of one partition to read: batches that touch [from_offset, to_offset).
+
+    Reading stops after the batch with which max_bytes is reached or passed, but the first batch
+    is always part of the answer.
+    """
+
+    partition_id: int
+    from_offset: int
+    to_offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """The first offset of a leader epoch."""
+
+    leader_epoch: int
+    start_offset: int
+
+
+class Flush(Protocol):
+    """One database transaction at a time, for appends. After an exception nothing took effect
+    (CommitUnknown apart), and the object serves the next flush."""
+
+    async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
+        """Takes the payload, without locking a row. Raises StoreUnavailable, SegmentGone."""
+
+    async def lock(
+        self,
+        partition_ids: Sequence[int],
+        producers: Sequence[tuple[int, int]],
+        *,
+        skip_locked: bool = False,
+    ) -> tuple[Mapping[int, PartitionState], Mapping[tuple[int, int], ProducerState]]:
+        """Locks partitions and reads them and (partition, producer) pairs under the lock."""
+
+    async def commit(self, effects: Sequence[LogEffects]) -> None:
+        """Applies and commits, or raises VersionMismatch, RowLocked, SegmentGone, EffectRefused,
+        StoreUnavailable, CommitUnknown."""
+
+    async def rollback(self) -> None:
+        """Forgets what was staged and locked."""
+
+    async def close(self) -> None:
+        """Gives the connection back for good."""
+
+
+class LogStore(Protocol):
+    """The logs of all partitions. Every method may raise StoreUnavailable."""
+
+    def open_flush(self) -> Flush:
+        """A flush of one's own; it connects when it is first used."""
+
+    async def allocate_batch_ids(self, count: int) -> range:
+        """A block of batch ids nobody else gets, ever."""
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        """A block of producer ids nobody else gets, ever."""
+
+    async def current_segment(self, retention_class: str) -> int:
+        """The segment open for a class of retention, made if there is none."""
+
+    def forget_segments(self) -> None:
+        """Makes `current_segment` look again."""
+
+    async def load(
+        self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
+    ) -> tuple[Mapping[int, PartitionState], Mapping[tuple[int, int], ProducerState]]:
+        """Partitions and (partition, producer) pairs as one snapshot; what does not exist is missing."""
+
+    async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
+        """Batches of each range, in order of offset. Raises SegmentGone where retention was faster."""
+
+    async def find_timestamp(self, partition_id: int, timestamp: int) -> StoredBatch | None:
+        """The first live batch whose max_timestamp is at least `timestamp` (ms)."""
+
+    async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
+        """The first live batch with the greatest max_timestamp."""
+
+    async def epoch_starts(self, partition_id: int) -> list[EpochStart]:
+        """The partition's leader epochs, oldest first."""
+
+    async def advance_log_start(self, partition_id: int, offset: int) -> PartitionState | None:
+        """Moves the log start offset up to `offset` (never back, never past the end)."""
+
+
+ChangeListener = Callable[[Sequence[int]], None]
+"""Called with the ids of partitions that another broker has changed."""

@@ -1,0 +1,24 @@
+"""A topic and its effective configuration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from core.config_defs import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the database has it.
+
+    partition_ids: index is Kafka's partition number, value the row's id in `topic_partition`.
+    overrides: the settings made on the topic itself, by Kafka's name, as text.
+    config: every setting in effect (overrides, else the broker's, else Kafka's default), typed.
+    """
+
+    topic_id: UUID
+    name: str
+    partition_ids: tuple[int, ...]
+    overrides: Mapping[str, str]
+    config: TopicConfig
+    is_internal: bool = False

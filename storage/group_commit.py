@@ -1,0 +1,383 @@
+"""The hot path: payload in, then lock, compare versions, insert index rows, move versions, COMMIT.
+
+Two shapes of one flush (architecture, section 4). A small one sends its payload as parameters of
+the same pipeline: one round trip, one implicit transaction. A large one COPYs its payload first,
+while another session may be committing, and then runs the guard and COMMIT as one pipeline.
+SQL compares versions here and nothing more; what they mean is decided in `core`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from core.log.effects import LogEffects, StagedBatch
+from core.log.partition_log import PartitionState
+from core.log.producer_state import AppendedBatch, ProducerState
+from core.ports import SegmentGone, StoreUnavailable
+from storage.binary import (
+    Payload,
+    array_literal,
+    bigint_array,
+    boolean_array,
+    bytea_array,
+    copy_chunks,
+    integer_array,
+    smallint_array,
+    text_array,
+)
+from storage.schema import CHUNK_BYTES, chunk_table_name
+from storage.session import HotSession, Statement
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
+    from storage.pool import Database
+
+# Guards every append: locks the partitions in order of id, moves each whose next_offset is still
+# the one decided on, writes index rows, and raises PS001 unless all were moved. The UPDATE sees a
+# row that changed while it waited for the lock in its new version and then finds no match.
+APPEND_BATCHES = """
+WITH locked AS MATERIALIZED (
+    SELECT partition_id FROM topic_partition
+    WHERE partition_id = ANY ($1::bigint[]) ORDER BY partition_id FOR NO KEY UPDATE
+), moved AS (
+    UPDATE topic_partition p
+    SET next_offset = e.next_offset, max_timestamp = e.max_timestamp,
+        size_bytes = p.size_bytes + e.added_bytes, batch_count = p.batch_count + e.added_batches
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+        AS e (partition_id, expected_offset, next_offset, max_timestamp, added_bytes, added_batches)
+    WHERE p.partition_id = e.partition_id AND p.next_offset = e.expected_offset
+      AND (SELECT count(*) FROM locked) > 0
+    RETURNING p.partition_id
+), inserted AS (
+    INSERT INTO record_batch (partition_id, base_offset, last_offset, batch_id, segment_id, size,
+        max_timestamp, running_max_timestamp, producer_id, base_sequence, producer_epoch, format,
+        is_transactional, is_control)
+    SELECT * FROM unnest($7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::integer[],
+        $12::integer[], $13::bigint[], $14::bigint[], $15::bigint[], $16::integer[],
+        $17::smallint[], $18::smallint[], $19::boolean[], $20::boolean[])
+)
+SELECT CASE WHEN (SELECT count(*) FROM moved) <> cardinality($1::bigint[])
+            THEN version_mismatch() END
+"""
+
+# Guarded by the lock that APPEND_BATCHES has taken on the partition.
+PUT_PRODUCERS = """
+INSERT INTO producer_state AS s (partition_id, producer_id, producer_epoch, last_timestamp,
+    last_sequences, last_offsets, offset_deltas, timestamps)
+SELECT e.partition_id, e.producer_id, e.producer_epoch, e.last_timestamp,
+    e.last_sequences::integer[], e.last_offsets::bigint[], e.offset_deltas::integer[],
+    e.timestamps::bigint[]
+FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[], $6::text[],
+    $7::text[], $8::text[])
+    AS e (partition_id, producer_id, producer_epoch, last_timestamp, last_sequences, last_offsets,
+          offset_deltas, timestamps)
+ON CONFLICT (partition_id, producer_id) DO UPDATE SET
+    producer_epoch = excluded.producer_epoch, last_timestamp = excluded.last_timestamp,
+    last_sequences = excluded.last_sequences, last_offsets = excluded.last_offsets,
+    offset_deltas = excluded.offset_deltas, timestamps = excluded.timestamps,
+    updated_at = clock_timestamp()
+"""
+
+# The slow path's lock; what depends on the rows is read by a later statement (READ COMMITTED: a
+# statement that waits for a lock returns joined rows as they were before the wait).
+LOCK_PARTITIONS = """
+SELECT partition_id FROM topic_partition
+WHERE partition_id = ANY ($1::bigint[]) ORDER BY partition_id FOR NO KEY UPDATE
+"""
+LOCK_FREE_PARTITIONS = LOCK_PARTITIONS.rstrip() + " SKIP LOCKED"
+
+READ_PARTITIONS = """
+SELECT partition_id, next_offset, log_start_offset, leader_epoch, max_timestamp
+FROM topic_partition WHERE partition_id = ANY ($1::bigint[])
+"""
+
+READ_PRODUCERS = """
+SELECT s.partition_id, s.producer_id, s.producer_epoch, s.last_timestamp,
+       s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps
+FROM unnest($1::bigint[], $2::bigint[]) AS w (partition_id, producer_id)
+JOIN producer_state s USING (partition_id, producer_id)
+"""
+
+_PUT_CHUNKS = """
+INSERT INTO {table} (batch_id, seq, data)
+SELECT * FROM unnest($1::bigint[], $2::integer[], $3::bytea[])
+"""
+
+STATEMENTS: Mapping[bytes, str] = {
+    b"begin": "BEGIN",
+    b"commit": "COMMIT",
+    b"append_batches": APPEND_BATCHES,
+    b"put_producers": PUT_PRODUCERS,
+    b"lock_partitions": LOCK_PARTITIONS,
+    b"lock_free_partitions": LOCK_FREE_PARTITIONS,
+    b"read_partitions": READ_PARTITIONS,
+    b"read_producers": READ_PRODUCERS,
+}
+
+COPY_FROM_BYTES = 48 * 1024
+"""From this much payload on a flush COPYs it; below, it travels as parameters. bench/README.md."""
+
+_PARTITION = struct.Struct(">q")
+
+
+class FlushSession:
+    """One flush at a time on one connection: `stage`, then `commit`, or in between `lock`.
+
+    Raises what `core.ports` names; after any exception nothing of the flush has taken effect
+    (CommitUnknown apart) and the session is ready for the next one, or broken.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._session: HotSession | None = None
+        self._prepared_segments: set[int] = set()
+        self._in_transaction = False
+        self._held: list[tuple[StagedBatch, Payload]] = []
+
+    async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
+        """Brings the payload to the store, or keeps it for `commit` where that is cheaper.
+
+        No row is locked. Raises StoreUnavailable, SegmentGone.
+        """
+        await self._open()
+        self._held = list(batches)
+        if sum(staged.batch.size for staged, _ in batches) >= COPY_FROM_BYTES:
+            await self._copy_held()
+
+    async def lock(
+        self,
+        partition_ids: Sequence[int],
+        producers: Sequence[tuple[int, int]],
+        *,
+        skip_locked: bool = False,
+    ) -> tuple[dict[int, PartitionState], dict[tuple[int, int], ProducerState]]:
+        """Locks the partitions in order and reads them and the producers named (partition, producer).
+
+        A partition that does not exist, or is locked by another where `skip_locked`, is missing
+        from the answer. Raises RowLocked, StoreUnavailable.
+        """
+        session = await self._open()
+        ids = [bigint_array(sorted(partition_ids))]
+        statements: list[Statement] = [] if self._in_transaction else [(b"begin", ())]
+        statements.append((b"lock_free_partitions" if skip_locked else b"lock_partitions", ids))
+        statements.append((b"read_partitions", ids))
+        statements.append((b"read_producers", _pairs(producers)))
+        try:
+            results = await session.run(statements, commits=False)
+        except BaseException:
+            await self._abandon(in_transaction=True)
+            raise
+        self._in_transaction = True
+        locked = {_PARTITION.unpack(value)[0] for (value,) in rows_of(results[-4])}
+        states = {
+            partition_id: state
+            for partition_id, state in partition_states(results[-3]).items()
+            if partition_id in locked
+        }
+        return states, producer_states(results[-2])
+
+    async def commit(self, effects: Sequence[LogEffects]) -> None:
+        """Applies the effects and commits, if every partition still has the version decided on.
+
+        Raises VersionMismatch, RowLocked, SegmentGone, StoreUnavailable, CommitUnknown, or
+        psycopg.Error where the database refuses a row for another reason.
+        """
+        session = await self._open()
+        statements: list[Statement] = []
+        if not self._in_transaction:
+            statements += await self._chunk_statements(session)
+        statements.append((b"append_batches", _append_parameters(effects)))
+        if any(effect.producers for effect in effects):
+            statements.append((b"put_producers", _producer_parameters(effects)))
+        if self._in_transaction:
+            if self._held:
+                statements[:0] = await self._chunk_statements(session)
+            statements.append((b"commit", ()))
+        try:
+            await session.run(statements, commits=True)
+        except BaseException:
+            await self._abandon(in_transaction=self._in_transaction)
+            raise
+        self._in_transaction = False
+        self._held = []
+
+    async def rollback(self) -> None:
+        """Forgets what was staged and whatever is locked."""
+        await self._abandon(in_transaction=self._in_transaction)
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _open(self) -> HotSession:
+        if self._session is None or self._session.is_broken:
+            self._in_transaction = False
+            self._prepared_segments.clear()
+            self._session = await HotSession.open(self._database, STATEMENTS)
+        return self._session
+
+    async def _copy_held(self) -> None:
+        session = await self._open()
+        by_segment: dict[int, list[tuple[int, Payload]]] = {}
+        for staged, payload in self._held:
+            by_segment.setdefault(staged.segment_id, []).append((staged.batch_id, payload))
+        try:
+            for segment_id, batches in by_segment.items():
+                sql = f"COPY {chunk_table_name(segment_id)} FROM STDIN (FORMAT binary)"
+                begin = not self._in_transaction
+                self._in_transaction = True
+                await session.copy_in(
+                    sql.encode(), copy_chunks(batches, CHUNK_BYTES), begin=begin
+                )
+        except BaseException:
+            await self._abandon(in_transaction=True)
+            raise
+        self._held = []
+
+    async def _chunk_statements(self, session: HotSession) -> list[Statement]:
+        by_segment: dict[int, list[tuple[int, Payload]]] = {}
+        for staged, payload in self._held:
+            by_segment.setdefault(staged.segment_id, []).append((staged.batch_id, payload))
+        statements: list[Statement] = []
+        for segment_id, batches in by_segment.items():
+            name = b"put_chunks_%d" % segment_id
+            if segment_id not in self._prepared_segments:
+                try:
+                    await session.prepare(
+                        name, _PUT_CHUNKS.format(table=chunk_table_name(segment_id))
+                    )
+                except SegmentGone:
+                    await self._abandon(in_transaction=self._in_transaction)
+                    raise
+                self._prepared_segments.add(segment_id)
+            ids: list[int] = []
+            seqs: list[int] = []
+            data: list[Payload] = []
+            for batch_id, payload in batches:
+                view = memoryview(payload)
+                for seq, start in enumerate(range(0, len(view), CHUNK_BYTES)):
+                    ids.append(batch_id)
+                    seqs.append(seq)
+                    data.append(view[start : start + CHUNK_BYTES])
+            statements.append(
+                (name, (bigint_array(ids), integer_array(seqs), bytea_array(data)))
+            )
+        return statements
+
+    async def _abandon(self, *, in_transaction: bool) -> None:
+        self._held = []
+        self._in_transaction = False
+        if self._session is None:
+            return
+        if self._session.is_broken:
+            self._session = None
+        elif in_transaction:
+            try:
+                await self._session.execute(b"ROLLBACK")
+            except StoreUnavailable:
+                self._session = None
+
+
+def rows_of(result: PGresult) -> list[tuple[bytes, ...]]:
+    """Rows of a binary result whose values are never null."""
+    return [
+        tuple(result.get_value(row, column) or b"" for column in range(result.nfields))
+        for row in range(result.ntuples)
+    ]
+
+
+def partition_states(result: PGresult) -> dict[int, PartitionState]:
+    """Rows of READ_PARTITIONS, by partition id."""
+    states = {}
+    for row in rows_of(result):
+        partition_id, next_offset, start, epoch, timestamp = struct.unpack(
+            ">qqqiq", b"".join(row)
+        )
+        states[partition_id] = PartitionState(partition_id, next_offset, start, epoch, timestamp)
+    return states
+
+
+def producer_states(result: PGresult) -> dict[tuple[int, int], ProducerState]:
+    """Rows of READ_PRODUCERS, by (partition id, producer id)."""
+    states = {}
+    for row in rows_of(result):
+        partition_id, producer_id, epoch, timestamp = struct.unpack(">qqhq", b"".join(row[:4]))
+        batches = map(
+            AppendedBatch,
+            _integers(row[4], "i"),
+            _integers(row[5], "q"),
+            _integers(row[6], "i"),
+            _integers(row[7], "q"),
+        )
+        states[partition_id, producer_id] = ProducerState(
+            producer_id, epoch, timestamp, tuple(batches)
+        )
+    return states
+
+
+def _integers(array: bytes, code: str) -> tuple[int, ...]:
+    if len(array) == struct.calcsize(">iII"):
+        return ()
+    length = struct.unpack_from(">i", array, 12)[0]
+    values: tuple[int, ...] = struct.unpack_from(">" + ("i" + code) * length, array, 20)
+    return values[1::2]
+
+
+def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
+    return (
+        bigint_array([partition_id for partition_id, _ in producers]),
+        bigint_array([producer_id for _, producer_id in producers]),
+    )
+
+
+def _append_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
+    ordered = sorted(effects, key=lambda effect: effect.partition_id)
+    parameters = [
+        bigint_array([effect.partition_id for effect in ordered]),
+        bigint_array([effect.expected_offset for effect in ordered]),
+        bigint_array([effect.next_offset for effect in ordered]),
+        bigint_array([effect.max_timestamp for effect in ordered]),
+        bigint_array([effect.added_bytes for effect in ordered]),
+        bigint_array([len(effect.rows) for effect in ordered]),
+    ]
+    rows = [(effect.partition_id, row, row.staged.batch) for effect in ordered for row in effect.rows]
+    parameters += [
+        bigint_array([partition_id for partition_id, _, _ in rows]),
+        bigint_array([row.base_offset for _, row, _ in rows]),
+        bigint_array([row.last_offset for _, row, _ in rows]),
+        bigint_array([row.staged.batch_id for _, row, _ in rows]),
+        integer_array([row.staged.segment_id for _, row, _ in rows]),
+        integer_array([batch.size for _, _, batch in rows]),
+        bigint_array([batch.max_timestamp for _, _, batch in rows]),
+        bigint_array([row.running_max_timestamp for _, row, _ in rows]),
+        bigint_array([batch.producer_id for _, _, batch in rows]),
+        integer_array([batch.base_sequence for _, _, batch in rows]),
+        smallint_array([batch.producer_epoch for _, _, batch in rows]),
+        smallint_array([batch.format.value for _, _, batch in rows]),
+        boolean_array([batch.is_transactional for _, _, batch in rows]),
+        boolean_array([batch.is_control for _, _, batch in rows]),
+    ]
+    return parameters
+
+
+def _producer_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
+    states = [
+        (effect.partition_id, producer)
+        for effect in sorted(effects, key=lambda effect: effect.partition_id)
+        for producer in effect.producers
+    ]
+    return [
+        bigint_array([partition_id for partition_id, _ in states]),
+        bigint_array([state.producer_id for _, state in states]),
+        smallint_array([state.producer_epoch for _, state in states]),
+        bigint_array([state.last_timestamp for _, state in states]),
+        text_array([array_literal(b.last_sequence for b in state.batches) for _, state in states]),
+        text_array([array_literal(b.last_offset for b in state.batches) for _, state in states]),
+        text_array([array_literal(b.offset_delta for b in state.batches) for _, state in states]),
+        text_array([array_literal(b.timestamp for b in state.batches) for _, state in states]),
+    ]

@@ -1,0 +1,281 @@
+"""The log's store outside the flush: blocks of ids, segments, reads, lookups. Implements LogStore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from psycopg import sql
+
+from core.log.partition_log import PartitionState
+from core.log.producer_state import AppendedBatch, ProducerState
+from core.ports import EpochStart, ReadRange, SegmentGone, StoredBatch
+from core.types import BatchFormat
+from storage.group_commit import FlushSession
+from storage.schema import chunk_table_name, create_chunk_table_sql
+
+if TYPE_CHECKING:
+    from storage.pool import Database
+
+# One statement, so that a producer's state is of the very version that comes with it.
+LOAD_PARTITIONS = """
+SELECT partition_id, next_offset, log_start_offset, leader_epoch, max_timestamp
+FROM topic_partition WHERE partition_id = ANY (%(partition_ids)s::bigint[])
+"""
+LOAD_PRODUCERS = """
+SELECT s.partition_id, s.producer_id, s.producer_epoch, s.last_timestamp,
+       s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps
+FROM unnest(%(partition_ids)s::bigint[], %(producer_ids)s::bigint[]) AS w (partition_id, producer_id)
+JOIN producer_state s USING (partition_id, producer_id)
+"""
+
+# The batches of each range up to its limit in bytes; the first one always.
+READ_INDEX = """
+SELECT r.n, b.base_offset, b.last_offset, b.batch_id, b.segment_id, b.size, b.format
+FROM unnest(%(partition_ids)s::bigint[], %(from_offsets)s::bigint[], %(to_offsets)s::bigint[],
+            %(max_bytes)s::bigint[]) WITH ORDINALITY
+     AS r (partition_id, from_offset, to_offset, max_bytes, n),
+LATERAL (
+    SELECT base_offset, last_offset, batch_id, segment_id, size, format,
+           sum(size) OVER (ORDER BY last_offset) - size AS bytes_before
+    FROM (SELECT * FROM record_batch
+          WHERE partition_id = r.partition_id AND last_offset >= r.from_offset
+            AND last_offset < r.to_offset
+          ORDER BY last_offset LIMIT %(limit)s) AS stretch
+) AS b
+WHERE b.bytes_before < r.max_bytes ORDER BY r.n, b.last_offset
+"""
+READ_CHUNKS = """
+SELECT batch_id, data FROM {} WHERE batch_id = ANY (%(batch_ids)s::bigint[]) ORDER BY batch_id, seq
+"""
+BATCHES_PER_READ = 1_000
+
+# The first live batch at or after an offset, with the greatest timestamp seen up to it.
+PROBE = """
+SELECT base_offset, last_offset, max_timestamp, running_max_timestamp FROM record_batch
+WHERE partition_id = %(partition_id)s AND last_offset >= %(offset)s ORDER BY last_offset LIMIT 1
+"""
+FIRST_WITH_TIMESTAMP = """
+SELECT base_offset, last_offset FROM record_batch
+WHERE partition_id = %(partition_id)s AND last_offset >= %(offset)s
+  AND max_timestamp >= %(timestamp)s
+ORDER BY last_offset LIMIT 1
+"""
+GREATEST_TIMESTAMP = """
+SELECT max_timestamp FROM record_batch
+WHERE partition_id = %(partition_id)s AND last_offset >= %(offset)s
+ORDER BY max_timestamp DESC LIMIT 1
+"""
+
+EPOCH_STARTS = """
+SELECT leader_epoch, start_offset FROM leader_epoch
+WHERE partition_id = %(partition_id)s ORDER BY leader_epoch
+"""
+
+# Monotone, so it needs no version: whoever comes second moves nothing back.
+ADVANCE_LOG_START = """
+UPDATE topic_partition
+SET log_start_offset = greatest(log_start_offset, least(%(offset)s, next_offset))
+WHERE partition_id = %(partition_id)s
+RETURNING partition_id, next_offset, log_start_offset, leader_epoch, max_timestamp
+"""
+
+ALLOCATE_BATCH_IDS = """
+UPDATE cluster SET next_batch_id = next_batch_id + %(count)s RETURNING next_batch_id - %(count)s
+"""
+ALLOCATE_PRODUCER_IDS = """
+UPDATE cluster SET next_producer_id = next_producer_id + %(count)s
+RETURNING next_producer_id - %(count)s
+"""
+
+CURRENT_SEGMENT = """
+SELECT segment_id FROM segment WHERE retention_class = %(retention_class)s AND sealed_at IS NULL
+"""
+OPEN_SEGMENT = """
+INSERT INTO segment (retention_class) VALUES (%(retention_class)s)
+ON CONFLICT (retention_class) WHERE sealed_at IS NULL DO NOTHING RETURNING segment_id
+"""
+
+
+class PostgresLogStore:
+    """`core.ports.LogStore` on PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._segments: dict[str, int] = {}
+
+    def open_flush(self) -> FlushSession:
+        """See LogStore."""
+        return FlushSession(self._database)
+
+    async def allocate_batch_ids(self, count: int) -> range:
+        """See LogStore."""
+        return await self._allocate("allocate_batch_ids", ALLOCATE_BATCH_IDS, count)
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        """See LogStore."""
+        return await self._allocate("allocate_producer_ids", ALLOCATE_PRODUCER_IDS, count)
+
+    async def _allocate(self, name: str, statement: str, count: int) -> range:
+        async with self._database.reader(name) as cursor:
+            await cursor.execute(statement, {"count": count})
+            row = await cursor.fetchone()
+            assert row is not None, "the cluster row exists since the first migration"
+            return range(row[0], row[0] + count)
+
+    async def current_segment(self, retention_class: str) -> int:
+        """See LogStore."""
+        known = self._segments.get(retention_class)
+        if known is not None:
+            return known
+        parameters = {"retention_class": retention_class}
+        async with self._database.reader("current_segment") as cursor:
+            while True:
+                await cursor.execute(CURRENT_SEGMENT, parameters)
+                row = await cursor.fetchone()
+                if row is not None:
+                    break
+                async with cursor.connection.transaction():
+                    await cursor.execute(OPEN_SEGMENT, parameters)
+                    row = await cursor.fetchone()
+                    if row is not None:
+                        await cursor.execute(create_chunk_table_sql(row[0]).encode())
+                        break
+        segment_id: int = row[0]
+        self._segments[retention_class] = segment_id
+        return segment_id
+
+    def forget_segments(self) -> None:
+        """See LogStore."""
+        self._segments.clear()
+
+    async def load(
+        self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
+    ) -> tuple[dict[int, PartitionState], dict[tuple[int, int], ProducerState]]:
+        """See LogStore.
+
+        Producers are read first: should the partition move in between, what was read of them
+        comes with a version that the guard no longer accepts, or that `PartitionLog.load` clears.
+        """
+        async with self._database.reader("load_partitions") as cursor:
+            states: dict[int, PartitionState] = {}
+            known: dict[tuple[int, int], ProducerState] = {}
+            if not producers:
+                await cursor.execute(LOAD_PARTITIONS, {"partition_ids": list(partition_ids)})
+                states = {row[0]: PartitionState(*row) for row in await cursor.fetchall()}
+                return states, known
+            async with cursor.connection.transaction():
+                await cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                await cursor.execute(LOAD_PARTITIONS, {"partition_ids": list(partition_ids)})
+                states = {row[0]: PartitionState(*row) for row in await cursor.fetchall()}
+                await cursor.execute(
+                    LOAD_PRODUCERS,
+                    {
+                        "partition_ids": [partition_id for partition_id, _ in producers],
+                        "producer_ids": [producer_id for _, producer_id in producers],
+                    },
+                )
+                for row in await cursor.fetchall():
+                    batches = tuple(map(AppendedBatch, *row[4:]))
+                    known[row[0], row[1]] = ProducerState(row[1], row[2], row[3], batches)
+            return states, known
+
+    async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
+        """See LogStore: two round trips, and one more for each further segment touched."""
+        async with self._database.reader("read_batches") as cursor:
+            await cursor.execute(
+                READ_INDEX,
+                {
+                    "partition_ids": [r.partition_id for r in ranges],
+                    "from_offsets": [r.from_offset for r in ranges],
+                    "to_offsets": [r.to_offset for r in ranges],
+                    "max_bytes": [max(1, r.max_bytes) for r in ranges],
+                    "limit": BATCHES_PER_READ,
+                },
+            )
+            index = await cursor.fetchall()
+            by_segment: dict[int, list[int]] = {}
+            for row in index:
+                by_segment.setdefault(row[4], []).append(row[3])
+            chunks: dict[int, list[bytes]] = {}
+            for segment_id, batch_ids in by_segment.items():
+                statement = sql.SQL(READ_CHUNKS).format(
+                    sql.Identifier(chunk_table_name(segment_id))
+                )
+                await cursor.execute(statement, {"batch_ids": batch_ids})
+                for batch_id, data in await cursor.fetchall():
+                    chunks.setdefault(batch_id, []).append(data)
+        found: list[list[StoredBatch]] = [[] for _ in ranges]
+        for n, base_offset, last_offset, batch_id, _, size, code in index:
+            parts = chunks.get(batch_id, [])
+            payload = parts[0] if len(parts) == 1 else b"".join(parts)
+            if len(payload) != size:
+                raise SegmentGone(f"batch {batch_id} has {len(payload)} of {size} bytes")
+            found[n - 1].append(
+                StoredBatch(base_offset, last_offset, payload, BatchFormat(code))
+            )
+        return found
+
+    async def find_timestamp(self, partition_id: int, timestamp: int) -> StoredBatch | None:
+        """See LogStore: a binary search over offsets, about twenty probes of one index row each."""
+        state = (await self.load([partition_id]))[0].get(partition_id)
+        if state is None or state.max_timestamp < timestamp:
+            return None
+        async with self._database.reader("find_timestamp") as cursor:
+            low, high = state.log_start_offset, state.next_offset
+            # Invariant: a batch that ends before `low` has a smaller running maximum; one that
+            # ends at or after `high` has not. The running maximum counts deleted batches too, so
+            # this is a lower bound, and the last step looks at each batch's own maximum.
+            while low < high:
+                middle = (low + high) // 2
+                await cursor.execute(PROBE, {"partition_id": partition_id, "offset": middle})
+                row = await cursor.fetchone()
+                if row is None or row[3] >= timestamp:
+                    high = middle
+                else:
+                    low = row[1] + 1
+            await cursor.execute(
+                FIRST_WITH_TIMESTAMP,
+                {"partition_id": partition_id, "offset": low, "timestamp": timestamp},
+            )
+            row = await cursor.fetchone()
+        if row is None:
+            return None
+        return await self._read_one(partition_id, row[1])
+
+    async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
+        """See LogStore: a search by the partition's maximum, and a scan only where that is deleted."""
+        state = (await self.load([partition_id]))[0].get(partition_id)
+        if state is None or state.next_offset == state.log_start_offset:
+            return None
+        if found := await self.find_timestamp(partition_id, state.max_timestamp):
+            return found
+        async with self._database.reader("find_max_timestamp") as cursor:
+            await cursor.execute(
+                GREATEST_TIMESTAMP,
+                {"partition_id": partition_id, "offset": state.log_start_offset},
+            )
+            row = await cursor.fetchone()
+        return await self.find_timestamp(partition_id, row[0]) if row else None
+
+    async def _read_one(self, partition_id: int, last_offset: int) -> StoredBatch | None:
+        try:
+            (found,) = await self.read([ReadRange(partition_id, last_offset, last_offset + 1, 1)])
+        except SegmentGone:
+            return None
+        return found[0] if found else None
+
+    async def epoch_starts(self, partition_id: int) -> list[EpochStart]:
+        """See LogStore."""
+        async with self._database.reader("epoch_starts") as cursor:
+            await cursor.execute(EPOCH_STARTS, {"partition_id": partition_id})
+            return [EpochStart(*row) for row in await cursor.fetchall()]
+
+    async def advance_log_start(self, partition_id: int, offset: int) -> PartitionState | None:
+        """See LogStore."""
+        async with self._database.reader("advance_log_start") as cursor:
+            await cursor.execute(
+                ADVANCE_LOG_START, {"partition_id": partition_id, "offset": offset}
+            )
+            row = await cursor.fetchone()
+            return PartitionState(*row) if row else None

@@ -1,0 +1,211 @@
+"""The tables: one definition for queries, migrations and docs. Views are in `storage/views.py`.
+
+Hot tables carry no foreign keys (each check would lock and read another row in the flush); what
+keeps them consistent is that they are only ever written under the row lock of their partition.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "uq": "%(table_name)s_%(column_0_name)s_key",
+        "ix": "%(table_name)s_%(column_0_name)s_idx",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+    }
+)
+
+
+def _timestamp(name: str) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp())
+
+
+# One row. Blocks of ids are taken with UPDATE … RETURNING: a sequence may hand a value out again
+# after a crash. system_identifier and timeline tell a failover or a restore from a reconnect.
+cluster = Table(
+    "cluster",
+    metadata,
+    Column("only_row", Boolean, primary_key=True, server_default="true"),
+    Column("cluster_id", Text, nullable=False),
+    Column("system_identifier", BigInteger, nullable=False),
+    Column("timeline", Integer, nullable=False),
+    Column("metadata_version", BigInteger, nullable=False, server_default="0"),
+    Column("next_broker_id", Integer, nullable=False, server_default="1"),
+    Column("next_batch_id", BigInteger, nullable=False, server_default="1"),
+    Column("next_producer_id", BigInteger, nullable=False, server_default="1000"),
+    CheckConstraint("only_row", name="single"),
+)
+
+broker = Table(
+    "broker",
+    metadata,
+    Column("broker_id", Integer, primary_key=True, autoincrement=False),
+    Column("incarnation", Uuid, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("rack", Text),
+    Column("version", Text, nullable=False),
+    _timestamp("started_at"),
+    _timestamp("heartbeat_at"),
+    Column("session_timeout_s", Double, nullable=False),
+)
+
+topic = Table(
+    "topic",
+    metadata,
+    Column("topic_id", Uuid, primary_key=True),
+    Column("name", Text(collation="C"), nullable=False, unique=True),
+    Column("is_internal", Boolean, nullable=False, server_default="false"),
+    _timestamp("created_at"),
+)
+
+# resource_type: 'topic', 'broker' (a named broker, or '' for the default of all), later 'group'.
+# For a topic resource_name is the topic's id as text, so that a topic created anew starts clean.
+config_entry = Table(
+    "config_entry",
+    metadata,
+    Column("resource_type", Text, primary_key=True),
+    Column("resource_name", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+# The row every append locks. next_offset is the log end offset, the high watermark and the version
+# that guards the partition's batches and producers. Half-empty pages keep its updates HOT.
+topic_partition = Table(
+    "topic_partition",
+    metadata,
+    Column("partition_id", BigInteger, primary_key=True),
+    Column("topic_id", Uuid, ForeignKey("topic.topic_id", ondelete="CASCADE"), nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("next_offset", BigInteger, nullable=False, server_default="0"),
+    Column("log_start_offset", BigInteger, nullable=False, server_default="0"),
+    Column("leader_epoch", Integer, nullable=False, server_default="0"),
+    Column("max_timestamp", BigInteger, nullable=False, server_default="-1"),
+    Column("size_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("batch_count", BigInteger, nullable=False, server_default="0"),
+    _timestamp("created_at"),
+    UniqueConstraint("topic_id", "partition", name="topic_partition_topic_id_partition_key"),
+    postgresql_with={"fillfactor": "40"},
+)
+
+# Where each leader epoch of a partition began (Kafka's leader-epoch-checkpoint).
+leader_epoch = Table(
+    "leader_epoch",
+    metadata,
+    Column("partition_id", BigInteger, primary_key=True),
+    Column("leader_epoch", Integer, primary_key=True),
+    Column("start_offset", BigInteger, nullable=False),
+)
+
+# Partitions whose topic is gone: their index rows are deleted in batches, in the background.
+deleted_partition = Table(
+    "deleted_partition",
+    metadata,
+    Column("partition_id", BigInteger, primary_key=True, autoincrement=False),
+    _timestamp("deleted_at"),
+)
+
+# The index of the log. `running_max_timestamp` is the greatest max_timestamp up to this batch:
+# it never falls, so a lookup by timestamp is a binary search over offsets and needs no index.
+record_batch = Table(
+    "record_batch",
+    metadata,
+    Column("partition_id", BigInteger, nullable=False),
+    Column("base_offset", BigInteger, nullable=False),
+    Column("last_offset", BigInteger, nullable=False),
+    Column("batch_id", BigInteger, nullable=False),
+    Column("segment_id", Integer, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("max_timestamp", BigInteger, nullable=False),
+    Column("running_max_timestamp", BigInteger, nullable=False),
+    Column("producer_id", BigInteger, nullable=False),
+    Column("base_sequence", Integer, nullable=False),
+    Column("producer_epoch", SmallInteger, nullable=False),
+    Column("format", SmallInteger, nullable=False),
+    Column("is_transactional", Boolean, nullable=False),
+    Column("is_control", Boolean, nullable=False),
+)
+Index(
+    "record_batch_partition_id_last_offset_key",
+    record_batch.c.partition_id,
+    record_batch.c.last_offset,
+    unique=True,
+)
+# Rows lie in the order of their segments, so a block range index is nearly free to keep.
+Index(
+    "record_batch_segment_id_idx",
+    record_batch.c.segment_id,
+    postgresql_using="brin",
+    postgresql_with={"pages_per_range": "16", "autosummarize": "on"},
+)
+
+# A segment is one plain table `record_chunk_<segment_id>` of payload, dropped whole when no live
+# batch points into it. Each class of like retention writes to one open segment at a time.
+segment = Table(
+    "segment",
+    metadata,
+    Column("segment_id", Integer, primary_key=True),
+    Column("retention_class", Text, nullable=False),
+    _timestamp("created_at"),
+    Column("sealed_at", DateTime(timezone=True)),
+)
+Index(
+    "segment_retention_class_key",
+    segment.c.retention_class,
+    unique=True,
+    postgresql_where=segment.c.sealed_at.is_(None),
+)
+
+# The last five batches of a producer on a partition (Kafka's ProducerStateEntry). Arrays run
+# oldest first and have one length.
+producer_state = Table(
+    "producer_state",
+    metadata,
+    Column("partition_id", BigInteger, primary_key=True),
+    Column("producer_id", BigInteger, primary_key=True),
+    Column("producer_epoch", SmallInteger, nullable=False),
+    Column("last_timestamp", BigInteger, nullable=False),
+    Column("last_sequences", ARRAY(Integer), nullable=False),
+    Column("last_offsets", ARRAY(BigInteger), nullable=False),
+    Column("offset_deltas", ARRAY(Integer), nullable=False),
+    Column("timestamps", ARRAY(BigInteger), nullable=False),
+    _timestamp("updated_at"),
+    postgresql_with={"fillfactor": "70"},
+)
+
+
+def chunk_table_name(segment_id: int) -> str:
+    """Name of the table that holds a segment's payload."""
+    return f"record_chunk_{segment_id:d}"
+
+
+def create_chunk_table_sql(segment_id: int) -> str:
+    """DDL of one segment's payload: rows of at most CHUNK_BYTES that fit a page, never TOASTed."""
+    name = chunk_table_name(segment_id)
+    return (
+        f"CREATE TABLE {name} (batch_id bigint NOT NULL, seq integer NOT NULL, "
+        f"data bytea STORAGE PLAIN NOT NULL, PRIMARY KEY (batch_id, seq))"
+    )
+
+
+CHUNK_BYTES = 8_000

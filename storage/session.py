@@ -1,0 +1,183 @@
+"""A hot session: prepared statements run as one pipeline, and COPY, straight on libpq.
+
+One network round trip for any number of statements. Knows no table; turns PostgreSQL's states
+into the outcomes that `core.ports` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import generators, pq
+
+from core.ports import (
+    CommitUnknown,
+    RowLocked,
+    SegmentGone,
+    StoreUnavailable,
+    VersionMismatch,
+)
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGresult
+
+    from storage.pool import Database
+
+VERSION_MISMATCH = "PS001"
+"""SQLSTATE raised by the function `version_mismatch()` of the schema."""
+
+_OUTCOMES: Mapping[str, type[Exception]] = {
+    VERSION_MISMATCH: VersionMismatch,
+    "55P03": RowLocked,  # lock_not_available: lock_timeout
+    "40P01": RowLocked,  # deadlock_detected
+    "40001": RowLocked,  # serialization_failure
+    "42P01": SegmentGone,  # undefined_table
+}
+_CONNECTION_STATES = ("08", "57P")
+_IDLE_IN_TRANSACTION = "25P03"
+
+# A large buffer given to libpq at once is copied and sent in one piece; psycopg's own COPY cuts
+# at the same size (its ticket 255: put_copy_data can spin on a buffer that never fits).
+_COPY_PIECE = 128 * 1024
+
+Statement = tuple[bytes, Sequence[bytes | None]]
+"""Name of a prepared statement and its parameters, in binary."""
+
+
+class HotSession:
+    """One connection of the hot path. Not for concurrent use; once broken it stays broken."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._warned = False
+        connection.add_notice_handler(self._on_notice)
+
+    @classmethod
+    async def open(cls, database: Database, statements: Mapping[bytes, str]) -> HotSession:
+        """Connects and prepares every statement once. Raises StoreUnavailable."""
+        session = cls(await database.connect())
+        for name, sql in statements.items():
+            await session.prepare(name, sql)
+        return session
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the connection is gone."""
+        return bool(self._pgconn.status == pq.ConnStatus.BAD) or self._connection.closed
+
+    async def prepare(self, name: bytes, sql: str) -> None:
+        """Prepares a statement under a name."""
+
+        def steps() -> PQGen[list[PGresult]]:
+            self._pgconn.send_prepare(name, sql.encode())
+            yield from generators.send(self._pgconn)
+            return (yield from generators.fetch_many(self._pgconn))
+
+        self._check(await self._wait(steps(), commits=False), commits=False)
+
+    async def run(self, statements: Sequence[Statement], *, commits: bool) -> list[PGresult]:
+        """Runs prepared statements as one pipeline and returns their results, in binary.
+
+        Outside a transaction block they are one transaction, committed by the pipeline's end.
+        commits: whether COMMIT (or that end) is among them, so that a connection lost on the way
+        raises CommitUnknown rather than StoreUnavailable.
+        Raises VersionMismatch, RowLocked, SegmentGone, or psycopg.Error for anything else.
+        """
+        pgconn = self._pgconn
+        expected = len(statements) + 1
+
+        def steps() -> PQGen[list[PGresult]]:
+            pgconn.enter_pipeline_mode()
+            for name, parameters in statements:
+                pgconn.send_query_prepared(
+                    name, parameters, [pq.Format.BINARY] * len(parameters), pq.Format.BINARY
+                )
+            pgconn.pipeline_sync()
+            yield from generators.send(pgconn)
+            results: list[PGresult] = []
+            for _ in range(expected):
+                results += yield from generators.fetch_many(pgconn)
+            pgconn.exit_pipeline_mode()
+            return results
+
+        self._warned = False
+        results = await self._wait(steps(), commits=commits)
+        return self._check(results, commits=commits)
+
+    async def execute(self, sql: bytes, *, commits: bool = False) -> None:
+        """Runs one parameterless statement (BEGIN, ROLLBACK)."""
+
+        def steps() -> PQGen[list[PGresult]]:
+            self._pgconn.send_query_params(sql, None)
+            yield from generators.send(self._pgconn)
+            return (yield from generators.fetch_many(self._pgconn))
+
+        self._warned = False
+        self._check(await self._wait(steps(), commits=commits), commits=commits)
+
+    async def copy_in(self, sql: bytes, data: bytes, *, begin: bool) -> None:
+        """COPYs `data`, a whole binary stream; with `begin`, opens a transaction block before.
+
+        Raises SegmentGone where the table does not exist, StoreUnavailable.
+        """
+        pgconn = self._pgconn
+        view = memoryview(data)
+
+        def steps() -> PQGen[list[PGresult]]:
+            pgconn.send_query(b"BEGIN; " + sql if begin else sql)
+            yield from generators.send(pgconn)
+            results = yield from generators.fetch_many(pgconn)
+            if results[-1].status != pq.ExecStatus.COPY_IN:
+                return results
+            for start in range(0, len(view), _COPY_PIECE):
+                yield from generators.copy_to(pgconn, view[start : start + _COPY_PIECE], flush=False)
+            return [(yield from generators.copy_end(pgconn, None))]
+
+        try:
+            self._check(await self._wait(steps(), commits=False), commits=False)
+        except psycopg.Error as error:
+            raise _outcome(error.sqlstate or "", str(error)) or error from error
+
+    async def close(self) -> None:
+        """Closes the connection; whatever it had not committed is rolled back by the server."""
+        await self._connection.close()
+
+    async def _wait(
+        self, steps: Generator[Any, Any, list[PGresult]], *, commits: bool
+    ) -> list[PGresult]:
+        try:
+            return await self._connection.wait(steps)
+        except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
+            if not self.is_broken and getattr(error, "sqlstate", None):
+                raise
+            await self._connection.close()
+            lost = CommitUnknown if commits else StoreUnavailable
+            raise lost(str(error).strip() or "the connection was lost") from error
+
+    def _check(self, results: list[PGresult], *, commits: bool) -> list[PGresult]:
+        for result in results:
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+                message = result.error_message.decode(errors="replace").strip()
+                if state.startswith(_CONNECTION_STATES) or state == _IDLE_IN_TRANSACTION:
+                    # The server refused before it committed: nothing took effect.
+                    raise StoreUnavailable(message)
+                raise _outcome(state, message) or psycopg.errors.lookup(state)(message)
+        if commits and self._warned:
+            # For instance "canceling wait for synchronous replication": committed here, perhaps
+            # not where durability was promised.
+            raise CommitUnknown("COMMIT was answered with a warning")
+        return results
+
+    def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            self._warned = True
+
+
+def _outcome(state: str, message: str) -> Exception | None:
+    outcome = _OUTCOMES.get(state)
+    return outcome(message) if outcome else None
