@@ -1,1 +1,1 @@
-"""Kafka's wire protocol: frames, messages, one handler file per API. Knows no SQL and decides nothing."""
+"""Kafka's wire protocol: frames, messages, one handler per API. Knows no SQL, decides nothing."""

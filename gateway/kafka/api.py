@@ -1,0 +1,89 @@
+"""The registry of Kafka APIs: each handler file enters itself with `@api(key, versions=…)`.
+
+ApiVersions, the connection and the documentation's table read it. It does not know any API itself.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gateway.kafka.codec import request_class
+from gateway.kafka.context import RequestContext
+
+Handler = Callable[[Any, RequestContext], Awaitable[Any]]
+HandlerT = TypeVar("HandlerT", bound=Handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One Kafka API as this broker serves it.
+
+    name: the request's name without "Request", as Kafka's documentation has it.
+    versions: served. advertised: what ApiVersions lists (wider for Produce, see its handler).
+    handler: returns the response message, or None where nothing is sent (Produce with acks=0).
+    unsupported: the version-0 response to a version that is not served; None: close the connection,
+    as Kafka does for everything but ApiVersions (KIP-511).
+    """
+
+    key: int
+    name: str
+    versions: range
+    advertised: range
+    handler: Handler
+    unsupported: Callable[[], Any] | None = None
+
+
+class Registry:
+    """APIs by key. The server uses `REGISTRY`; a test may fill one of its own."""
+
+    __slots__ = ("_apis",)
+
+    def __init__(self) -> None:
+        self._apis: dict[int, Api] = {}
+
+    def api(
+        self,
+        key: int,
+        *,
+        versions: range,
+        advertised: range | None = None,
+        unsupported: Callable[[], Any] | None = None,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Enter the decorated coroutine function as the handler of API `key`.
+
+        Raises ValueError for a key or version the codec does not know, or a key entered twice.
+        """
+        message = request_class(key)
+        if not versions or versions[0] < 0 or versions[-1] > message.max_version:
+            raise ValueError(f"{message.name}: the codec has versions 0 to {message.max_version}")
+        if key in self._apis:
+            raise ValueError(f"{message.name}: two handlers for API key {key}")
+
+        def enter(handler: HandlerT) -> HandlerT:
+            name = message.name.removesuffix("Request")
+            self._apis[key] = Api(key, name, versions, advertised or versions, handler, unsupported)
+            return handler
+
+        return enter
+
+    def find(self, key: int) -> Api | None:
+        """The API with this key, or None where this broker has none."""
+        return self._apis.get(key)
+
+    def table(self) -> tuple[Api, ...]:
+        """Every API, by key."""
+        return tuple(self._apis[key] for key in sorted(self._apis))
+
+
+REGISTRY = Registry()
+api = REGISTRY.api
+
+
+def load_handlers() -> Registry:
+    """Import every module of `gateway.kafka.handlers`: now `REGISTRY` is complete; return it."""
+    package = importlib.import_module("gateway.kafka.handlers")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    return REGISTRY

@@ -1,0 +1,95 @@
+"""What a handler is given beside its request: who asks, and the runtime services it may ask.
+
+Values and references only; it does not know sockets, frames or SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway.runtime.cluster import Cluster
+    from gateway.runtime.configs import Configs
+    from gateway.runtime.fetch_sessions import FetchSessions
+    from gateway.runtime.partitions import Partitions
+    from gateway.runtime.producer_ids import ProducerIds
+    from gateway.runtime.topics import Topics
+
+# Kafka's ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN (KIP-511).
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSoftware:
+    """What a client says it is, in ApiVersions v3 and later (KIP-511)."""
+
+    name: str
+    version: str
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether Kafka would accept both texts; else ApiVersions answers INVALID_REQUEST."""
+        return bool(_SOFTWARE.fullmatch(self.name) and _SOFTWARE.fullmatch(self.version))
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The runtime, as handlers see it. One per process.
+
+    clock: milliseconds since the epoch, now.
+    """
+
+    topics: Topics
+    partitions: Partitions
+    cluster: Cluster
+    configs: Configs
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    clock: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One request's surroundings.
+
+    client_id: "" where the client sent none, as Kafka's RequestHeader has it.
+    client_software: None until the connection has sent a valid ApiVersions v3 or later.
+    peer: the client's address, "127.0.0.1:54321".
+    """
+
+    services: Services
+    api_version: int
+    client_id: str
+    peer: str
+    client_software: ClientSoftware | None = None
+
+    @property
+    def topics(self) -> Topics:
+        return self.services.topics
+
+    @property
+    def partitions(self) -> Partitions:
+        return self.services.partitions
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.services.cluster
+
+    @property
+    def configs(self) -> Configs:
+        return self.services.configs
+
+    @property
+    def producer_ids(self) -> ProducerIds:
+        return self.services.producer_ids
+
+    @property
+    def fetch_sessions(self) -> FetchSessions:
+        return self.services.fetch_sessions
+
+    @property
+    def clock(self) -> Callable[[], int]:
+        return self.services.clock

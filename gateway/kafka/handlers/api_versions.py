@@ -1,0 +1,41 @@
+"""ApiVersions (key 18): which APIs and versions this broker serves; the first request of a client.
+
+Versions: v1 adds the throttle time; v3 is flexible and names the client's software (KIP-511); v4
+lets features start at level 0 (none does here). The response header is always v0. An unknown
+version is answered in v0 with UNSUPPORTED_VERSION and the range of ApiVersions alone
+(`ApiVersionsRequest.getErrorResponse`), so that the client can ask again.
+"""
+
+from core.errors import Error
+from gateway.kafka.api import REGISTRY, Api, api
+from gateway.kafka.codec import ApiVersionsRequest, ApiVersionsResponse
+from gateway.kafka.context import ClientSoftware, RequestContext
+from gateway.kafka.errors import kafka_code
+
+_VERSIONS = range(5)
+
+
+def _entry(key: int, versions: range) -> ApiVersionsResponse.ApiVersion:
+    return ApiVersionsResponse.ApiVersion(
+        api_key=key, min_version=versions[0], max_version=versions[-1]
+    )
+
+
+def _unsupported() -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        error_code=kafka_code(Error.UNSUPPORTED_VERSION), api_keys=[_entry(18, _VERSIONS)]
+    )
+
+
+def _entries(apis: tuple[Api, ...]) -> list[ApiVersionsResponse.ApiVersion]:
+    return [_entry(served.key, served.advertised) for served in apis]
+
+
+@api(18, versions=_VERSIONS, unsupported=_unsupported)
+async def api_versions(request: ApiVersionsRequest, ctx: RequestContext) -> ApiVersionsResponse:
+    """List the registry; INVALID_REQUEST for a malformed software name (v3 and later)."""
+    if ctx.api_version >= 3:
+        software = ClientSoftware(request.client_software_name, request.client_software_version)
+        if not software.is_valid:
+            return ApiVersionsResponse(error_code=kafka_code(Error.INVALID_REQUEST))
+    return ApiVersionsResponse(api_keys=_entries(REGISTRY.table()))
