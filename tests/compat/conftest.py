@@ -1,0 +1,92 @@
+"""Fixtures for the tests that stock clients run against a live broker.
+
+Knows a bootstrap address and how to make topics with unique names; must not know which broker is
+behind it: `PENSTOCK_TEST_BOOTSTRAP=host:port` runs the same tests against any other Kafka, which
+is how their expectations were found (Apache Kafka 4.1).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+MakeTopic = Callable[..., str]
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker somebody else started; `bootstrap` is `host:port`."""
+
+    bootstrap: str
+
+
+@pytest.fixture(scope="session")
+def gateway(request: pytest.FixtureRequest) -> Any:
+    """What is tested: `PENSTOCK_TEST_BOOTSTRAP` if it is set, else the session's own gateway."""
+    if bootstrap := os.environ.get("PENSTOCK_TEST_BOOTSTRAP"):
+        return Broker(bootstrap)
+    return request.getfixturevalue("gateway")  # the fixture of this name in tests/conftest.py
+
+
+@pytest.fixture(scope="session")
+def bootstrap(gateway: Any) -> str:
+    return str(gateway.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def session_admin(bootstrap: str) -> AdminClient:
+    """librdkafka's admin client, kept for the session: its start costs more than its calls."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A name no other test uses, not yet a topic."""
+    words = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")
+    return f"{words[:60]}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def make_topic(session_admin: AdminClient, topic_name: str) -> Iterator[MakeTopic]:
+    """Creates topics: `make_topic(partitions=4, config={"cleanup.policy": "compact"})`."""
+    made: list[str] = []
+
+    def make(partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        name = f"{topic_name}-{len(made)}"
+        create(session_admin, name, partitions, config)
+        made.append(name)
+        return name
+
+    yield make
+    if made:
+        for deleted in session_admin.delete_topics(made, operation_timeout=10).values():
+            deleted.exception()  # the test may have deleted it itself
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    """A topic of one partition and default configuration."""
+    return make_topic()
+
+
+def create(
+    admin: AdminClient, name: str, partitions: int = 1, config: dict[str, str] | None = None
+) -> None:
+    """Create a topic and wait until Metadata shows its leaders (Apache Kafka answers earlier)."""
+    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+    admin.create_topics([new])[name].result(20)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        seen = admin.list_topics(timeout=10).topics.get(name)
+        if seen and not seen.error and len(seen.partitions) == partitions:
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{name} was created but Metadata does not show it")
