@@ -1,0 +1,199 @@
+"""What AlterConfigs and IncrementalAlterConfigs do to the settings of one resource.
+
+The current settings in, the changes or a refusal out; which property exists and what it takes is
+`core.config_defs`, and whether the resource exists is for the caller to see.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from core.config_defs import (
+    BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    AlterOperation,
+    BrokerValues,
+    ConfigError,
+    ConfigType,
+    alter,
+    check_dynamic_broker_configs,
+    check_topic_configs,
+)
+from core.errors import Error, Refusal
+from core.topic_rules import check_topic_name, find_repeated
+
+MAX_CONFIG_NAME_LENGTH = 1000
+MAX_CONFIG_VALUE_LENGTH = 32_767
+"""Kafka's strings before flexible versions; what is stored is what old clients can be told."""
+
+
+class ConfigResourceType(Enum):
+    """What settings can belong to; the value is Kafka's id (`ConfigResource.Type`)."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+    @classmethod
+    def of(cls, number: int) -> "ConfigResourceType":
+        """The type with this id, UNKNOWN where there is none."""
+        return next((kind for kind in cls if kind.value == number), cls.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """A topic by name, a broker by id, or ("" with BROKER) all brokers.
+
+    type_number: Kafka's id of the type, as the client sent it.
+    """
+
+    type_number: int
+    name: str
+
+    @property
+    def type(self) -> ConfigResourceType:
+        return ConfigResourceType.of(self.type_number)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOperation:
+    """One step of IncrementalAlterConfigs; operation is Kafka's id, as the client sent it."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+ConfigChanges = Mapping[str, str | None]
+"""New text by name; None deletes."""
+
+
+def check_alterable(resource: ConfigResource, names: Sequence[str], own_id: int) -> Refusal | None:
+    """Whether settings of this resource can be altered here at all (`ConfigAdminManager`).
+
+    own_id: a broker checks only its own settings; clients ask the broker they mean to change.
+    """
+    if find_repeated(names):
+        return Refusal(Error.INVALID_REQUEST, "Error due to duplicate config keys")
+    match resource.type:
+        case ConfigResourceType.TOPIC if not resource.name:
+            return Refusal(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
+        case ConfigResourceType.TOPIC:
+            return check_topic_name(resource.name)
+        case ConfigResourceType.BROKER if not resource.name:
+            return None
+        case ConfigResourceType.BROKER:
+            return _check_own_id(resource.name, own_id)
+        case _:
+            message = f"Unknown resource type {resource.type_number}"
+            return Refusal(Error.INVALID_REQUEST, message)
+
+
+def parse_broker_id(name: str) -> int | None:
+    """A broker's id from a resource name (Java's `Integer.parseInt`), None where it is none."""
+    digits = name[1:] if name[:1] in {"-", "+"} else name
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+        return None
+    return int(name)
+
+
+def _check_own_id(name: str, own_id: int) -> Refusal | None:
+    broker_id = parse_broker_id(name)
+    if broker_id is None:
+        return Refusal(Error.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if broker_id != own_id:
+        message = f"Unexpected broker id, expected {own_id}, but received {name}"
+        return Refusal(Error.INVALID_REQUEST, message)
+    return None
+
+
+def decide_incremental(
+    resource: ConfigResource,
+    operations: Sequence[ConfigOperation],
+    current: Mapping[str, str],
+    broker: BrokerValues,
+) -> ConfigChanges | Refusal:
+    """The changes that IncrementalAlterConfigs makes to one resource (KIP-339), or why not.
+
+    current: what is set on the resource now. broker: the broker's values, for a topic's defaults.
+    """
+    nulls = [
+        each.name
+        for each in operations
+        if each.value is None and each.operation != AlterOperation.DELETE.value
+    ]
+    if nulls:
+        message = f"Null value not supported for : {', '.join(nulls)}"
+        return Refusal(Error.INVALID_REQUEST, message)
+    known = {each.value: each for each in AlterOperation}
+    is_topic = resource.type is ConfigResourceType.TOPIC
+    definitions = TOPIC_CONFIGS if is_topic else BROKER_CONFIGS
+    changes: dict[str, str | None] = {}
+    for each in operations:
+        operation = known.get(each.operation)
+        if operation is None:
+            message = f"Unknown operations type {each.operation}"
+            return Refusal(Error.INVALID_REQUEST, message)
+        definition = definitions.get(each.name)
+        is_list = definition is not None and definition.type is ConfigType.LIST
+        if operation in {AlterOperation.APPEND, AlterOperation.SUBTRACT} and not (
+            is_topic or is_list
+        ):
+            word = operation.name.lower()
+            message = f"Config value {word} is not allowed for config key: {each.name}"
+            return Refusal(Error.INVALID_CONFIG, message)
+        try:
+            changes[each.name] = alter(
+                operation, each.name, each.value, current.get(each.name), definition
+            )
+        except ConfigError as error:
+            return Refusal(Error.INVALID_CONFIG, str(error))
+    return _checked(resource, changes, current, broker)
+
+
+def decide_replacement(
+    resource: ConfigResource,
+    wanted: Sequence[tuple[str, str | None]],
+    current: Mapping[str, str],
+    broker: BrokerValues,
+) -> ConfigChanges | Refusal:
+    """The changes that (legacy) AlterConfigs makes: what is not named is deleted."""
+    if nulls := [name for name, value in wanted if value is None]:
+        message = f"Null value not supported for : {', '.join(nulls)}"
+        return Refusal(Error.INVALID_REQUEST, message)
+    changes: dict[str, str | None] = dict.fromkeys(current)
+    changes.update(wanted)
+    return _checked(resource, changes, current, broker)
+
+
+def _checked(
+    resource: ConfigResource,
+    changes: ConfigChanges,
+    current: Mapping[str, str],
+    broker: BrokerValues,
+) -> ConfigChanges | Refusal:
+    if refusal := check_storable(changes):
+        return refusal
+    if resource.type is ConfigResourceType.TOPIC:
+        after = {name: value for name, value in {**current, **changes}.items() if value is not None}
+        if wrong := check_topic_configs(after, broker.merged()):
+            return Refusal(Error.INVALID_CONFIG, wrong)
+    elif wrong := check_dynamic_broker_configs(changes, per_broker=bool(resource.name)):
+        # Not INVALID_CONFIG: KAFKA-13609 keeps the code that clients have always got.
+        return Refusal(Error.INVALID_REQUEST, wrong)
+    return changes
+
+
+def check_storable(changes: ConfigChanges) -> Refusal | None:
+    """INVALID_CONFIG for text PostgreSQL cannot hold: NUL, or a name too long for an index."""
+    for name, value in changes.items():
+        if "\0" in name or "\0" in (value or ""):
+            return Refusal(Error.INVALID_CONFIG, "Configurations may not contain NUL characters.")
+        if len(name) > MAX_CONFIG_NAME_LENGTH or len(value or "") > MAX_CONFIG_VALUE_LENGTH:
+            return Refusal(
+                Error.INVALID_CONFIG, f"Configuration {name[:100]} is longer than allowed."
+            )
+    return None

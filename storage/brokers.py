@@ -1,0 +1,144 @@
+"""The brokers over this database: who is live, and which process holds which broker id.
+
+All times are the database's `clock_timestamp()`. Knows nothing of leaders or partitions.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Float, cast, delete, func, literal, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from core.topic_ports import BrokerIdTaken, BrokerRegistration, Heartbeat
+from core.types import BrokerEndpoint
+from storage.pool import Database
+from storage.schema import broker, cluster
+
+FORGET_AFTER_S = 24 * 3600
+"""Rows of brokers that have been silent for so long are deleted when another one registers."""
+
+
+def _seconds(seconds: ColumnElement[Any]) -> ColumnElement[Any]:
+    return func.make_interval(0, 0, 0, 0, 0, 0, seconds)
+
+
+_SESSION_END = broker.c.heartbeat_at + _seconds(broker.c.session_timeout_s)
+_SECONDS_LEFT = cast(func.extract("epoch", _SESSION_END - func.clock_timestamp()), Float)
+_IS_LIVE = func.clock_timestamp() < _SESSION_END
+
+
+class ClusterStore:
+    """`core.topic_ports.ClusterStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def cluster_id(self) -> str:
+        """The cluster's id, as Metadata tells it."""
+        async with self._database.begin("cluster_id") as connection:
+            return str((await connection.execute(select(cluster.c.cluster_id))).scalar_one())
+
+    async def register(self, registration: BrokerRegistration) -> int:
+        """Claims or allocates a broker id; raises BrokerIdTaken where another process has it."""
+        async with self._database.begin("register_broker") as connection:
+            # One registration at a time; the row is locked for a few statements only.
+            await connection.execute(select(cluster.c.only_row).with_for_update())
+            silent_for = func.clock_timestamp() - _SESSION_END
+            await connection.execute(
+                delete(broker).where(silent_for > _seconds(literal(float(FORGET_AFTER_S))))
+            )
+            if registration.broker_id is None:
+                broker_id = await _allocate(connection, registration)
+            else:
+                broker_id = registration.broker_id
+                await _check_free(connection, broker_id, registration)
+            await _write(connection, broker_id, registration)
+            return broker_id
+
+    async def heartbeat(self, broker_id: int, incarnation: UUID) -> Heartbeat:
+        """Renews the session and reads who is live, the caller included if it is registered."""
+        renew = (
+            update(broker)
+            .where(broker.c.broker_id == broker_id, broker.c.incarnation == incarnation)
+            .values(heartbeat_at=func.clock_timestamp())
+        )
+        live = (
+            select(broker.c.broker_id, broker.c.host, broker.c.port, broker.c.rack)
+            .where(_IS_LIVE)
+            .order_by(broker.c.broker_id)
+        )
+        async with self._database.begin("heartbeat") as connection:
+            renewed = (await connection.execute(renew)).rowcount == 1
+            found = await connection.execute(live)
+            return Heartbeat(renewed, tuple(BrokerEndpoint(*row) for row in found))
+
+    async def leave(self, broker_id: int, incarnation: UUID) -> None:
+        """Ends the session at once. The row stays, so that the same address gets its id again."""
+        leaving = (
+            update(broker)
+            .where(broker.c.broker_id == broker_id, broker.c.incarnation == incarnation)
+            .values(heartbeat_at=func.clock_timestamp() - _seconds(broker.c.session_timeout_s))
+        )
+        async with self._database.begin("leave") as connection:
+            await connection.execute(leaving)
+
+
+async def _allocate(connection: AsyncConnection, registration: BrokerRegistration) -> int:
+    """The id this address had, if nobody lives there now; else the next free one."""
+    had = (
+        select(broker.c.broker_id)
+        .where(broker.c.host == registration.host, broker.c.port == registration.port, ~_IS_LIVE)
+        .order_by(broker.c.heartbeat_at.desc())
+        .limit(1)
+    )
+    if (broker_id := await connection.scalar(had)) is not None:
+        return int(broker_id)
+    taken = set((await connection.execute(select(broker.c.broker_id))).scalars())
+    broker_id = (await connection.execute(select(cluster.c.next_broker_id))).scalar_one()
+    while broker_id in taken:
+        broker_id += 1
+    await connection.execute(update(cluster).values(next_broker_id=broker_id + 1))
+    return int(broker_id)
+
+
+async def _check_free(
+    connection: AsyncConnection, broker_id: int, registration: BrokerRegistration
+) -> None:
+    holder = (
+        await connection.execute(
+            select(
+                broker.c.incarnation, broker.c.host, broker.c.port, _SECONDS_LEFT.label("left")
+            ).where(broker.c.broker_id == broker_id)
+        )
+    ).one_or_none()
+    if holder is None or holder.left <= 0 or holder.incarnation == registration.incarnation:
+        return
+    # Whoever listens on this address now has outlived the process that did so before.
+    if (holder.host, holder.port) == (registration.host, registration.port):
+        return
+    raise BrokerIdTaken(
+        f"Broker id {broker_id} is in use by the broker at {holder.host}:{holder.port}: "
+        "stop that one, or start this one with another --broker-id or none.",
+        holder.left,
+    )
+
+
+async def _write(
+    connection: AsyncConnection, broker_id: int, registration: BrokerRegistration
+) -> None:
+    columns = {
+        "incarnation": registration.incarnation,
+        "host": registration.host,
+        "port": registration.port,
+        "rack": registration.rack,
+        "version": registration.version,
+        "session_timeout_s": registration.session_timeout_s,
+        "started_at": func.clock_timestamp(),
+        "heartbeat_at": func.clock_timestamp(),
+    }
+    await connection.execute(
+        insert(broker)
+        .values(broker_id=broker_id, **columns)
+        .on_conflict_do_update(index_elements=["broker_id"], set_=columns)
+    )

@@ -1,0 +1,120 @@
+"""Settings in the database: rows of `config_entry`, by resource.
+
+Knows no property: what a setting means, and whether it may be set, is `core.config_defs`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, cast, delete, func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from storage.pool import Database
+from storage.schema import config_entry
+
+TOPIC = "topic"
+BROKER = "broker"
+ALL_BROKERS = ""
+
+
+class ConfigStore:
+    """Settings of brokers (`core.topic_ports.ConfigStore`)."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_broker_configs(self, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
+        """Settings for all brokers, and for this one, from one snapshot."""
+        own = str(broker_id)
+        query = select(config_entry.c.resource_name, config_entry.c.name, config_entry.c.value)
+        query = query.where(
+            config_entry.c.resource_type == BROKER,
+            config_entry.c.resource_name.in_([ALL_BROKERS, own]),
+        )
+        found: dict[str, dict[str, str]] = {ALL_BROKERS: {}, own: {}}
+        async with self._database.begin("read_broker_configs") as connection:
+            for resource_name, name, value in await connection.execute(query):
+                found[resource_name][name] = value
+        return found[ALL_BROKERS], found[own]
+
+
+async def read(
+    connection: AsyncConnection, resource_type: str, resource_name: str
+) -> dict[str, str]:
+    """The settings of one resource."""
+    query = select(config_entry.c.name, config_entry.c.value).where(
+        _belongs_to(resource_type, [resource_name])
+    )
+    found = await connection.execute(query)
+    return {row.name: row.value for row in found}
+
+
+async def write(
+    connection: AsyncConnection,
+    resource_type: str,
+    resource_name: str,
+    changes: Mapping[str, str | None],
+) -> None:
+    """Sets or (None) deletes settings of one resource."""
+    gone = [name for name, value in changes.items() if value is None]
+    if gone:
+        await connection.execute(
+            delete(config_entry).where(
+                _belongs_to(resource_type, [resource_name]), config_entry.c.name.in_(gone)
+            )
+        )
+    await insert_entries(
+        connection,
+        [
+            (resource_type, resource_name, name, value)
+            for name, value in changes.items()
+            if value is not None
+        ],
+    )
+
+
+async def insert_entries(
+    connection: AsyncConnection, entries: Collection[tuple[str, str, str, str]]
+) -> None:
+    """Sets many (resource type, resource name, name, value), over what may be there."""
+    if not entries:
+        return
+    statement = insert(config_entry).values(
+        resource_type=bindparam("resource_type"),
+        resource_name=bindparam("resource_name"),
+        name=bindparam("name"),
+        value=bindparam("value"),
+    )
+    statement = statement.on_conflict_do_update(
+        index_elements=["resource_type", "resource_name", "name"],
+        set_={"value": statement.excluded.value},
+    )
+    rows = [
+        {"resource_type": kind, "resource_name": resource, "name": name, "value": value}
+        for kind, resource, name, value in entries
+    ]
+    await connection.execute(statement, rows)
+
+
+async def delete_all(
+    connection: AsyncConnection, resource_type: str, resource_names: Collection[str]
+) -> None:
+    """Deletes every setting of these resources."""
+    await connection.execute(delete(config_entry).where(_belongs_to(resource_type, resource_names)))
+
+
+def topic_overrides(topic_id: ColumnElement[UUID]) -> Select[Any]:
+    """A scalar subquery's SELECT: the settings of the topic in the outer query, as one object."""
+    return select(func.jsonb_object_agg(config_entry.c.name, config_entry.c.value)).where(
+        config_entry.c.resource_type == TOPIC,
+        config_entry.c.resource_name == cast(topic_id, Text),
+    )
+
+
+def _belongs_to(resource_type: str, resource_names: Collection[str]) -> ColumnElement[bool]:
+    return and_(
+        config_entry.c.resource_type == resource_type,
+        config_entry.c.resource_name.in_(list(resource_names)),
+    )

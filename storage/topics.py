@@ -1,0 +1,289 @@
+"""Topics, their partitions and settings: what the runtime reads, and how it changes them.
+
+Every change runs under one lock, so that all brokers' changes happen one after the other, as at
+Kafka's controller; and it tells all brokers in the transaction that makes it true. Knows no rule.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import (
+    Integer,
+    Row,
+    Select,
+    Uuid,
+    cast,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from core.ports import StoreUnavailable
+from core.topic_ports import (
+    ActiveProducer,
+    PartitionSize,
+    StoredTopic,
+    TopicListing,
+    TopicRow,
+)
+from storage import configs
+from storage.pool import Database
+from storage.schema import (
+    cluster,
+    deleted_partition,
+    leader_epoch,
+    producer_state,
+    topic,
+    topic_partition,
+)
+
+METADATA_CHANNEL: Final = "penstock_metadata"
+"""Notified in the transaction of every change of topics or settings; the payload is empty."""
+
+# Any number nobody else uses for an advisory lock: the bytes of "metadata".
+_CHANGE_LOCK: Final = 0x6D65_7461_6461_7461
+
+# A broker that stalls in the middle of a change must not stop the others' (architecture, 4).
+_CHANGE_SESSION: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
+
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+
+
+def _select_topics() -> Select[Any]:
+    """Whole topics, each from the snapshot of one statement."""
+    partitions = topic_partition.alias()
+    of_topic = partitions.c.topic_id == topic.c.topic_id
+    ordered = [
+        select(func.array_agg(aggregate_order_by(column, partitions.c.partition)))
+        .where(of_topic)
+        .scalar_subquery()
+        for column in (partitions.c.partition_id, partitions.c.leader_epoch)
+    ]
+    return select(
+        topic.c.topic_id,
+        topic.c.name,
+        topic.c.is_internal,
+        ordered[0].label("partition_ids"),
+        ordered[1].label("leader_epochs"),
+        configs.topic_overrides(topic.c.topic_id).scalar_subquery().label("overrides"),
+    )
+
+
+def _stored_topic(row: Row[Any]) -> StoredTopic:
+    return StoredTopic(
+        topic_id=row.topic_id,
+        name=row.name,
+        is_internal=row.is_internal,
+        partition_ids=tuple(row.partition_ids or ()),
+        leader_epochs=tuple(row.leader_epochs or ()),
+        overrides=row.overrides or {},
+    )
+
+
+async def _find_by_name(
+    connection: AsyncConnection, names: Collection[str]
+) -> dict[str, StoredTopic]:
+    found = await connection.execute(_select_topics().where(topic.c.name.in_(list(names))))
+    return {row.name: _stored_topic(row) for row in found}
+
+
+async def _find_by_id(
+    connection: AsyncConnection, topic_ids: Collection[UUID]
+) -> dict[UUID, StoredTopic]:
+    found = await connection.execute(_select_topics().where(topic.c.topic_id.in_(list(topic_ids))))
+    return {row.topic_id: _stored_topic(row) for row in found}
+
+
+class MetadataChange:
+    """`core.topic_ports.MetadataChange`, inside its transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self.is_changed = False
+
+    async def topic_names(self) -> set[str]:
+        """The names of all topics."""
+        return set((await self._connection.execute(select(topic.c.name))).scalars())
+
+    async def find_topics(self, names: Collection[str]) -> dict[str, StoredTopic]:
+        """Those topics that exist, by name."""
+        return await _find_by_name(self._connection, names)
+
+    async def find_topics_by_id(self, topic_ids: Collection[UUID]) -> dict[UUID, StoredTopic]:
+        """Those topics that exist, by id."""
+        return await _find_by_id(self._connection, topic_ids)
+
+    async def create_topics(self, rows: Sequence[TopicRow]) -> None:
+        """Inserts topics with their partitions, leader epochs and settings."""
+        if not rows:
+            return
+        self.is_changed = True
+        await self._connection.execute(
+            insert(topic),
+            [
+                {"topic_id": row.topic_id, "name": row.name, "is_internal": row.is_internal}
+                for row in rows
+            ],
+        )
+        for row in rows:
+            await self.add_partitions(row.topic_id, 0, row.partition_count)
+        await configs.insert_entries(
+            self._connection,
+            [
+                (configs.TOPIC, str(row.topic_id), name, value)
+                for row in rows
+                for name, value in row.overrides.items()
+            ],
+        )
+
+    async def add_partitions(self, topic_id: UUID, first: int, count: int) -> None:
+        """Adds partitions, and the leader epoch each begins with, in two statements."""
+        self.is_changed = True
+        numbers = func.generate_series(first, first + count - 1).column_valued("number")
+        await self._connection.execute(
+            insert(topic_partition).from_select(
+                ["topic_id", "partition"],
+                select(literal(topic_id, Uuid), cast(numbers, Integer)).order_by(numbers),
+            )
+        )
+        await self._connection.execute(
+            insert(leader_epoch).from_select(
+                ["partition_id", "leader_epoch", "start_offset"],
+                select(
+                    topic_partition.c.partition_id,
+                    topic_partition.c.leader_epoch,
+                    topic_partition.c.log_start_offset,
+                ).where(
+                    topic_partition.c.topic_id == topic_id, topic_partition.c.partition >= first
+                ),
+            )
+        )
+
+    async def delete_topics(self, topic_ids: Collection[UUID]) -> None:
+        """Deletes topics and settings; partitions go to `deleted_partition` for the background."""
+        if not topic_ids:
+            return
+        self.is_changed = True
+        doomed = topic_partition.c.topic_id.in_(list(topic_ids))
+        # In the order every flush locks them, so that a flush and a deletion cannot deadlock.
+        locked = (
+            select(topic_partition.c.partition_id)
+            .where(doomed)
+            .order_by(topic_partition.c.partition_id)
+            .with_for_update()
+            .cte("locked")
+        )
+        await self._connection.execute(
+            insert(deleted_partition).from_select(["partition_id"], select(locked.c.partition_id))
+        )
+        names = [str(topic_id) for topic_id in topic_ids]
+        await configs.delete_all(self._connection, configs.TOPIC, names)
+        await self._connection.execute(delete(topic).where(topic.c.topic_id.in_(list(topic_ids))))
+
+    async def read_broker_configs(self, resource_name: str) -> dict[str, str]:
+        """Settings for a broker id, or for all brokers ("")."""
+        return await configs.read(self._connection, configs.BROKER, resource_name)
+
+    async def write_topic_configs(self, topic_id: UUID, changes: Mapping[str, str | None]) -> None:
+        """Sets or (None) deletes settings of a topic."""
+        self.is_changed = True
+        await configs.write(self._connection, configs.TOPIC, str(topic_id), changes)
+
+    async def write_broker_configs(
+        self, resource_name: str, changes: Mapping[str, str | None]
+    ) -> None:
+        """Sets or (None) deletes settings of a broker id, or of all brokers ("")."""
+        self.is_changed = True
+        await configs.write(self._connection, configs.BROKER, resource_name, changes)
+
+    async def announce(self) -> None:
+        """Raises the metadata version and tells every broker, when this transaction commits."""
+        await self._connection.execute(
+            update(cluster).values(metadata_version=cluster.c.metadata_version + 1)
+        )
+        await self._connection.execute(select(func.pg_notify(METADATA_CHANNEL, "")))
+
+
+class TopicStore:
+    """`core.topic_ports.TopicStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # Changes of one process wait here, not each on a connection of its own.
+        self._one_change = asyncio.Lock()
+
+    @asynccontextmanager
+    async def change(self, name: str) -> AsyncIterator[MetadataChange]:
+        """A change; see the port. Raises StoreUnavailable also where another broker's lasts."""
+        try:
+            async with self._one_change, self._database.begin(name) as connection:
+                await connection.execute(_CHANGE_SESSION)
+                await connection.execute(select(func.pg_advisory_xact_lock(_CHANGE_LOCK)))
+                change = MetadataChange(connection)
+                yield change
+                if change.is_changed:
+                    await change.announce()
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                raise StoreUnavailable("another broker is changing topics or settings") from error
+            raise
+
+    async def find_topics(self, names: Collection[str]) -> dict[str, StoredTopic]:
+        """Those topics that exist, by name."""
+        async with self._database.begin("find_topics") as connection:
+            return await _find_by_name(connection, names)
+
+    async def find_topics_by_id(self, topic_ids: Collection[UUID]) -> dict[UUID, StoredTopic]:
+        """Those topics that exist, by id."""
+        async with self._database.begin("find_topics_by_id") as connection:
+            return await _find_by_id(connection, topic_ids)
+
+    async def list_topics(self, known_version: int | None) -> TopicListing | None:
+        """Every topic by name, or None where nothing has changed since `known_version`."""
+        async with self._database.begin("list_topics") as connection:
+            # The version first: topics may then be newer than it says, never older.
+            version: int = await connection.scalar(select(cluster.c.metadata_version)) or 0
+            if version == known_version:
+                return None
+            found = await connection.execute(_select_topics().order_by(topic.c.name))
+            return TopicListing(version, tuple(_stored_topic(row) for row in found))
+
+    async def partition_sizes(self) -> tuple[PartitionSize, ...]:
+        """The size of every partition, by topic and partition."""
+        query = (
+            select(topic.c.name, topic_partition.c.partition, topic_partition.c.size_bytes)
+            .join(topic_partition, topic_partition.c.topic_id == topic.c.topic_id)
+            .order_by(topic.c.name, topic_partition.c.partition)
+        )
+        async with self._database.begin("partition_sizes") as connection:
+            found = await connection.execute(query)
+            return tuple(PartitionSize(*row) for row in found)
+
+    async def active_producers(self, partition_ids: Collection[int]) -> tuple[ActiveProducer, ...]:
+        """What these partitions remember of producers, by partition and producer id."""
+        state = producer_state.c
+        newest = func.array_upper(state.last_sequences, 1)
+        query = (
+            select(
+                state.partition_id,
+                state.producer_id,
+                state.producer_epoch,
+                func.coalesce(state.last_sequences[newest], -1),
+                state.last_timestamp,
+            )
+            .where(state.partition_id.in_(list(partition_ids)))
+            .order_by(state.partition_id, state.producer_id)
+        )
+        async with self._database.begin("active_producers") as connection:
+            found = await connection.execute(query)
+            return tuple(ActiveProducer(*row) for row in found)
