@@ -1,0 +1,352 @@
+"""Kafka record batches, magic 2: the header's view, its validation, and looking into records.
+
+A batch is stored as it came; this room reads 61 bytes and a checksum, and opens the records only
+where a question is about single records (timestamps, keys). It knows no topic, no configuration and
+no offset but the ones written in the batch. Sources: DefaultRecordBatch, DefaultRecord,
+ProduceRequest.validateRecords, LogValidator, UnifiedLog.analyzeAndValidateRecords.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import cramjam
+from crc32c import crc32c
+
+from core.errors import Error
+from core.types import NO_TIMESTAMP, RecordBatch, TimestampType
+
+HEADER_SIZE: Final = 61
+_LOG_OVERHEAD: Final = 12  # base offset and length, which the length does not count
+_CRC_START: Final = 21
+_ATTRIBUTES_AT: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
+_SMALLEST_LENGTH: Final = 14  # LegacyRecord.RECORD_OVERHEAD_V0, the least any magic allows
+_MAGIC_AT: Final = 16
+_MAGIC: Final = 2
+
+_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME_FLAG: Final = 0x08
+_TRANSACTIONAL_FLAG: Final = 0x10
+_CONTROL_FLAG: Final = 0x20
+
+# base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp,
+# max timestamp, producer id, producer epoch, base sequence, record count
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_PREFIX: Final = struct.Struct(">qii")
+
+# What the records of one batch may decompress to, and how many are looked at: a bomb of a megabyte
+# must not stop the event loop for a minute. Kafka has neither bound.
+MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
+MAX_RECORDS: Final = 1_000_000
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_HEADER_SIZE: Final = 16
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Compression(IntEnum):
+    """A batch's codec, by its number in the attributes (CompressionType)."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class InvalidRecords(Exception):
+    """The records inside a batch are not what its header says; answered with INVALID_RECORD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a batch is not taken: the error, and a sentence for the response and the log."""
+
+    error: Error
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaBatch:
+    """A batch that passed validation.
+
+    batch: what the log decides on. payload: the whole batch, a view into the request's frame.
+    timestamp_type: as the producer set it. base_timestamp: milliseconds since the epoch.
+    """
+
+    batch: RecordBatch
+    payload: memoryview
+    base_timestamp: int
+    compression: Compression
+    timestamp_type: TimestampType
+
+
+class BatchRecord(NamedTuple):
+    """One record's place in its batch. timestamp: milliseconds. sizes: bytes, -1 for null."""
+
+    offset_delta: int
+    timestamp: int
+    key_is_null: bool
+    key_size: int
+    value_size: int
+
+
+def parse_produce_batch(records: memoryview | None, api_version: int) -> KafkaBatch | Refusal:
+    """Validate the records of one partition in a Produce request v3 or later, as Kafka does.
+
+    Exactly one complete batch (Kafka drops trailing bytes too short for a batch in silence; here
+    they are refused). `max.message.bytes` and the topic's timestamp rules are the caller's.
+    """
+    if records is None or len(records) < _LOG_OVERHEAD:
+        return Refusal(Error.INVALID_RECORD, "there must be one record batch per partition")
+    length = int.from_bytes(records[8:12], "big", signed=True)
+    if length < _SMALLEST_LENGTH:
+        return Refusal(Error.CORRUPT_MESSAGE, f"the record batch announces {length} bytes")
+    if len(records) < length + _LOG_OVERHEAD:
+        return Refusal(Error.INVALID_RECORD, "the record batch is cut short")
+    magic = records[_MAGIC_AT]
+    if magic > _MAGIC:
+        return Refusal(Error.CORRUPT_MESSAGE, f"unknown record batch magic {magic}")
+    if magic < _MAGIC:
+        return Refusal(Error.INVALID_RECORD, f"record batches must have magic 2, not {magic}")
+    if len(records) < HEADER_SIZE or length + _LOG_OVERHEAD < HEADER_SIZE:
+        return Refusal(Error.CORRUPT_MESSAGE, "the record batch is smaller than its header")
+    return _validate(records, length + _LOG_OVERHEAD, api_version)
+
+
+def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | Refusal:
+    (
+        base_offset,
+        _,
+        _,
+        _,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = _HEADER.unpack_from(records)
+    codec = attributes & _CODEC_MASK
+    if codec > Compression.ZSTD:
+        return Refusal(Error.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression type {codec}")
+    if codec == Compression.ZSTD and api_version < 7:
+        reason = f"Produce v{api_version} may not carry Zstandard compression (KIP-110)"
+        return Refusal(Error.UNSUPPORTED_COMPRESSION_TYPE, reason)
+    if len(records) > size:
+        return Refusal(Error.INVALID_RECORD, "there must be one record batch per partition")
+    if base_offset != 0:
+        return Refusal(Error.INVALID_RECORD, f"the base offset must be 0, not {base_offset}")
+    if crc32c(records[_CRC_START:]) != crc:
+        return Refusal(Error.CORRUPT_MESSAGE, "the record batch's checksum does not match")
+    if count <= 0 or last_offset_delta != count - 1:
+        reason = f"{count} records, but offsets 0 to {last_offset_delta}"
+        return Refusal(Error.INVALID_RECORD, reason)
+    if attributes & _CONTROL_FLAG:
+        return Refusal(Error.INVALID_RECORD, "clients may not write control records")
+    if producer_id >= 0 and base_sequence < 0:
+        reason = f"sequence {base_sequence} in a batch of producer {producer_id}"
+        return Refusal(Error.INVALID_RECORD, reason)
+    log_append_time = bool(attributes & _LOG_APPEND_TIME_FLAG)
+    return KafkaBatch(
+        batch=RecordBatch(
+            record_count=count,
+            max_timestamp=max_timestamp,
+            size=size,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=bool(attributes & _TRANSACTIONAL_FLAG),
+        ),
+        payload=records,
+        base_timestamp=base_timestamp,
+        compression=Compression(codec),
+        timestamp_type=TimestampType(int(log_append_time)),
+    )
+
+
+def with_log_append_time(payload: Buffer, now_ms: int) -> bytes:
+    """The batch stamped by the log: flag, max timestamp and a new checksum; records untouched.
+
+    DefaultRecordBatch.setMaxTimestamp with `message.timestamp.type=LogAppendTime`.
+    """
+    header = bytearray(payload[:HEADER_SIZE])
+    (attributes,) = struct.unpack_from(">h", header, _ATTRIBUTES_AT)
+    struct.pack_into(">h", header, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME_FLAG)
+    struct.pack_into(">q", header, _MAX_TIMESTAMP_AT, now_ms)
+    records = memoryview(payload)[HEADER_SIZE:]
+    crc = crc32c(records, crc32c(memoryview(header)[_CRC_START:]))
+    struct.pack_into(">I", header, _CRC_START - 4, crc)
+    return b"".join((header, records))
+
+
+def patch(
+    payload: bytearray | memoryview, base_offset: int, leader_epoch: int, at: int = 0
+) -> None:
+    """Write a stored batch's offset and leader epoch in place; both lie outside the checksum.
+
+    at: where the batch begins in `payload`, which must be writable.
+    """
+    struct.pack_into(">q", payload, at, base_offset)
+    struct.pack_into(">i", payload, at + _LOG_OVERHEAD, leader_epoch)
+
+
+def patched(payload: Buffer, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
+    """The same without copying the records: a new first 16 bytes, and a view of the rest.
+
+    Two buffers that may be given in turn as a Fetch response's `records` list.
+    """
+    length = int.from_bytes(payload[8:12], "big", signed=True)
+    return _PREFIX.pack(base_offset, length, leader_epoch), memoryview(payload)[_PREFIX.size :]
+
+
+def iterate_records(payload: Buffer) -> Iterator[BatchRecord]:
+    """The records of one valid batch in order. Raises InvalidRecords where they are broken.
+
+    In a batch stamped by the log every record has the batch's max timestamp.
+    """
+    view = memoryview(payload)
+    header = _HEADER.unpack_from(view)
+    attributes, base_timestamp, max_timestamp, count = header[5], header[7], header[8], header[12]
+    if count > MAX_RECORDS:
+        raise InvalidRecords(f"{count} records in one batch are too many to look into")
+    stamped = attributes & _LOG_APPEND_TIME_FLAG
+    body = _decompress(view[HEADER_SIZE:], attributes & _CODEC_MASK)
+    pos = 0
+    try:
+        for _ in range(count):
+            size, pos = _zigzag(body, pos)
+            end = pos + size
+            if size < 0 or end > len(body):
+                raise InvalidRecords("a record is cut short")
+            delta_ms, at = _zigzag(body, pos + 1)  # after the record's attributes
+            offset_delta, at = _zigzag(body, at)
+            key_size, at = _zigzag(body, at)
+            value_size, at = _zigzag(body, at + max(key_size, 0))
+            if at + max(value_size, 0) > end:
+                raise InvalidRecords("a record's fields are longer than the record")
+            timestamp = max_timestamp if stamped else base_timestamp + delta_ms
+            yield BatchRecord(offset_delta, timestamp, key_size < 0, key_size, value_size)
+            pos = end
+    except IndexError:
+        raise InvalidRecords("the records end early") from None
+    if pos != len(body):
+        raise InvalidRecords("there are bytes after the last record")
+
+
+def first_offset_at_or_after(payload: Buffer, timestamp: int) -> BatchRecord | None:
+    """The first record whose timestamp is `timestamp` or later (ListOffsets by timestamp)."""
+    return next((r for r in iterate_records(payload) if r.timestamp >= timestamp), None)
+
+
+def max_timestamp_offset(payload: Buffer) -> BatchRecord:
+    """The first record with the greatest timestamp (ListOffsets MAX_TIMESTAMP, KIP-734)."""
+    return max(iterate_records(payload), key=lambda record: record.timestamp)
+
+
+def has_null_key(payload: Buffer) -> bool:
+    """Whether a record has no key, which a compacted topic does not take."""
+    return any(record.key_is_null for record in iterate_records(payload))
+
+
+def timestamp_range(payload: Buffer) -> tuple[int, int] | None:
+    """Least and greatest record timestamp, leaving out records without one; None if none has."""
+    stamps = [r.timestamp for r in iterate_records(payload) if r.timestamp != NO_TIMESTAMP]
+    return (min(stamps), max(stamps)) if stamps else None
+
+
+def _zigzag(body: Buffer, pos: int) -> tuple[int, int]:
+    """A signed varint of at most 64 bits, and the position after it (ByteUtils.readVarlong)."""
+    value = shift = 0
+    while True:
+        byte = body[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), pos
+        shift += 7
+        if shift > 63:
+            raise InvalidRecords("a varint longer than ten bytes")
+
+
+def _decompress(body: memoryview, codec: int) -> Buffer:
+    """The records of a batch, at most `MAX_DECOMPRESSED` bytes. Raises InvalidRecords."""
+    try:
+        match codec:
+            case Compression.NONE:
+                return body
+            case Compression.GZIP:
+                return _gunzip(body)
+            case Compression.SNAPPY:
+                return _unsnappy(body)
+            case Compression.LZ4:
+                return _grow(cramjam.lz4.decompress_into, body)
+            case Compression.ZSTD:
+                return _grow(cramjam.zstd.decompress_into, body)
+    except (cramjam.DecompressionError, zlib.error) as broken:
+        raise InvalidRecords(f"the records cannot be decompressed: {broken}") from broken
+    raise InvalidRecords(f"unknown compression type {codec}")
+
+
+def _too_large() -> InvalidRecords:
+    return InvalidRecords(f"the records decompress to more than {MAX_DECOMPRESSED} bytes")
+
+
+def _gunzip(body: memoryview) -> bytes:
+    stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    records = stream.decompress(body, MAX_DECOMPRESSED)
+    if stream.unconsumed_tail:
+        raise _too_large()
+    if not stream.eof:
+        raise InvalidRecords("the gzip stream is cut short")
+    return records
+
+
+def _unsnappy(body: memoryview) -> bytes:
+    """Raw snappy (librdkafka), or the xerial framing of the Java client: blocks behind a header."""
+    if bytes(body[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _unsnappy_block(body, MAX_DECOMPRESSED)
+    blocks: list[bytes] = []
+    left, pos = MAX_DECOMPRESSED, _XERIAL_HEADER_SIZE
+    while pos < len(body):
+        size = int.from_bytes(body[pos : pos + 4], "big")
+        pos += 4
+        if pos + size > len(body):
+            raise InvalidRecords("a snappy block is cut short")
+        blocks.append(_unsnappy_block(body[pos : pos + size], left))
+        left -= len(blocks[-1])
+        pos += size
+    return b"".join(blocks)
+
+
+def _unsnappy_block(block: memoryview, limit: int) -> bytes:
+    announced = cramjam.snappy.decompress_raw_len(block)
+    if announced > limit:
+        raise _too_large()
+    # The longest copy, 64 bytes, takes two bytes: a greater length is a lie worth no allocation.
+    if announced > 64 * len(block):
+        raise InvalidRecords("a snappy block announces more than it can hold")
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _grow(decompress_into: Callable[[memoryview, bytearray], int], body: memoryview) -> Buffer:
+    """Decompress into a buffer that is made larger until the records fit."""
+    room = min(max(4 * len(body), 64 * 1024), MAX_DECOMPRESSED)
+    while True:
+        records = bytearray(room)
+        try:
+            return memoryview(records)[: decompress_into(body, records)]
+        except cramjam.DecompressionError as failure:
+            if "failed to write whole buffer" not in str(failure):
+                raise
+        if room == MAX_DECOMPRESSED:
+            raise _too_large()
+        room = min(4 * room, MAX_DECOMPRESSED)
