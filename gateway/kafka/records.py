@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import cramjam
 from crc32c import crc32c
 
-from core.errors import Error
+from core.errors import Error, Refusal
 from core.types import NO_TIMESTAMP, RecordBatch, TimestampType
 
 HEADER_SIZE: Final = 61
@@ -61,14 +61,6 @@ class Compression(IntEnum):
 
 class InvalidRecords(Exception):
     """The records inside a batch are not what its header says; answered with INVALID_RECORD."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a batch is not taken: the error, and a sentence for the response and the log."""
-
-    error: Error
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
