@@ -16,7 +16,7 @@ from core.types import BatchFormat
 Payload = bytes | bytearray | memoryview
 
 
-class StoreUnavailable(Exception):  # noqa: N818 - a state of the world, named as one says it
+class StoreUnavailable(Exception):
     """The database cannot be reached, or went away; nothing of the call took effect."""
 
 
@@ -24,19 +24,19 @@ class CommitUnknown(StoreUnavailable):
     """The connection was lost after COMMIT was sent: the call may or may not have taken effect."""
 
 
-class VersionMismatch(Exception):  # noqa: N818 - an expected outcome: somebody else was faster
+class VersionMismatch(Exception):
     """A row has another version than the effects were decided on; nothing took effect."""
 
 
-class RowLocked(Exception):  # noqa: N818 - an expected outcome: somebody else holds a row
+class RowLocked(Exception):
     """A row stayed locked by another broker for longer than `lock_timeout`; nothing took effect."""
 
 
-class SegmentGone(Exception):  # noqa: N818 - an expected outcome: retention was faster
+class SegmentGone(Exception):
     """The segment's table has been dropped meanwhile; nothing took effect."""
 
 
-class EffectRefused(Exception):  # noqa: N818 - the database's own word on one of the effects
+class EffectRefused(Exception):
     """The database refused a row for a reason of its own; nothing took effect.
 
     out_of_space: it has no room left, so that every other effect would fare alike.
@@ -49,7 +49,7 @@ class EffectRefused(Exception):  # noqa: N818 - the database's own word on one o
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch as it lies in the log; `payload` is in the bytes of `format`, as its writer sent it."""
+    """A batch as it lies in the log; `payload` is its writer's bytes, in `format`."""
 
     base_offset: int
     last_offset: int
@@ -127,10 +127,10 @@ class LogStore(Protocol):
     async def load(
         self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
     ) -> tuple[Mapping[int, PartitionState], Mapping[tuple[int, int], ProducerState]]:
-        """Partitions and (partition, producer) pairs as one snapshot; what does not exist is missing."""
+        """Partitions and (partition, producer) pairs, one snapshot; what is not there is missing."""
 
     async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
-        """Batches of each range, in order of offset. Raises SegmentGone where retention was faster."""
+        """Batches of each range by offset. Raises SegmentGone where retention was faster."""
 
     async def find_timestamp(self, partition_id: int, timestamp: int) -> StoredBatch | None:
         """The first live batch whose max_timestamp is at least `timestamp` (ms)."""

@@ -1,1 +1,1 @@
-"""PostgreSQL, the only store. Implements `core.ports`; knows no wire and no rule, and compares versions."""
+"""PostgreSQL, the only store. Implements `core.ports`; knows no wire and no rule."""

@@ -88,12 +88,9 @@ def copy_chunks(batches: Iterable[tuple[int, Payload]], chunk_bytes: int) -> byt
     parts: list[Payload] = [COPY_HEADER]
     for batch_id, payload in batches:
         view = memoryview(payload)
-        size = len(view)
-        seq = 0
-        for start in range(0, size, chunk_bytes):
+        for seq, start in enumerate(range(0, len(view), chunk_bytes)):
             data = view[start : start + chunk_bytes]
             parts.append(_CHUNK_ROW.pack(3, 8, batch_id, 4, seq, len(data)))
             parts.append(data)
-            seq += 1
     parts.append(COPY_TRAILER)
     return b"".join(parts)

@@ -154,7 +154,7 @@ class FlushSession:
         *,
         skip_locked: bool = False,
     ) -> tuple[dict[int, PartitionState], dict[tuple[int, int], ProducerState]]:
-        """Locks the partitions in order and reads them and the producers named (partition, producer).
+        """Locks the partitions in order; reads them and the (partition, producer) pairs.
 
         A partition that does not exist, or is locked by another where `skip_locked`, is missing
         from the answer. Raises RowLocked, StoreUnavailable.
@@ -182,8 +182,8 @@ class FlushSession:
     async def commit(self, effects: Sequence[LogEffects]) -> None:
         """Applies the effects and commits, if every partition still has the version decided on.
 
-        Raises VersionMismatch, RowLocked, SegmentGone, StoreUnavailable, CommitUnknown, or
-        psycopg.Error where the database refuses a row for another reason.
+        Raises VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable,
+        CommitUnknown.
         """
         session = await self._open()
         statements: list[Statement] = []
@@ -231,9 +231,7 @@ class FlushSession:
                 sql = f"COPY {chunk_table_name(segment_id)} FROM STDIN (FORMAT binary)"
                 begin = not self._in_transaction
                 self._in_transaction = True
-                await session.copy_in(
-                    sql.encode(), copy_chunks(batches, CHUNK_BYTES), begin=begin
-                )
+                await session.copy_in(sql.encode(), copy_chunks(batches, CHUNK_BYTES), begin=begin)
         except BaseException:
             await self._abandon(in_transaction=True)
             raise
@@ -264,9 +262,7 @@ class FlushSession:
                     ids.append(batch_id)
                     seqs.append(seq)
                     data.append(view[start : start + CHUNK_BYTES])
-            statements.append(
-                (name, (bigint_array(ids), integer_array(seqs), bytea_array(data)))
-            )
+            statements.append((name, (bigint_array(ids), integer_array(seqs), bytea_array(data))))
         return statements
 
     async def _abandon(self, *, in_transaction: bool) -> None:
@@ -295,9 +291,7 @@ def partition_states(result: PGresult) -> dict[int, PartitionState]:
     """Rows of READ_PARTITIONS, by partition id."""
     states = {}
     for row in rows_of(result):
-        partition_id, next_offset, start, epoch, timestamp = struct.unpack(
-            ">qqqiq", b"".join(row)
-        )
+        partition_id, next_offset, start, epoch, timestamp = struct.unpack(">qqqiq", b"".join(row))
         states[partition_id] = PartitionState(partition_id, next_offset, start, epoch, timestamp)
     return states
 
@@ -345,7 +339,9 @@ def _append_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
         bigint_array([effect.added_bytes for effect in ordered]),
         bigint_array([len(effect.rows) for effect in ordered]),
     ]
-    rows = [(effect.partition_id, row, row.staged.batch) for effect in ordered for row in effect.rows]
+    rows = [
+        (effect.partition_id, row, row.staged.batch) for effect in ordered for row in effect.rows
+    ]
     parameters += [
         bigint_array([partition_id for partition_id, _, _ in rows]),
         bigint_array([row.base_offset for _, row, _ in rows]),

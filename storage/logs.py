@@ -1,4 +1,4 @@
-"""The log's store outside the flush: blocks of ids, segments, reads, lookups. Implements LogStore."""
+"""The log outside the flush: blocks of ids, segments, reads, lookups. Implements LogStore."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from storage.schema import chunk_table_name, create_chunk_table_sql
 if TYPE_CHECKING:
     from storage.pool import Database
 
-# One statement, so that a producer's state is of the very version that comes with it.
 LOAD_PARTITIONS = """
 SELECT partition_id, next_offset, log_start_offset, leader_epoch, max_timestamp
 FROM topic_partition WHERE partition_id = ANY (%(partition_ids)s::bigint[])
 """
-LOAD_PRODUCERS = """
-SELECT s.partition_id, s.producer_id, s.producer_epoch, s.last_timestamp,
+# One statement, so that a producer's state is of the very version that comes with it.
+LOAD_PARTITIONS_AND_PRODUCERS = """
+SELECT p.partition_id, p.next_offset, p.log_start_offset, p.leader_epoch, p.max_timestamp,
+       s.producer_id, s.producer_epoch, s.last_timestamp,
        s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps
-FROM unnest(%(partition_ids)s::bigint[], %(producer_ids)s::bigint[]) AS w (partition_id, producer_id)
-JOIN producer_state s USING (partition_id, producer_id)
+FROM topic_partition p
+LEFT JOIN unnest(%(of_partitions)s::bigint[], %(producer_ids)s::bigint[])
+     AS w (partition_id, producer_id) ON w.partition_id = p.partition_id
+LEFT JOIN producer_state s ON s.partition_id = w.partition_id AND s.producer_id = w.producer_id
+WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
 """
 
 # The batches of each range up to its limit in bytes; the first one always.
@@ -152,33 +156,27 @@ class PostgresLogStore:
     async def load(
         self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
     ) -> tuple[dict[int, PartitionState], dict[tuple[int, int], ProducerState]]:
-        """See LogStore.
-
-        Producers are read first: should the partition move in between, what was read of them
-        comes with a version that the guard no longer accepts, or that `PartitionLog.load` clears.
-        """
+        """See LogStore."""
+        states: dict[int, PartitionState] = {}
+        known: dict[tuple[int, int], ProducerState] = {}
         async with self._database.reader("load_partitions") as cursor:
-            states: dict[int, PartitionState] = {}
-            known: dict[tuple[int, int], ProducerState] = {}
             if not producers:
                 await cursor.execute(LOAD_PARTITIONS, {"partition_ids": list(partition_ids)})
-                states = {row[0]: PartitionState(*row) for row in await cursor.fetchall()}
-                return states, known
-            async with cursor.connection.transaction():
-                await cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                await cursor.execute(LOAD_PARTITIONS, {"partition_ids": list(partition_ids)})
-                states = {row[0]: PartitionState(*row) for row in await cursor.fetchall()}
-                await cursor.execute(
-                    LOAD_PRODUCERS,
-                    {
-                        "partition_ids": [partition_id for partition_id, _ in producers],
-                        "producer_ids": [producer_id for _, producer_id in producers],
-                    },
-                )
-                for row in await cursor.fetchall():
-                    batches = tuple(map(AppendedBatch, *row[4:]))
-                    known[row[0], row[1]] = ProducerState(row[1], row[2], row[3], batches)
-            return states, known
+                return {row[0]: PartitionState(*row) for row in await cursor.fetchall()}, known
+            await cursor.execute(
+                LOAD_PARTITIONS_AND_PRODUCERS,
+                {
+                    "partition_ids": list(partition_ids),
+                    "of_partitions": [partition_id for partition_id, _ in producers],
+                    "producer_ids": [producer_id for _, producer_id in producers],
+                },
+            )
+            for row in await cursor.fetchall():
+                states[row[0]] = PartitionState(*row[:5])
+                if row[5] is not None:
+                    batches = tuple(map(AppendedBatch, *row[8:]))
+                    known[row[0], row[5]] = ProducerState(row[5], row[6], row[7], batches)
+        return states, known
 
     async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
         """See LogStore: two round trips, and one more for each further segment touched."""
@@ -211,9 +209,7 @@ class PostgresLogStore:
             payload = parts[0] if len(parts) == 1 else b"".join(parts)
             if len(payload) != size:
                 raise SegmentGone(f"batch {batch_id} has {len(payload)} of {size} bytes")
-            found[n - 1].append(
-                StoredBatch(base_offset, last_offset, payload, BatchFormat(code))
-            )
+            found[n - 1].append(StoredBatch(base_offset, last_offset, payload, BatchFormat(code)))
         return found
 
     async def find_timestamp(self, partition_id: int, timestamp: int) -> StoredBatch | None:
@@ -244,7 +240,7 @@ class PostgresLogStore:
         return await self._read_one(partition_id, row[1])
 
     async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
-        """See LogStore: a search by the partition's maximum, and a scan only where that is deleted."""
+        """See LogStore: a search by the maximum; a scan only where its batch is deleted."""
         state = (await self.load([partition_id]))[0].get(partition_id)
         if state is None or state.next_offset == state.log_start_offset:
             return None

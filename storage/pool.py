@@ -4,17 +4,21 @@ Knows no table and no rule. Cold queries go through one SQLAlchemy engine; the h
 fetch, LISTEN) opens psycopg connections of its own with `connect`.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import AsyncConnection as HotConnection
+from psycopg.pq import TransactionStatus
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from core.ports import StoreUnavailable
+from core.ports import SegmentGone, StoreUnavailable
 
 CONNECT_TIMEOUT_S = 5
 
@@ -33,6 +37,42 @@ HOT_SESSION = {
     "tcp_user_timeout": 10_000,
     "connect_timeout": CONNECT_TIMEOUT_S,
 }
+
+READERS = 6
+
+Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which history of which cluster a session sees; a failover or a restore makes another."""
+
+    system_identifier: int
+    timeline: int
+
+
+# Third column: whether the cluster's row has been told of this history.
+READ_IDENTITY = """
+SELECT h.system_identifier, h.timeline,
+       (h.system_identifier, h.timeline) = (c.system_identifier, c.timeline)
+FROM cluster AS c, current_history() AS h
+"""
+
+# After a failover or a restore: ids of the lost history must not come back, and the leader epoch
+# rises, so that clients notice a truncated log. The row lock on `cluster` makes it happen once.
+ADOPT_HISTORY = """
+WITH adopted AS (
+    UPDATE cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
+        next_producer_id = next_producer_id + 1000000, next_batch_id = next_batch_id + 1000000000,
+        metadata_version = metadata_version + 1
+    WHERE (system_identifier, timeline) <> (%(system_identifier)s, %(timeline)s)
+    RETURNING only_row
+), risen AS (
+    UPDATE topic_partition SET leader_epoch = leader_epoch + 1
+    WHERE EXISTS (SELECT FROM adopted) RETURNING partition_id, leader_epoch, next_offset
+)
+INSERT INTO leader_epoch (partition_id, leader_epoch, start_offset) SELECT * FROM risen
+"""
 
 QueryObserver = Callable[[str, float], None]
 """Called with a query's name and its seconds."""
@@ -56,6 +96,10 @@ class Database:
     def __init__(self, url: str, *, observe: QueryObserver | None = None) -> None:
         self.url = url
         self._observe = observe
+        self._idle_readers: list[HotConnection[tuple[Any, ...]]] = []
+        self._reader_slots = asyncio.Semaphore(READERS)
+        self._identity: Identity | None = None
+        self._listeners: list[Callable[[], None]] = []
         self._engine: AsyncEngine = create_async_engine(
             "postgresql+psycopg://",
             async_creator=self._connect_cold,
@@ -65,7 +109,7 @@ class Database:
             pool_pre_ping=True,
         )
 
-    async def _connect_cold(self) -> HotConnection[tuple[object, ...]]:
+    async def _connect_cold(self) -> HotConnection[tuple[Any, ...]]:
         return await HotConnection.connect(
             self.url,
             application_name="penstock",
@@ -73,7 +117,7 @@ class Database:
             options="-c lock_timeout=5s -c statement_timeout=60s -c jit=off",
         )
 
-    async def connect(self) -> HotConnection[tuple[object, ...]]:
+    async def connect(self) -> HotConnection[tuple[Any, ...]]:
         """A session of one's own for the hot path, in autocommit mode.
 
         Raises StoreUnavailable where the database does not answer.
@@ -84,7 +128,40 @@ class Database:
             raise StoreUnavailable(str(error).strip()) from error
         connection.prepare_threshold = 0
         connection.prepared_max = None
+        try:
+            await self._check_identity(connection)
+        except psycopg.Error as error:
+            await connection.close()
+            raise StoreUnavailable(str(error).strip()) from error
         return connection
+
+    def on_identity_change(self, listener: Callable[[], None]) -> None:
+        """Registers what must drop its caches when another history of the database is met."""
+        self._listeners.append(listener)
+
+    async def _check_identity(self, connection: HotConnection[tuple[Any, ...]]) -> None:
+        """Looks whether this is still the history known so far; if not, every cache is dropped.
+
+        Whoever comes first after a failover or a restore moves the cluster on to a new history.
+        """
+        cursor = await connection.execute(READ_IDENTITY)
+        row = await cursor.fetchone()
+        assert row is not None
+        identity = Identity(*row[:2])
+        if not row[2]:
+            await connection.execute(
+                ADOPT_HISTORY,
+                {
+                    "system_identifier": identity.system_identifier,
+                    "timeline": identity.timeline,
+                },
+            )
+        if identity == self._identity:
+            return
+        known, self._identity = self._identity, identity
+        if known is not None:
+            for listener in self._listeners:
+                listener()
 
     @asynccontextmanager
     async def begin(self, name: str) -> AsyncIterator[AsyncConnection]:
@@ -110,8 +187,44 @@ class Database:
         if self._observe is not None:
             self._observe(name, seconds)
 
+    @asynccontextmanager
+    async def reader(self, name: str) -> AsyncIterator[Cursor]:
+        """A binary cursor in autocommit mode for reads on the hot path, timed under `name`.
+
+        Raises StoreUnavailable where the connection cannot be had or is lost in the block, and
+        SegmentGone where a segment's table is not there any more.
+        """
+        async with self._reader_slots:
+            started = time.perf_counter()
+            connection = None
+            try:
+                while self._idle_readers and connection is None:
+                    connection = self._idle_readers.pop()
+                    if connection.closed:
+                        connection = None
+                connection = connection or await self.connect()
+                async with connection.cursor(binary=True) as cursor:
+                    yield cursor
+            except psycopg.errors.UndefinedTable as error:
+                raise SegmentGone(str(error).strip()) from error
+            except (psycopg.Error, OSError) as error:
+                if isinstance(error, psycopg.Error) and not is_connection_lost(error):
+                    raise
+                if connection is not None:
+                    await connection.close()
+                raise StoreUnavailable(str(error).strip()) from error
+            finally:
+                if connection is not None and not connection.closed:
+                    if connection.info.transaction_status == TransactionStatus.IDLE:
+                        self._idle_readers.append(connection)
+                    else:
+                        await connection.close()
+                self.observe(name, time.perf_counter() - started)
+
     async def close(self) -> None:
-        """Closes the engine's connections; those given by `connect` belong to their callers."""
+        """Closes what is idle; connections given by `connect` belong to their callers."""
+        while self._idle_readers:
+            await self._idle_readers.pop().close()
         await self._engine.dispose()
 
 

@@ -36,7 +36,9 @@ metadata = MetaData(
 
 
 def _timestamp(name: str) -> Column[object]:
-    return Column(name, DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp())
+    return Column(
+        name, DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()
+    )
 
 
 # One row. Blocks of ids are taken with UPDATE … RETURNING: a sequence may hand a value out again
@@ -48,6 +50,7 @@ cluster = Table(
     Column("cluster_id", Text, nullable=False),
     Column("system_identifier", BigInteger, nullable=False),
     Column("timeline", Integer, nullable=False),
+    Column("views_digest", Text, nullable=False, server_default=""),
     Column("metadata_version", BigInteger, nullable=False, server_default="0"),
     Column("next_broker_id", Integer, nullable=False, server_default="1"),
     Column("next_batch_id", BigInteger, nullable=False, server_default="1"),

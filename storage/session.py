@@ -14,6 +14,7 @@ from psycopg import generators, pq
 
 from core.ports import (
     CommitUnknown,
+    EffectRefused,
     RowLocked,
     SegmentGone,
     StoreUnavailable,
@@ -36,8 +37,11 @@ _OUTCOMES: Mapping[str, type[Exception]] = {
     "40001": RowLocked,  # serialization_failure
     "42P01": SegmentGone,  # undefined_table
 }
-_CONNECTION_STATES = ("08", "57P")
-_IDLE_IN_TRANSACTION = "25P03"
+# Nothing took effect, and it may well work a little later, on a new connection: connection lost,
+# server going down or starting, idle in a transaction for too long (this process was stalled),
+# a standby that is not promoted yet, a statement over its time.
+_UNAVAILABLE = ("08", "57P", "25P03", "25006", "57014")
+_OUT_OF_SPACE = "53"
 
 # A large buffer given to libpq at once is copied and sent in one piece; psycopg's own COPY cuts
 # at the same size (its ticket 255: put_copy_data can spin on a buffer that never fits).
@@ -75,7 +79,8 @@ class HotSession:
         def steps() -> PQGen[list[PGresult]]:
             self._pgconn.send_prepare(name, sql.encode())
             yield from generators.send(self._pgconn)
-            return (yield from generators.fetch_many(self._pgconn))
+            results: list[PGresult] = yield from generators.fetch_many(self._pgconn)
+            return results
 
         self._check(await self._wait(steps(), commits=False), commits=False)
 
@@ -85,7 +90,7 @@ class HotSession:
         Outside a transaction block they are one transaction, committed by the pipeline's end.
         commits: whether COMMIT (or that end) is among them, so that a connection lost on the way
         raises CommitUnknown rather than StoreUnavailable.
-        Raises VersionMismatch, RowLocked, SegmentGone, or psycopg.Error for anything else.
+        Raises VersionMismatch, RowLocked, SegmentGone, or EffectRefused for anything else.
         """
         pgconn = self._pgconn
         expected = len(statements) + 1
@@ -114,7 +119,8 @@ class HotSession:
         def steps() -> PQGen[list[PGresult]]:
             self._pgconn.send_query_params(sql, None)
             yield from generators.send(self._pgconn)
-            return (yield from generators.fetch_many(self._pgconn))
+            results: list[PGresult] = yield from generators.fetch_many(self._pgconn)
+            return results
 
         self._warned = False
         self._check(await self._wait(steps(), commits=commits), commits=commits)
@@ -130,17 +136,19 @@ class HotSession:
         def steps() -> PQGen[list[PGresult]]:
             pgconn.send_query(b"BEGIN; " + sql if begin else sql)
             yield from generators.send(pgconn)
-            results = yield from generators.fetch_many(pgconn)
+            results: list[PGresult] = yield from generators.fetch_many(pgconn)
             if results[-1].status != pq.ExecStatus.COPY_IN:
                 return results
             for start in range(0, len(view), _COPY_PIECE):
-                yield from generators.copy_to(pgconn, view[start : start + _COPY_PIECE], flush=False)
-            return [(yield from generators.copy_end(pgconn, None))]
+                yield from generators.copy_to(
+                    pgconn, view[start : start + _COPY_PIECE], flush=False
+                )
+            pgconn.put_copy_end()
+            yield from generators.send(pgconn)
+            results = yield from generators.fetch_many(pgconn)
+            return results
 
-        try:
-            self._check(await self._wait(steps(), commits=False), commits=False)
-        except psycopg.Error as error:
-            raise _outcome(error.sqlstate or "", str(error)) or error from error
+        self._check(await self._wait(steps(), commits=False), commits=False)
 
     async def close(self) -> None:
         """Closes the connection; whatever it had not committed is rolled back by the server."""
@@ -150,10 +158,9 @@ class HotSession:
         self, steps: Generator[Any, Any, list[PGresult]], *, commits: bool
     ) -> list[PGresult]:
         try:
-            return await self._connection.wait(steps)
+            results: list[PGresult] = await self._connection.wait(steps)
+            return results
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
-            if not self.is_broken and getattr(error, "sqlstate", None):
-                raise
             await self._connection.close()
             lost = CommitUnknown if commits else StoreUnavailable
             raise lost(str(error).strip() or "the connection was lost") from error
@@ -163,10 +170,12 @@ class HotSession:
             if result.status == pq.ExecStatus.FATAL_ERROR:
                 state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
                 message = result.error_message.decode(errors="replace").strip()
-                if state.startswith(_CONNECTION_STATES) or state == _IDLE_IN_TRANSACTION:
-                    # The server refused before it committed: nothing took effect.
+                if state.startswith(_UNAVAILABLE):
+                    self._pgconn.finish()
                     raise StoreUnavailable(message)
-                raise _outcome(state, message) or psycopg.errors.lookup(state)(message)
+                if outcome := _OUTCOMES.get(state):
+                    raise outcome(message)
+                raise EffectRefused(message, out_of_space=state.startswith(_OUT_OF_SPACE))
         if commits and self._warned:
             # For instance "canceling wait for synchronous replication": committed here, perhaps
             # not where durability was promised.
@@ -176,8 +185,3 @@ class HotSession:
     def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
             self._warned = True
-
-
-def _outcome(state: str, message: str) -> Exception | None:
-    outcome = _OUTCOMES.get(state)
-    return outcome(message) if outcome else None

@@ -1,4 +1,4 @@
-"""What a decision on a partition changes, as values: persisted by the store, then replayed in memory."""
+"""What a decision on a partition changes, as values: persisted, then replayed in memory."""
 
 from dataclasses import dataclass
 

@@ -71,7 +71,15 @@ Decision = Appended | Duplicate | Refused
 class LogDraft:
     """Decisions of one flush on one partition: the loaded state and an overlay on top of it."""
 
-    __slots__ = ("_bytes", "_loaded", "_max_timestamp", "_next_offset", "_producers", "_rows", "state")
+    __slots__ = (
+        "_bytes",
+        "_loaded",
+        "_max_timestamp",
+        "_next_offset",
+        "_producers",
+        "_rows",
+        "state",
+    )
 
     def __init__(
         self, state: PartitionState, producers: Mapping[int, ProducerState | None]

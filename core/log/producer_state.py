@@ -44,7 +44,7 @@ class AppendedBatch:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer on one partition. `batches` are oldest first, at most five, all of `producer_epoch`."""
+    """A producer on one partition. `batches`: oldest first, at most five, all of this epoch."""
 
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -99,7 +99,7 @@ class ProducerState:
         )
 
     def replay_append(self, batch: RecordBatch, base_offset: int) -> "ProducerState":
-        """The state once `batch` lies at `base_offset`; a new epoch forgets the old one's batches."""
+        """The state once `batch` lies at `base_offset`; a new epoch forgets old batches."""
         retained = self.batches if batch.producer_epoch == self.producer_epoch else ()
         delta = batch.record_count - 1
         appended = AppendedBatch(
