@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,13 +30,18 @@ _topic_numbers = itertools.count(1)
 _METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
 
 
+Starter = Callable[[Path], AbstractContextManager[tuple["Broker", float]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Broker:
     """One thing to measure.
 
     `processes`: the groups whose CPU and memory are told apart ("gateway", "postgres", "server").
     `topic_config`: what every topic of this broker is created with. `database_url`: where its
-    records lie, if that is a PostgreSQL.
+    records lie, if that is a PostgreSQL. `another` starts one more of its kind, with its data
+    under a path of its own, and yields it with its start-up time in seconds; None if somebody
+    else started this one.
     """
 
     name: str
@@ -43,6 +49,7 @@ class Broker:
     processes: Mapping[str, ProcessGroup] = field(default_factory=dict)
     topic_config: Mapping[str, str] = field(default_factory=dict)
     database_url: str | None = None
+    another: Starter | None = None
 
     @contextlib.contextmanager
     def topic(self, partitions: int) -> Iterator[str]:
@@ -110,7 +117,7 @@ def started_penstock(data: Path) -> Iterator[tuple[Broker, float]]:
         processes = {"gateway": ProcessGroup(process.pid, tuple(filter(None, [postmaster])))}
         if postmaster:
             processes["postgres"] = ProcessGroup(postmaster)
-        yield Broker("penstock", bootstrap, processes, database_url=url), start_up_s
+        yield Broker("penstock", bootstrap, processes, {}, url, started_penstock), start_up_s
     finally:
         stop_process(process)
 

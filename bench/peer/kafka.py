@@ -87,9 +87,17 @@ def started_kafka(
             raise RuntimeError(f"{failed}; it said:\n{output.read_text()[-3000:]}") from None
         start_up_s = time.monotonic() - begun
         server = {"server": ProcessGroup(process.pid)}
-        yield (
-            [Broker(f"kafka-{d}", bootstrap, server, TOPIC_CONFIG[d]) for d in durabilities],
-            start_up_s,
-        )
+        brokers = [
+            Broker(f"kafka-{name}", bootstrap, server, TOPIC_CONFIG[name], None, another_kafka)
+            for name in durabilities
+        ]
+        yield brokers, start_up_s
     finally:
         stop_process(process)
+
+
+@contextlib.contextmanager
+def another_kafka(home: Path) -> Iterator[tuple[Broker, float]]:
+    """A Kafka beside the one that runs, in a smaller heap, to see it start."""
+    with started_kafka(home, ["nosync"], heap="512m") as ([broker], start_up_s):
+        yield broker, start_up_s

@@ -1,0 +1,1 @@
+"""Cases that drive whole brokers with stock clients, one module per group, each with `cases()`."""

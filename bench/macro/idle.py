@@ -1,0 +1,90 @@
+"""What a broker costs that does nothing: its memory, and that of a thousand idle connections."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from bench.brokers import Broker
+from bench.case import Case, Figures, Skipped
+from bench.clients import run_workers
+
+CONNECTIONS = 1_000
+WATCHED_S = 5.0
+
+# ApiVersions v0, correlation id 1, no client id: what any client says first.
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+def memory(broker: Broker, label: str) -> Figures:
+    """Each group's sums, as figures named `<group>_<label>_<kind>_mb`."""
+    return {
+        f"{name}_{label}_{kind}_mb": value
+        for name, group in broker.processes.items()
+        for kind, value in asdict(group.memory()).items()
+    }
+
+
+def idle_cpu(broker: Broker, label: str) -> Figures:
+    """CPU of each group over some seconds, in percent of one core."""
+    before, begun = broker.cpu_seconds(), time.monotonic()
+    time.sleep(WATCHED_S)
+    elapsed = time.monotonic() - begun
+    return {
+        f"{name}_{label}_cpu_percent": 100 * (after - before[name]) / elapsed
+        for name, after in broker.cpu_seconds().items()
+    }
+
+
+@contextlib.contextmanager
+def idle_connections(bootstrap: str, count: int) -> Iterator[None]:
+    """`count` sockets, each of which has asked ApiVersions once and then says nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, count + 500)), hard))
+    host, port = bootstrap.rsplit(":", 1)
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            connection = socket.create_connection((host, int(port)), timeout=10)
+            stack.callback(connection.close)
+            connection.sendall(_API_VERSIONS)
+            size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
+            connection.recv(size, socket.MSG_WAITALL)
+        yield
+
+
+def thousand_connections(seconds: float, broker: Broker) -> Figures:
+    """Memory and CPU with and without them, and a record's acknowledgement beside them."""
+    if not broker.processes:
+        raise Skipped("the broker's process ids are not known (--pid)")
+    figures = memory(broker, "alone") | idle_cpu(broker, "alone")
+    with idle_connections(broker.bootstrap, CONNECTIONS):
+        figures |= memory(broker, "connected") | idle_cpu(broker, "connected")
+        with broker.topic(1) as topic:
+            worker: dict[str, Any] = {
+                "bootstrap": broker.bootstrap,
+                "topic": topic,
+                "seconds": seconds,
+            }
+            figures["ack_p50_ms"] = run_workers("ack_confluent", **worker)["p50_ms"]
+    front = next(iter(broker.processes))  # the group that holds the sockets
+    more = figures[f"{front}_connected_pss_mb"] - figures[f"{front}_alone_pss_mb"]
+    return figures | {"connection_kb_each": 1_000 * more / CONNECTIONS}
+
+
+def cases(share: float) -> list[Case]:
+    """`share` scales the time of the latency probe."""
+    return [
+        Case(
+            f"idle/{CONNECTIONS}-connections",
+            "connection_kb_each",
+            partial(thousand_connections, 2 * share),
+            rounds=1,
+        )
+    ]

@@ -1,0 +1,178 @@
+"""Shows outcomes: a table, the goals, JSON, a plot. Must not measure anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.case import unit_of
+from bench.runner import Outcome
+
+US = "penstock"
+
+
+def shown(value: float | None) -> str:
+    """Three significant digits, thousands grouped."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(outcomes: Sequence[Outcome], brokers: Sequence[str]) -> Table:
+    """One row a case: each broker's headline figure, and the first one's ratio to the others."""
+    first, peers = brokers[0], brokers[1:]
+    grid = Table(title="medians; ratios are the first broker's figure over the other's")
+    grid.add_column("case")
+    grid.add_column("figure")
+    for name in brokers:
+        grid.add_column(name, justify="right")
+    grid.add_column("raw COPY", justify="right")
+    for name in (*peers, "raw COPY"):
+        grid.add_column(f"/ {name}", justify="right")
+    for outcome in outcomes:
+        ours, unit = outcome.headline(first), unit_of(outcome.case.headline)
+        row = [outcome.case.name, outcome.case.headline]
+        for name in brokers:
+            missing = "skipped" if name in outcome.skipped else "[red]failed"
+            absent = name in outcome.skipped or name in outcome.failed
+            row.append(missing if absent else shown(outcome.headline(name)))
+        row.append(shown(outcome.copy()))
+        for other in (*map(outcome.headline, peers), outcome.copy()):
+            if not ours or not other:
+                row.append("")
+                continue
+            better = (ours >= other) == unit.more_is_better
+            row.append(f"[{'green' if better else 'yellow'}]{ours / other:.2f}")
+        grid.add_row(*row)
+    return grid
+
+
+def tell_missing(outcomes: Sequence[Outcome], console: Console) -> None:
+    for outcome in outcomes:
+        for kind, reasons in (("skipped", outcome.skipped), ("failed", outcome.failed)):
+            for broker, reason in reasons.items():
+                console.print(f"{outcome.case.name}: {broker} {kind}: {reason}", markup=False)
+
+
+def as_json(
+    outcomes: Sequence[Outcome], machine: dict[str, object], settings: dict[str, str]
+) -> dict[str, Any]:
+    return {
+        "machine": machine,
+        "settings": settings,
+        "goals": [
+            {"goal": text, "measured": measured, "reached": reached}
+            for text, measured, reached in goals(outcomes)
+        ],
+        "cases": {
+            outcome.case.name: {
+                "headline": outcome.case.headline,
+                "medians": {name: outcome.figures(name) for name in outcome.turns},
+                "turns": outcome.turns,
+                "copy_mb_per_s": outcome.copies_mb_per_s,
+                "skipped": outcome.skipped,
+                "failed": outcome.failed,
+            }
+            for outcome in outcomes
+        },
+    }
+
+
+# --- the goals ------------------------------------------------------------------------------------
+
+# (what, case, figure, against which peer or None, bound); with more-is-better figures the bound is
+# a minimum, otherwise a maximum. The first matching outcome that was measured decides.
+_GOALS = (
+    ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
+    ("produce, times Kafka nosync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-nosync", 0.7),
+    ("catch-up (Java), times Kafka", "catch-up/java/1kB/4p", "mb_per_s", "kafka-nosync", 1.0),
+    ("catch-up, times Kafka", "catch-up/confluent/1kB/4p", "mb_per_s", "kafka-nosync", 1.0),
+    ("tail, times Kafka", "tail/confluent/1kB/4p", "mb_per_s", "kafka-nosync", 1.0),
+    ("acknowledgement p50, ms", "ack/confluent/1kB", "p50_ms", None, 1.5),
+    ("end-to-end average, ms", "end-to-end/confluent/1kB", "mean_ms", None, 2.0),
+    ("start, first time, s", "start/first-and-later", "first_s", None, 3.0),
+    ("start, later, s", "start/first-and-later", "later_s", None, 1.0),
+    ("gateway idle, MB", "start/first-and-later", "gateway_idle_rss_mb", None, 150.0),
+)
+
+
+def goals(outcomes: Sequence[Outcome]) -> list[tuple[str, float, bool]]:
+    """(goal in words, measured, reached) of those whose cases were run on us."""
+    by_name = {outcome.case.name: outcome for outcome in outcomes}
+    reached = []
+    for text, case, figure, peer, bound in _GOALS:
+        outcome = by_name.get(case)
+        ours = outcome.figures(US).get(figure) if outcome else None
+        if outcome is None or ours is None:
+            continue
+        if peer is None:
+            reached.append((f"{text} ≤ {bound:g}", ours, ours <= bound))
+        elif theirs := outcome.figures(peer).get(figure):
+            reached.append((f"{text} ≥ {bound:g}", ours / theirs, ours / theirs >= bound))
+    peaks = [
+        turn["gateway_peak_rss_mb"]
+        for outcome in outcomes
+        for turn in outcome.turns.get(US, [])
+        if "gateway_peak_rss_mb" in turn
+    ]
+    if peaks:
+        reached.append(("gateway at full load, MB ≤ 400", max(peaks), max(peaks) <= 400))
+    return reached
+
+
+def goals_table(outcomes: Sequence[Outcome]) -> Table:
+    grid = Table(title="goals")
+    for column in ("goal", "measured", ""):
+        grid.add_column(column)
+    for text, measured, reached in goals(outcomes):
+        grid.add_row(text, shown(measured), "[green]reached" if reached else "[yellow]not yet")
+    return grid
+
+
+# --- the plot -------------------------------------------------------------------------------------
+
+
+def plot(outcomes: Sequence[Outcome], brokers: Sequence[str], path: Path) -> None:
+    """Bars of the headline figures, one panel a unit; the file's ending chooses PNG or SVG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if any(outcome.headline(name) is not None for name in brokers):
+            panels.setdefault(unit_of(outcome.case.headline).shown, []).append(outcome)
+    if not panels:
+        return
+    rows = [len(panel) for panel in panels.values()]
+    figure, axes = pyplot.subplots(
+        len(panels),
+        1,
+        figsize=(9, 0.28 * (len(brokers) + 1) * sum(rows) + 1.2 * len(rows)),
+        height_ratios=[count + 0.5 for count in rows],
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, (unit, panel) in zip(axes[:, 0], panels.items(), strict=True):
+        series = [(name, [outcome.headline(name) for outcome in panel]) for name in brokers]
+        if any(outcome.copies_mb_per_s for outcome in panel):
+            series.append(("raw COPY", [outcome.copy() for outcome in panel]))
+        height = 0.8 / len(series)
+        for index, (name, values) in enumerate(series):
+            places = [place + index * height for place in range(len(panel))]
+            bars = axis.barh(places, [value or 0 for value in values], height, label=name)
+            axis.bar_label(bars, [shown(value) for value in values], padding=2, fontsize=7)
+        middle = 0.4 - height / 2
+        axis.set_yticks([place + middle for place in range(len(panel))])
+        axis.set_yticklabels([outcome.case.name for outcome in panel], fontsize=8)
+        axis.invert_yaxis()
+        axis.set_xlabel(unit)
+        axis.margins(x=0.12)
+    axes[0, 0].legend(fontsize=8)
+    figure.savefig(path, dpi=140)
+    pyplot.close(figure)

@@ -1,0 +1,104 @@
+"""Runs cases: brokers take turns within each case, the medians count, failures do not stop it.
+
+Must not know any case or how results are shown.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import psycopg
+from confluent_kafka import KafkaException
+
+from bench.brokers import Broker
+from bench.case import Case, Figures, Skipped
+from bench.clients import ClientFailed, produce_java, run_workers
+from bench.copy_yardstick import copy_mb_per_s
+from compat.java.tools import unavailable
+
+# What may go wrong in a turn without its being the harness's own fault.
+FAILURES = (
+    ClientFailed,
+    KafkaException,
+    OSError,
+    RuntimeError,
+    psycopg.Error,
+    subprocess.TimeoutExpired,
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """All turns of one case: per broker its figures in order, or why there are none."""
+
+    case: Case
+    turns: dict[str, list[Figures]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    copies_mb_per_s: list[float] = field(default_factory=list)
+
+    def figures(self, broker: str) -> Figures:
+        """The median of each figure over a broker's turns."""
+        turns = self.turns.get(broker, [])
+        names = turns[0] if turns else ()
+        return {name: median(turn[name] for turn in turns) for name in names}
+
+    def headline(self, broker: str) -> float | None:
+        return self.figures(broker).get(self.case.headline)
+
+    def copy(self) -> float | None:
+        return median(self.copies_mb_per_s) if self.copies_mb_per_s else None
+
+
+def warm_up(broker: Broker) -> None:
+    """Let a JIT and caches see the traffic before anything counts."""
+    with broker.topic(4) as topic:
+        common: dict[str, Any] = {"bootstrap": broker.bootstrap, "topic": topic, "size": 1_000}
+        run_workers("produce_confluent", records=50_000, **common)
+        run_workers("ack_confluent", seconds=1.0, **common)
+        if unavailable() is None:
+            produce_java(records=100_000, **common)
+        run_workers("consume_confluent", bootstrap=broker.bootstrap, topic=topic, records=50_000)
+
+
+def run_case(
+    case: Case,
+    brokers: Sequence[Broker],
+    database_url: str | None,
+    rounds: int,
+    tell: Callable[[str], None],
+) -> Outcome:
+    """`rounds` rounds; in each every broker has a turn, and raw COPY one if the case asks.
+
+    `tell` hears before each turn whose it is.
+    """
+    outcome = Outcome(case)
+    for _ in range(rounds):
+        for broker in brokers:
+            tell(f"{case.name}: {broker.name}")
+            if broker.name in outcome.skipped or broker.name in outcome.failed:
+                continue
+            settle()
+            try:
+                outcome.turns.setdefault(broker.name, []).append(case.run(broker))
+            except Skipped as reason:
+                outcome.skipped[broker.name] = str(reason)
+            except FAILURES as failure:
+                outcome.failed[broker.name] = f"{type(failure).__name__}: {failure}"
+        if case.copied_bytes and database_url:
+            settle()
+            copied = copy_mb_per_s(database_url, case.copied_bytes, case.batch_bytes)
+            outcome.copies_mb_per_s.append(copied)
+    return outcome
+
+
+def settle() -> None:
+    """One broker's dirty pages and deleted topics must not be written in another's turn."""
+    os.sync()
+    time.sleep(0.3)
