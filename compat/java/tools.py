@@ -93,7 +93,7 @@ def unavailable() -> str | None:
 
 def java_command(
     main: str | Path,
-    *arguments: str | Path,
+    *arguments: str | Path | int,
     heap: str = "512m",
     log_level: str = "warn",
     jvm: Sequence[str] = (),
@@ -119,7 +119,7 @@ def java_command(
 
 def java_tool(
     main: str | Path,
-    *arguments: str | Path,
+    *arguments: str | Path | int,
     stdin: str | None = None,
     timeout: float = 120.0,
     check: bool = True,
