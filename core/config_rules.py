@@ -4,7 +4,7 @@ The current settings in, the changes or a refusal out; which property exists and
 `core.config_defs`, and whether the resource exists is for the caller to see.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,7 +14,6 @@ from core.config_defs import (
     AlterOperation,
     BrokerValues,
     ConfigError,
-    ConfigType,
     alter,
     check_dynamic_broker_configs,
     check_topic_configs,
@@ -67,17 +66,39 @@ class ConfigOperation:
     value: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigAlteration:
+    """What a client wants of one resource's settings.
+
+    replaces_all: AlterConfigs names the whole of what is to be set, and every operation is SET;
+    else IncrementalAlterConfigs names the steps.
+    """
+
+    resource: ConfigResource
+    operations: tuple[ConfigOperation, ...]
+    replaces_all: bool = False
+
+
 ConfigChanges = Mapping[str, str | None]
 """New text by name; None deletes."""
 
 
-def check_alterable(resource: ConfigResource, names: Sequence[str], own_id: int) -> Refusal | None:
-    """Whether settings of this resource can be altered here at all (`ConfigAdminManager`).
+def check_alterable(alteration: ConfigAlteration, own_id: int) -> Refusal | None:
+    """Whether this can be asked of this broker at all (`ConfigAdminManager.preprocess`).
 
     own_id: a broker checks only its own settings; clients ask the broker they mean to change.
     """
-    if find_repeated(names):
+    resource, operations = alteration.resource, alteration.operations
+    if find_repeated(each.name for each in operations):
         return Refusal(Error.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [
+        each.name
+        for each in operations
+        if each.value is None and each.operation != AlterOperation.DELETE.value
+    ]
+    if nulls:
+        message = f"Null value not supported for : {', '.join(nulls)}"
+        return Refusal(Error.INVALID_REQUEST, message)
     match resource.type:
         case ConfigResourceType.TOPIC if not resource.name:
             return Refusal(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
@@ -110,63 +131,39 @@ def _check_own_id(name: str, own_id: int) -> Refusal | None:
     return None
 
 
-def decide_incremental(
-    resource: ConfigResource,
-    operations: Sequence[ConfigOperation],
-    current: Mapping[str, str],
-    broker: BrokerValues,
+def decide_alteration(
+    alteration: ConfigAlteration, current: Mapping[str, str], broker: BrokerValues
 ) -> ConfigChanges | Refusal:
-    """The changes that IncrementalAlterConfigs makes to one resource (KIP-339), or why not.
+    """The changes to one resource (`ConfigurationControlManager`), all of them or a refusal.
 
     current: what is set on the resource now. broker: the broker's values, for a topic's defaults.
     """
-    nulls = [
-        each.name
-        for each in operations
-        if each.value is None and each.operation != AlterOperation.DELETE.value
-    ]
-    if nulls:
-        message = f"Null value not supported for : {', '.join(nulls)}"
+    resource = alteration.resource
+    changes: dict[str, str | None] = dict.fromkeys(current) if alteration.replaces_all else {}
+    for each in alteration.operations:
+        after = _apply(each, current.get(each.name), resource.type is ConfigResourceType.TOPIC)
+        if isinstance(after, Refusal):
+            return after
+        changes[each.name] = after
+    return _checked(resource, changes, current, broker)
+
+
+def _apply(step: ConfigOperation, current: str | None, is_topic: bool) -> str | Refusal | None:
+    operation = next((each for each in AlterOperation if each.value == step.operation), None)
+    if operation is None:
+        message = f"Unknown operations type {step.operation}"
         return Refusal(Error.INVALID_REQUEST, message)
-    known = {each.value: each for each in AlterOperation}
-    is_topic = resource.type is ConfigResourceType.TOPIC
-    definitions = TOPIC_CONFIGS if is_topic else BROKER_CONFIGS
-    changes: dict[str, str | None] = {}
-    for each in operations:
-        operation = known.get(each.operation)
-        if operation is None:
-            message = f"Unknown operations type {each.operation}"
-            return Refusal(Error.INVALID_REQUEST, message)
-        definition = definitions.get(each.name)
-        is_list = definition is not None and definition.type is ConfigType.LIST
-        if operation in {AlterOperation.APPEND, AlterOperation.SUBTRACT} and not (
-            is_topic or is_list
-        ):
-            word = operation.name.lower()
-            message = f"Config value {word} is not allowed for config key: {each.name}"
-            return Refusal(Error.INVALID_CONFIG, message)
-        try:
-            changes[each.name] = alter(
-                operation, each.name, each.value, current.get(each.name), definition
-            )
-        except ConfigError as error:
+    definition = (TOPIC_CONFIGS if is_topic else BROKER_CONFIGS).get(step.name)
+    try:
+        return alter(operation, step.name, step.value, current, definition)
+    except ConfigError as error:
+        if is_topic:
             return Refusal(Error.INVALID_CONFIG, str(error))
-    return _checked(resource, changes, current, broker)
-
-
-def decide_replacement(
-    resource: ConfigResource,
-    wanted: Sequence[tuple[str, str | None]],
-    current: Mapping[str, str],
-    broker: BrokerValues,
-) -> ConfigChanges | Refusal:
-    """The changes that (legacy) AlterConfigs makes: what is not named is deleted."""
-    if nulls := [name for name, value in wanted if value is None]:
-        message = f"Null value not supported for : {', '.join(nulls)}"
-        return Refusal(Error.INVALID_REQUEST, message)
-    changes: dict[str, str | None] = dict.fromkeys(current)
-    changes.update(wanted)
-    return _checked(resource, changes, current, broker)
+        # The same rule, in the words of Kafka's brokers (`ConfigAdminManager`).
+        message = (
+            f"Config value {operation.name.lower()} is not allowed for config key: {step.name}"
+        )
+        return Refusal(Error.INVALID_CONFIG, message)
 
 
 def _checked(

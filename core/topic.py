@@ -12,6 +12,8 @@ class Topic:
     """A topic as the database has it.
 
     partition_ids: index is Kafka's partition number, value the row's id in `topic_partition`.
+    leader_epochs: index is the partition number; a leader epoch rises only when the database was
+    restored or failed over.
     overrides: the settings made on the topic itself, by Kafka's name, as text.
     config: every setting in effect (overrides, else the broker's, else Kafka's default), typed.
     """
@@ -19,6 +21,7 @@ class Topic:
     topic_id: UUID
     name: str
     partition_ids: tuple[int, ...]
+    leader_epochs: tuple[int, ...]
     overrides: Mapping[str, str]
     config: TopicConfig
     is_internal: bool = False

@@ -6,8 +6,9 @@ Values in, a decision or a refusal out; knows no store, no broker's clock and no
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from core.errors import Error, Refusal
 
@@ -229,6 +230,9 @@ def check_total_added(counts: Iterable[int]) -> Refusal | None:
     return Refusal(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 
 
-def find_repeated(names: Iterable[str]) -> set[str]:
-    """The names that occur more than once."""
+Key = TypeVar("Key", bound=Hashable)
+
+
+def find_repeated(names: Iterable[Key]) -> set[Key]:
+    """The names (or ids) that occur more than once."""
     return {name for name, count in Counter(names).items() if count > 1}

@@ -1,0 +1,170 @@
+"""The brokers over one database, as this one sees them: who is live, and who leads what.
+
+A hint that spreads clients and keeps caches warm; no answer's correctness rests on it. Knows no
+wire and no SQL.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+from uuid import uuid4
+
+import structlog
+
+from core.leadership import choose_leader
+from core.ports import StoreUnavailable
+from core.topic_ports import BrokerIdTaken, BrokerRegistration, ClusterStore
+from core.types import BrokerEndpoint
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT_INTERVAL_S: Final = 1.0
+
+# What is said again if another process took the broker id while this one could not be heard.
+_TAKEN_OVER: Final = (
+    "Broker id {} was taken over by another process while this one could not reach the database "
+    "in time; this broker stops."
+)
+
+
+class Cluster:
+    """This broker among the others. `join` first; then keep `run` running.
+
+    on_change: called when a broker came or went.
+    """
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        *,
+        host: str,
+        port: int,
+        version: str,
+        session_timeout_s: float,
+        broker_id: int | None = None,
+        rack: str | None = None,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._registration = BrokerRegistration(
+            broker_id=broker_id,
+            incarnation=uuid4(),
+            host=host,
+            port=port,
+            rack=rack,
+            version=version,
+            session_timeout_s=session_timeout_s,
+        )
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._on_change = on_change
+        self._cluster_id = ""
+        self._endpoint = BrokerEndpoint(-1, host, port, rack)
+        self._live: tuple[BrokerEndpoint, ...] = ()
+        self._leaders: dict[int, int] = {}
+
+    @property
+    def broker_id(self) -> int:
+        """This broker's id; -1 before `join`."""
+        return self._endpoint.broker_id
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, as Metadata tells it; "" before `join`."""
+        return self._cluster_id
+
+    @property
+    def endpoint(self) -> BrokerEndpoint:
+        """How clients reach this broker."""
+        return self._endpoint
+
+    @property
+    def live(self) -> tuple[BrokerEndpoint, ...]:
+        """The live brokers as of the last heartbeat, by id; always with this one."""
+        return self._live
+
+    @property
+    def live_ids(self) -> frozenset[int]:
+        """The ids of the live brokers."""
+        return frozenset(broker.broker_id for broker in self._live)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other broker is known to be live: nobody else needs to be told anything."""
+        return len(self._live) <= 1
+
+    def leader_of(self, partition_id: int) -> int:
+        """The id of the live broker that clients are sent to for this partition."""
+        if len(self._live) <= 1:
+            return self._endpoint.broker_id
+        leader = self._leaders.get(partition_id)
+        if leader is None:
+            chosen = choose_leader(partition_id, self.live_ids)
+            leader = self._endpoint.broker_id if chosen is None else chosen
+            self._leaders[partition_id] = leader
+        return leader
+
+    async def join(self) -> None:
+        """Takes a broker id and reads who is live.
+
+        Where another process holds the id asked for, waits until its session would run out: a
+        crashed one is not heard of again. Raises BrokerIdTaken if it is; StoreUnavailable.
+        """
+        self._cluster_id = await self._store.cluster_id()
+        try:
+            broker_id = await self._store.register(self._registration)
+        except BrokerIdTaken as taken:
+            log.info("waiting for another broker's session", reason=str(taken))
+            await asyncio.sleep(taken.seconds_left + 0.1)
+            broker_id = await self._store.register(self._registration)
+        registration = self._registration
+        self._endpoint = BrokerEndpoint(
+            broker_id, registration.host, registration.port, registration.rack
+        )
+        await self.heartbeat()
+
+    async def heartbeat(self) -> None:
+        """Renews the session and looks who is live.
+
+        Raises StoreUnavailable; BrokerIdTaken where another process has taken this broker's id.
+        """
+        registration = self._registration
+        heartbeat = await self._store.heartbeat(self.broker_id, registration.incarnation)
+        if not heartbeat.is_registered:
+            await self._register_again()
+        others = (each for each in heartbeat.live if each.broker_id != self.broker_id)
+        live = tuple(sorted((*others, self._endpoint), key=lambda each: each.broker_id))
+        if live == self._live:
+            return
+        log.info("live brokers", brokers=[each.broker_id for each in live])
+        self._live = live
+        self._leaders = {}
+        if self._on_change is not None:
+            self._on_change()
+
+    async def _register_again(self) -> None:
+        """The row is gone, or another incarnation's; a process that took the id keeps it."""
+        try:
+            await self._store.register(replace(self._registration, broker_id=self.broker_id))
+        except BrokerIdTaken as taken:
+            raise BrokerIdTaken(_TAKEN_OVER.format(self.broker_id), 0) from taken
+
+    async def run(self) -> None:
+        """Heartbeats until cancelled. A database that is away does not end it: what was known
+        stays. Raises BrokerIdTaken, after which this broker must stop."""
+        is_away = False
+        while True:
+            await asyncio.sleep(self._heartbeat_interval_s)
+            try:
+                await self.heartbeat()
+            except StoreUnavailable as error:
+                if not is_away:
+                    log.warning("heartbeat failed", reason=str(error))
+                is_away = True
+            else:
+                is_away = False
+
+    async def leave(self) -> None:
+        """Ends the session, so that clients turn to the others at once. Raises StoreUnavailable."""
+        await self._store.leave(self.broker_id, self._registration.incarnation)

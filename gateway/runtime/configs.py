@@ -1,0 +1,215 @@
+"""Settings in effect: what this process was started with, and what the database says over it.
+
+Which property exists and what it takes is core's; knows no wire and no SQL.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from core.config_defs import (
+    BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    BrokerValues,
+    ConfigEntry,
+    TopicConfig,
+    broker_bool,
+    broker_int,
+    describe_broker_config,
+    describe_dynamic_default,
+    describe_topic_config,
+    topic_config,
+)
+from core.config_rules import (
+    ConfigAlteration,
+    ConfigChanges,
+    ConfigResource,
+    ConfigResourceType,
+    check_alterable,
+    decide_alteration,
+    parse_broker_id,
+)
+from core.errors import Error, Refusal
+from core.topic_ports import ConfigStore, MetadataChange, StoredTopic, TopicStore
+from core.topic_rules import check_topic_name, find_repeated
+
+_ALL_BROKERS: Final = ""
+
+
+class Configs:
+    """Settings of this broker and of topics. One per process.
+
+    static: what the command line, a file or the environment set, by Kafka's name. Until `load`
+    has been called, only that is in effect.
+    """
+
+    def __init__(
+        self,
+        store: ConfigStore,
+        topic_store: TopicStore,
+        broker_id: int,
+        static: Mapping[str, str],
+    ) -> None:
+        self._store = store
+        self._topic_store = topic_store
+        self._broker_id = broker_id
+        self._values = BrokerValues(static, {}, {})
+        self._merged = self._values.merged()
+        self._is_fresh = False
+        self._generation = 0
+
+    @property
+    def values(self) -> BrokerValues:
+        """The broker's values at each level, as last read."""
+        return self._values
+
+    def broker_int(self, name: str) -> int:
+        """The value in effect of a property that is a whole number, as last read."""
+        return broker_int(name, self._merged)
+
+    def broker_bool(self, name: str) -> bool:
+        """The value in effect of a property that is true or false, as last read."""
+        return broker_bool(name, self._merged)
+
+    def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """What is in effect for a topic with these overrides, with the broker's as last read."""
+        return topic_config(overrides, self._merged)
+
+    def invalidate(self) -> None:
+        """The database may say something else by now: read it before the next use."""
+        self._is_fresh = False
+        self._generation += 1
+
+    async def ensure_loaded(self) -> None:
+        """Reads the broker's settings, unless nothing has changed. Raises StoreUnavailable."""
+        if not self._is_fresh:
+            await self.load()
+
+    async def load(self) -> None:
+        """Reads the broker's settings from the database. Raises StoreUnavailable."""
+        generation = self._generation
+        for_all, own = await self._store.read_broker_configs(self._broker_id)
+        if self._values.dynamic_default != for_all or self._values.dynamic != own:
+            self._values = BrokerValues(self._values.static, for_all, own)
+            self._merged = self._values.merged()
+        # What changed while this was read is not in it.
+        self._is_fresh = generation == self._generation
+
+    async def describe(
+        self, resource: ConfigResource, keys: Collection[str] | None
+    ) -> tuple[ConfigEntry, ...] | Refusal:
+        """A resource's settings as the database has them now, by name (Kafka's `ConfigHelper`).
+
+        keys: only these; none or None is all. Raises StoreUnavailable.
+        """
+        match resource.type:
+            case ConfigResourceType.TOPIC:
+                described = await self._describe_topic(resource.name)
+            case ConfigResourceType.BROKER:
+                described = await self._describe_broker(resource.name)
+            case ConfigResourceType.UNKNOWN:
+                message = f"Unexpected resource type UNKNOWN for resource {resource.name}"
+                return Refusal(Error.INVALID_REQUEST, message)
+            case other:
+                message = f"Unsupported resource type: {other.name}"
+                return Refusal(Error.INVALID_REQUEST, message)
+        if isinstance(described, Refusal) or not keys:
+            return described
+        return tuple(entry for entry in described if entry.name in keys)
+
+    async def _describe_topic(self, name: str) -> tuple[ConfigEntry, ...] | Refusal:
+        if refusal := check_topic_name(name):
+            return refusal
+        topic = (await self._topic_store.find_topics([name])).get(name)
+        if topic is None:
+            return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
+        await self.load()
+        return self.describe_overrides(topic.overrides)
+
+    def describe_overrides(self, overrides: Mapping[str, str]) -> tuple[ConfigEntry, ...]:
+        """Every setting of a topic with these overrides, by name."""
+        return tuple(
+            describe_topic_config(name, overrides, self._values) for name in sorted(TOPIC_CONFIGS)
+        )
+
+    async def _describe_broker(self, name: str) -> tuple[ConfigEntry, ...] | Refusal:
+        if name == _ALL_BROKERS:
+            await self.load()
+            return describe_dynamic_default(self._values)
+        broker_id = parse_broker_id(name)
+        if broker_id is None:
+            message = f"Broker id must be an integer, but it is: {name}"
+            return Refusal(Error.INVALID_REQUEST, message)
+        if broker_id != self._broker_id:
+            message = (
+                f"Unexpected broker id, expected {self._broker_id} or empty string, "
+                f"but received {name}"
+            )
+            return Refusal(Error.INVALID_REQUEST, message)
+        await self.load()
+        return tuple(describe_broker_config(each, self._values) for each in BROKER_CONFIGS)
+
+    async def alter(
+        self, alterations: Sequence[ConfigAlteration], *, validate_only: bool
+    ) -> list[Refusal | None]:
+        """Alters settings, each resource whole or not at all; None stands for success.
+
+        Answers in the order of the alterations. Raises StoreUnavailable.
+        """
+        repeated = find_repeated(each.resource for each in alterations)
+        async with self._topic_store.change("alter_configs") as change:
+            levels = [await change.read_broker_configs(name) for name in self._levels()]
+            broker = BrokerValues(self._values.static, *levels)
+            names = [
+                each.resource.name
+                for each in alterations
+                if each.resource.type is ConfigResourceType.TOPIC
+            ]
+            found = await change.find_topics([name for name in names if not check_topic_name(name)])
+            answers: list[Refusal | None] = []
+            for each in alterations:
+                if each.resource in repeated:
+                    message = "Each resource must appear at most once."
+                    answers.append(Refusal(Error.INVALID_REQUEST, message))
+                    continue
+                decided = self._decide(each, found, broker)
+                answers.append(decided if isinstance(decided, Refusal) else None)
+                if not isinstance(decided, Refusal) and not validate_only:
+                    await self._write(change, each.resource, found, decided)
+        return answers
+
+    def _levels(self) -> tuple[str, str]:
+        return _ALL_BROKERS, str(self._broker_id)
+
+    def _decide(
+        self,
+        alteration: ConfigAlteration,
+        topics: Mapping[str, StoredTopic],
+        broker: BrokerValues,
+    ) -> ConfigChanges | Refusal:
+        if refusal := check_alterable(alteration, self._broker_id):
+            return refusal
+        resource = alteration.resource
+        if resource.type is ConfigResourceType.TOPIC:
+            topic = topics.get(resource.name)
+            decided = decide_alteration(alteration, topic.overrides if topic else {}, broker)
+            # Kafka finds fault with the settings first, and then with the topic.
+            if topic is None and not isinstance(decided, Refusal):
+                message = f"The topic '{resource.name}' does not exist."
+                return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, message)
+            return decided
+        current = broker.dynamic if resource.name else broker.dynamic_default
+        return decide_alteration(alteration, current, broker)
+
+    async def _write(
+        self,
+        change: MetadataChange,
+        resource: ConfigResource,
+        topics: Mapping[str, StoredTopic],
+        changes: ConfigChanges,
+    ) -> None:
+        if resource.type is ConfigResourceType.TOPIC:
+            await change.write_topic_configs(topics[resource.name].topic_id, changes)
+        else:
+            # "+1" is broker 1 too.
+            name = str(self._broker_id) if resource.name else _ALL_BROKERS
+            await change.write_broker_configs(name, changes)
