@@ -18,7 +18,6 @@ from aiokafka.errors import (
     KafkaError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
-    UnknownTopicOrPartitionError,
     for_code,
 )
 
@@ -262,11 +261,7 @@ async def test_admin_describes_the_cluster(bootstrap: str) -> None:
     assert cluster["controller_id"] in {broker["node_id"] for broker in cluster["brokers"]}
 
 
-async def test_invalid_topic_name_is_refused(bootstrap: str) -> None:
-    async with producing(bootstrap) as producer:
-        with pytest.raises(InvalidTopicError):
-            await producer.send_and_wait("no spaces", b"")
-
-
-def test_error_numbers_used_here() -> None:
-    assert for_code(3) is UnknownTopicOrPartitionError
+async def test_admin_is_refused_an_invalid_topic_name(bootstrap: str) -> None:
+    async with administering(bootstrap) as admin:
+        answer = await admin.create_topics([NewTopic("no spaces", 1, 1)])
+    assert for_code(answer.topic_errors[0][1]) is InvalidTopicError
