@@ -338,7 +338,8 @@ class EmbeddedPostgres:
     def _make_socket_dir(self, run_as: _RunAs | None) -> None:
         limit = SOCKET_PATH_MAX if sys.platform == "linux" else 103
         self._socket_dir = self.data_dir / "run"
-        if len(os.fsencode(self._socket_dir / f".s.PGSQL.{PORT}")) > limit:
+        path = str(self._socket_dir / f".s.PGSQL.{PORT}")
+        if len(os.fsencode(path)) > limit or "," in path:  # libpq reads a comma as two hosts
             self._socket_dir = Path(tempfile.mkdtemp(prefix="penstock-", dir="/tmp"))
         self._socket_dir.mkdir(mode=0o700, exist_ok=True)
         self._socket_dir.chmod(0o700)
@@ -501,8 +502,13 @@ class EmbeddedPostgres:
             pids = list(_pids_in(self.pgdata))
             if not pids:
                 break
-            # Its children follow the server; without it (it was killed) each must be told.
-            for pid in [postmaster] if postmaster in pids else pids:
+            # Its children follow the server; without it (it was killed) they end by themselves at
+            # once, or never.
+            if postmaster in pids and signal_number is not signal.SIGKILL:
+                pids = [postmaster]
+            elif signal_number is signal.SIGINT:
+                patience_s = 1.0
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal_number)
             deadline = time.monotonic() + patience_s

@@ -1,0 +1,32 @@
+"""Is a broker there: one Metadata request over a plain socket, for health checks and waiting.
+
+Knows no client library (a health check runs every few seconds and should cost nothing) and
+nothing of the server.
+"""
+
+import socket
+import struct
+
+# Metadata v1: size, key 3, version 1, correlation id 7, no client id, no topics.
+_METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
+_ANSWER = struct.Struct(">iii")
+
+
+def broker_answers(bootstrap: str, *, timeout_s: float) -> bool:
+    """Whether HOST:PORT answers Metadata and names a broker (itself, at least)."""
+    host, _, port = bootstrap.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s) as peer:
+            peer.sendall(_METADATA_REQUEST)
+            answer = b""
+            while len(answer) < _ANSWER.size:
+                part = peer.recv(_ANSWER.size - len(answer))
+                if not part:
+                    return False
+                answer += part
+    except (OSError, ValueError):
+        return False
+    correlation_id: int
+    brokers: int
+    _, correlation_id, brokers = _ANSWER.unpack(answer)
+    return correlation_id == 7 and brokers > 0

@@ -1,0 +1,262 @@
+"""What every room's tests share: a PostgreSQL for the session, a database a test, real gateways.
+
+No imitations: the server is the embedded one, a gateway is `penstock serve` in a process of its
+own. Must not know what any test is about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from storage.embedded import EmbeddedPostgres
+
+# The clusters of tests are small; everything that makes a commit true stays as it is shipped.
+SMALL_POSTGRES = {
+    "shared_buffers": "64MB",
+    "min_wal_size": "80MB",
+    "max_wal_size": "512MB",
+    "max_connections": "200",
+}
+READY_WITHIN_S = 30.0
+STOPPED_WITHIN_S = 30.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what needs Java where there is none, and says so."""
+    missing = [program for program in ("java", "mvn") if shutil.which(program) is None]
+    if missing:
+        reason = f"needs {' and '.join(missing)} on the PATH"
+        for item in items:
+            if item.get_closest_marker("java"):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+# --- directories ---
+
+
+@contextlib.contextmanager
+def open_directory() -> Iterator[Path]:
+    """A temporary directory that other users may pass through: PostgreSQL does not run as root.
+
+    (pytest's own `tmp_path` lies under a directory closed to everybody else.)
+    """
+    path = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+    path.chmod(0o755)
+    try:
+        yield path.resolve()
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """A place for a cluster of the test's own; nothing is in it yet."""
+    with open_directory() as path:
+        yield path / "data"
+
+
+# --- databases ---
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[EmbeddedPostgres]:
+    """The session's PostgreSQL. Do not stop it: faults need a server of their own (`data_dir`)."""
+    with (
+        open_directory() as path,
+        EmbeddedPostgres(path / "postgres", settings=SMALL_POSTGRES) as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres: EmbeddedPostgres) -> str:
+    """Name of a database with the whole schema and nothing in it, to be copied."""
+    from storage.migrate import upgrade
+
+    name = "template_penstock"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    upgrade(postgres.url_of(name))
+    return name
+
+
+@contextlib.contextmanager
+def copied_database(postgres: EmbeddedPostgres, template: str) -> Iterator[str]:
+    """A new copy of a database; gives its URL and drops it afterwards, whoever is connected."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        try:
+            yield postgres.url_of(name)
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database_url(postgres: EmbeddedPostgres, template_database: str) -> Iterator[str]:
+    """A database of the test's own with the whole schema."""
+    with copied_database(postgres, template_database) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_database_url(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """A database of the test's own without any table."""
+    with copied_database(postgres, "template1") as url:
+        yield url
+
+
+# --- gateways ---
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A `penstock serve` in a process of its own. log_path: everything it wrote."""
+
+    bootstrap: str
+    process: subprocess.Popen[bytes]
+    log_path: Path
+    database_url: str | None
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap.rpartition(":")[2])
+
+    def log(self) -> str:
+        """What it wrote so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait(STOPPED_WITHIN_S)
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting."""
+        self.process.terminate()
+
+    def stop(self) -> int:
+        """SIGTERM, wait until it is gone, and give its exit code. Killed if it does not stop."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)  # a stopped process cannot hear SIGTERM
+            self.process.terminate()
+        try:
+            return self.process.wait(STOPPED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"the gateway did not stop within {STOPPED_WITHIN_S} s:\n{self.log()[-4000:]}"
+            ) from None
+
+    def pause(self) -> None:
+        """SIGSTOP: it holds what it holds and does nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+
+StartGateway = Callable[..., Gateway]
+
+
+@contextlib.contextmanager
+def gateways(directory: Path) -> Iterator[StartGateway]:
+    """A factory of gateways, all stopped afterwards; their logs go to `directory`."""
+    started: list[Gateway] = []
+
+    def start_gateway(
+        *arguments: str | Path,
+        database_url: str | None = None,
+        data: Path | None = None,
+        port: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        wait: bool = True,
+    ) -> Gateway:
+        """Starts `penstock serve`, on a free port unless one is given.
+
+        database_url or data: which database it uses. arguments: further ones of `serve`.
+        wait: return once it answers; without it the process may be anywhere in its start.
+        """
+        bootstrap = f"127.0.0.1:{port or free_port()}"
+        command: list[str | Path] = [sys.executable, "-m", "gateway.cli", "serve"]
+        command += ["--listen", bootstrap, *arguments]
+        if database_url is not None:
+            command += ["--database-url", database_url]
+        if data is not None:
+            command += ["--data", data]
+        log_path = directory / f"gateway-{len(started)}.log"
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
+        gateway = Gateway(bootstrap, process, log_path, database_url)
+        started.append(gateway)
+        if wait:
+            wait_until_ready(gateway)
+        return gateway
+
+    try:
+        yield start_gateway
+    finally:
+        for gateway in reversed(started):
+            gateway.stop()
+
+
+def wait_until_ready(gateway: Gateway, within_s: float = READY_WITHIN_S) -> None:
+    """Returns once the gateway answers Metadata with a broker in it; fails with its log."""
+    from gateway.check import broker_answers
+
+    deadline = time.monotonic() + within_s
+    while not broker_answers(gateway.bootstrap, timeout_s=5.0):
+        exit_code = gateway.process.poll()
+        if exit_code is not None or time.monotonic() > deadline:
+            state = f"ended with {exit_code}" if exit_code is not None else "does not answer"
+            raise AssertionError(f"the gateway {state}:\n{gateway.log()[-4000:]}")
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
+    """Starts gateways for one test: `start_gateway(database_url=database_url)`."""
+    with gateways(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def gateway(
+    postgres: EmbeddedPostgres, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    """The session's gateway, for tests that only need topics of their own."""
+    with (
+        copied_database(postgres, template_database) as url,
+        gateways(tmp_path_factory.mktemp("gateway")) as start,
+    ):
+        yield start(database_url=url)
