@@ -54,6 +54,7 @@ class PartitionSize:
 
     topic_name: str
     partition: int
+    partition_id: int
     size_bytes: int
 
 

@@ -77,6 +77,11 @@ def check_topic_name(name: str) -> Refusal | None:
     return Refusal(Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
+def unknown_topic(name: str) -> Refusal:
+    """Why there is no topic of this name: it cannot be, or it just is not there."""
+    return check_topic_name(name) or Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
+
+
 def is_internal(name: str) -> bool:
     """Whether the name is one of Kafka's own topics (`Topic.isInternal`)."""
     return name in INTERNAL_TOPICS

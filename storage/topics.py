@@ -261,7 +261,12 @@ class TopicStore:
     async def partition_sizes(self) -> tuple[PartitionSize, ...]:
         """The size of every partition, by topic and partition."""
         query = (
-            select(topic.c.name, topic_partition.c.partition, topic_partition.c.size_bytes)
+            select(
+                topic.c.name,
+                topic_partition.c.partition,
+                topic_partition.c.partition_id,
+                topic_partition.c.size_bytes,
+            )
             .join(topic_partition, topic_partition.c.topic_id == topic.c.topic_id)
             .order_by(topic.c.name, topic_partition.c.partition)
         )

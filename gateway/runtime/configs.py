@@ -3,7 +3,7 @@
 Which property exists and what it takes is core's; knows no wire and no SQL.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from core.config_defs import (
@@ -30,7 +30,7 @@ from core.config_rules import (
 )
 from core.errors import Error, Refusal
 from core.topic_ports import ConfigStore, MetadataChange, StoredTopic, TopicStore
-from core.topic_rules import check_topic_name, find_repeated
+from core.topic_rules import check_topic_name, find_repeated, unknown_topic
 
 _ALL_BROKERS: Final = ""
 
@@ -95,35 +95,34 @@ class Configs:
         self._is_fresh = generation == self._generation
 
     async def describe(
-        self, resource: ConfigResource, keys: Collection[str] | None
-    ) -> tuple[ConfigEntry, ...] | Refusal:
-        """A resource's settings as the database has them now, by name (Kafka's `ConfigHelper`).
+        self, resources: Sequence[ConfigResource]
+    ) -> list[tuple[ConfigEntry, ...] | Refusal]:
+        """The settings of each resource as the database has them now, by name.
 
-        keys: only these; none or None is all. Raises StoreUnavailable.
+        Two reads for all of them (Kafka's `ConfigHelper`). Raises StoreUnavailable.
         """
+        names = {each.name for each in resources if each.type is ConfigResourceType.TOPIC}
+        legal = [name for name in names if not check_topic_name(name)]
+        topics = await self._topic_store.find_topics(legal) if legal else {}
+        await self.load()
+        return [self._describe(resource, topics) for resource in resources]
+
+    def _describe(
+        self, resource: ConfigResource, topics: Mapping[str, StoredTopic]
+    ) -> tuple[ConfigEntry, ...] | Refusal:
         match resource.type:
+            case ConfigResourceType.TOPIC if resource.name in topics:
+                return self.describe_overrides(topics[resource.name].overrides)
             case ConfigResourceType.TOPIC:
-                described = await self._describe_topic(resource.name)
+                return unknown_topic(resource.name)
             case ConfigResourceType.BROKER:
-                described = await self._describe_broker(resource.name)
+                return self._describe_broker(resource.name)
             case ConfigResourceType.UNKNOWN:
                 message = f"Unexpected resource type UNKNOWN for resource {resource.name}"
                 return Refusal(Error.INVALID_REQUEST, message)
             case other:
                 message = f"Unsupported resource type: {other.name}"
                 return Refusal(Error.INVALID_REQUEST, message)
-        if isinstance(described, Refusal) or not keys:
-            return described
-        return tuple(entry for entry in described if entry.name in keys)
-
-    async def _describe_topic(self, name: str) -> tuple[ConfigEntry, ...] | Refusal:
-        if refusal := check_topic_name(name):
-            return refusal
-        topic = (await self._topic_store.find_topics([name])).get(name)
-        if topic is None:
-            return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
-        await self.load()
-        return self.describe_overrides(topic.overrides)
 
     def describe_overrides(self, overrides: Mapping[str, str]) -> tuple[ConfigEntry, ...]:
         """Every setting of a topic with these overrides, by name."""
@@ -131,9 +130,8 @@ class Configs:
             describe_topic_config(name, overrides, self._values) for name in sorted(TOPIC_CONFIGS)
         )
 
-    async def _describe_broker(self, name: str) -> tuple[ConfigEntry, ...] | Refusal:
+    def _describe_broker(self, name: str) -> tuple[ConfigEntry, ...] | Refusal:
         if name == _ALL_BROKERS:
-            await self.load()
             return describe_dynamic_default(self._values)
         broker_id = parse_broker_id(name)
         if broker_id is None:
@@ -145,7 +143,6 @@ class Configs:
                 f"but received {name}"
             )
             return Refusal(Error.INVALID_REQUEST, message)
-        await self.load()
         return tuple(describe_broker_config(each, self._values) for each in BROKER_CONFIGS)
 
     async def alter(

@@ -14,7 +14,14 @@ from core.config_rules import check_storable
 from core.errors import Error, Refusal
 from core.ports import StoreUnavailable
 from core.topic import Topic
-from core.topic_ports import MetadataChange, StoredTopic, TopicRow, TopicStore
+from core.topic_ports import (
+    ActiveProducer,
+    MetadataChange,
+    PartitionSize,
+    StoredTopic,
+    TopicRow,
+    TopicStore,
+)
 from core.topic_rules import (
     NewTopic,
     TopicDefaults,
@@ -33,8 +40,10 @@ _DUPLICATE_ID: Final = Refusal(Error.INVALID_REQUEST, "Duplicate topic id.")
 _NAME_OF_GIVEN_ID: Final = Refusal(
     Error.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
 )
-_UNKNOWN_NAME: Final = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
-_UNKNOWN_ID: Final = Refusal(Error.UNKNOWN_TOPIC_ID)
+_UNKNOWN_NAME: Final = Refusal(
+    Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+)
+_UNKNOWN_ID: Final = Refusal(Error.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +157,14 @@ class Topics:
         self._listing = topics
         self._listing_version = listing.version if generation == self._generation else None
         return topics
+
+    async def partition_sizes(self) -> tuple[PartitionSize, ...]:
+        """The bytes in every partition, by topic and partition. Raises StoreUnavailable."""
+        return await self._store.partition_sizes()
+
+    async def active_producers(self, partition_ids: Collection[int]) -> tuple[ActiveProducer, ...]:
+        """What these partitions remember of producers, by partition. Raises StoreUnavailable."""
+        return await self._store.active_producers(partition_ids)
 
     def invalidate(self) -> None:
         """Something has changed, here or at another broker: forget what is cached."""

@@ -1,0 +1,72 @@
+"""DeleteTopics (key 20): deletes topics by name or by id, all of them in one commit.
+
+Behavior: the topic is gone at once; its records are removed in the background, as in Kafka.
+
+Versions: v1 is Kafka 4's first; v3 may answer TOPIC_DELETION_DISABLED; v4 is flexible; v5 has error
+messages; v6 takes topic ids (KIP-516).
+"""
+
+from typing import Any
+from uuid import UUID
+
+from core.errors import Error, Refusal
+from gateway.kafka.api import api
+from gateway.kafka.codec import DeleteTopicsRequest, DeleteTopicsResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import CHANGE_REFUSED, when_unavailable
+
+_FIRST_VERSION_WITH_IDS = 6
+_DISABLED = "Topic deletion is disabled."
+_NEITHER = Refusal(Error.INVALID_REQUEST, "Neither topic name nor id were specified.")
+_BOTH = Refusal(Error.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+
+
+def _refuse_all(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopicsResponse:
+    return _whole(request, ctx, CHANGE_REFUSED)
+
+
+@api(20, versions=range(1, 7))
+@when_unavailable(_refuse_all)
+async def delete_topics(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopicsResponse:
+    """Delete the topics, unless `delete.topic.enable` is off; one result for each name or id."""
+    if not ctx.configs.broker_bool("delete.topic.enable"):
+        error = Error.INVALID_REQUEST if ctx.api_version < 3 else Error.TOPIC_DELETION_DISABLED
+        return _whole(request, ctx, Refusal(error, _DISABLED))
+    names, topic_ids, results = [], [], []
+    for name, topic_id in _asked(request, ctx):
+        if name is not None and topic_id is not None:
+            results.append(_result(name, topic_id, _BOTH))
+        elif name is not None:
+            names.append(name)
+        elif topic_id is not None:
+            topic_ids.append(topic_id)
+        else:
+            results.append(_result(None, None, _NEITHER))
+    deleted = await ctx.topics.delete(names, topic_ids)
+    results += [_result(each.name, each.topic_id, each.refusal) for each in deleted]
+    return DeleteTopicsResponse(responses=results)
+
+
+def _asked(
+    request: DeleteTopicsRequest, ctx: RequestContext
+) -> list[tuple[str | None, UUID | None]]:
+    if ctx.api_version < _FIRST_VERSION_WITH_IDS:
+        return [(name, None) for name in request.topic_names]
+    return [(each.name, each.topic_id) for each in request.topics]
+
+
+def _whole(
+    request: DeleteTopicsRequest, ctx: RequestContext, refusal: Refusal
+) -> DeleteTopicsResponse:
+    asked = _asked(request, ctx)
+    return DeleteTopicsResponse(responses=[_result(name, each, refusal) for name, each in asked])
+
+
+def _result(name: str | None, topic_id: UUID | None, refusal: Refusal | None) -> Any:
+    return DeleteTopicsResponse.DeletableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_code=kafka_code(refusal.error if refusal else Error.NONE),
+        error_message=refusal.message if refusal else None,
+    )

@@ -1,0 +1,103 @@
+"""DescribeProducers (key 61): the idempotent producers a partition remembers (KIP-664).
+
+Behavior: any broker answers for any partition, from the database.
+
+Versions: v0, flexible.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+from core.errors import Error, Refusal
+from core.topic import Topic
+from core.topic_ports import ActiveProducer
+from core.topic_rules import unknown_topic
+from gateway.kafka.api import api
+from gateway.kafka.codec import DescribeProducersRequest, DescribeProducersResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+TopicAnswer = DescribeProducersResponse.TopicResponse
+PartitionAnswer = TopicAnswer.PartitionResponse
+
+_NONE_YET = -1
+_UNAVAILABLE = Refusal(Error.NOT_LEADER_OR_FOLLOWER)
+
+
+def _refuse_all(
+    request: DescribeProducersRequest, ctx: RequestContext
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicAnswer(
+                name=each.name,
+                partitions=[_refused(number, _UNAVAILABLE) for number in each.partition_indexes],
+            )
+            for each in request.topics
+        ]
+    )
+
+
+@api(61, versions=range(1))
+@when_unavailable(_refuse_all)
+async def describe_producers(
+    request: DescribeProducersRequest, ctx: RequestContext
+) -> DescribeProducersResponse:
+    """List the producers of each partition asked for."""
+    topics = await ctx.topics.get_many({each.name for each in request.topics})
+    partition_ids = {
+        partition_id
+        for each in request.topics
+        for number in each.partition_indexes
+        if (partition_id := _partition_id(topics.get(each.name), number)) is not None
+    }
+    producers: dict[int, list[ActiveProducer]] = defaultdict(list)
+    for producer in await ctx.topics.active_producers(partition_ids):
+        producers[producer.partition_id].append(producer)
+    answers = []
+    for each in request.topics:
+        partitions = []
+        for number in each.partition_indexes:
+            partition_id = _partition_id(topics.get(each.name), number)
+            partitions.append(
+                _refused(number, unknown_topic(each.name))
+                if partition_id is None
+                else _partition(number, producers[partition_id])
+            )
+        answers.append(TopicAnswer(name=each.name, partitions=partitions))
+    return DescribeProducersResponse(topics=answers)
+
+
+def _partition_id(topic: Topic | None, number: int) -> int | None:
+    if topic is None or not 0 <= number < len(topic.partition_ids):
+        return None
+    return topic.partition_ids[number]
+
+
+def _refused(number: int, refusal: Refusal) -> Any:
+    return PartitionAnswer(
+        partition_index=number,
+        error_code=kafka_code(refusal.error),
+        error_message=refusal.message,
+        active_producers=[],
+    )
+
+
+def _partition(number: int, producers: list[ActiveProducer]) -> Any:
+    return PartitionAnswer(
+        partition_index=number,
+        error_code=0,
+        error_message=None,
+        active_producers=[
+            PartitionAnswer.ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=_NONE_YET,
+                current_txn_start_offset=_NONE_YET,
+            )
+            for producer in producers
+        ],
+    )

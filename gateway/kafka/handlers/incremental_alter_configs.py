@@ -1,0 +1,61 @@
+"""IncrementalAlterConfigs (key 44): single changes to the settings of a resource (KIP-339).
+
+Behavior: each resource whole or not at all. A broker alters its own settings and those of all
+brokers; what it cannot change while it runs is INVALID_REQUEST, Kafka's code (KAFKA-13609).
+Loggers (KIP-412) and client metrics are not there; groups come with the group coordinator.
+
+Versions: v1 is flexible.
+"""
+
+from typing import Any
+
+from core.config_rules import ConfigAlteration, ConfigOperation, ConfigResource
+from core.errors import Error, Refusal
+from gateway.kafka.api import api
+from gateway.kafka.codec import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import TIMED_OUT, when_unavailable
+
+
+def _refuse_all(
+    request: IncrementalAlterConfigsRequest, ctx: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[_result(each, TIMED_OUT) for each in request.resources]
+    )
+
+
+@api(44, versions=range(2))
+@when_unavailable(_refuse_all)
+async def incremental_alter_configs(
+    request: IncrementalAlterConfigsRequest, ctx: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    """Alter (or only validate) the settings of each resource."""
+    alterations = [_alteration(each) for each in request.resources]
+    refusals = await ctx.configs.alter(alterations, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            _result(each, refusal)
+            for each, refusal in zip(request.resources, refusals, strict=True)
+        ]
+    )
+
+
+def _alteration(each: Any) -> ConfigAlteration:
+    return ConfigAlteration(
+        resource=ConfigResource(each.resource_type, each.resource_name),
+        operations=tuple(
+            ConfigOperation(config.name, config.config_operation, config.value)
+            for config in each.configs
+        ),
+    )
+
+
+def _result(each: Any, refusal: Refusal | None) -> Any:
+    return IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+        error_code=kafka_code(refusal.error if refusal else Error.NONE),
+        error_message=refusal.message if refusal else None,
+        resource_type=each.resource_type,
+        resource_name=each.resource_name,
+    )

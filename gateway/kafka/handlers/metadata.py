@@ -1,0 +1,184 @@
+"""Metadata (key 3): the brokers, and the topics with their partitions and leaders.
+
+Behavior: a leader is a hint, any broker serves any partition; replicas and in-sync replicas are
+the leader alone, for the copies are PostgreSQL's. The controller is whoever answers. A topic that
+may be created is created at once and answered whole; Kafka answers UNKNOWN_TOPIC_OR_PARTITION
+(KRaft) or LEADER_NOT_AVAILABLE (ZooKeeper) first and lets the client ask again. Without a
+database, what is known is answered and the rest is LEADER_NOT_AVAILABLE; "all topics" before
+anything is known closes the connection, because a consumer would take an empty list at its word.
+
+Versions: v0 asks for all topics with an empty list, v1 and later with null; v4 lets the client
+forbid creation; v7 adds the leader epoch; v8 authorized operations (KIP-430), the cluster's until
+v10; v10 shows topic ids, v12 takes them (KIP-516); v13 has a top-level error, which is always 0
+here (KIP-1102).
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from core.errors import Error
+from core.ports import StoreUnavailable
+from core.topic import Topic
+from core.topic_rules import NewTopic, is_internal, unknown_topic
+from gateway.kafka.api import api
+from gateway.kafka.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from gateway.kafka.codec import MetadataRequest, MetadataResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+from gateway.runtime.topics import CreatedTopic
+
+TopicAnswer = MetadataResponse.MetadataResponseTopic
+PartitionAnswer = TopicAnswer.MetadataResponsePartition
+
+_FIRST_VERSION_WITH_IDS = 12
+
+
+def _answer_known(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
+    if _asks_all(request, ctx):
+        raise StoreUnavailable("nothing is known of the topics yet")
+    answers = []
+    for each in request.topics:
+        topic = (
+            ctx.topics.cached_by_id(each.topic_id)
+            if each.topic_id
+            else ctx.topics.cached(each.name or "")
+        )
+        answers.append(
+            _topic(topic, request, ctx)
+            if topic
+            else _refused(each.name, Error.LEADER_NOT_AVAILABLE, each.topic_id)
+        )
+    return _response(answers, request, ctx)
+
+
+@api(3, versions=range(14))
+@when_unavailable(_answer_known)
+async def metadata(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
+    """Describe the cluster and the topics asked for, creating those that are missing and may be."""
+    if _asks_all(request, ctx):
+        topics = await ctx.topics.all()
+        return _response([_topic(topic, request, ctx) for topic in topics], request, ctx)
+    if any(_is_malformed(each, ctx) for each in request.topics):
+        # Kafka throws away the whole request: `MetadataRequest.getErrorResponse`.
+        answers = [_refused(each.name or "", Error.INVALID_REQUEST) for each in request.topics]
+        return _response(answers, request, ctx)
+    if topic_ids := [each.topic_id for each in request.topics if each.topic_id]:
+        # Ids win: names beside them are not looked at (`handleTopicMetadataRequest`).
+        answers = await _by_id(topic_ids, request, ctx)
+    else:
+        answers = await _by_name([each.name for each in request.topics], request, ctx)
+    return _response(answers, request, ctx)
+
+
+def _asks_all(request: MetadataRequest, ctx: RequestContext) -> bool:
+    return request.topics is None or (ctx.api_version == 0 and not request.topics)
+
+
+def _is_malformed(each: Any, ctx: RequestContext) -> bool:
+    if ctx.api_version < _FIRST_VERSION_WITH_IDS:
+        return each.name is None or bool(each.topic_id)
+    return each.name is None and not each.topic_id
+
+
+async def _by_id(
+    topic_ids: Collection[UUID], request: MetadataRequest, ctx: RequestContext
+) -> list[Any]:
+    found = await ctx.topics.get_many_by_id(topic_ids)
+    return [
+        _topic(found[each], request, ctx)
+        if each in found
+        else _refused(None, Error.UNKNOWN_TOPIC_ID, each)
+        for each in dict.fromkeys(topic_ids)
+    ]
+
+
+async def _by_name(
+    names: Collection[str], request: MetadataRequest, ctx: RequestContext
+) -> list[Any]:
+    found = await ctx.topics.get_many(names)
+    missing = [name for name in dict.fromkeys(names) if name not in found]
+    errors: Mapping[str, Error] = {}
+    if missing and request.allow_auto_topic_creation:
+        created, errors = await _create(missing, ctx)
+        found |= created
+    return [
+        _topic(found[name], request, ctx)
+        if name in found
+        else _refused(name, errors.get(name) or unknown_topic(name).error)
+        for name in dict.fromkeys(names)
+    ]
+
+
+async def _create(
+    names: Collection[str], ctx: RequestContext
+) -> tuple[dict[str, Topic], dict[str, Error]]:
+    """The topics that exist now, and why others do not; nothing where creation is switched off."""
+    if not ctx.configs.broker_bool("auto.create.topics.enable"):
+        return {}, {}
+    results = await ctx.topics.create([NewTopic(name) for name in names])
+    errors = {
+        name: result.error
+        for name, result in results.items()
+        if not isinstance(result, CreatedTopic)
+    }
+    # Another broker may have been faster; then the topic is there just the same.
+    there = [name for name in names if errors.get(name) in {None, Error.TOPIC_ALREADY_EXISTS}]
+    return await ctx.topics.get_many(there), errors
+
+
+def _topic(topic: Topic, request: MetadataRequest, ctx: RequestContext) -> Any:
+    leaders = [ctx.cluster.leader_of(partition_id) for partition_id in topic.partition_ids]
+    return TopicAnswer(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            PartitionAnswer(
+                error_code=0,
+                partition_index=partition,
+                leader_id=leader,
+                leader_epoch=topic.leader_epochs[partition],
+                replica_nodes=[leader],
+                isr_nodes=[leader],
+                offline_replicas=[],
+            )
+            for partition, leader in enumerate(leaders)
+        ],
+        topic_authorized_operations=(
+            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _refused(name: str | None, error: Error, topic_id: UUID | None = None) -> Any:
+    return TopicAnswer(
+        error_code=kafka_code(error),
+        name=name,
+        topic_id=topic_id,
+        is_internal=name is not None and is_internal(name),
+        partitions=[],
+        topic_authorized_operations=NOT_ASKED,
+    )
+
+
+def _response(
+    answers: list[Any], request: MetadataRequest, ctx: RequestContext
+) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(
+                node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in ctx.cluster.live
+        ],
+        cluster_id=ctx.cluster.cluster_id,
+        controller_id=ctx.cluster.broker_id,
+        topics=answers,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+        error_code=0,
+    )

@@ -1,0 +1,48 @@
+"""What a client is told while the database is away: one wrapper, so that no handler catches it.
+
+Each API gives the answer in its own shape, with an error that its clients take as "try again":
+
+- CreateTopics, DeleteTopics, CreatePartitions: NOT_CONTROLLER. Java's admin client retries these
+  APIs after that code alone (`KafkaAdminClient.handleNotControllerError`), kafka-python too.
+- Describe*, AlterConfigs, IncrementalAlterConfigs: REQUEST_TIMED_OUT, which a Kafka broker answers
+  when it cannot reach its controller in time; a RetriableException in every client.
+- DescribeProducers: NOT_LEADER_OR_FOLLOWER (`DescribeProducersHandler` looks for the leader again);
+  DescribeLogDirs: KAFKA_STORAGE_ERROR for the directory; Metadata: LEADER_NOT_AVAILABLE.
+
+Does not know why the database is away, and does not log: the heartbeat does, once.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from core.errors import Error, Refusal
+from core.ports import StoreUnavailable
+from gateway.kafka.context import RequestContext
+
+Handler = Callable[[Any, RequestContext], Awaitable[Any]]
+
+_MESSAGE: Final = "The database cannot be reached at the moment; try again."
+
+CHANGE_REFUSED: Final = Refusal(Error.NOT_CONTROLLER, _MESSAGE)
+TIMED_OUT: Final = Refusal(Error.REQUEST_TIMED_OUT, _MESSAGE)
+
+
+def when_unavailable(answer: Callable[[Any, RequestContext], Any]) -> Callable[[Handler], Handler]:
+    """Answer with `answer(request, context)` where the decorated handler raises StoreUnavailable.
+
+    Stands below `@api`. `answer` may raise StoreUnavailable itself: the connection is then closed,
+    which every client takes as "try again".
+    """
+
+    def wrap(handler: Handler) -> Handler:
+        @functools.wraps(handler)
+        async def guarded(request: Any, ctx: RequestContext) -> Any:
+            try:
+                return await handler(request, ctx)
+            except StoreUnavailable:
+                return answer(request, ctx)
+
+        return guarded
+
+    return wrap
