@@ -1,0 +1,307 @@
+"""Settings of the process: command line, then PENSTOCK_… in the environment, then a TOML file.
+
+Knows where a setting may be written and what is wrong with it, in one sentence. What a Kafka
+property means is `core.config_defs`; nothing here opens a socket or a database.
+"""
+
+import difflib
+import os
+import socket
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from core.config_defs import BROKER_CONFIGS, check_static_broker_config
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+CONFIG_VARIABLE = "PENSTOCK_CONFIG"
+ROOT_DATA_DIR = Path("/var/lib/penstock")
+_WILDCARDS = {"", "0.0.0.0", "::"}
+
+
+class SettingsError(ValueError):
+    """A wrong setting; the text is one sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """HOST:PORT. An empty host means every address of the machine."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoint(text: object) -> Endpoint:
+    """HOST:PORT or [IPv6]:PORT. Raises ValueError with what to write instead."""
+    if isinstance(text, Endpoint):
+        return text
+    host, colon, port = str(text).strip().rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or (":" in bare and bare == host) or not port.isascii() or not port.isdigit():
+        raise ValueError(f"'{text}' is not HOST:PORT; write for example 127.0.0.1:9092")
+    if int(port) > 65535:
+        raise ValueError(f"port {port} is above 65535; write for example 127.0.0.1:9092")
+    return Endpoint(bare, int(port))
+
+
+EndpointSetting = Annotated[Endpoint, BeforeValidator(parse_endpoint)]
+
+
+class Settings(BaseSettings):
+    """What `penstock serve` runs with. Field names are the flags', with _ for -."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,  # a database URL may hold a password
+    )
+
+    listen: EndpointSetting = Field(
+        # Kafka listens on every address. There are no passwords yet: whoever reaches the port can
+        # read and write everything, so that has to be asked for.
+        default=Endpoint("127.0.0.1", 9092),
+        description="Address to listen on for Kafka clients; 0.0.0.0:9092 is every address.",
+    )
+    advertise: EndpointSetting | None = Field(
+        default=None,
+        description="Address that clients are told to connect to; by default the one listened on.",
+    )
+    data: Path | None = Field(
+        default=None,
+        description="Directory of the embedded PostgreSQL; by default ./data.",
+    )
+    database_url: str | None = Field(
+        default=None,
+        description="A PostgreSQL of your own, postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+    )
+    broker_id: int | None = Field(
+        default=None,
+        ge=0,
+        le=2**31 - 1,
+        description="The broker's id; by default the database gives out a free one.",
+    )
+    rack: str | None = Field(default=None, description="The broker's rack, told to clients.")
+    metrics_listen: EndpointSetting | None = Field(
+        default=None, description="Address to serve Prometheus metrics on; none by default."
+    )
+    log_format: Literal["console", "json"] = Field(
+        default="console", description="Log lines for people (console) or machines (json)."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least important level that is logged."
+    )
+    tls_cert: Path | None = Field(
+        default=None, description="Certificate chain (PEM); with it clients connect by TLS."
+    )
+    tls_key: Path | None = Field(default=None, description="Private key (PEM) of the certificate.")
+    broker: dict[str, str] = Field(
+        default_factory=dict,
+        description="Kafka's broker properties, by Kafka's names.",
+    )
+
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgresql_url(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("postgresql://", "postgres://")):
+            raise ValueError(
+                "it is not a PostgreSQL URL; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+            )
+        return value
+
+    @field_validator("broker", mode="before")
+    @classmethod
+    def _normalise_broker(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            raise ValueError("it is not a table of Kafka's broker properties")
+        # Of two spellings of one name the later is the stronger source's.
+        return {_property_name(name): _property_text(item) for name, item in _flatten(value)}
+
+    @field_validator("broker")
+    @classmethod
+    def _check_broker(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if wrong := check_static_broker_config(name, text):
+                hint = "" if name in BROKER_CONFIGS else _did_you_mean(name, BROKER_CONFIGS)
+                raise ValueError(f"{wrong}{hint}")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.data is not None and self.database_url is not None:
+            raise ValueError(
+                "--data and --database-url are both set; "
+                "keep --data for the embedded PostgreSQL or --database-url for your own"
+            )
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError(
+                "TLS needs a certificate and its key; set both --tls-cert and --tls-key"
+            )
+        for path in (self.tls_cert, self.tls_key):
+            if path is not None and not os.access(path, os.R_OK):
+                raise ValueError(f"{path} cannot be read; name a PEM file that can")
+        if self.advertise is not None and self.advertise.host in _WILDCARDS:
+            raise ValueError(
+                "clients cannot connect to "
+                f"{self.advertise}; set --advertise to a name they can reach"
+            )
+        return self
+
+    @property
+    def data_dir(self) -> Path:
+        """Directory of the embedded PostgreSQL."""
+        return self.data or default_data_dir()
+
+    def advertised(self, port: int) -> Endpoint:
+        """What clients are told to connect to. port: the one listened on (listen may say 0)."""
+        if self.advertise is not None:
+            return Endpoint(self.advertise.host, self.advertise.port or port)
+        host = self.listen.host
+        return Endpoint(socket.gethostname() if host in _WILDCARDS else host, port)
+
+    def static_broker_values(self, broker_id: int, port: int) -> dict[str, str]:
+        """Kafka's broker properties as DescribeConfigs shows them, those set by flags included."""
+        protocol = "SSL" if self.tls_cert else "PLAINTEXT"
+        values = {
+            **self.broker,
+            "broker.id": str(broker_id),
+            "node.id": str(broker_id),
+            "listeners": f"{protocol}://{Endpoint(self.listen.host, port)}",
+            "advertised.listeners": f"{protocol}://{self.advertised(port)}",
+        }
+        if self.rack is not None:
+            values["broker.rack"] = self.rack
+        return values
+
+
+def default_data_dir() -> Path:
+    """./data; for root in a closed directory (/root) a place its PostgreSQL can reach."""
+    here = Path("data").resolve()
+    closed = any(not parent.stat().st_mode & 0o001 for parent in here.parents)
+    return ROOT_DATA_DIR if os.geteuid() == 0 and closed and not here.exists() else here
+
+
+def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Settings:
+    """Settings from flags, else the environment, else the file, else defaults.
+
+    flags: those given on the command line, by field name; None counts as not given.
+    config: the TOML file; by default the one that PENSTOCK_CONFIG names, if any.
+    Raises SettingsError.
+    """
+    if config is None and os.environ.get(CONFIG_VARIABLE):
+        config = Path(os.environ[CONFIG_VARIABLE])
+    from_file = _read_toml(config) if config is not None else {}
+
+    class LoadedSettings(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, InitSettingsSource(settings_cls, from_file)
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return LoadedSettings(**given)
+    except ValidationError as error:
+        raise SettingsError(_sentence(error, given, from_file, config)) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise SettingsError(
+            f"The settings file {path} cannot be read ({reason}): name another with --config."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"The settings file {path} is not TOML ({error}): correct it."
+        ) from None
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """TOML reads log.retention.hours = 24, unquoted, as tables in tables."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _property_name(name: str) -> str:
+    """Kafka's name; in the environment it is spelt LOG_RETENTION_HOURS."""
+    if name in BROKER_CONFIGS or "." in name:
+        return name
+    return name.lower().replace("_", ".")
+
+
+def _property_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
+def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _sentence(
+    error: ValidationError,
+    flags: Mapping[str, Any],
+    from_file: Mapping[str, Any],
+    config: Path | None,
+) -> str:
+    """The first thing that is wrong, where it was written, and what to do about it."""
+    first = error.errors(include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    field = str(first["loc"][0]) if first["loc"] else ""
+    if first["type"] == "extra_forbidden":
+        hint = _did_you_mean(field, Settings.model_fields)
+        return f"{config} has an unknown setting {field}{hint or ': remove it'}."
+    if not field:
+        return f"{message[:1].upper()}{message[1:]}."
+    variable = f"{ENVIRONMENT_PREFIX}{field.upper()}"
+    if field in flags:
+        where = f"--{field.replace('_', '-')}"
+    elif any(name.upper().startswith(variable) for name in os.environ):
+        where = variable
+    else:
+        where = f"{field} in {config}"
+    if field == "broker":
+        where = "Broker properties" if field in flags else where
+    return f"{where}: {message}{'' if message.endswith('?') else '.'}"

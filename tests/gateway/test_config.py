@@ -1,0 +1,226 @@
+"""gateway.config: which source wins, and one sentence for each wrong setting."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import (
+    ROOT_DATA_DIR,
+    Endpoint,
+    SettingsError,
+    default_data_dir,
+    load_settings,
+    parse_endpoint,
+)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+        monkeypatch.delenv(name)
+
+
+def write(path: Path, text: str) -> Path:
+    file = path / "penstock.toml"
+    file.write_text(text)
+    return file
+
+
+def refused(flags: dict[str, Any] | None = None, config: Path | None = None) -> str:
+    with pytest.raises(SettingsError) as raised:
+        load_settings(flags or {}, config)
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    assert sentence[-1] in ".?"
+    return sentence
+
+
+def test_defaults_expose_nothing() -> None:
+    settings = load_settings({})
+    assert settings.listen == Endpoint("127.0.0.1", 9092)
+    assert settings.metrics_listen is None
+    assert settings.database_url is None
+    assert settings.broker == {}
+
+
+def test_flags_win_over_environment_over_file_over_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, 'listen = "127.0.0.1:1"\nrack = "file"\nlog_level = "debug"\n')
+    monkeypatch.setenv("PENSTOCK_LISTEN", "127.0.0.1:2")
+    monkeypatch.setenv("PENSTOCK_RACK", "environment")
+    settings = load_settings({"listen": "127.0.0.1:3", "rack": None}, file)
+    assert settings.listen.port == 3
+    assert settings.rack == "environment"
+    assert settings.log_level == "debug"
+    assert settings.log_format == "console"
+
+
+def test_the_file_is_named_by_the_environment_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(write(tmp_path, 'rack = "r1"\n')))
+    assert load_settings({}).rack == "r1"
+
+
+def test_broker_properties_merge_by_kafkas_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(
+        tmp_path,
+        '[broker]\n"log.retention.hours" = 24\n"num.partitions" = 3\n'
+        'log.cleanup.policy = ["delete", "compact"]\nauto.create.topics.enable = false\n',
+    )
+    monkeypatch.setenv("PENSTOCK_BROKER__LOG_RETENTION_HOURS", "48")
+    monkeypatch.setenv("PENSTOCK_BROKER__MAX_CONNECTIONS_PER_IP", "9")
+    settings = load_settings({"broker": {"num.partitions": "5"}}, file)
+    assert settings.broker == {
+        "log.retention.hours": "48",
+        "num.partitions": "5",
+        "log.cleanup.policy": "delete,compact",
+        "auto.create.topics.enable": "false",
+        "max.connections.per.ip": "9",
+    }
+
+
+def test_a_password_stays_out_of_the_sentence() -> None:
+    assert "hunter2" not in refused({"database_url": "mysql://me:hunter2@host/db"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            {"listen": "nonsense"},
+            "--listen: 'nonsense' is not HOST:PORT; write for example 127.0.0.1:9092.",
+        ),
+        ({"listen": "::1:9092"}, "--listen: '::1:9092' is not HOST:PORT; "),
+        ({"listen": "h:99999"}, "--listen: port 99999 is above 65535; "),
+        (
+            {"advertise": "0.0.0.0:9092"},
+            "Clients cannot connect to 0.0.0.0:9092; set --advertise to a name they can reach.",
+        ),
+        (
+            {"database_url": "host=here"},
+            "--database-url: it is not a PostgreSQL URL; write postgresql://USER",
+        ),
+        ({"broker_id": "-1"}, "--broker-id: Input should be greater than or equal to 0."),
+        ({"broker_id": "x"}, "--broker-id: Input should be a valid integer"),
+        ({"log_format": "xml"}, "--log-format: Input should be 'console' or 'json'."),
+        (
+            {"data": "d", "database_url": "postgresql://h/d"},
+            "--data and --database-url are both set; keep --data for the embedded PostgreSQL",
+        ),
+        (
+            {"tls_cert": "c.pem"},
+            "TLS needs a certificate and its key; set both --tls-cert and --tls-key.",
+        ),
+        (
+            {"tls_cert": "/nonexistent/c.pem", "tls_key": "/nonexistent/k.pem"},
+            "/nonexistent/c.pem cannot be read; name a PEM file that can.",
+        ),
+        (
+            {"broker": {"log.retention.hours": "abc"}},
+            "Broker properties: Invalid value abc for configuration log.retention.hours: "
+            "Not a number of type INT.",
+        ),
+        (
+            {"broker": {"log.retention.hour": "1"}},
+            "Broker properties: Unknown broker property: log.retention.hour; "
+            "did you mean log.retention.hours?",
+        ),
+        (
+            {"broker": {"retention.ms": "1"}},
+            "Broker properties: retention.ms is a topic's property; "
+            "for all topics set log.retention.ms",
+        ),
+        (
+            {"broker": {"broker.id": "1"}},
+            "Broker properties: broker.id is set by --broker-id",
+        ),
+    ],
+)
+def test_a_wrong_flag_is_one_sentence(flags: dict[str, Any], sentence: str) -> None:
+    assert refused(flags).startswith(sentence)
+
+
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_LISTEN", "nonsense")
+    assert refused().startswith("PENSTOCK_LISTEN: 'nonsense' is not HOST:PORT")
+
+
+def test_a_wrong_broker_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_BROKER__NUM_PARTITIONS", "0")
+    assert refused() == (
+        "PENSTOCK_BROKER: Invalid value 0 for configuration num.partitions: "
+        "Value must be at least 1."
+    )
+
+
+def test_a_wrong_line_in_the_file_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, "listen = 9092\n")
+    assert refused(config=file).startswith(f"listen in {file}: '9092' is not HOST:PORT")
+
+
+def test_an_unknown_line_in_the_file_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, 'lisen = "127.0.0.1:9092"\n')
+    assert refused(config=file) == f"{file} has an unknown setting lisen; did you mean listen?."
+
+
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
+    assert "is not TOML" in refused(config=write(tmp_path, "listen: 127.0.0.1"))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    sentence = refused(config=tmp_path / "none.toml")
+    assert sentence.endswith(
+        "cannot be read (No such file or directory): name another with --config."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("127.0.0.1:9092", Endpoint("127.0.0.1", 9092)),
+        ("[::1]:9092", Endpoint("::1", 9092)),
+        (":9092", Endpoint("", 9092)),
+        (" host.example:0 ", Endpoint("host.example", 0)),
+    ],
+)
+def test_endpoints(text: str, endpoint: Endpoint) -> None:
+    assert parse_endpoint(text) == endpoint
+    assert parse_endpoint(str(endpoint)) == endpoint
+
+
+def test_what_is_advertised_can_be_reached() -> None:
+    assert load_settings({"listen": "127.0.0.1:0"}).advertised(4711) == Endpoint("127.0.0.1", 4711)
+    everywhere = load_settings({"listen": "0.0.0.0:9092"})
+    assert everywhere.advertised(9092) == Endpoint(socket.gethostname(), 9092)
+    named = load_settings({"listen": "0.0.0.0:9092", "advertise": "broker.example:19092"})
+    assert named.advertised(9092) == Endpoint("broker.example", 19092)
+
+
+def test_flags_show_as_broker_properties() -> None:
+    settings = load_settings({"rack": "r1", "broker": {"num.partitions": "4"}})
+    assert settings.static_broker_values(broker_id=7, port=9092) == {
+        "num.partitions": "4",
+        "broker.id": "7",
+        "node.id": "7",
+        "broker.rack": "r1",
+        "listeners": "PLAINTEXT://127.0.0.1:9092",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:9092",
+    }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as somebody else")
+def test_root_in_a_closed_directory_keeps_its_data_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.chdir(tmp_path)
+    assert default_data_dir() == ROOT_DATA_DIR
+    (tmp_path / "data").mkdir()  # whoever made it means it, and is told what is wrong with it
+    assert default_data_dir() == tmp_path / "data"
