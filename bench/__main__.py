@@ -37,7 +37,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--long", action="store_true", help="every combination, and the ten-minute snapshot")
     add("--only", nargs="+", metavar="NAME", help="cases whose name begins so, or matches a glob")
     add("--list", action="store_true", help="show the names of the cases and end")
-    add("--rounds", type=int, help="turns of each broker per case (default 3; --quick 1)")
+    add("--rounds", type=int, help="turns of each broker per case (default 2 or 3; --quick 1)")
     add("--peer", action="append", default=[], metavar="HOST:PORT", help="a broker to compare")
     add(
         "--peer-kafka",

@@ -48,19 +48,18 @@ class Case:
     """One thing measured: `run(broker)` is one turn and returns its figures.
 
     `name` is group/client/parameters. `headline` is the figure tables and plots show. `rounds`
-    turns are taken on each broker, the brokers taking turns; the median counts. `copied_bytes`
-    and `batch_bytes`: what raw COPY writes beside it, or 0 for none. `quick` cases are the
-    sample of --quick; `long` ones run with --long only.
+    turns are taken on each broker, the brokers taking turns; the median counts. `copied_bytes`:
+    what raw COPY writes beside it, or 0 for none. `quick` cases are the sample of --quick;
+    `long` ones run with --long only.
     """
 
     name: str
     headline: str
     run: Callable[[Broker], Figures]
-    rounds: int = 3
+    rounds: int = 2
     quick: bool = False
     long: bool = False
     copied_bytes: int = 0
-    batch_bytes: int = 16_384
 
 
 def charged(

@@ -14,6 +14,7 @@ import psycopg
 
 CHUNK_BYTES = 8_000
 BATCHES_A_COMMIT = 16
+BATCH_BYTES = 16_384  # the Java producer's default batch.size
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
@@ -29,7 +30,7 @@ def _rows(batch_id: int, payload: bytes) -> bytes:
     return bytes(stream)
 
 
-def copy_mb_per_s(database_url: str, total_bytes: int, batch_bytes: int) -> float:
+def copy_mb_per_s(database_url: str, total_bytes: int, batch_bytes: int = BATCH_BYTES) -> float:
     """Write `total_bytes` of random payload in batches of `batch_bytes`; MB/s, commits included."""
     payload = os.urandom(batch_bytes)
     flushes = max(1, total_bytes // (batch_bytes * BATCHES_A_COMMIT))

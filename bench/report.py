@@ -55,7 +55,8 @@ def tell_missing(outcomes: Sequence[Outcome], console: Console) -> None:
     for outcome in outcomes:
         for kind, reasons in (("skipped", outcome.skipped), ("failed", outcome.failed)):
             for broker, reason in reasons.items():
-                console.print(f"{outcome.case.name}: {broker} {kind}: {reason}", markup=False)
+                last = reason.strip().splitlines()[-1]  # the JSON has all of it
+                console.print(f"{outcome.case.name}: {broker} {kind}: {last}", markup=False)
 
 
 def as_json(

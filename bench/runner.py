@@ -64,7 +64,8 @@ def warm_up(broker: Broker) -> None:
         run_workers("ack_confluent", seconds=1.0, **common)
         if unavailable() is None:
             produce_java(records=100_000, **common)
-        run_workers("consume_confluent", bootstrap=broker.bootstrap, topic=topic, records=50_000)
+        del common["size"]
+        run_workers("consume_confluent", records=50_000, partitions=4, **common)
 
 
 def run_case(
@@ -93,7 +94,7 @@ def run_case(
                 outcome.failed[broker.name] = f"{type(failure).__name__}: {failure}"
         if case.copied_bytes and database_url:
             settle()
-            copied = copy_mb_per_s(database_url, case.copied_bytes, case.batch_bytes)
+            copied = copy_mb_per_s(database_url, case.copied_bytes)
             outcome.copies_mb_per_s.append(copied)
     return outcome
 

@@ -15,7 +15,7 @@ from compat.java.tools import unavailable
 
 SIZE = 1_000
 PARTITIONS = 4
-RECORDS = {"java": 300_000, "confluent": 300_000, "aiokafka": 100_000}
+RECORDS = {"java": 500_000, "confluent": 500_000, "aiokafka": 150_000}
 
 
 def load(broker: Broker, topic: str, records: int) -> None:
@@ -56,7 +56,11 @@ def read(client: str, broker: Broker, topic: str, records: int) -> Figures:
         result = consume_java(broker.bootstrap, topic, records)
     else:
         result = run_workers(
-            f"consume_{client}", bootstrap=broker.bootstrap, topic=topic, records=records
+            f"consume_{client}",
+            bootstrap=broker.bootstrap,
+            topic=topic,
+            records=records,
+            partitions=PARTITIONS,
         )
     if (result["records"], result["bytes"]) != (records, records * SIZE):
         raise RuntimeError(f"read {result['records']} records, {result['bytes']} bytes: not all")
@@ -68,7 +72,7 @@ def follow_tail(records: int, broker: Broker) -> Figures:
     with broker.topic(PARTITIONS) as topic:
         common: dict[str, Any] = {"bootstrap": broker.bootstrap, "topic": topic, "records": records}
         with (
-            prepared("consume_confluent", tail=True, **common) as [consumer],
+            prepared("consume_confluent", tail=True, partitions=PARTITIONS, **common) as [consumer],
             prepared("produce_confluent", size=SIZE, **common) as [producer],
         ):
             before = broker.cpu_seconds()
@@ -85,7 +89,7 @@ def cases(share: float) -> list[Case]:
     """`share` scales the records of each turn."""
 
     def catch_up_case(client: str, checkpoint: bool = False, quick: bool = False) -> Case:
-        records = int(RECORDS[client] * share)
+        records = int(RECORDS[client] * max(share, 0.4))
         kind, figure = ("after-checkpoint", "first_") if checkpoint else ("catch-up", "")
         return Case(
             f"{kind}/{client}/1kB/{PARTITIONS}p",

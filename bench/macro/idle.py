@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from bench.brokers import Broker
 from bench.case import Case, Figures, Skipped
@@ -67,12 +66,10 @@ def thousand_connections(seconds: float, broker: Broker) -> Figures:
     with idle_connections(broker.bootstrap, CONNECTIONS):
         figures |= memory(broker, "connected") | idle_cpu(broker, "connected")
         with broker.topic(1) as topic:
-            worker: dict[str, Any] = {
-                "bootstrap": broker.bootstrap,
-                "topic": topic,
-                "seconds": seconds,
-            }
-            figures["ack_p50_ms"] = run_workers("ack_confluent", **worker)["p50_ms"]
+            probe = run_workers(
+                "ack_confluent", bootstrap=broker.bootstrap, topic=topic, seconds=seconds
+            )
+        figures["ack_p50_ms"] = probe["p50_ms"]
     front = next(iter(broker.processes))  # the group that holds the sockets
     more = figures[f"{front}_connected_pss_mb"] - figures[f"{front}_alone_pss_mb"]
     return figures | {"connection_kb_each": 1_000 * more / CONNECTIONS}

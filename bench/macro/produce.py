@@ -12,7 +12,7 @@ from bench.processes import PeakMemory
 from compat.java.tools import unavailable
 
 # Records of a turn, by their size in bytes: some seconds for a broker that syncs.
-RECORDS = {100: 1_000_000, 1_000: 300_000, 10_000: 30_000}
+RECORDS = {100: 1_000_000, 1_000: 300_000, 10_000: 20_000}
 HEADLINE_RECORDS = 500_000  # of 1 kB: long enough for the client's JIT not to set the figure
 
 HEADLINE = ("java", 1_000, 4, 1)
@@ -52,13 +52,15 @@ def produce(
 def case(
     client: str, size: int, partitions: int, producers: int, share: float, **options: bool
 ) -> Case:
+    shape = (client, size, partitions, producers)
     records = int(RECORDS[size] * share * PYTHON_SHARE.get(client, 1.0)) // producers * producers
-    if (client, size, partitions, producers) == HEADLINE:
+    if shape == HEADLINE:
         records = int(HEADLINE_RECORDS * max(share, 0.5))
     return Case(
         name=f"produce/{client}/{SHOWN[size]}/{partitions}p/{producers}x",
         headline="mb_per_s",
         run=partial(produce, client, size, partitions, producers, records),
+        rounds=3 if shape == HEADLINE else 2,
         copied_bytes=records * size,
         **options,
     )
