@@ -817,9 +817,7 @@ def check_static_broker_config(name: str, value: str) -> str | None:
     if definition is None:
         topic = TOPIC_CONFIGS.get(name)
         if topic is not None and topic.broker_name is not None:
-            return (
-                f"{name} is a topic's property; its default for all topics is {topic.broker_name}"
-            )
+            return f"{name} is a topic's property; for all topics set {topic.broker_name}"
         return f"Unknown broker property: {name}"
     if definition.set_by is not None:
         return f"{name} is set by {definition.set_by}"

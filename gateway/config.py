@@ -23,9 +23,11 @@ from pydantic import (
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
+from pydantic_settings import SettingsError as UnreadableVariable
 
 from core.config_defs import BROKER_CONFIGS, check_static_broker_config
 
@@ -63,7 +65,7 @@ def parse_endpoint(text: object) -> Endpoint:
     return Endpoint(bare, int(port))
 
 
-EndpointSetting = Annotated[Endpoint, BeforeValidator(parse_endpoint)]
+EndpointSetting = Annotated[Endpoint, NoDecode, BeforeValidator(parse_endpoint)]
 
 
 class Settings(BaseSettings):
@@ -148,7 +150,8 @@ class Settings(BaseSettings):
     def _check_broker(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if wrong := check_static_broker_config(name, text):
-                hint = "" if name in BROKER_CONFIGS else _did_you_mean(name, BROKER_CONFIGS)
+                unknown = wrong.startswith("Unknown")
+                hint = _did_you_mean(name, BROKER_CONFIGS) if unknown else ""
                 raise ValueError(f"{wrong}{hint}")
         return value
 
@@ -160,9 +163,7 @@ class Settings(BaseSettings):
                 "keep --data for the embedded PostgreSQL or --database-url for your own"
             )
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError(
-                "TLS needs a certificate and its key; set both --tls-cert and --tls-key"
-            )
+            raise ValueError("TLS needs a certificate and a key; set both --tls-cert and --tls-key")
         for path in (self.tls_cert, self.tls_key):
             if path is not None and not os.access(path, os.R_OK):
                 raise ValueError(f"{path} cannot be read; name a PEM file that can")
@@ -235,6 +236,11 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
         return LoadedSettings(**given)
     except ValidationError as error:
         raise SettingsError(_sentence(error, given, from_file, config)) from None
+    except UnreadableVariable as error:
+        raise SettingsError(
+            f"PENSTOCK_BROKER is not a JSON object ({error.__cause__}): correct it, or set one "
+            "property a variable, as in PENSTOCK_BROKER__NUM_PARTITIONS=3."
+        ) from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -246,9 +252,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
             f"The settings file {path} cannot be read ({reason}): name another with --config."
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"The settings file {path} is not TOML ({error}): correct it."
-        ) from None
+        raise SettingsError(f"The file {path} is not TOML ({error}): correct it.") from None
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -292,7 +296,7 @@ def _sentence(
     field = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":
         hint = _did_you_mean(field, Settings.model_fields)
-        return f"{config} has an unknown setting {field}{hint or ': remove it'}."
+        return f"{config} has an unknown setting {field}{hint or ': remove it.'}"
     if not field:
         return f"{message[:1].upper()}{message[1:]}."
     variable = f"{ENVIRONMENT_PREFIX}{field.upper()}"
