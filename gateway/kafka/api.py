@@ -7,13 +7,17 @@ import importlib
 import pkgutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gateway.kafka.codec import request_class
 from gateway.kafka.context import RequestContext
 
 Handler = Callable[[Any, RequestContext], Awaitable[Any]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
+
+# What a handler returns to have the connection closed: Kafka's way to tell a producer with acks=0
+# that something was wrong (KafkaApis.handleProduceRequest).
+CLOSE_CONNECTION: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,8 @@ class Api:
 
     name: the request's name without "Request", as Kafka's documentation has it.
     versions: served. advertised: what ApiVersions lists (wider for Produce, see its handler).
-    handler: returns the response message, or None where nothing is sent (Produce with acks=0).
+    handler: returns the response message, None where nothing is sent (Produce with acks=0), or
+    CLOSE_CONNECTION.
     unsupported: the version-0 response to a version that is not served; None: close the connection,
     as Kafka does for everything but ApiVersions (KIP-511).
     """

@@ -73,6 +73,7 @@ from gateway.kafka.compiled import make_decoder, make_encoder, read_varint
 
 API_VERSIONS_KEY: Final = 18
 PRODUCE_KEY: Final = 0
+FETCH_KEY: Final = 1
 
 Buffer = bytes | bytearray | memoryview
 

@@ -1,0 +1,460 @@
+"""One Kafka connection on asyncio: bytes in, requests served in order, answers out in order.
+
+It starts handlers and writes what they return; it decides nothing about topics, records or offsets.
+Order is Kafka's: a request starts when every earlier one of its connection is answered (Kafka mutes
+the channel), but Produce requests may run side by side after one another, because they join one
+group commit. Back-pressure is by not reading, and by not starting while answers are unsent.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, cast
+
+import structlog
+
+from gateway.kafka import codec
+from gateway.kafka.api import CLOSE_CONNECTION, Handler, Registry
+from gateway.kafka.codec import MalformedRequest, RequestHeader
+from gateway.kafka.context import ClientSoftware, RequestContext, Services
+from gateway.kafka.framing import Framer, make_scratch
+from gateway.listener import ConnectionLimits as ConnectionLimits
+
+log = structlog.get_logger(__name__)
+
+# observer(api_key, version, seconds, request_bytes, response_bytes)
+Observer = Callable[[int, int, float, int, int], None]
+
+# Handlers that only wait and read; cancelled when their client has gone. The others run to their
+# end: a Produce may be in a flush already.
+_LONG_POLLS: Final = frozenset({codec.FETCH_KEY})
+_CONTEXTS_KEPT: Final = 32
+_FLUSH_TIMEOUT_S: Final = 5.0
+
+
+def _observe_nothing(*_: object) -> None:
+    """For a front-end without metrics."""
+
+
+class KafkaFrontEnd:
+    """What the connections of one listener share. `gateway.listener.FrontEnd`.
+
+    registry: the APIs to serve, complete. services: handed to handlers with each request.
+    observer: called after each answer, with seconds and sizes in bytes.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        services: Services,
+        limits: ConnectionLimits,
+        observer: Observer = _observe_nothing,
+    ) -> None:
+        self.registry = registry
+        self.services = services
+        self.limits = limits
+        self.observer = observer
+        self.scratch = make_scratch()
+        self.running: set[asyncio.Task[Any]] = set()
+        self.connections: set[KafkaConnection] = set()
+        # A single request must never be what fills the memory.
+        self._most_bytes = max(limits.queued_max_request_bytes, 2 * limits.socket_request_max_bytes)
+        self._held_bytes = 0
+        self._is_full = False
+
+    def connection(self, on_lost: Callable[[], None]) -> "KafkaConnection":
+        """The protocol object of a new connection."""
+        return KafkaConnection(self, on_lost)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for handlers whose clients have gone (no Produce is cancelled), up to a time."""
+        if self.running:
+            await asyncio.wait(set(self.running), timeout=timeout_s)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether requests of all connections hold `queued.max.request.bytes` or more."""
+        return self._is_full
+
+    def hold(self, count: int) -> None:
+        """`count` more bytes of requests are held (fewer, where negative)."""
+        self._held_bytes += count
+        limit = self._most_bytes
+        if self._is_full:
+            if self._held_bytes <= limit // 2:
+                self._is_full = False
+                for connection in list(self.connections):
+                    connection.adjust_reading()
+        elif count > 0 and self._held_bytes >= limit:
+            self._is_full = True
+            log.warning("request memory is used up; reading pauses", bytes=self._held_bytes)
+            for connection in list(self.connections):
+                connection.adjust_reading()
+            self._cut_hoarders(limit // 2)
+
+    def _cut_hoarders(self, allowance: int) -> None:
+        """Close who holds the most of incomplete requests, if these are what fills the memory.
+
+        Complete requests will be answered and let go; parts never will, while nobody reads.
+        """
+        parts = sum(connection.partial_bytes for connection in self.connections)
+        by_size = sorted(self.connections, key=lambda connection: connection.partial_bytes)
+        while parts > allowance and by_size:
+            largest = by_size.pop()
+            parts -= largest.partial_bytes
+            largest.close_for("it holds the largest part of the memory for incomplete requests")
+
+
+class _Request:
+    """A request received: its frame, and from its start on its handler and answer."""
+
+    __slots__ = ("frame", "header", "is_answered", "key", "received", "response", "size", "task")
+
+    def __init__(self, frame: memoryview, received: float) -> None:
+        self.frame = frame
+        self.size = len(frame)
+        self.received = received
+        self.key = int.from_bytes(frame[:2], "big", signed=True)  # Kafka's API key
+        self.header: RequestHeader | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.response: Any = None
+        self.is_answered = False
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    """The asyncio shell around one client. `gateway.listener.Connection`."""
+
+    def __init__(self, front_end: KafkaFrontEnd, on_lost: Callable[[], None]) -> None:
+        self._front_end = front_end
+        self._limits = front_end.limits
+        self._on_lost = on_lost
+        self._framer = Framer(self._limits.socket_request_max_bytes, front_end.scratch)
+        self._waiting: deque[_Request] = deque()  # received, not started
+        self._running: deque[_Request] = deque()  # started, not answered; in order
+        self._bytes_in_flight = 0
+        self._software: ClientSoftware | None = None
+        self._contexts: dict[tuple[int, str], RequestContext] = {}
+        self._client_id = ""
+        self._peer = "?"
+        self._is_reading = True
+        self._is_write_blocked = False
+        self._is_finishing = False
+        self._is_connected = False
+        self._is_lost = False
+        self._failure: str | None = None  # why to close once everything before it is answered
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._partial_timer: asyncio.TimerHandle | None = None
+        self._abort_timer: asyncio.TimerHandle | None = None
+        self.partial_bytes = 0  # as counted by the front-end
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
+        host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
+        self._peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._active_at = self._loop.time()
+        self._idle_timer = self._loop.call_later(
+            self._limits.connections_max_idle_ms / 1000, self._close_if_idle
+        )
+        self._is_connected = True
+        self._front_end.connections.add(self)
+        if self._is_finishing:
+            self._close()
+        self.adjust_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._framer.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        framer = self._framer
+        if self._is_lost or self._is_finishing or self._failure is not None:
+            return
+        now = self._active_at = self._loop.time()
+        frames = framer.buffer_updated(nbytes)
+        arrived = 0
+        for frame in frames:
+            arrived += len(frame)
+            self._waiting.append(_Request(frame, now))
+        self._bytes_in_flight += arrived
+        held = framer.held_bytes
+        if arrived or held != self.partial_bytes:
+            change = arrived + held - self.partial_bytes
+            self.partial_bytes = held
+            self._front_end.hold(change)
+        self._watch_partial(bool(frames))
+        if frames or framer.error is not None:
+            self._serve()
+            if framer.error is not None and self._failure is None:
+                self._failure = str(framer.error)
+            self._close_if_done()
+            self.adjust_reading()
+
+    def eof_received(self) -> bool:
+        return False  # a client that shuts its half has gone, as in Kafka: the transport closes
+
+    def pause_writing(self) -> None:
+        self._is_write_blocked = True
+
+    def resume_writing(self) -> None:
+        self._is_write_blocked = False
+        self._serve()
+        self._close_if_done()
+        self.adjust_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        for timer in (self._idle_timer, self._partial_timer, self._abort_timer):
+            if timer is not None:
+                timer.cancel()
+        for request in (*self._waiting, *(r for r in self._running if r.is_answered)):
+            self._let_go(request)
+        self._waiting.clear()
+        self._cancel_long_polls()
+        self._front_end.connections.discard(self)
+        self._front_end.hold(-self.partial_bytes)
+        self.partial_bytes = 0
+        self._on_lost()
+
+    # The listener's side.
+
+    def finish(self) -> None:
+        self._is_finishing = True
+        if self._is_connected and not self._is_lost:
+            self._drop_waiting()
+            self._cancel_long_polls()
+            self._answer()
+            self._close_if_done()
+            self.adjust_reading()
+
+    def abort(self) -> None:
+        if self._is_connected:
+            self._transport.abort()
+
+    def close_for(self, reason: str) -> None:
+        """Close, with one line in the log; answers already written are still sent."""
+        log.warning("connection closed", reason=reason, peer=self._peer, client_id=self._client_id)
+        self._is_finishing = True
+        self._drop_waiting()
+        self._close()
+
+    def _close(self) -> None:
+        """Close once what was written is sent, or soon."""
+        if self._abort_timer is None:
+            self._transport.close()
+            self._abort_timer = self._loop.call_later(_FLUSH_TIMEOUT_S, self._transport.abort)
+
+    def _close_if_done(self) -> None:
+        """Close after the last answer, if nothing more is to come."""
+        if self._running or self._waiting or self._abort_timer is not None:
+            return
+        if self._failure is not None:
+            self.close_for(self._failure)
+        elif self._is_finishing:
+            self._close()
+
+    def _drop_waiting(self) -> None:
+        for request in self._waiting:
+            self._let_go(request)
+        self._waiting.clear()
+
+    def _cancel_long_polls(self) -> None:
+        for request in self._running:
+            if request.task is not None and request.key in _LONG_POLLS:
+                request.task.cancel()
+                self._finished(request, CLOSE_CONNECTION)
+
+    # Reading.
+
+    def adjust_reading(self) -> None:
+        """Read while there is room: on this connection, and in the memory all of them share."""
+        if self._is_lost or self._transport.is_closing():
+            return
+        limits = self._limits
+        wanted = (
+            not self._is_finishing
+            and self._failure is None
+            and not self._front_end.is_full
+            and len(self._waiting) + len(self._running)
+            < limits.max_in_flight_requests_per_connection
+            and self._bytes_in_flight < limits.max_in_flight_bytes_per_connection
+        )
+        if wanted == self._is_reading:
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+        self._watch_partial(True)
+
+    def _watch_partial(self, begins_anew: bool) -> None:
+        """Time the request under way, but not while it is we who do not read."""
+        timer = self._partial_timer
+        is_due = self._framer.is_partial and self._is_reading
+        if timer is not None and (begins_anew or not is_due):
+            timer.cancel()
+            timer = None
+        if timer is None and is_due:
+            timeout_s = self._limits.request_receive_timeout_ms / 1000
+            timer = self._loop.call_later(timeout_s, self._close_partial)
+        self._partial_timer = timer
+
+    def _close_partial(self) -> None:
+        timeout_ms = self._limits.request_receive_timeout_ms
+        self.close_for(f"a request was not complete within {timeout_ms} ms")
+
+    def _close_if_idle(self) -> None:
+        idle_s = self._limits.connections_max_idle_ms / 1000
+        left_s = self._active_at + idle_s - self._loop.time()
+        if self._running:
+            left_s = idle_s
+        if left_s > 0:
+            self._idle_timer = self._loop.call_later(left_s, self._close_if_idle)
+        else:
+            log.debug("idle connection closed", peer=self._peer, client_id=self._client_id)
+            self._close()
+
+    # Serving.
+
+    def _serve(self) -> None:
+        """Start what may start, in order."""
+        waiting, running = self._waiting, self._running
+        while waiting and not self._is_write_blocked and not self._is_finishing:
+            request = waiting[0]
+            if running and not self._may_join(request):
+                return
+            waiting.popleft()
+            running.append(request)
+            try:
+                self._start(request)
+            except MalformedRequest as reason:
+                running.pop()
+                self._let_go(request)
+                self._drop_waiting()
+                self._failure = str(reason)
+                return
+
+    def _may_join(self, request: _Request) -> bool:
+        """Whether a request may start beside those that run: only Produce beside Produce."""
+        running = self._running
+        if len(running) >= self._limits.max_in_flight_requests_per_connection:
+            return False
+        return request.key == codec.PRODUCE_KEY == running[-1].key
+
+    def _start(self, request: _Request) -> None:
+        """Decode, and start the handler as a task (tasks start in the order of their making)."""
+        header = request.header = codec.decode_header(request.frame)
+        self._client_id = header.client_id
+        version = header.api_version
+        api = self._front_end.registry.find(header.api_key)
+        if api is None:
+            raise MalformedRequest(f"API key {header.api_key} is not served")
+        if version not in api.versions:
+            if api.unsupported is None:
+                raise MalformedRequest(f"{api.name} v{version} is not served")
+            request.header = replace(header, api_version=0)
+            self._finished(request, api.unsupported())
+            self._answer()
+            return
+        message = codec.decode_body(header, request.frame)
+        if header.api_key == codec.API_VERSIONS_KEY and version >= 3:
+            self._note_software(message)
+        task = self._loop.create_task(self._run(request, api.handler, message))
+        request.task = task
+        self._front_end.running.add(task)
+        task.add_done_callback(self._front_end.running.discard)
+
+    async def _run(self, request: _Request, handler: Handler, message: Any) -> None:
+        """The task of one request."""
+        assert request.header is not None, "a request that runs has a header"
+        try:
+            response = await handler(message, self._context(request.header))
+        except asyncio.CancelledError:  # by `_cancel_long_polls`, or what it waited for was
+            response = CLOSE_CONNECTION
+        except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
+            self._log_failure("request failed", request, failure)
+            response = CLOSE_CONNECTION
+        self._finished(request, response)
+        if not self._is_lost:
+            self._answer()
+            self._serve()
+            self._close_if_done()
+            self.adjust_reading()
+
+    def _note_software(self, message: Any) -> None:
+        software = ClientSoftware(message.client_software_name, message.client_software_version)
+        if software.is_valid:
+            self._software = software
+            self._contexts.clear()
+
+    def _context(self, header: RequestHeader) -> RequestContext:
+        """Contexts are values: one is shared by all requests that would have equal ones."""
+        key = (header.api_version, header.client_id)
+        context = self._contexts.get(key)
+        if context is None:
+            if len(self._contexts) >= _CONTEXTS_KEPT:
+                self._contexts.clear()
+            context = RequestContext(
+                self._front_end.services, *key, peer=self._peer, client_software=self._software
+            )
+            self._contexts[key] = context
+        return context
+
+    def _finished(self, request: _Request, response: Any) -> None:
+        if not request.is_answered:
+            request.is_answered = True
+            request.response = response
+            if self._is_lost:
+                self._let_go(request)
+
+    def _log_failure(self, event: str, request: _Request, failure: BaseException) -> None:
+        header = request.header
+        log.error(
+            event,
+            api_key=request.key,
+            api_version=header.api_version if header else None,
+            peer=self._peer,
+            client_id=self._client_id,
+            exc_info=(type(failure), failure, failure.__traceback__),
+        )
+
+    def _answer(self) -> None:
+        """Write the answers that are due: those before the first request still running."""
+        running = self._running
+        while running and running[0].is_answered:
+            request = running.popleft()
+            self._let_go(request)
+            if request.response is CLOSE_CONNECTION:
+                self._is_finishing = True
+                self._drop_waiting()
+                self._close()
+            elif not self._transport.is_closing():
+                self._write(request)
+
+    def _write(self, request: _Request) -> None:
+        header = request.header
+        assert header is not None, "a request that is answered has a header"
+        version, sent = header.api_version, 0
+        if request.response is not None:
+            try:
+                parts = codec.encode_response(request.response, version, header.correlation_id)
+            except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
+                self._log_failure("response cannot be encoded", request, failure)
+                self.abort()
+                return
+            sent = sum(map(len, parts))
+            if len(parts) == 1:
+                self._transport.write(parts[0])
+            else:
+                self._transport.writelines(parts)
+        now = self._active_at = self._loop.time()
+        seconds = now - request.received
+        self._front_end.observer(header.api_key, version, seconds, request.size, sent)
+
+    def _let_go(self, request: _Request) -> None:
+        self._bytes_in_flight -= request.size
+        self._front_end.hold(-request.size)

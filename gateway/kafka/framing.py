@@ -1,0 +1,129 @@
+"""Cuts a stream of bytes into Kafka's frames: four bytes of size, then that many bytes.
+
+Sans-IO: it hands out the buffer to read into and is told how much arrived. It does not know
+sockets, loops or messages. Every frame owns its memory, so records may be sliced from it without
+copying and live as long as their request does.
+"""
+
+from typing import Final
+
+_SIZE_BYTES: Final = 4
+# A read that finds no large frame half received goes here. One for all connections of a thread: it
+# is filled and emptied within one call of the event loop, so idle connections own no buffer.
+SCRATCH_SIZE: Final = 128 * 1024
+# From this many missing bytes on, a frame is read straight into its own memory.
+_DIRECT_FROM: Final = 16 * 1024
+# Memory grows with what has arrived, never with what was announced.
+_GROWTH: Final = 4
+
+
+class FrameError(Exception):
+    """The stream cannot be cut any further; the connection is of no more use."""
+
+
+class NegativeLength(FrameError):
+    """A frame announces a negative size."""
+
+
+class FrameTooLarge(FrameError):
+    """A frame announces more than `socket.request.max.bytes`."""
+
+
+def make_scratch() -> memoryview:
+    """The buffer that framers of one event loop share."""
+    return memoryview(bytearray(SCRATCH_SIZE))
+
+
+class Framer:
+    """One connection's incoming stream.
+
+    Ask `get_buffer`, fill it, tell `buffer_updated`; it returns the frames completed by that. After
+    a bad size `error` is set (the frames before it are still good) and nothing more is cut.
+    """
+
+    __slots__ = ("_body", "_direct", "_filled", "_head", "_max_bytes", "_scratch", "_size", "error")
+
+    def __init__(self, max_bytes: int, scratch: memoryview) -> None:
+        self._max_bytes = max_bytes
+        self._scratch = scratch
+        self._head = b""  # the first bytes of a size
+        self._body = bytearray()  # of the frame under way: `_filled` bytes of `_size`
+        self._size = 0
+        self._filled = 0
+        self._direct = False
+        self.error: FrameError | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a frame that is not complete yet, as allocated."""
+        return len(self._body) + len(self._head)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a frame has begun and its end is missing."""
+        return bool(self._size or self._head)
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes go: never empty, valid until `buffer_updated`."""
+        self._direct = self._size - self._filled >= _DIRECT_FROM
+        if not self._direct:
+            return self._scratch
+        self._make_room(1)
+        return memoryview(self._body)[self._filled :]
+
+    def buffer_updated(self, count: int) -> list[memoryview]:
+        """`count` bytes were put into the buffer handed out last: the frames now complete."""
+        if self._direct:
+            self._filled += count
+            return [self._complete()] if self._filled == self._size else []
+        return self.feed(self._scratch[:count])
+
+    def feed(self, chunk: memoryview) -> list[memoryview]:
+        """The frames completed by `chunk`, whose bytes are copied."""
+        frames: list[memoryview] = []
+        if self._head:
+            chunk = memoryview(self._head + bytes(chunk))
+            self._head = b""
+        pos, end = 0, len(chunk)
+        while self.error is None and (pos < end or (self._size and self._filled == self._size)):
+            if self._size:
+                take = min(self._size - self._filled, end - pos)
+                self._make_room(take)
+                self._body[self._filled : self._filled + take] = chunk[pos : pos + take]
+                self._filled += take
+                pos += take
+                if self._filled == self._size:
+                    frames.append(self._complete())
+                continue
+            if end - pos < _SIZE_BYTES:
+                self._head = bytes(chunk[pos:])
+                break
+            size = int.from_bytes(chunk[pos : pos + _SIZE_BYTES], "big", signed=True)
+            pos += _SIZE_BYTES
+            if size < 0:
+                self.error = NegativeLength(f"a frame announces {size} bytes")
+            elif size > self._max_bytes:
+                reason = f"a frame announces {size} bytes; the limit is {self._max_bytes}"
+                self.error = FrameTooLarge(reason)
+            elif size <= end - pos:
+                frames.append(memoryview(bytes(chunk[pos : pos + size])))
+                pos += size
+            else:
+                self._size = size
+        return frames
+
+    def _make_room(self, count: int) -> None:
+        """Let the body hold `count` bytes more, with some to spare."""
+        needed = self._filled + count
+        if needed > len(self._body):
+            room = min(self._size, max(_GROWTH * needed, _DIRECT_FROM))
+            # A new object: an event loop may still hold the old one's buffer, so it cannot grow.
+            body = bytearray(room)
+            body[: self._filled] = memoryview(self._body)[: self._filled]
+            self._body = body
+
+    def _complete(self) -> memoryview:
+        frame = memoryview(self._body)
+        self._body = bytearray()
+        self._size = self._filled = 0
+        return frame

@@ -1,0 +1,241 @@
+"""Listening sockets: accepts, counts, refuses over the limits, and winds connections down.
+
+What a connection speaks is its front-end's business (`FrontEnd`); this room knows no protocol.
+"""
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+_BACKLOG: Final = 1024
+_ACCEPTS_PER_WAKEUP: Final = 64
+_OUT_OF_RESOURCES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_PAUSE_WHEN_OUT_OF_RESOURCES_S: Final = 0.5
+_HANDSHAKE_TIMEOUT_S: Final = 10.0
+_ABORT_TIMEOUT_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What connections may use; the names are Kafka's properties where there is one.
+
+    request_receive_timeout_ms: within which a request that has begun must arrive whole.
+    max_in_flight_requests_per_connection: received and not yet answered, before reading pauses.
+    max_in_flight_bytes_per_connection: the same, in bytes of requests.
+    queued_max_request_bytes: of all connections together, parts of requests included; never taken
+    as less than twice socket_request_max_bytes.
+    write_high_water_bytes: unsent answers from which on a connection is not served further.
+    """
+
+    socket_request_max_bytes: int = 100 * 1024 * 1024
+    max_connections: int = 10_000
+    max_connections_per_ip: int = 10_000
+    connections_max_idle_ms: int = 600_000
+    request_receive_timeout_ms: int = 30_000
+    max_in_flight_requests_per_connection: int = 64
+    max_in_flight_bytes_per_connection: int = 32 * 1024 * 1024
+    queued_max_request_bytes: int = 256 * 1024 * 1024
+    write_high_water_bytes: int = 256 * 1024
+
+
+class Connection(Protocol):
+    """What the listener asks of a front-end's protocol object (also an asyncio protocol)."""
+
+    def finish(self) -> None:
+        """Read no more; answer what is in flight, flush, close."""
+
+    def abort(self) -> None:
+        """Close now."""
+
+
+class FrontEnd(Protocol):
+    """Makes the protocol object of one connection. `on_lost` is called once when it has ended."""
+
+    def connection(self, on_lost: Callable[[], None]) -> Any: ...
+
+
+class Listener:
+    """One address, one front-end. `start`, then `shutdown`; not reusable."""
+
+    def __init__(
+        self,
+        front_end: FrontEnd,
+        host: str,
+        port: int,
+        limits: ConnectionLimits,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._front_end = front_end
+        self._host = host
+        self._port = port
+        self._limits = limits
+        self._tls = tls
+        self._sockets: list[socket.socket] = []
+        self._connections: set[Connection] = set()
+        self._per_ip: Counter[str] = Counter()
+        self._greeting: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._all_gone: asyncio.Future[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port listened on; the one chosen by the system where 0 was asked for."""
+        return self._port
+
+    @property
+    def connection_count(self) -> int:
+        """Connections now open."""
+        return self._per_ip.total()
+
+    async def start(self) -> None:
+        """Bind every address of the host and accept. Raises OSError where it cannot."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(
+            self._host or None,
+            self._port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+        try:
+            for family, _, _, _, address in dict.fromkeys(found):
+                self._sockets.append(_bind(family, (address[0], self._port, *address[2:])))
+                self._port = self._sockets[-1].getsockname()[1]
+        except OSError:
+            self._close_sockets()
+            raise
+        for listening in self._sockets:
+            loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(_ACCEPTS_PER_WAKEUP):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as failure:
+                if failure.errno not in _OUT_OF_RESOURCES or self._stopping:
+                    raise
+                log.error("cannot accept connections", reason=str(failure))
+                loop.remove_reader(listening.fileno())
+                loop.call_later(_PAUSE_WHEN_OUT_OF_RESOURCES_S, self._listen_again, listening)
+                return
+            if self._admit(accepted, address):
+                task = loop.create_task(self._greet(accepted, address[0]))
+                self._greeting.add(task)
+                task.add_done_callback(self._greeting.discard)
+
+    def _listen_again(self, listening: socket.socket) -> None:
+        if not self._stopping:
+            asyncio.get_running_loop().add_reader(listening.fileno(), self._accept, listening)
+
+    def _admit(self, accepted: socket.socket, address: tuple[Any, ...]) -> bool:
+        """Count the connection, or refuse it with one line in the log."""
+        ip = address[0]
+        if self.connection_count >= self._limits.max_connections:
+            reason = f"there are {self._limits.max_connections} connections (max.connections)"
+        elif self._per_ip[ip] >= self._limits.max_connections_per_ip:
+            limit = self._limits.max_connections_per_ip
+            reason = f"there are {limit} connections from its address (max.connections.per.ip)"
+        else:
+            self._per_ip[ip] += 1
+            return True
+        log.warning("connection refused", peer=f"{ip}:{address[1]}", reason=reason)
+        accepted.close()
+        return False
+
+    async def _greet(self, accepted: socket.socket, ip: str) -> None:
+        """Turn an accepted socket into a connection of the front-end; TLS first, where asked."""
+        loop = asyncio.get_running_loop()
+        made: list[Connection] = []
+        counted = True
+
+        def lost() -> None:
+            nonlocal counted
+            if counted:
+                counted = False
+                self._connections.difference_update(made)
+                self._forget(ip)
+
+        def make() -> Any:
+            connection = self._front_end.connection(lost)
+            made.append(connection)
+            self._connections.add(connection)
+            return connection
+
+        try:
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            timeout = _HANDSHAKE_TIMEOUT_S if self._tls else None
+            await loop.connect_accepted_socket(
+                make, accepted, ssl=self._tls, ssl_handshake_timeout=timeout
+            )
+        except OSError as failure:  # ssl.SSLError and ConnectionResetError among them
+            log.info("connection failed", peer=ip, reason=str(failure) or repr(failure))
+            accepted.close()
+            lost()
+        except asyncio.CancelledError:
+            accepted.close()
+            lost()
+            raise
+        else:
+            if self._stopping:
+                made[0].finish()
+
+    def _forget(self, ip: str) -> None:
+        self._per_ip[ip] -= 1
+        if not self._per_ip[ip]:
+            del self._per_ip[ip]
+        if self._all_gone is not None and not self._per_ip and not self._all_gone.done():
+            self._all_gone.set_result(None)
+
+    def _close_sockets(self) -> None:
+        loop = asyncio.get_running_loop()
+        for listening in self._sockets:
+            loop.remove_reader(listening.fileno())
+            listening.close()
+
+    async def shutdown(self, timeout_s: float) -> None:
+        """Accept no more, let every connection finish, and close what is left after `timeout_s`."""
+        self._stopping = True
+        self._close_sockets()
+        for connection in list(self._connections):
+            connection.finish()
+        await self._wait_until_gone(timeout_s)
+        if self._per_ip:
+            log.warning("connections cut at shutdown", count=self.connection_count)
+        for task in self._greeting:
+            task.cancel()
+        for connection in list(self._connections):
+            connection.abort()
+        await self._wait_until_gone(_ABORT_TIMEOUT_S)
+
+    async def _wait_until_gone(self, timeout_s: float) -> None:
+        if self._per_ip:
+            self._all_gone = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._all_gone}, timeout=timeout_s)
+
+
+def _bind(family: int, address: tuple[Any, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.setblocking(False)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
