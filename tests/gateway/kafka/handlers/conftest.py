@@ -1,0 +1,105 @@
+"""A broker without sockets: handlers called over the real runtime and the real database.
+
+Requests and answers go through the codec in the version asked for, so that every field an answer
+leaves out, or fills with the wrong type, shows. Must not know what any handler does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from gateway.kafka.api import load_handlers
+from gateway.kafka.codec import decode_message, encode_message
+from gateway.kafka.context import RequestContext, Services
+from gateway.runtime.cluster import Cluster
+from gateway.runtime.configs import Configs
+from gateway.runtime.topics import Topics
+from storage.brokers import ClusterStore
+from storage.configs import ConfigStore
+from storage.pool import Database
+from storage.topics import TopicStore
+
+
+class Broker:
+    """The administrative services of one broker, and a way to ask its handlers."""
+
+    def __init__(self, database: Database, cluster: Cluster, static: Mapping[str, str]) -> None:
+        topic_store = TopicStore(database)
+        self.database = database
+        self.cluster = cluster
+        self.configs = Configs(ConfigStore(database), topic_store, cluster.broker_id, static)
+        self.topics = Topics(topic_store, self.configs, lambda: cluster.live_ids)
+
+    async def ask(self, request: Any, version: int) -> Any:
+        """The answer to a request, as a client of this version would read it."""
+        api = load_handlers().find(request.API_KEY)
+        assert api is not None
+        assert version in api.versions
+        sent = b"".join(encode_message(request, version))
+        received = decode_message(type(request), version, memoryview(sent))
+        services = Services(
+            topics=self.topics,
+            partitions=None,  # none of the handlers under test may touch these
+            cluster=self.cluster,
+            configs=self.configs,
+            producer_ids=None,
+            fetch_sessions=None,
+            clock=lambda: int(time.time() * 1000),
+        )
+        answer = await api.handler(received, RequestContext(services, version, "", "test"))
+        sent = b"".join(encode_message(answer, version))
+        return decode_message(type(answer), version, memoryview(sent))
+
+
+MakeBroker = Callable[..., Awaitable[Broker]]
+
+
+@pytest.fixture
+async def make_broker(database_url: str) -> AsyncIterator[MakeBroker]:
+    """Makes brokers over the test's database; each has its own connections."""
+    async with AsyncExitStack() as stack:
+        count = 0
+
+        async def make(static: Mapping[str, str] | None = None, **settings: Any) -> Broker:
+            nonlocal count
+            count += 1
+            database = Database(database_url)
+            stack.push_async_callback(database.close)
+            settings = {
+                "host": "127.0.0.1",
+                "port": 9000 + count,
+                "version": "test",
+                "session_timeout_s": 30.0,
+                **settings,
+            }
+            cluster = Cluster(ClusterStore(database), **settings)
+            await cluster.join()
+            return Broker(database, cluster, static or {})
+
+        yield make
+
+
+@pytest.fixture
+async def broker(make_broker: MakeBroker) -> Broker:
+    """A broker alone, with Kafka's defaults."""
+    return await make_broker()
+
+
+class LostDatabase(Database):
+    """The database of a broker whose PostgreSQL is gone: nobody listens at this address."""
+
+    def __init__(self) -> None:
+        super().__init__("postgresql://penstock@127.0.0.1:1/penstock?connect_timeout=1")
+
+
+@pytest.fixture
+async def cut_off(broker: Broker) -> AsyncIterator[Broker]:
+    """A broker that had joined, and now finds nobody at its database's address."""
+    database = LostDatabase()
+    yield Broker(database, broker.cluster, {})
+    await database.close()
