@@ -1,0 +1,43 @@
+"""What `penstock serve` prints once it is ready: where it is, and three lines to try.
+
+Knows names of commands and of a view; starts and opens nothing.
+"""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+
+def program(name: str) -> str:
+    """A program of this environment as a person types it from here: short, but sure to be ours."""
+    path = Path(sys.executable).with_name(name)
+    near = os.path.relpath(path)
+    return shlex.quote(str(path) if near.startswith("..") else near)
+
+
+def banner(bootstrap: str, psql_command: str, *, database: str, version: str) -> str:
+    """The text, a line each for bootstrap address and database, then three commands that work.
+
+    bootstrap: HOST:PORT as clients reach it. psql_command: opens the database (`psql URL`).
+    database: what the database is, for people (its directory, or its URL without the password).
+    """
+    produce = (
+        "from kafka import KafkaProducer; "
+        f"print(KafkaProducer(bootstrap_servers='{bootstrap}').send('demo', b'hello').get(10))"
+    )
+    look = "SELECT * FROM v_topic_partition"
+    server = "" if bootstrap == "localhost:9092" else f" --bootstrap-server {bootstrap}"
+    return "\n".join(
+        [
+            f"Penstock {version} is ready.",
+            f"  Kafka clients   bootstrap.servers={bootstrap}",
+            f"  Database        {database}",
+            f"  Look inside     {psql_command}",
+            "",
+            "Three lines to try:",
+            f"  {program('penstock')} topics create demo --partitions 3{server}",
+            f'  {program("python")} -c "{produce}"',
+            f'  {psql_command} -c "{look}"',
+        ]
+    )

@@ -1,0 +1,213 @@
+"""The `penstock` command: serve, migrate, check, topics.
+
+Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
+so that `--help` is quick. Exit codes: 0 done, 1 the broker said no, 2 a wrong setting.
+"""
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from core.version import VERSION
+from gateway.cli_topics import topics
+
+if TYPE_CHECKING:
+    from gateway.config import Settings
+
+app = typer.Typer(
+    name="penstock",
+    help="Kafka's wire protocol over PostgreSQL.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(topics, name="topics")
+
+_CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="TOML file of settings (PENSTOCK_CONFIG)."),
+]
+DataDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="Directory of the embedded PostgreSQL; default ./data."
+    ),
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option("--database-url", metavar="URL", help="A PostgreSQL of your own instead."),
+]
+
+
+def main() -> None:
+    """Entry point of the `penstock` program."""
+    app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        Console().print(f"penstock {VERSION}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def _refuse(sentence: str) -> NoReturn:
+    """A wrong setting or an unreachable database: the sentence, exit code 2, no traceback."""
+    Console(stderr=True).print(
+        f"penstock: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True
+    )
+    raise typer.Exit(2)
+
+
+def _settings(config: Path | None, **flags: Any) -> "Settings":
+    from gateway.config import SettingsError, load_settings
+
+    try:
+        return load_settings(flags, config)
+    except SettingsError as error:
+        _refuse(str(error))
+
+
+def _overrides(pairs: list[str]) -> dict[str, str] | None:
+    values = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            _refuse(f"--override: '{pair}' is not NAME=VALUE; write for example num.partitions=3.")
+        values[name.strip()] = value
+    return values or None
+
+
+@app.command()
+def serve(
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address to listen on; default 127.0.0.1:9092. 0.0.0.0:9092 is every address: "
+            "anybody who reaches it can read and write, as there are no passwords yet.",
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address that clients are told to connect to."),
+    ] = None,
+    data: DataDirectory = None,
+    database_url: DatabaseUrl = None,
+    broker_id: Annotated[
+        int | None, typer.Option(help="The broker's id; default: the database gives one.")
+    ] = None,
+    rack: Annotated[str | None, typer.Option(help="The broker's rack, told to clients.")] = None,
+    metrics_listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics here.")
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(metavar="console|json")] = None,
+    log_level: Annotated[str | None, typer.Option(metavar="debug|info|warning|error")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate chain (PEM).")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A Kafka broker property; may be repeated."),
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Run a broker, with its embedded PostgreSQL or on one of your own."""
+    settings = _settings(
+        config,
+        listen=listen,
+        advertise=advertise,
+        data=data,
+        database_url=database_url,
+        broker_id=broker_id,
+        rack=rack,
+        metrics_listen=metrics_listen,
+        log_format=log_format,
+        log_level=log_level,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        broker=_overrides(override or []),
+    )
+    from core.ports import StoreUnavailable
+    from gateway.app import run
+    from storage.embedded import EmbeddedPostgresError
+    from storage.migrate import SchemaTooNew
+
+    try:
+        run(settings)
+    except (EmbeddedPostgresError, SchemaTooNew) as error:
+        _refuse(str(error))
+    except StoreUnavailable as error:
+        _refuse(_unreachable(str(error)))
+    except OSError as error:
+        if error.errno not in _CANNOT_LISTEN:
+            raise
+        _refuse(
+            f"Cannot listen on {settings.listen} ({error.strerror}): "
+            "stop what listens there, or choose another address with --listen."
+        )
+
+
+def _unreachable(reason: str) -> str:
+    first = reason.splitlines()[0] if reason else "no answer"
+    return f"The database cannot be used ({first}): check --database-url and that it is running."
+
+
+@app.command()
+def migrate(
+    database_url: DatabaseUrl = None, data: DataDirectory = None, config: ConfigFile = None
+) -> None:
+    """Bring the database to this version's schema (`serve` does so by itself)."""
+    settings = _settings(config, database_url=database_url, data=data)
+    from contextlib import nullcontext
+
+    from core.ports import StoreUnavailable
+    from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
+    from storage.migrate import SchemaTooNew, upgrade
+
+    try:
+        server = None if settings.database_url else EmbeddedPostgres(settings.data_dir)
+        with server or nullcontext():
+            migrated = upgrade(settings.database_url or (server.url if server else ""))
+    except (EmbeddedPostgresError, SchemaTooNew) as error:
+        _refuse(str(error))
+    except StoreUnavailable as error:
+        _refuse(_unreachable(str(error)))
+    Console().print("The schema was brought up to date." if migrated else "Nothing to do.")
+
+
+@app.command()
+def check(
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap", metavar="HOST:PORT", help="The broker to ask.")
+    ] = "localhost:9092",
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for its answer.")] = 3.0,
+) -> None:
+    """Ask whether a broker answers; exit code 0 if it does, 1 if not. For health checks."""
+    from gateway.check import broker_answers
+
+    if not broker_answers(bootstrap, timeout_s=timeout):
+        Console(stderr=True).print(f"No broker answers at {bootstrap}.", style="red")
+        raise typer.Exit(1)
+    Console().print(f"A broker answers at {bootstrap}.", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
