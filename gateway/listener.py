@@ -201,7 +201,8 @@ class Listener:
 
     def _close_sockets(self) -> None:
         loop = asyncio.get_running_loop()
-        for listening in self._sockets:
+        while self._sockets:
+            listening = self._sockets.pop()
             loop.remove_reader(listening.fileno())
             listening.close()
 

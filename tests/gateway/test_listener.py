@@ -1,0 +1,220 @@
+"""The listener: binding, limits, TLS, and what becomes of connections at the end."""
+
+import asyncio
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.listener import ConnectionLimits, Listener
+from tests.gateway.event_loops import on_every_loop
+
+LIMITS = ConnectionLimits()
+
+
+class Echo(asyncio.Protocol):
+    """A front-end that knows nothing: it says back what it hears."""
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self._on_lost = on_lost
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost()
+
+    def finish(self) -> None:
+        self._transport.write(b"bye")
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+class Stubborn(Echo):
+    def finish(self) -> None:
+        pass
+
+
+class EchoFrontEnd:
+    def __init__(self, kind: type[Echo] = Echo) -> None:
+        self._kind = kind
+
+    def connection(self, on_lost: Callable[[], None]) -> Echo:
+        return self._kind(on_lost)
+
+
+@asynccontextmanager
+async def listening(
+    host: str = "127.0.0.1",
+    limits: ConnectionLimits = LIMITS,
+    tls: ssl.SSLContext | None = None,
+    kind: type[Echo] = Echo,
+) -> AsyncIterator[Listener]:
+    listener = Listener(EchoFrontEnd(kind), host, 0, limits, tls)
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.shutdown(1)
+        assert listener.connection_count == 0
+
+
+async def echoed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    writer.write(b"hello")
+    async with asyncio.timeout(5):
+        return await reader.readexactly(5)
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+@on_every_loop
+async def test_listens_on_a_port_of_the_systems_choice() -> None:
+    async with listening() as listener:
+        assert listener.port > 0
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await echoed(reader, writer) == b"hello"
+        assert listener.connection_count == 1
+        writer.close()
+
+
+@on_every_loop
+async def test_every_address_of_a_name_has_the_same_port() -> None:
+    async with listening("localhost") as listener:
+        addresses = {info[4][0] for info in socket.getaddrinfo("localhost", 1, type=1)}
+        for address in addresses:
+            reader, writer = await asyncio.open_connection(address, listener.port)
+            assert await echoed(reader, writer) == b"hello"
+            writer.close()
+
+
+@on_every_loop
+async def test_ipv6() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    async with listening("::1") as listener:
+        reader, writer = await asyncio.open_connection("::1", listener.port)
+        assert await echoed(reader, writer) == b"hello"
+        writer.close()
+
+
+@on_every_loop
+async def test_a_taken_port_is_an_error_at_start() -> None:
+    async with listening() as listener:
+        second = Listener(EchoFrontEnd(), "127.0.0.1", listener.port, LIMITS)
+        with pytest.raises(OSError):
+            await second.start()
+
+
+@pytest.mark.parametrize("setting", ["max_connections", "max_connections_per_ip"])
+@on_every_loop
+async def test_a_connection_over_the_limit_is_refused_with_one_line(setting: str) -> None:
+    limits = replace(LIMITS, **{setting: 2})
+    async with listening(limits=limits) as listener:
+        pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
+        for reader, writer in pairs:
+            assert await echoed(reader, writer) == b"hello"
+        with capture_logs() as logs:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            assert await closed(reader)
+            writer.close()
+        assert [line["event"] for line in logs] == ["connection refused"]
+        assert setting.replace("_", ".") in logs[0]["reason"]
+        pairs[0][1].transport.abort()
+        async with asyncio.timeout(5):
+            while listener.connection_count > 1:
+                await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await echoed(reader, writer) == b"hello", "a place has become free"
+        writer.close()
+        pairs[1][1].close()
+
+
+@on_every_loop
+async def test_shutdown_lets_connections_finish() -> None:
+    async with listening() as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await echoed(reader, writer) == b"hello"
+        await listener.shutdown(5)
+        assert await reader.read() == b"bye"
+        with pytest.raises(OSError):
+            await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.close()
+
+
+@on_every_loop
+async def test_shutdown_cuts_what_does_not_finish() -> None:
+    async with listening(kind=Stubborn) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await echoed(reader, writer) == b"hello"
+        with capture_logs() as logs:
+            await listener.shutdown(0.05)
+        assert logs == [
+            {"event": "connections cut at shutdown", "count": 1, "log_level": "warning"}
+        ]
+        assert await closed(reader)
+        writer.close()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    command += " -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    made = subprocess.run(
+        [*command.split(), "-keyout", str(path), "-out", str(path) + ".crt"],
+        capture_output=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr.decode()
+    path.write_text(path.read_text() + Path(str(path) + ".crt").read_text())
+    return path
+
+
+@on_every_loop
+async def test_tls(certificate: Path) -> None:
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(certificate)
+    client = ssl.create_default_context(cafile=str(certificate) + ".crt")
+    async with listening(tls=server) as listener:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", listener.port, ssl=client, server_hostname="localhost"
+        )
+        assert await echoed(reader, writer) == b"hello"
+        writer.close()
+        await writer.wait_closed()
+
+
+@on_every_loop
+async def test_a_failed_handshake_is_counted_off_and_disturbs_nobody(certificate: Path) -> None:
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(certificate)
+    async with listening(tls=server) as listener:
+        with capture_logs() as logs:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(b"this is no handshake" * 10)
+            await closed(reader)
+            async with asyncio.timeout(5):
+                while listener.connection_count:
+                    await asyncio.sleep(0.01)
+            writer.close()
+        assert [line["event"] for line in logs] == ["connection failed"]
