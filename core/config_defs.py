@@ -354,13 +354,6 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         validator=at_least(0),
     ),
     _topic(
-        "message.downconversion.enable",
-        _BOOLEAN,
-        "true",
-        "Deprecated by Kafka 4, which cannot convert batches down. " + _NO_EFFECT,
-        broker="log.message.downconversion.enable",
-    ),
-    _topic(
         "message.timestamp.after.max.ms",
         _LONG,
         HOUR_MS,

@@ -144,7 +144,7 @@ def delete(
     """Delete topics with all their records."""
     with _admin(bootstrap_server) as admin:
         answer = admin.delete_topics(list(names), raise_errors=False)
-    _finish(_results(answer["responses"]), "Deleted", as_json=as_json)
+    _finish(_results(answer["topics"]), "Deleted", as_json=as_json)
 
 
 def _results(topics_answered: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -215,7 +215,7 @@ def _describe(admin: "KafkaAdminClient", topic: Mapping[str, Any]) -> dict[str, 
         for end in (EARLIEST, LATEST)
     }
     resource = ConfigResource(ConfigResourceType.TOPIC, name)
-    configs = admin.describe_configs([resource])["TOPIC"].get(name, {})
+    configs = admin.describe_configs([resource]).get("topic", {}).get(name, {})
     leaders = {each["partition_index"]: each["leader_id"] for each in topic["partitions"]}
     return {
         "name": name,
@@ -237,7 +237,11 @@ def _describe(admin: "KafkaAdminClient", topic: Mapping[str, Any]) -> dict[str, 
 def _print_topic(topic: Mapping[str, Any]) -> None:
     if topic["error"] is not None:
         Console(stderr=True).print(
-            f"{topic['name']}: {topic['error']}", style="red", markup=False, highlight=False
+            f"{topic['name']}: {topic['error']}",
+            style="red",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
         return
     console = Console()
