@@ -1,0 +1,96 @@
+"""The registry: what may be entered, and what ApiVersions lists."""
+
+from typing import Any, cast
+
+import pytest
+
+from core.errors import Error
+from gateway.kafka import codec
+from gateway.kafka.api import REGISTRY, Registry, load_handlers
+from gateway.kafka.codec import ApiVersionsRequest
+from gateway.kafka.context import ClientSoftware, RequestContext, Services
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.handlers.api_versions import api_versions
+
+
+async def handler(request: Any, ctx: RequestContext) -> None:
+    """Enters the registry and is never called."""
+
+
+def context(version: int) -> RequestContext:
+    return RequestContext(cast(Services, None), version, "client", "127.0.0.1:1")
+
+
+def test_advertised_versions_may_be_wider_than_served_ones() -> None:
+    registry = Registry()
+    registry.api(0, versions=range(3, 14), advertised=range(14))(handler)
+    registry.api(3, versions=range(14))(handler)
+    produce, metadata = registry.table()
+    assert (produce.name, produce.versions, produce.advertised) == (
+        "Produce",
+        range(3, 14),
+        range(14),
+    )
+    assert metadata.advertised == metadata.versions
+    assert registry.find(3) is metadata
+    assert registry.find(1) is None
+
+
+@pytest.mark.parametrize("versions", [range(99), range(-1, 3), range(3, 3)])
+def test_versions_the_codec_lacks_are_refused(versions: range) -> None:
+    with pytest.raises(ValueError, match="Metadata"):
+        Registry().api(3, versions=versions)
+
+
+def test_a_key_is_entered_once() -> None:
+    registry = Registry()
+    registry.api(3, versions=range(3))(handler)
+    with pytest.raises(ValueError, match="two handlers"):
+        registry.api(3, versions=range(3))
+
+
+def test_an_unknown_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="12345"):
+        Registry().api(12_345, versions=range(3))
+
+
+def test_every_handler_module_enters_its_api() -> None:
+    registry = load_handlers()
+    assert registry is REGISTRY
+    assert registry.find(codec.API_VERSIONS_KEY) is not None
+    for served in registry.table():
+        assert set(served.versions) <= set(served.advertised)
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_api_versions_lists_the_registry(version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="me", client_software_version="1")
+    response = await api_versions(request, context(version))
+    body = b"".join(codec.encode_message(response, version))
+    decoded = codec.decode_message(codec.ApiVersionsResponse, version, memoryview(body))
+    listed = {entry.api_key: (entry.min_version, entry.max_version) for entry in decoded.api_keys}
+    assert decoded.error_code == 0
+    assert listed == {a.key: (a.advertised[0], a.advertised[-1]) for a in REGISTRY.table()}
+    assert listed[18] == (0, 4)
+
+
+@pytest.mark.parametrize("name", ["", "-me", "me!", "me\0", "m e"])
+async def test_malformed_software_name_is_an_invalid_request(name: str) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+    response = await api_versions(request, context(3))
+    assert response.error_code == kafka_code(Error.INVALID_REQUEST)
+    assert (await api_versions(request, context(2))).error_code == 0
+
+
+def test_unknown_version_of_api_versions_names_only_its_own_range() -> None:
+    served = REGISTRY.find(18)
+    assert served is not None
+    assert served.unsupported is not None
+    response = served.unsupported()
+    assert response.error_code == kafka_code(Error.UNSUPPORTED_VERSION)
+    assert [(e.api_key, e.min_version, e.max_version) for e in response.api_keys] == [(18, 0, 4)]
+
+
+@pytest.mark.parametrize("name", ["a", "apache-kafka-java", "kafka.python-3", "9"])
+def test_software_names_kafka_accepts(name: str) -> None:
+    assert ClientSoftware(name, "1.0-beta").is_valid
