@@ -67,7 +67,7 @@ def chosen_cases(options: argparse.Namespace) -> list[Case]:
                 for pattern in options.only
             )
 
-        return [case for case in every if wanted(case)]
+        return [case for case in every if wanted(case) and (options.long or not case.long)]
     if options.quick:
         return [case for case in every if case.quick]
     return [case for case in every if options.long or not case.long]
@@ -143,7 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list or not cases:
         console.print("\n".join(case.name for case in cases) or "no case has such a name")
         return 0 if cases else 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds: everything is stopped
+    # Both unwind, so that everything is stopped; a shell's background jobs start with SIGINT off.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_directory())
         facts = machine.described(scratch)
