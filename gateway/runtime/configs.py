@@ -3,7 +3,7 @@
 Which property exists and what it takes is core's; knows no wire and no SQL.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from core.config_defs import (
@@ -56,6 +56,11 @@ class Configs:
         self._merged = self._values.merged()
         self._is_fresh = False
         self._generation = 0
+        self._on_alter: Callable[[], None] = self.invalidate
+
+    def on_alter(self, listener: Callable[[], None]) -> None:
+        """Who is to be told when `alter` has, or may have, altered something."""
+        self._on_alter = listener
 
     @property
     def values(self) -> BrokerValues:
@@ -152,26 +157,35 @@ class Configs:
 
         Answers in the order of the alterations. Raises StoreUnavailable.
         """
+        try:
+            async with self._topic_store.change("alter_configs") as change:
+                return await self._alter(change, alterations, validate_only)
+        finally:
+            # Also where the commit was lost on its way: it may have come through.
+            self._on_alter()
+
+    async def _alter(
+        self, change: MetadataChange, alterations: Sequence[ConfigAlteration], validate_only: bool
+    ) -> list[Refusal | None]:
         repeated = find_repeated(each.resource for each in alterations)
-        async with self._topic_store.change("alter_configs") as change:
-            levels = [await change.read_broker_configs(name) for name in self._levels()]
-            broker = BrokerValues(self._values.static, *levels)
-            names = [
-                each.resource.name
-                for each in alterations
-                if each.resource.type is ConfigResourceType.TOPIC
-            ]
-            found = await change.find_topics([name for name in names if not check_topic_name(name)])
-            answers: list[Refusal | None] = []
-            for each in alterations:
-                if each.resource in repeated:
-                    message = "Each resource must appear at most once."
-                    answers.append(Refusal(Error.INVALID_REQUEST, message))
-                    continue
-                decided = self._decide(each, found, broker)
-                answers.append(decided if isinstance(decided, Refusal) else None)
-                if not isinstance(decided, Refusal) and not validate_only:
-                    await self._write(change, each.resource, found, decided)
+        levels = [await change.read_broker_configs(name) for name in self._levels()]
+        broker = BrokerValues(self._values.static, *levels)
+        names = {
+            each.resource.name
+            for each in alterations
+            if each.resource.type is ConfigResourceType.TOPIC
+        }
+        topics = await change.find_topics([name for name in names if not check_topic_name(name)])
+        answers: list[Refusal | None] = []
+        for each in alterations:
+            if each.resource in repeated:
+                message = "Each resource must appear at most once."
+                answers.append(Refusal(Error.INVALID_REQUEST, message))
+                continue
+            decided = self._decide(each, topics, broker)
+            answers.append(decided if isinstance(decided, Refusal) else None)
+            if not isinstance(decided, Refusal) and not validate_only:
+                await self._write(change, each.resource, topics, decided)
         return answers
 
     def _levels(self) -> tuple[str, str]:

@@ -4,7 +4,8 @@ What is not in the cache is looked for in the database before anyone is told tha
 exist. The rules are core's; knows no wire and no SQL.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID, uuid4
@@ -80,6 +81,7 @@ class Topics:
         self._store = store
         self._configs = configs
         self._live_broker_ids = live_broker_ids
+        configs.on_alter(self.invalidate)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._listing: tuple[Topic, ...] | None = None
@@ -203,6 +205,15 @@ class Topics:
 
     # --- changing ---
 
+    @asynccontextmanager
+    async def _change(self, name: str) -> AsyncIterator[MetadataChange]:
+        try:
+            async with self._store.change(name) as change:
+                yield change
+        finally:
+            # Also where the commit was lost on its way: it may have come through.
+            self.invalidate()
+
     def defaults(self) -> TopicDefaults:
         """What a topic gets that does not say its partitions or replication factor."""
         return TopicDefaults(
@@ -220,7 +231,7 @@ class Topics:
         await self._configs.ensure_loaded()
         repeated = find_repeated(new.name for new in wanted)
         answers: dict[str, CreatedTopic | Refusal] = dict.fromkeys(repeated, _DUPLICATE_NAME)
-        async with self._store.change("create_topics") as change:
+        async with self._change("create_topics") as change:
             names = await change.topic_names()
             rows = []
             for new in wanted:
@@ -236,8 +247,6 @@ class Topics:
                 return dict.fromkeys((new.name for new in wanted), refusal)
             if not validate_only:
                 await change.create_topics(rows)
-        if not validate_only:
-            self.invalidate()
         return answers
 
     def _decide_new(self, new: NewTopic, names: Collection[str]) -> CreatedTopic | Refusal:
@@ -263,7 +272,7 @@ class Topics:
         """
         repeated = find_repeated(each.name for each in wanted)
         answers: dict[str, Refusal | None] = dict.fromkeys(repeated, _DUPLICATE_NAME)
-        async with self._store.change("create_partitions") as change:
+        async with self._change("create_partitions") as change:
             found = await change.find_topics(_legal(each.name for each in wanted))
             additions: list[tuple[StoredTopic, int]] = []
             for each in wanted:
@@ -279,8 +288,6 @@ class Topics:
             if not validate_only:
                 for topic, added in additions:
                     await change.add_partitions(topic.topic_id, len(topic.partition_ids), added)
-        if not validate_only:
-            self.invalidate()
         return answers
 
     def _decide_added(self, each: PartitionIncrease, topic: StoredTopic | None) -> int | Refusal:
@@ -301,10 +308,9 @@ class Topics:
 
         One answer for each different name or id. Raises StoreUnavailable.
         """
-        async with self._store.change("delete_topics") as change:
+        async with self._change("delete_topics") as change:
             answers, doomed = await _decide_deletion(change, names, topic_ids)
             await change.delete_topics(doomed)
-        self.invalidate()
         return answers
 
 

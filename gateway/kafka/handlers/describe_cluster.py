@@ -48,7 +48,7 @@ async def describe_cluster(
             )
             for broker in ctx.cluster.live
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asks_operations else NOT_ASKED,
+        authorized_operations=CLUSTER_OPERATIONS if asks_operations else NOT_ASKED,
     )
 
 
@@ -60,5 +60,5 @@ def _refused(error: Error, message: str) -> DescribeClusterResponse:
         cluster_id="",
         controller_id=-1,
         brokers=[],
-        cluster_authorized_operations=NOT_ASKED,
+        authorized_operations=NOT_ASKED,
     )

@@ -147,7 +147,7 @@ def _topic(topic: Topic, request: MetadataRequest, ctx: RequestContext) -> Any:
             )
             for partition, leader in enumerate(leaders)
         ],
-        topic_authorized_operations=(
+        authorized_operations=(
             TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
         ),
     )
@@ -160,7 +160,7 @@ def _refused(name: str | None, error: Error, topic_id: UUID | None = None) -> An
         topic_id=topic_id,
         is_internal=name is not None and is_internal(name),
         partitions=[],
-        topic_authorized_operations=NOT_ASKED,
+        authorized_operations=NOT_ASKED,
     )
 
 
@@ -177,7 +177,7 @@ def _response(
         cluster_id=ctx.cluster.cluster_id,
         controller_id=ctx.cluster.broker_id,
         topics=answers,
-        cluster_authorized_operations=(
+        authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
         error_code=0,
