@@ -127,13 +127,16 @@ class LogStore(Protocol):
     async def load(
         self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
     ) -> tuple[Mapping[int, PartitionState], Mapping[tuple[int, int], ProducerState]]:
-        """Partitions and (partition, producer) pairs, one snapshot; what is not there is missing."""
+        """Partitions and (partition, producer) pairs, one snapshot; what is not there lacks."""
 
     async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
         """Batches of each range by offset. Raises SegmentGone where retention was faster."""
 
-    async def find_timestamp(self, partition_id: int, timestamp: int) -> StoredBatch | None:
-        """The first live batch whose max_timestamp is at least `timestamp` (ms)."""
+    async def find_timestamp(
+        self, partition_id: int, timestamp: int, from_offset: int
+    ) -> StoredBatch | None:
+        """The first live batch that ends at or after `from_offset` with max_timestamp (ms) at least
+        `timestamp`."""
 
     async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
         """The first live batch with the greatest max_timestamp."""
@@ -145,5 +148,21 @@ class LogStore(Protocol):
         """Moves the log start offset up to `offset` (never back, never past the end)."""
 
 
-ChangeListener = Callable[[Sequence[int]], None]
-"""Called with the ids of partitions that another broker has changed."""
+class ChangeFeed(Protocol):
+    """News between brokers. It may be lost: whoever relies on it looks again by itself."""
+
+    async def publish(self, partition_ids: Sequence[int]) -> None:
+        """Tells other brokers that partitions have grown or changed. Raises StoreUnavailable."""
+
+    async def listen(self, on_news: Callable[[str, Sequence[int]], None]) -> None:
+        """Calls `on_news(channel, partition ids)` until cancelled.
+
+        First, and again after each reconnect, with RECONNECTED: whatever is watched has to be
+        read again. Raises StoreUnavailable when the connection is lost.
+        """
+
+
+PARTITIONS_CHANGED = "penstock_partition"
+METADATA_CHANGED = "penstock_metadata"
+BROKERS_CHANGED = "penstock_broker"
+RECONNECTED = "reconnected"

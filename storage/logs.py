@@ -212,13 +212,15 @@ class PostgresLogStore:
             found[n - 1].append(StoredBatch(base_offset, last_offset, payload, BatchFormat(code)))
         return found
 
-    async def find_timestamp(self, partition_id: int, timestamp: int) -> StoredBatch | None:
+    async def find_timestamp(
+        self, partition_id: int, timestamp: int, from_offset: int
+    ) -> StoredBatch | None:
         """See LogStore: a binary search over offsets, about twenty probes of one index row each."""
         state = (await self.load([partition_id]))[0].get(partition_id)
         if state is None or state.max_timestamp < timestamp:
             return None
         async with self._database.reader("find_timestamp") as cursor:
-            low, high = state.log_start_offset, state.next_offset
+            low, high = max(state.log_start_offset, from_offset), state.next_offset
             # Invariant: a batch that ends before `low` has a smaller running maximum; one that
             # ends at or after `high` has not. The running maximum counts deleted batches too, so
             # this is a lower bound, and the last step looks at each batch's own maximum.
@@ -244,15 +246,16 @@ class PostgresLogStore:
         state = (await self.load([partition_id]))[0].get(partition_id)
         if state is None or state.next_offset == state.log_start_offset:
             return None
-        if found := await self.find_timestamp(partition_id, state.max_timestamp):
+        start = state.log_start_offset
+        if found := await self.find_timestamp(partition_id, state.max_timestamp, start):
             return found
         async with self._database.reader("find_max_timestamp") as cursor:
             await cursor.execute(
                 GREATEST_TIMESTAMP,
-                {"partition_id": partition_id, "offset": state.log_start_offset},
+                {"partition_id": partition_id, "offset": start},
             )
             row = await cursor.fetchone()
-        return await self.find_timestamp(partition_id, row[0]) if row else None
+        return await self.find_timestamp(partition_id, row[0], start) if row else None
 
     async def _read_one(self, partition_id: int, last_offset: int) -> StoredBatch | None:
         try:

@@ -157,7 +157,7 @@ class PartitionLog:
             return
         if state.next_offset != self.state.next_offset:
             self._producers.clear()
-        self._remember(producers)
+        self._producers.update(producers)
         self.state = replace(
             state, log_start_offset=max(state.log_start_offset, self.state.log_start_offset)
         )
@@ -175,14 +175,14 @@ class PartitionLog:
         a later read has overtaken them."""
         if effects.expected_offset != self.state.next_offset:
             return
-        self._remember({producer.producer_id: producer for producer in effects.producers})
+        for producer in effects.producers:
+            self._producers[producer.producer_id] = producer
+            self._producers.move_to_end(producer.producer_id)
         self.state = replace(
             self.state, next_offset=effects.next_offset, max_timestamp=effects.max_timestamp
         )
 
-    def _remember(self, producers: Mapping[int, ProducerState | None]) -> None:
-        for producer_id, producer in producers.items():
-            self._producers[producer_id] = producer
-            self._producers.move_to_end(producer_id)
+    def trim(self) -> None:
+        """Forgets the producers unheard of for longest; between flushes, never under a draft."""
         while len(self._producers) > PRODUCERS_IN_MEMORY:
             self._producers.popitem(last=False)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from gateway.kafka.fetch_sessions import FetchSessions
     from gateway.runtime.cluster import Cluster
     from gateway.runtime.configs import Configs
-    from gateway.runtime.fetch_sessions import FetchSessions
     from gateway.runtime.partitions import Partitions
     from gateway.runtime.producer_ids import ProducerIds
     from gateway.runtime.topics import Topics

@@ -1,0 +1,45 @@
+"""Leader epochs of a partition: which one an offset was written in, and where one ends.
+
+Kafka's LeaderEpochFileCache. Epochs rise only when the database comes back with another history.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from core.ports import EpochStart
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+def epoch_at(starts: Sequence[EpochStart], offset: int) -> int:
+    """The epoch in which `offset` was written. starts: by epoch, not empty."""
+    at = bisect_right(starts, offset, key=lambda start: start.start_offset)
+    return starts[max(at - 1, 0)].leader_epoch
+
+
+def end_of_epoch(
+    starts: Sequence[EpochStart], end_offset: int, leader_epoch: int
+) -> tuple[int, int]:
+    """The greatest known epoch that is at most `leader_epoch`, and its end offset.
+
+    end_offset: the log's. (-1, -1) for an epoch later than all known
+    (LeaderEpochFileCache.endOffsetFor).
+    """
+    if not starts or leader_epoch > starts[-1].leader_epoch:
+        return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+    if leader_epoch == starts[-1].leader_epoch:
+        return leader_epoch, end_offset
+    later = bisect_right(starts, leader_epoch, key=lambda start: start.leader_epoch)
+    known = starts[later - 1].leader_epoch if later > 0 else leader_epoch
+    return known, starts[later].start_offset
+
+
+def check_leader_epoch(current: int, asked: int) -> bool | None:
+    """Compares a client's idea of the leader epoch (-1: none) with the current one.
+
+    True: the same, or none given. False: the client's is older. None: the client knows a later one.
+    """
+    if asked in (UNDEFINED_EPOCH, current):
+        return True
+    return None if asked > current else False

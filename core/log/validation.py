@@ -1,0 +1,44 @@
+"""A topic's own rules for what enters its log (Kafka's LogValidator, as far as a header tells)."""
+
+from core.config_defs import TopicConfig
+from core.errors import Error, Refusal
+from core.types import NO_TIMESTAMP, RecordBatch, TimestampType
+
+NO_LIMIT_MS = 2**63 - 1
+
+
+def refuse_batch(batch: RecordBatch, config: TopicConfig, now_ms: int) -> Refusal | None:
+    """Why the topic does not take this batch, judged by size and greatest timestamp; or None."""
+    if batch.size > config.max_message_bytes:
+        return Refusal(
+            Error.MESSAGE_TOO_LARGE,
+            f"The record batch size in the append is {batch.size} bytes, which exceeds the maximum"
+            f" configured value of {config.max_message_bytes}.",
+        )
+    return refuse_timestamp(batch.max_timestamp, config, now_ms)
+
+
+def refuse_timestamp(timestamp: int, config: TopicConfig, now_ms: int) -> Refusal | None:
+    """Why the topic does not take a record stamped so (ms), or None.
+
+    Nothing is refused where the log itself stamps records.
+    """
+    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME or timestamp == NO_TIMESTAMP:
+        return None
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if earliest <= timestamp <= latest:
+        return None
+    return Refusal(
+        Error.INVALID_TIMESTAMP,
+        f"Timestamp {timestamp} is out of range. The timestamp should be within"
+        f" [{earliest}, {latest}]",
+    )
+
+
+def must_see_every_timestamp(config: TopicConfig) -> bool:
+    """Whether a limit applies that the greatest timestamp alone cannot show to be kept."""
+    return (
+        config.message_timestamp_type is TimestampType.CREATE_TIME
+        and config.message_timestamp_before_max_ms < NO_LIMIT_MS
+    )

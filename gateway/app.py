@@ -1,0 +1,323 @@
+"""Composes the process: database, runtime, front-end, listener. The one file that sees every room.
+
+Decides nothing about requests; starts things in order, stops them in the opposite order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import ssl
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+from rich.console import Console
+
+from core.ports import StoreUnavailable
+from core.version import VERSION
+from gateway import logs
+from gateway.banner import banner
+from gateway.config import Settings
+from gateway.kafka.api import load_handlers
+from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
+from gateway.kafka.context import Services
+from gateway.kafka.fetch_sessions import FetchSessions
+from gateway.listener import Listener
+from gateway.metrics import Metrics
+from gateway.runtime.cluster import Cluster
+from gateway.runtime.configs import Configs
+from gateway.runtime.news import Announcer, NewsReader
+from gateway.runtime.partitions import Partitions
+from gateway.runtime.producer_ids import ProducerIds
+from gateway.runtime.retention import Janitor
+from gateway.runtime.topics import Topics
+from storage.brokers import ClusterStore
+from storage.configs import ConfigStore
+from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from storage.logs import PostgresLogStore
+from storage.migrate import upgrade
+from storage.notifications import PostgresChangeFeed
+from storage.pool import Database, describe_url
+from storage.retention import PostgresRetentionStore
+from storage.topics import TopicStore
+
+log = structlog.get_logger(__name__)
+
+SUPERVISE_INTERVAL_S = 0.2
+
+try:
+    from uvloop import new_event_loop
+except ImportError:  # not made for this platform
+    new_event_loop = asyncio.new_event_loop
+
+
+def run(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Raises StoreUnavailable, SchemaTooNew, EmbeddedPostgresError, BrokerIdTaken or OSError (the
+    address) where the broker cannot start.
+    """
+    logs.configure(settings.log_format, settings.log_level)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    if settings.database_url is not None:
+        await _serve_on(settings, settings.database_url, None)
+        return
+    server = EmbeddedPostgres(settings.data_dir)
+    url = await asyncio.to_thread(server.start)
+    try:
+        await _serve_on(settings, url, server)
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+async def _serve_on(settings: Settings, url: str, server: EmbeddedPostgres | None) -> None:
+    await asyncio.to_thread(upgrade, url)
+    metrics = Metrics()
+    database = Database(url, observe=metrics.observe_query)
+    try:
+        await _Broker(settings, database, server, metrics).run()
+    finally:
+        await database.close()
+
+
+class _Broker:
+    """Everything that lives as long as the process serves."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        server: EmbeddedPostgres | None,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._server = server
+        self._metrics = metrics
+        self._stop = asyncio.Event()
+        self._background: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        """Starts, serves, and stops in order."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        settings, database = self._settings, self._database
+        static = settings.static_broker_values(-1, settings.listen.port)
+        topic_store = TopicStore(database)
+        config_store = ConfigStore(database)
+        # The port is known once it is bound, and the id once the database has given it.
+        limits = _limits(Configs(config_store, topic_store, -1, static))
+        front_end = _LateFrontEnd()
+        listener = Listener(
+            front_end, settings.listen.host, settings.listen.port, limits, _tls(settings)
+        )
+        await listener.start()
+        try:
+            advertised = settings.advertised(listener.port)
+            cluster = Cluster(
+                ClusterStore(database),
+                host=advertised.host,
+                port=advertised.port,
+                version=VERSION,
+                session_timeout_s=_ms(static, "penstock.broker.session.timeout.ms") / 1000,
+                broker_id=settings.broker_id,
+                rack=settings.rack,
+            )
+            await cluster.join()
+            await self._serve(cluster, topic_store, config_store, front_end, listener, limits)
+        finally:
+            await listener.shutdown(0)
+
+    async def _serve(
+        self,
+        cluster: Cluster,
+        topic_store: TopicStore,
+        config_store: ConfigStore,
+        front_end: _LateFrontEnd,
+        listener: Listener,
+        limits: ConnectionLimits,
+    ) -> None:
+        database = self._database
+        static = self._settings.static_broker_values(cluster.broker_id, listener.port)
+        configs = Configs(config_store, topic_store, cluster.broker_id, static)
+        await configs.load()
+        topics = Topics(topic_store, configs, lambda: cluster.live_ids)
+        feed = PostgresChangeFeed(database)
+        announcer = Announcer(feed, lambda: cluster.is_alone)
+        log_store = PostgresLogStore(database)
+        partitions = Partitions(
+            log_store,
+            tail_cache_bytes=configs.broker_int("penstock.tail.cache.bytes"),
+            announce=announcer.announce,
+        )
+        producer_ids = ProducerIds(log_store)
+
+        def on_metadata() -> None:
+            configs.invalidate()
+            topics.invalidate()
+
+        def on_other_history() -> None:
+            log.warning("database_history_changed")
+            partitions.forget_everything()
+            producer_ids.forget()
+            on_metadata()
+
+        database.on_identity_change(on_other_history)
+        news = NewsReader(feed, partitions, cluster, on_metadata)
+        janitor = Janitor(PostgresRetentionStore(database), topics, configs, partitions)
+        services = Services(
+            topics=topics,
+            partitions=partitions,
+            cluster=cluster,
+            configs=configs,
+            producer_ids=producer_ids,
+            fetch_sessions=FetchSessions(
+                configs.broker_int("max.incremental.fetch.session.cache.slots")
+            ),
+            clock=_now_ms,
+        )
+        kafka = KafkaFrontEnd(load_handlers(), services, limits, self._metrics.observe_request)
+        self._metrics.watch(
+            connections=lambda: listener.connection_count,
+            tail_cache_bytes=lambda: partitions.tail_cache_bytes,
+        )
+        if self._settings.metrics_listen is not None:
+            self._metrics.serve(self._settings.metrics_listen)
+        partitions.start()
+        for work in (cluster.run(), announcer.run(), news.listen(), news.run(), janitor.run()):
+            self._start(work)
+        if self._server is not None:
+            self._start(self._supervise(self._server))
+        # What is alive now stays alive: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        front_end.open(kafka)
+        self._greet(listener.port)
+        await self._stop.wait()
+        log.info("stopping")
+        timeout_s = configs.broker_int("penstock.shutdown.timeout.ms") / 1000
+        await listener.shutdown(timeout_s)
+        await kafka.drain(timeout_s)
+        await self._finish(partitions, cluster, feed)
+
+    async def _finish(
+        self, partitions: Partitions, cluster: Cluster, feed: PostgresChangeFeed
+    ) -> None:
+        await partitions.close()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        try:
+            await cluster.leave()
+        except StoreUnavailable as error:
+            log.info("left_without_notice", reason=str(error))
+        await feed.close()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs work in the background; if it fails, the broker stops rather than limp on."""
+        task = asyncio.create_task(work)
+        self._background.append(task)
+        task.add_done_callback(self._on_background_done)
+
+    def _on_background_done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        if error := task.exception():
+            log.error("background_work_failed", reason=str(error), exc_info=error)
+            self._stop.set()
+
+    async def _supervise(self, server: EmbeddedPostgres) -> None:
+        """Starts the embedded PostgreSQL again if it dies."""
+        while True:
+            await asyncio.sleep(SUPERVISE_INTERVAL_S)
+            if server.pid is not None:
+                continue
+            log.warning("embedded_postgres_died")
+            try:
+                await asyncio.to_thread(server.start)
+            except EmbeddedPostgresError as error:
+                log.error("embedded_postgres_does_not_start", reason=str(error))
+            else:
+                log.info("embedded_postgres_restarted")
+
+    def _greet(self, port: int) -> None:
+        url = self._database.url
+        shown = describe_url(url) if self._server is None else str(self._settings.data_dir)
+        psql = self._server.psql_command if self._server else f"psql '{describe_url(url)}'"
+        bootstrap = str(self._settings.advertised(port))
+        Console(soft_wrap=True, highlight=False).print(
+            banner(bootstrap, psql, database=shown, version=VERSION), markup=False
+        )
+
+
+class _LateFrontEnd:
+    """Stands in for the front-end between binding the port and being ready to serve."""
+
+    def __init__(self) -> None:
+        self._front_end: KafkaFrontEnd | None = None
+
+    def open(self, front_end: KafkaFrontEnd) -> None:
+        self._front_end = front_end
+
+    def connection(self, on_lost: Any) -> Any:
+        if self._front_end is None:
+            return _NotYet(on_lost)
+        return self._front_end.connection(on_lost)
+
+
+class _NotYet(asyncio.Protocol):
+    """Closes a connection that came too early; the client tries again."""
+
+    def __init__(self, on_lost: Any) -> None:
+        self._on_lost = on_lost
+        self._transport: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost()
+
+    def finish(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _ms(static: dict[str, str], name: str) -> int:
+    from core.config_defs import broker_int
+
+    return broker_int(name, static)
+
+
+def _limits(configs: Configs) -> ConnectionLimits:
+    return ConnectionLimits(
+        socket_request_max_bytes=configs.broker_int("socket.request.max.bytes"),
+        max_connections=configs.broker_int("max.connections"),
+        max_connections_per_ip=configs.broker_int("max.connections.per.ip"),
+        connections_max_idle_ms=configs.broker_int("connections.max.idle.ms"),
+        request_receive_timeout_ms=configs.broker_int("penstock.request.receive.timeout.ms"),
+        queued_max_request_bytes=configs.broker_int("queued.max.request.bytes"),
+    )
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    return context

@@ -1,0 +1,52 @@
+"""DeleteRecords (key 21): moves a partition's log start offset up.
+
+Versions: v2 flexible. Behavior: offset -1 is the high watermark; the answer's low watermark is the
+log start offset that holds then. What lies before is gone for readers at once, and its disk space
+once no live batch shares its segment.
+"""
+
+from typing import TypeAlias
+
+from core.errors import Error
+from core.ports import StoreUnavailable
+from gateway.kafka.api import api
+from gateway.kafka.codec import DeleteRecordsRequest, DeleteRecordsResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+
+_Topic: TypeAlias = DeleteRecordsResponse.DeleteRecordsTopicResult
+_Partition: TypeAlias = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult
+
+
+@api(21, versions=range(3))
+async def delete_records(
+    request: DeleteRecordsRequest, ctx: RequestContext
+) -> DeleteRecordsResponse:
+    """Ask for each partition, answer."""
+    topics = []
+    for asked in request.topics:
+        partitions = []
+        for each in asked.partitions:
+            error, low_watermark = await _delete(asked.name, each.partition_index, each.offset, ctx)
+            partitions.append(
+                _Partition(
+                    partition_index=each.partition_index,
+                    low_watermark=low_watermark,
+                    error_code=kafka_code(error),
+                )
+            )
+        topics.append(_Topic(name=asked.name, partitions=partitions))
+    return DeleteRecordsResponse(topics=topics)
+
+
+async def _delete(name: str, index: int, offset: int, ctx: RequestContext) -> tuple[Error, int]:
+    try:
+        topic = await ctx.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partition_ids):
+            return Error.UNKNOWN_TOPIC_OR_PARTITION, -1
+        if not topic.config.is_deleted:
+            # ReplicaManager: records of a topic that is only compacted may not be deleted.
+            return Error.POLICY_VIOLATION, -1
+        return await ctx.partitions.delete_records(topic.partition_ids[index], offset)
+    except StoreUnavailable:
+        return Error.NOT_LEADER_OR_FOLLOWER, -1

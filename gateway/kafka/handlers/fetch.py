@@ -1,0 +1,202 @@
+"""Fetch (key 1): record batches from given offsets on, waiting for more where there is too little.
+
+Versions: v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9 leader epochs
+(KIP-320); v12 flexible; v13 topic ids (KIP-516); v15 replica state as a tagged field; v17 directory
+ids; v18 high watermark as a tagged field (those three are for replicas and change nothing here).
+Behavior: whole batches only; the first one found is given however large (KIP-74). A long poll
+sleeps until a partition grows. Any broker serves any partition, so there is no preferred replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from core.errors import Error
+from core.log.leader_epochs import check_leader_epoch, epoch_at
+from core.ports import StoreUnavailable
+from core.topic import Topic
+from core.types import NO_OFFSET, IsolationLevel
+from gateway.kafka.api import api
+from gateway.kafka.codec import FetchRequest, FetchResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.fetch_sessions import FetchContext, FetchPartition, PartitionAnswer
+from gateway.kafka.records import patched
+from gateway.runtime.partitions import Found, Want
+
+TOPIC_IDS_SINCE: Final = 13
+_Topic: TypeAlias = FetchResponse.FetchableTopicResponse
+_Partition: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+@api(1, versions=range(4, 19))
+async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
+    """Find the session's partitions, read until there is enough or time is up, answer."""
+    session = _open_session(request, ctx)
+    if isinstance(session, Error):
+        return FetchResponse(error_code=kafka_code(session), session_id=0, responses=[])
+    found = await _read_enough(request, session.partitions, ctx)
+    answers = [
+        PartitionAnswer(
+            asked.key,
+            each.error,
+            each.state.high_watermark if each.state else NO_OFFSET,
+            each.state.log_start_offset if each.state else NO_OFFSET,
+            each.size_bytes,
+        )
+        for asked, each in found
+    ]
+    session_id, told = session.close(answers)
+    by_topic: dict[str | UUID, list[_Partition]] = {}
+    committed = request.isolation_level == IsolationLevel.READ_COMMITTED.value
+    for asked, each in found:
+        if told is None or asked.key in told:
+            by_topic.setdefault(asked.topic, []).append(_answer(asked, each, committed))
+    return FetchResponse(
+        error_code=0,
+        session_id=session_id,
+        responses=[_topic(topic, partitions) for topic, partitions in by_topic.items()],
+    )
+
+
+def _open_session(request: FetchRequest, ctx: RequestContext) -> FetchContext | Error:
+    by_id = ctx.api_version >= TOPIC_IDS_SINCE
+    asked = [
+        FetchPartition(
+            (topic.topic_id or _ZERO) if by_id else topic.topic,
+            each.partition,
+            each.fetch_offset,
+            each.partition_max_bytes,
+            each.current_leader_epoch,
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    forgotten = [
+        ((topic.topic_id or _ZERO) if by_id else topic.topic, partition)
+        for topic in request.forgotten_topics_data or ()
+        for partition in topic.partitions
+    ]
+    return ctx.fetch_sessions.open(
+        request.session_id,
+        request.session_epoch,
+        asked,
+        forgotten,
+        uses_topic_ids=by_id,
+        now_ms=ctx.clock(),
+    )
+
+
+async def _read_enough(
+    request: FetchRequest, asked: Sequence[FetchPartition], ctx: RequestContext
+) -> list[tuple[FetchPartition, Found]]:
+    """Reads, and reads again whenever something has changed, until `min_bytes` or an error."""
+    isolation = IsolationLevel(request.isolation_level)
+    max_bytes = min(request.max_bytes, ctx.configs.broker_int("fetch.max.bytes"))
+    deadline = ctx.clock() + request.max_wait_ms
+    while True:
+        try:
+            found = await _read(asked, isolation, max_bytes, ctx)
+        except StoreUnavailable:
+            return [(each, Found(Error.KAFKA_STORAGE_ERROR, None)) for each in asked]
+        wait_ms = deadline - ctx.clock()
+        if (
+            wait_ms <= 0
+            or sum(each.size_bytes for _, _, each in found) >= request.min_bytes
+            or any(each.error is not Error.NONE for _, _, each in found)
+        ):
+            return [(partition, each) for partition, _, each in found]
+        await ctx.partitions.wait_for_more(
+            [want for _, want, _ in found if want is not None],
+            [each for _, want, each in found if want is not None],
+            wait_ms / 1000,
+        )
+
+
+async def _read(
+    asked: Sequence[FetchPartition],
+    isolation: IsolationLevel,
+    max_bytes: int,
+    ctx: RequestContext,
+) -> list[tuple[FetchPartition, Want | None, Found]]:
+    topics = await _find_topics(asked, ctx)
+    wants: list[Want | Found] = []
+    for each in asked:
+        topic = topics.get(each.topic)
+        if topic is None:
+            by_id = isinstance(each.topic, UUID)
+            error = Error.UNKNOWN_TOPIC_ID if by_id else Error.UNKNOWN_TOPIC_OR_PARTITION
+            wants.append(Found(error, None))
+        elif not 0 <= each.partition < len(topic.partition_ids):
+            wants.append(Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None))
+        else:
+            partition_id = topic.partition_ids[each.partition]
+            wants.append(Want(partition_id, each.fetch_offset, each.max_bytes, isolation))
+    readable = [want for want in wants if isinstance(want, Want)]
+    read = iter(await ctx.partitions.read(readable, max_bytes) if readable else ())
+    answers: list[tuple[FetchPartition, Want | None, Found]] = []
+    for each, want in zip(asked, wants, strict=True):
+        if isinstance(want, Found):
+            answers.append((each, None, want))
+        else:
+            answers.append((each, want, await _check_epoch(each, want, next(read), ctx)))
+    return answers
+
+
+async def _find_topics(
+    asked: Sequence[FetchPartition], ctx: RequestContext
+) -> Mapping[str | UUID, Topic]:
+    ids = {each.topic for each in asked if isinstance(each.topic, UUID)}
+    names = {each.topic for each in asked if isinstance(each.topic, str)}
+    if ids:
+        return dict((await ctx.topics.get_many_by_id(ids)).items())
+    return dict((await ctx.topics.get_many(names)).items())
+
+
+async def _check_epoch(
+    asked: FetchPartition, want: Want, found: Found, ctx: RequestContext
+) -> Found:
+    """A client that knows another leader epoch is told so (KIP-320), after a fresh look."""
+    if found.state is None or asked.current_leader_epoch == -1:
+        return found
+    if check_leader_epoch(found.state.leader_epoch, asked.current_leader_epoch):
+        return found
+    states = await ctx.partitions.refresh([want.partition_id])
+    state = states.get(want.partition_id)
+    if state is None:
+        return Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None)
+    match check_leader_epoch(state.leader_epoch, asked.current_leader_epoch):
+        case None:
+            return Found(Error.UNKNOWN_LEADER_EPOCH, None)
+        case False:
+            return Found(Error.FENCED_LEADER_EPOCH, None)
+    return found
+
+
+def _answer(asked: FetchPartition, found: Found, committed: bool) -> _Partition:
+    state = found.state
+    records: list[Any] = []
+    for batch in found.batches:
+        epoch = epoch_at(found.leader_epochs, batch.base_offset)
+        records += patched(batch.payload, batch.base_offset, epoch)
+    return _Partition(
+        partition_index=asked.partition,
+        error_code=kafka_code(found.error),
+        high_watermark=state.high_watermark if state else NO_OFFSET,
+        last_stable_offset=state.last_stable_offset if state else NO_OFFSET,
+        log_start_offset=state.log_start_offset if state else NO_OFFSET,
+        aborted_transactions=[] if committed else None,
+        preferred_read_replica=-1,
+        records=records,
+    )
+
+
+def _topic(topic: str | UUID, partitions: list[_Partition]) -> _Topic:
+    if isinstance(topic, UUID):
+        return _Topic(topic_id=topic, partitions=partitions)
+    return _Topic(topic=topic, partitions=partitions)
+
+
+_ZERO: Final = UUID(int=0)

@@ -1,0 +1,190 @@
+"""ListOffsets (key 2): earliest, latest, by timestamp, or of the greatest timestamp.
+
+Versions: v2 isolation level; v4 leader epochs; v6 flexible; v7 -3 greatest timestamp (KIP-734);
+v8 -4 earliest local and v9 -5 latest tiered (KIP-405, KIP-1005); v11 -6 earliest pending upload
+(KIP-1023). Behavior: always a fresh read. Nothing is tiered: the local log starts where the log
+does, and nothing is ever tiered or pending upload. A lookup by timestamp is exact to the record;
+none found is offset -1.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from core.errors import Error
+from core.log.leader_epochs import check_leader_epoch, epoch_at
+from core.log.partition_log import PartitionState
+from core.ports import StoredBatch, StoreUnavailable
+from core.topic import Topic
+from core.types import IsolationLevel
+from gateway.kafka.api import api
+from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.records import InvalidRecords, iterate_records
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+_SINCE: Final = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+_NEVER: Final = 2**15
+
+_Topic: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse
+_Partition: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+_Asked: TypeAlias = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+
+
+@api(2, versions=range(1, 12))
+async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
+    """Read every partition asked for at once; look records up where a timestamp is asked for."""
+    counted = Counter(
+        (topic.name, asked.partition_index)
+        for topic in request.topics
+        for asked in topic.partitions
+    )
+    try:
+        topics = await ctx.topics.get_many([topic.name for topic in request.topics])
+        ids = [_partition_id(topics.get(name), index) for name, index in counted]
+        states = await ctx.partitions.refresh([i for i in ids if i is not None])
+    except StoreUnavailable:
+        return _unavailable(request)
+    isolation = IsolationLevel(request.isolation_level)
+    answered = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            partition_id = _partition_id(topics.get(topic.name), asked.partition_index)
+            state = states.get(partition_id) if partition_id is not None else None
+            if counted[topic.name, asked.partition_index] > 1:
+                partitions.append(_refused(asked, Error.INVALID_REQUEST))
+            elif asked.timestamp < 0 and ctx.api_version < _SINCE.get(asked.timestamp, _NEVER):
+                partitions.append(_refused(asked, Error.UNSUPPORTED_VERSION))
+            elif state is None:
+                partitions.append(_refused(asked, Error.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                partitions.append(await _find(asked, state, isolation, ctx))
+        answered.append(_Topic(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=answered)
+
+
+def _partition_id(topic: Topic | None, index: int) -> int | None:
+    if topic is None or not 0 <= index < len(topic.partition_ids):
+        return None
+    return topic.partition_ids[index]
+
+
+async def _find(
+    asked: _Asked, state: PartitionState, isolation: IsolationLevel, ctx: RequestContext
+) -> _Partition:
+    match check_leader_epoch(state.leader_epoch, asked.current_leader_epoch):
+        case None:
+            return _refused(asked, Error.UNKNOWN_LEADER_EPOCH)
+        case False:
+            return _refused(asked, Error.FENCED_LEADER_EPOCH)
+    committed = isolation is IsolationLevel.READ_COMMITTED
+    end = state.last_stable_offset if committed else state.high_watermark
+    try:
+        match asked.timestamp:
+            case -1:
+                return _at(asked, end, -1, state.leader_epoch)
+            case -2 | -4:
+                start = state.log_start_offset
+                return _at(asked, start, -1, await _epoch(state, start, ctx))
+            case -5 | -6:
+                return _none(asked)
+            case -3:
+                found = await _find_greatest(state, ctx)
+            case timestamp:
+                found = await _find_timestamp(state, timestamp, ctx)
+        if found is None or found[0] >= end:
+            return _none(asked)
+        return _at(asked, *found, await _epoch(state, found[0], ctx))
+    except StoreUnavailable:
+        return _refused(asked, Error.NOT_LEADER_OR_FOLLOWER)
+    except InvalidRecords:
+        return _refused(asked, Error.UNKNOWN_SERVER_ERROR)
+
+
+async def _find_timestamp(
+    state: PartitionState, timestamp: int, ctx: RequestContext
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first live record stamped `timestamp` (ms) or later."""
+    start = state.log_start_offset
+    while batch := await ctx.partitions.find_timestamp(state.partition_id, timestamp, start):
+        for offset, stamp in _stamps(batch, start):
+            if stamp >= timestamp:
+                return offset, stamp
+        start = batch.last_offset + 1
+    return None
+
+
+async def _find_greatest(state: PartitionState, ctx: RequestContext) -> tuple[int, int] | None:
+    """Offset and timestamp of the first live record with the greatest timestamp."""
+    batch = await ctx.partitions.find_max_timestamp(state.partition_id)
+    if batch is None:
+        return None
+    return max(_stamps(batch, state.log_start_offset), key=lambda found: found[1], default=None)
+
+
+def _stamps(batch: StoredBatch, start: int) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of the batch's records from `start` on."""
+    for record in iterate_records(batch.payload):
+        offset = batch.base_offset + record.offset_delta
+        if offset >= start:
+            yield offset, record.timestamp
+
+
+async def _epoch(state: PartitionState, offset: int, ctx: RequestContext) -> int:
+    if state.leader_epoch == 0:
+        return 0
+    return epoch_at(await ctx.partitions.epoch_starts(state.partition_id), offset)
+
+
+def _at(asked: _Asked, offset: int, timestamp: int, leader_epoch: int) -> _Partition:
+    return _Partition(
+        partition_index=asked.partition_index,
+        error_code=0,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=leader_epoch,
+    )
+
+
+def _none(asked: _Asked) -> _Partition:
+    return _at(asked, -1, -1, -1)
+
+
+def _refused(asked: _Asked, error: Error) -> _Partition:
+    return _Partition(
+        partition_index=asked.partition_index,
+        error_code=kafka_code(error),
+        timestamp=-1,
+        offset=-1,
+        leader_epoch=-1,
+    )
+
+
+def _unavailable(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            _Topic(
+                name=topic.name,
+                partitions=[
+                    _refused(asked, Error.NOT_LEADER_OR_FOLLOWER) for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

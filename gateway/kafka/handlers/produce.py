@@ -1,0 +1,200 @@
+"""Produce (key 0): appends one record batch to each partition named.
+
+Versions: v3 record batch v2; v5 log start offset; v7 Zstandard (KIP-110); v8 record errors
+(KIP-467); v9 flexible; v13 topic ids (KIP-516). 0 to 2 are advertised, as Kafka does for
+librdkafka's sake, and refused (KIP-896).
+Behavior: acks=0 is never answered; if anything was refused the connection is closed, which is how
+such a producer learns of it. acks=1 means the same as all: committed. `min.insync.replicas` has no
+effect, and `compression.type` does not recompress: batches are stored as they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TypeAlias
+from uuid import UUID
+
+from core.errors import Error, Refusal
+from core.log.validation import must_see_every_timestamp, refuse_batch, refuse_timestamp
+from core.topic import Topic
+from core.types import NO_TIMESTAMP, TimestampType
+from gateway.kafka.api import CLOSE_CONNECTION, api
+from gateway.kafka.codec import ProduceRequest, ProduceResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.records import InvalidRecords, KafkaBatch, iterate_records, parse_produce_batch
+from gateway.kafka.records import with_log_append_time as stamped
+from gateway.runtime.appender import AppendResult
+
+_TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
+_PartitionResponse: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+_RecordError: TypeAlias = (
+    ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
+)
+_UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
+_UNKNOWN_ID = Refusal(Error.UNKNOWN_TOPIC_ID)
+_REJECTED = "One or more records have been rejected"
+
+
+class _Partition:
+    """One partition's part of the request, from what came to what is answered."""
+
+    __slots__ = ("append_time", "appended", "index", "record_errors", "refusal")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.append_time = NO_TIMESTAMP
+        self.appended: asyncio.Future[AppendResult] | None = None
+        self.refusal: Refusal | None = None
+        self.record_errors: list[tuple[int, str]] = []
+
+
+@api(0, versions=range(3, 14), advertised=range(14))
+async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | object | None:
+    """Queues every batch before the first wait, so that requests keep their order."""
+    answers = await _submit(request, ctx)
+    waiting = [each.appended for each in _each(answers) if each.appended is not None]
+    if waiting:
+        await asyncio.wait(waiting)
+    topics = [
+        _TopicResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[_answer(each) for each in partitions],
+        )
+        for topic, partitions in answers
+    ]
+    if request.acks != 0:
+        return ProduceResponse(responses=topics)
+    refused = any(part.error_code for topic in topics for part in topic.partition_responses)
+    return CLOSE_CONNECTION if refused else None
+
+
+def _each(answers: _Answers) -> list[_Partition]:
+    return [each for _, partitions in answers for each in partitions]
+
+
+async def _submit(request: ProduceRequest, ctx: RequestContext) -> _Answers:
+    """Topics are known, as a rule. Where one has to be looked up, later requests wait behind it."""
+    admission = ctx.partitions.admission
+    if not admission.locked() and all(_cached(topic, ctx) for topic in request.topic_data):
+        return _submit_now(request, ctx, {})
+    async with admission:
+        found: dict[str | UUID, Topic] = {}
+        for data in request.topic_data:
+            if data.topic_id is not None:
+                topic = await ctx.topics.get_by_id(data.topic_id)
+            else:
+                topic = await ctx.topics.get(data.name)
+            if topic is not None:
+                found[data.topic_id or data.name] = topic
+        return _submit_now(request, ctx, found)
+
+
+def _cached(topic: ProduceRequest.TopicProduceData, ctx: RequestContext) -> Topic | None:
+    if topic.topic_id is not None:
+        return ctx.topics.cached_by_id(topic.topic_id)
+    return ctx.topics.cached(topic.name)
+
+
+def _submit_now(
+    request: ProduceRequest, ctx: RequestContext, found: dict[str | UUID, Topic]
+) -> _Answers:
+    answers: _Answers = []
+    for data in request.topic_data:
+        topic = found.get(data.topic_id or data.name) or _cached(data, ctx)
+        partitions: list[_Partition] = []
+        for part in data.partition_data:
+            answer = _Partition(part.index)
+            partitions.append(answer)
+            if request.acks not in (0, 1, -1):
+                answer.refusal = Refusal(Error.INVALID_REQUIRED_ACKS)
+            elif topic is None:
+                answer.refusal = _UNKNOWN_ID if data.topic_id is not None else _UNKNOWN
+            elif not 0 <= part.index < len(topic.partition_ids):
+                answer.refusal = _UNKNOWN
+            else:
+                batch = parse_produce_batch(part.records, ctx.api_version)
+                if isinstance(batch, Refusal):
+                    answer.refusal = batch
+                else:
+                    _append(batch, topic, answer, ctx)
+        answers.append((data, partitions))
+    return answers
+
+
+def _append(kafka_batch: KafkaBatch, topic: Topic, answer: _Partition, ctx: RequestContext) -> None:
+    """Applies the topic's rules, stamps the batch where the log does so, and queues it."""
+    batch, payload = kafka_batch.batch, kafka_batch.payload
+    now = ctx.clock()
+    if batch.is_transactional:
+        reason = "Transactions are not served yet."
+        answer.refusal = Refusal(Error.INVALID_TXN_STATE, reason)
+        return
+    answer.refusal = refuse_batch(batch, topic.config, now) or _look_inside(
+        kafka_batch, topic, answer, now
+    )
+    if answer.refusal is not None:
+        return
+    if topic.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        answer.append_time = now
+        batch = replace(batch, max_timestamp=now)
+        answer.appended = ctx.partitions.append(
+            topic.partition_ids[answer.index], topic.config, batch, stamped(payload, now)
+        )
+    else:
+        answer.appended = ctx.partitions.append(
+            topic.partition_ids[answer.index], topic.config, batch, payload
+        )
+
+
+def _look_inside(batch: KafkaBatch, topic: Topic, answer: _Partition, now: int) -> Refusal | None:
+    """Single records are only looked at where the topic has a rule about them."""
+    sees_timestamps = must_see_every_timestamp(topic.config)
+    if not (sees_timestamps or topic.config.is_compacted):
+        return None
+    error = Error.INVALID_RECORD
+    try:
+        for index, record in enumerate(iterate_records(batch.payload)):
+            if topic.config.is_compacted and record.key_is_null:
+                reason = "Compacted topic cannot accept message without key."
+                answer.record_errors.append((index, reason))
+            elif sees_timestamps and (
+                refusal := refuse_timestamp(record.timestamp, topic.config, now)
+            ):
+                error = refusal.error
+                answer.record_errors.append((index, refusal.message or ""))
+    except InvalidRecords as broken:
+        return Refusal(Error.INVALID_RECORD, str(broken))
+    return Refusal(error, _REJECTED) if answer.record_errors else None
+
+
+def _answer(partition: _Partition) -> _PartitionResponse:
+    if partition.appended is None:
+        refusal = partition.refusal or _UNKNOWN
+        return _PartitionResponse(
+            index=partition.index,
+            error_code=kafka_code(refusal.error),
+            base_offset=-1,
+            error_message=refusal.message,
+            record_errors=[
+                _RecordError(batch_index=index, batch_index_error_message=message)
+                for index, message in partition.record_errors
+            ],
+        )
+    result = partition.appended.result()
+    append_time = partition.append_time
+    if append_time != NO_TIMESTAMP and result.duplicate_timestamp != NO_TIMESTAMP:
+        append_time = result.duplicate_timestamp
+    return _PartitionResponse(
+        index=partition.index,
+        error_code=kafka_code(result.error),
+        base_offset=result.base_offset,
+        log_append_time_ms=append_time if result.error is Error.NONE else NO_TIMESTAMP,
+        log_start_offset=result.log_start_offset,
+        error_message=result.message,
+    )
+
+
+_Answers = list[tuple[ProduceRequest.TopicProduceData, list[_Partition]]]

@@ -1,0 +1,343 @@
+"""The partitions as this process serves them: append, read, wait for more, look up offsets.
+
+Holds caches, never truth: a refusal is confirmed by a fresh read before it is given. Knows no
+protocol and no SQL; payload is opaque here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from core.config_defs import TopicConfig
+from core.errors import Error
+from core.log.effects import LogEffects
+from core.log.partition_log import PartitionLog, PartitionState
+from core.log.retention import retention_class
+from core.ports import (
+    EpochStart,
+    LogStore,
+    Payload,
+    ReadRange,
+    SegmentGone,
+    StoredBatch,
+)
+from core.types import IsolationLevel, RecordBatch
+from gateway.runtime.appender import Appender, AppendResult, PendingAppend
+from gateway.runtime.tail_cache import TailCache
+
+FIRST_EPOCH = (EpochStart(0, 0),)
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a reader wants of one partition, from `offset` on."""
+
+    partition_id: int
+    offset: int
+    max_bytes: int
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a reader gets: the partition's state at that moment, and batches, if any.
+
+    state: None where the partition does not exist. leader_epochs: the partition's, oldest first.
+    """
+
+    error: Error
+    state: PartitionState | None
+    batches: Sequence[StoredBatch] = ()
+    leader_epochs: Sequence[EpochStart] = FIRST_EPOCH
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(len(batch.payload) for batch in self.batches)
+
+
+class Partitions:
+    """All partitions, as this broker knows them.
+
+    admission: held by appends that must look something up before `append`, so that those behind
+    them keep their place.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        *,
+        tail_cache_bytes: int,
+        announce: Callable[[Iterable[int]], None],
+    ) -> None:
+        """announce: told after each commit which partitions have changed, to tell other brokers."""
+        self._store = store
+        self._announce = announce
+        self._logs: dict[int, PartitionLog] = {}
+        self._tail = TailCache(tail_cache_bytes)
+        self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
+        self._waiters: dict[int, set[asyncio.Future[None]]] = {}
+        self.admission = asyncio.Lock()
+        self._appender = Appender(store, self._logs, self._on_appended)
+
+    @property
+    def tail_cache_bytes(self) -> int:
+        """Memory that the newest batches take."""
+        return self._tail.size_bytes
+
+    def start(self) -> None:
+        """Starts the appender."""
+        self._appender.start()
+
+    async def close(self) -> None:
+        """Finishes queued appends."""
+        await self._appender.close()
+
+    def forget_everything(self) -> None:
+        """Drops every cache: the database has another history than the one known so far."""
+        self._logs.clear()
+        self._tail.clear()
+        self._epochs.clear()
+        self._appender.forget_ids()
+        self._store.forget_segments()
+        for partition_id in list(self._waiters):
+            self._wake(partition_id)
+
+    # Appending.
+
+    def append(
+        self, partition_id: int, config: TopicConfig, batch: RecordBatch, payload: Payload
+    ) -> asyncio.Future[AppendResult]:
+        """Queues a batch at once; its order among others is that of the calls.
+
+        The future resolves when the batch is committed, or refused.
+        """
+        done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        self._appender.submit(
+            PendingAppend(partition_id, retention_class(config), batch, payload, done)
+        )
+        return done
+
+    def _on_appended(self, effects: LogEffects, appended: Sequence[PendingAppend]) -> None:
+        partition_id = effects.partition_id
+        for row, pending in zip(effects.rows, appended, strict=True):
+            self._tail.append(
+                partition_id,
+                StoredBatch(
+                    row.base_offset, row.last_offset, pending.payload, pending.batch.format
+                ),
+            )
+        self._wake(partition_id)
+        self._announce((partition_id,))
+
+    # Reading.
+
+    async def read(self, wants: Sequence[Want], max_bytes: int) -> list[Found]:
+        """Batches from each wanted offset on, in the order of the wants.
+
+        At most max_bytes in all and Want.max_bytes of each partition, except that the first batch
+        found is always given, however large (KIP-74). Raises StoreUnavailable.
+        """
+        await self._load(want.partition_id for want in wants)
+        doubtful = [want.partition_id for want in wants if not self._is_in_range(want)]
+        if doubtful:
+            await self.refresh(doubtful)
+        found: list[Found | None] = []
+        from_store: list[tuple[int, ReadRange]] = []
+        left = max_bytes
+        for position, want in enumerate(wants):
+            known = self._logs.get(want.partition_id)
+            if known is None:
+                found.append(Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None))
+                continue
+            state = known.state
+            if not state.log_start_offset <= want.offset <= state.next_offset:
+                found.append(Found(Error.OFFSET_OUT_OF_RANGE, state))
+                continue
+            end = _end_offset(state, want.isolation_level)
+            if want.offset >= end or left <= 0:
+                found.append(Found(Error.NONE, state))
+                continue
+            limit = min(want.max_bytes, left)
+            batches = self._tail.read(want.partition_id, want.offset, end, limit)
+            if batches is None:
+                found.append(None)
+                from_store.append((position, ReadRange(want.partition_id, want.offset, end, limit)))
+                left -= limit
+            else:
+                found.append(self._within(Found(Error.NONE, state, batches), left, max_bytes))
+                left -= found[-1].size_bytes if found[-1] else 0
+        if from_store:
+            await self._read_store(wants, found, from_store)
+        return [await self._with_epochs(each) for each in found if each is not None]
+
+    async def _with_epochs(self, found: Found) -> Found:
+        """Adds the partition's history of leader epochs, where it has one."""
+        state = found.state
+        if state is None or not found.batches or state.leader_epoch == 0:
+            return found
+        key = (state.partition_id, state.leader_epoch)
+        if key not in self._epochs:
+            self._epochs[key] = tuple(await self._store.epoch_starts(state.partition_id))
+        return replace(found, leader_epochs=self._epochs[key] or FIRST_EPOCH)
+
+    def _within(self, found: Found, left: int, max_bytes: int) -> Found:
+        """A batch beyond the limit is given only where nothing has been found before it."""
+        if len(found.batches) == 1 and found.size_bytes > left and left < max_bytes:
+            return Found(Error.NONE, found.state)
+        return found
+
+    async def _read_store(
+        self,
+        wants: Sequence[Want],
+        found: list[Found | None],
+        from_store: Sequence[tuple[int, ReadRange]],
+    ) -> None:
+        states = {
+            position: self._logs[read.partition_id].state
+            for position, read in from_store
+            if read.partition_id in self._logs
+        }
+        try:
+            answers = await self._store.read([read for _, read in from_store])
+        except SegmentGone:
+            # Retention was faster: look where the log starts now, and answer what follows of it.
+            await self.refresh([read.partition_id for _, read in from_store])
+            for position, read in from_store:
+                known = self._logs.get(read.partition_id)
+                if known is None:
+                    found[position] = Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None)
+                elif wants[position].offset < known.state.log_start_offset:
+                    found[position] = Found(Error.OFFSET_OUT_OF_RANGE, known.state)
+                else:
+                    found[position] = Found(Error.NONE, known.state)
+            return
+        for (position, _), batches in zip(from_store, answers, strict=True):
+            found[position] = Found(Error.NONE, states[position], batches)
+
+    def _is_in_range(self, want: Want) -> bool:
+        known = self._logs.get(want.partition_id)
+        return (
+            known is not None
+            and known.state.log_start_offset <= want.offset <= known.state.next_offset
+        )
+
+    # Waiting.
+
+    async def wait_for_more(
+        self, wants: Sequence[Want], seen: Sequence[Found], timeout_s: float
+    ) -> None:
+        """Sleeps until a partition is no longer as it was `seen` (by `read`), or time is up."""
+        for want, found in zip(wants, seen, strict=True):
+            known = self._logs.get(want.partition_id)
+            if (known.state if known else None) is not found.state:
+                return
+        waiter = asyncio.get_running_loop().create_future()
+        partition_ids = {want.partition_id for want in wants}
+        for partition_id in partition_ids:
+            self._waiters.setdefault(partition_id, set()).add(waiter)
+        try:
+            await asyncio.wait((waiter,), timeout=timeout_s)
+        finally:
+            for partition_id in partition_ids:
+                waiters = self._waiters.get(partition_id)
+                if waiters is not None:
+                    waiters.discard(waiter)
+                    if not waiters:
+                        del self._waiters[partition_id]
+
+    def watched(self) -> list[int]:
+        """Partitions somebody waits for."""
+        return list(self._waiters)
+
+    async def on_changed_elsewhere(self, partition_ids: Iterable[int]) -> None:
+        """Another broker has changed these: reads those known here, and wakes who waits.
+
+        Raises StoreUnavailable.
+        """
+        known = [i for i in partition_ids if i in self._logs or i in self._waiters]
+        if known:
+            await self.refresh(known)
+
+    def _wake(self, partition_id: int) -> None:
+        for waiter in self._waiters.pop(partition_id, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # States and lookups.
+
+    async def refresh(self, partition_ids: Sequence[int]) -> dict[int, PartitionState]:
+        """A fresh read, which memory takes over; what is missing does not exist.
+
+        Raises StoreUnavailable.
+        """
+        states = dict((await self._store.load(partition_ids))[0])
+        for partition_id in partition_ids:
+            state = states.get(partition_id)
+            if state is None:
+                self._logs.pop(partition_id, None)
+                self._tail.drop(partition_id)
+                self._wake(partition_id)
+                continue
+            known = self._logs.get(partition_id)
+            if known is None:
+                self._logs[partition_id] = PartitionLog(state)
+            else:
+                before = known.state
+                known.advance(state)
+                if known.state != before:
+                    self._wake(partition_id)
+        return states
+
+    async def _load(self, partition_ids: Iterable[int]) -> None:
+        missing = [i for i in dict.fromkeys(partition_ids) if i not in self._logs]
+        if missing:
+            await self.refresh(missing)
+
+    async def find_timestamp(
+        self, partition_id: int, timestamp: int, from_offset: int
+    ) -> StoredBatch | None:
+        """The first batch that ends at `from_offset` or later and is stamped `timestamp` or later.
+
+        Raises StoreUnavailable.
+        """
+        return await self._store.find_timestamp(partition_id, timestamp, from_offset)
+
+    async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
+        """The first batch with the greatest timestamp. Raises StoreUnavailable."""
+        return await self._store.find_max_timestamp(partition_id)
+
+    async def epoch_starts(self, partition_id: int) -> list[EpochStart]:
+        """The partition's leader epochs, oldest first. Raises StoreUnavailable."""
+        return await self._store.epoch_starts(partition_id)
+
+    async def delete_records(self, partition_id: int, offset: int) -> tuple[Error, int]:
+        """Moves the log start offset up to `offset` (-1: the high watermark).
+
+        Returns the log start offset that holds then. Raises StoreUnavailable.
+        """
+        states = await self.refresh([partition_id])
+        state = states.get(partition_id)
+        if state is None:
+            return Error.UNKNOWN_TOPIC_OR_PARTITION, -1
+        target = state.high_watermark if offset == -1 else offset
+        if target < 0 or target > state.high_watermark:
+            return Error.OFFSET_OUT_OF_RANGE, -1
+        moved = await self._store.advance_log_start(partition_id, target)
+        if moved is None:
+            return Error.UNKNOWN_TOPIC_OR_PARTITION, -1
+        if known := self._logs.get(partition_id):
+            known.advance(moved)
+        self._announce((partition_id,))
+        return Error.NONE, moved.log_start_offset
+
+
+def _end_offset(state: PartitionState, isolation_level: IsolationLevel) -> int:
+    if isolation_level is IsolationLevel.READ_COMMITTED:
+        return state.last_stable_offset
+    return state.high_watermark
+
+
+States = Mapping[int, PartitionState]

@@ -1,0 +1,89 @@
+"""The janitor: moves log starts by time and size, deletes index rows, seals and drops segments.
+
+Any broker may do any of it at any time: each step is safe to do twice. Who is alone, or leads the
+partition, does it, so that brokers do not do it all N times.
+"""
+
+import asyncio
+import time
+from typing import Final
+
+import structlog
+
+from core.log.retention import (
+    bytes_to_delete,
+    oldest_kept_timestamp,
+    should_seal,
+)
+from core.ports import StoreUnavailable
+from core.retention_ports import PartitionUsage, RetentionStore
+from core.topic import Topic
+from gateway.runtime.configs import Configs
+from gateway.runtime.partitions import Partitions
+from gateway.runtime.topics import Topics
+
+log = structlog.get_logger(__name__)
+
+CHECK_CONFIG: Final = "log.retention.check.interval.ms"
+
+
+class Janitor:
+    """Retention, in the background."""
+
+    def __init__(
+        self, store: RetentionStore, topics: Topics, configs: Configs, partitions: Partitions
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._configs = configs
+        self._partitions = partitions
+
+    async def run(self) -> None:
+        """One round per `log.retention.check.interval.ms`, until cancelled."""
+        while True:
+            await asyncio.sleep(self._configs.broker_int(CHECK_CONFIG) / 1000)
+            try:
+                await self.clean()
+            except StoreUnavailable as error:
+                log.info("retention_postponed", reason=str(error))
+
+    async def clean(self) -> list[int]:
+        """One round; returns the segments dropped. Raises StoreUnavailable."""
+        topics = {topic.name: topic for topic in await self._topics.all()}
+        for usage in await self._store.usage():
+            if topic := topics.get(usage.topic_name):
+                await self._move_log_start(usage, topic)
+            while usage.size_bytes and await self._store.delete_rows(usage.partition_id):
+                await asyncio.sleep(0)
+        await self._store.clean_deleted_partitions()
+        idle_ms = self._configs.broker_int("producer.id.expiration.ms")
+        await self._store.expire_producers(idle_ms / 1000)
+        segment_bytes = self._configs.broker_int("log.segment.bytes")
+        for segment in await self._store.open_segments():
+            if should_seal(segment, segment_bytes):
+                await self._store.seal(segment.segment_id)
+        dropped = await self._store.drop_unused_segments()
+        if dropped:
+            log.info("segments_dropped", segments=dropped)
+        return dropped
+
+    async def _move_log_start(self, usage: PartitionUsage, topic: Topic) -> None:
+        start = usage.log_start_offset
+        if start >= usage.next_offset:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        oldest = oldest_kept_timestamp(topic.config, now_ms)
+        if oldest is not None:
+            young = await self._store.first_young_batch(usage.partition_id, start, oldest)
+            start = max(start, usage.next_offset if young is None else young)
+        excess = bytes_to_delete(topic.config, usage.size_bytes)
+        if excess > 0 and start < usage.next_offset:
+            kept = await self._store.first_within_size(
+                usage.partition_id, usage.log_start_offset, excess
+            )
+            start = max(start, usage.next_offset if kept is None else kept)
+        if start > usage.log_start_offset:
+            log.info(
+                "log_start_moved", topic=topic.name, partition=usage.partition_id, offset=start
+            )
+            await self._partitions.delete_records(usage.partition_id, start)

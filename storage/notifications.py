@@ -1,0 +1,71 @@
+"""News between brokers: LISTEN and NOTIFY, each on a connection of its own.
+
+Never inside a flush, where NOTIFY would serialise commits (7,260 to 4,370 a second).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from core.ports import (
+    BROKERS_CHANGED,
+    METADATA_CHANGED,
+    PARTITIONS_CHANGED,
+    RECONNECTED,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from storage.pool import Database
+
+# A payload may have 8,000 bytes; ids have up to 19 digits.
+_IDS_PER_MESSAGE = 350
+
+
+class PostgresChangeFeed:
+    """`core.ports.ChangeFeed` on PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sender: psycopg.AsyncConnection[Any] | None = None
+
+    async def publish(self, partition_ids: Sequence[int]) -> None:
+        """See ChangeFeed. Not for concurrent use."""
+        if self._sender is None or self._sender.closed:
+            self._sender = await self._database.connect()
+        try:
+            for start in range(0, len(partition_ids), _IDS_PER_MESSAGE):
+                ids = partition_ids[start : start + _IDS_PER_MESSAGE]
+                await self._sender.execute(
+                    "SELECT pg_notify(%s, %s)", (PARTITIONS_CHANGED, ",".join(map(str, ids)))
+                )
+        except psycopg.Error as error:
+            await self._sender.close()
+            raise StoreUnavailable(str(error).strip()) from error
+
+    async def listen(self, on_news: Callable[[str, Sequence[int]], None]) -> None:
+        """See ChangeFeed. A broker does not hear its own `publish`."""
+        connection = await self._database.connect()
+        try:
+            for channel in (PARTITIONS_CHANGED, METADATA_CHANGED, BROKERS_CHANGED):
+                await connection.execute(f"LISTEN {channel}")
+            on_news(RECONNECTED, ())
+            async for notice in connection.notifies():
+                if self._sender is not None and notice.pid == self._sender.info.backend_pid:
+                    continue
+                ids: Sequence[int] = ()
+                if notice.channel == PARTITIONS_CHANGED:
+                    ids = [int(each) for each in notice.payload.split(",") if each]
+                on_news(notice.channel, ids)
+        except psycopg.Error as error:
+            raise StoreUnavailable(str(error).strip()) from error
+        finally:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Closes the sending connection."""
+        if self._sender is not None:
+            await self._sender.close()
