@@ -1,0 +1,46 @@
+# From a fresh clone: `make run` starts a broker, `make test` runs the tests. Needs Python 3.11+.
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
+SOURCES := pyproject.toml requirements/constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint type imports fmt bench demo compat lock clean ci
+
+help: ## show the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+setup: .venv/installed ## make the environment in .venv
+run: setup ## start a broker with its embedded PostgreSQL (ARGS="--listen …")
+	$(BIN)/penstock serve $(ARGS)
+test: .venv/installed-test ## run all tests (ARGS="-k produce")
+	$(BIN)/python -m pytest $(ARGS)
+lint: .venv/installed-lint ## style and likely bugs
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+type: .venv/installed-lint ## types, strictly
+	$(BIN)/mypy
+imports: .venv/installed-lint ## which room may import which
+	$(BIN)/lint-imports
+fmt: .venv/installed-lint ## put the sources into shape
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+bench: .venv/installed-bench ## measure (ARGS="--quick")
+	$(BIN)/python -m bench $(ARGS)
+demo: .venv/installed-demo ## move a real data set through a broker
+	$(BIN)/python -m demo $(ARGS)
+compat: .venv/installed-test ## only the tests with stock clients
+	$(BIN)/python -m pytest tests/compat $(ARGS)
+lock: .venv/installed-test .venv/installed-lint .venv/installed-bench .venv/installed-demo ## write down the installed versions
+	$(BIN)/python -m pip freeze --exclude-editable > requirements/constraints.txt
+clean: ## remove the environment and caches
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache *.egg-info
+ci: ## what CI runs
+	.ci/run
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Penstock needs Python 3.11 or later: make PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+.venv/installed: .venv/bin/python $(SOURCES)
+	$(PIP) --editable . && touch $@
+.venv/installed-%: .venv/installed
+	$(PIP) --editable '.[$*]' && touch $@
