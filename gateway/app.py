@@ -6,11 +6,12 @@ Decides nothing about requests; starts things in order, stops them in the opposi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 import ssl
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
@@ -48,10 +49,9 @@ log = structlog.get_logger(__name__)
 
 SUPERVISE_INTERVAL_S = 0.2
 
-try:
+new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+with contextlib.suppress(ImportError):  # not made for every platform
     from uvloop import new_event_loop
-except ImportError:  # not made for this platform
-    new_event_loop = asyncio.new_event_loop
 
 
 def run(settings: Settings) -> None:
@@ -79,7 +79,7 @@ async def _serve(settings: Settings) -> None:
 
 async def _serve_on(settings: Settings, url: str, server: EmbeddedPostgres | None) -> None:
     await asyncio.to_thread(upgrade, url)
-    metrics = Metrics()
+    metrics = Metrics({served.key: served.name for served in load_handlers().table()})
     database = Database(url, observe=metrics.observe_query)
     try:
         await _Broker(settings, database, server, metrics).run()
@@ -185,11 +185,15 @@ class _Broker:
         )
         kafka = KafkaFrontEnd(load_handlers(), services, limits, self._metrics.observe_request)
         self._metrics.watch(
-            connections=lambda: listener.connection_count,
-            tail_cache_bytes=lambda: partitions.tail_cache_bytes,
+            "kafka_server_connection_count", "Open connections.", lambda: listener.connection_count
         )
-        if self._settings.metrics_listen is not None:
-            self._metrics.serve(self._settings.metrics_listen)
+        self._metrics.watch(
+            "penstock_tail_cache_bytes",
+            "Newest batches in memory.",
+            lambda: partitions.tail_cache_bytes,
+        )
+        if (endpoint := self._settings.metrics_listen) is not None:
+            self._metrics.serve(endpoint.host, endpoint.port)
         partitions.start()
         for work in (cluster.run(), announcer.run(), news.listen(), news.run(), janitor.run()):
             self._start(work)

@@ -167,16 +167,18 @@ class PostgresRetentionStore:
         Who still holds the old segment as the current one goes on writing to it; that is why a
         segment is only ever dropped when it is not referred to, under a lock that excludes writers.
         """
-        async with self._database.reader("seal_segment") as cursor:
-            async with cursor.connection.transaction():
-                await cursor.execute(SEAL, {"segment_id": segment_id})
-                row = await cursor.fetchone()
-                if row is None:
-                    return
-                await cursor.execute(OPEN_NEXT, {"retention_class": row[0]})
-                opened = await cursor.fetchone()
-                assert opened is not None, "INSERT … RETURNING gives a row"
-                await cursor.execute(create_chunk_table_sql(opened[0]).encode())
+        async with (
+            self._database.reader("seal_segment") as cursor,
+            cursor.connection.transaction(),
+        ):
+            await cursor.execute(SEAL, {"segment_id": segment_id})
+            row = await cursor.fetchone()
+            if row is None:
+                return
+            await cursor.execute(OPEN_NEXT, {"retention_class": row[0]})
+            opened = await cursor.fetchone()
+            assert opened is not None, "INSERT … RETURNING gives a row"
+            await cursor.execute(create_chunk_table_sql(opened[0]).encode())
 
     async def drop_unused_segments(self) -> list[int]:
         """See RetentionStore."""

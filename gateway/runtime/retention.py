@@ -50,11 +50,12 @@ class Janitor:
     async def clean(self) -> list[int]:
         """One round; returns the segments dropped. Raises StoreUnavailable."""
         topics = {topic.name: topic for topic in await self._topics.all()}
+        # Rows before a log start still count as size: they go before the size is judged.
+        await self._delete_rows()
         for usage in await self._store.usage():
             if topic := topics.get(usage.topic_name):
                 await self._move_log_start(usage, topic)
-            while usage.size_bytes and await self._store.delete_rows(usage.partition_id):
-                await asyncio.sleep(0)
+        await self._delete_rows()
         await self._store.clean_deleted_partitions()
         idle_ms = self._configs.broker_int("producer.id.expiration.ms")
         await self._store.expire_producers(idle_ms / 1000)
@@ -66,6 +67,12 @@ class Janitor:
         if dropped:
             log.info("segments_dropped", segments=dropped)
         return dropped
+
+    async def _delete_rows(self) -> None:
+        for usage in await self._store.usage():
+            deleted = bool(usage.size_bytes)
+            while deleted:
+                deleted = await self._store.delete_rows(usage.partition_id) > 0
 
     async def _move_log_start(self, usage: PartitionUsage, topic: Topic) -> None:
         start = usage.log_start_offset
