@@ -146,13 +146,14 @@ def serve(
         broker=_overrides(override or []),
     )
     from core.ports import StoreUnavailable
+    from core.topic_ports import BrokerIdTaken
     from gateway.app import run
     from storage.embedded import EmbeddedPostgresError
     from storage.migrate import SchemaTooNew
 
     try:
         run(settings)
-    except (EmbeddedPostgresError, SchemaTooNew) as error:
+    except (EmbeddedPostgresError, SchemaTooNew, BrokerIdTaken) as error:
         _refuse(str(error))
     except StoreUnavailable as error:
         _refuse(_unreachable(str(error)))

@@ -1,0 +1,270 @@
+"""The `penstock` command as a person types it: what it prints, and its exit codes."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from core.version import VERSION
+from gateway.banner import banner
+from gateway.check import broker_answers
+from tests.conftest import Gateway, StartGateway, free_port
+
+# Hermetic: neither this machine's settings nor a terminal's width decide what is printed.
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
+    "COLUMNS": "100",
+    "NO_COLOR": "1",
+}
+
+
+def penstock(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway.cli", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=60,
+    )
+
+
+def refused(*arguments: str | Path) -> str:
+    """What is said about a wrong setting: one line, exit code 2, no traceback."""
+    done = penstock(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def wait_for(text: str, gateway: Gateway, within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while text not in gateway.log():
+        assert time.monotonic() < deadline, gateway.log()
+        time.sleep(0.02)
+
+
+def test_the_version_is_told() -> None:
+    done = penstock("--version")
+    assert (done.returncode, done.stdout) == (0, f"penstock {VERSION}\n")
+
+
+# --- wrong settings ---
+
+
+def test_a_wrong_flag_is_refused() -> None:
+    assert refused("serve", "--listen", "nonsense") == (
+        "penstock: --listen: 'nonsense' is not HOST:PORT; write for example 127.0.0.1:9092."
+    )
+
+
+def test_a_wrong_override_is_refused() -> None:
+    assert "is not NAME=VALUE" in refused("serve", "--override", "num.partitions")
+    assert "Value must be at least 1" in refused("serve", "--override", "num.partitions=0")
+
+
+@pytest.mark.parametrize("command", ["serve", "migrate"])
+def test_an_unreachable_database_is_refused(command: str) -> None:
+    url = f"postgresql://me@127.0.0.1:{free_port()}/none"
+    sentence = refused(command, "--database-url", url)
+    assert sentence.startswith("penstock: The database cannot be used (")
+    assert sentence.endswith("check --database-url and that it is running.")
+
+
+def test_an_address_in_use_is_refused(database_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        sentence = refused("serve", "--listen", address, "--database-url", database_url)
+    assert sentence == (
+        f"penstock: Cannot listen on {address} (Address already in use): "
+        "stop what listens there, or choose another address with --listen."
+    )
+
+
+def test_a_data_directory_in_use_is_refused(data_dir: Path, start_gateway: StartGateway) -> None:
+    gateway = start_gateway(data=data_dir)
+    sentence = refused("serve", "--listen", f"127.0.0.1:{free_port()}", "--data", data_dir)
+    assert f"is in use by process {gateway.process.pid}: stop that one, or choose" in sentence
+
+
+def test_a_broker_id_in_use_is_refused(database_url: str, start_gateway: StartGateway) -> None:
+    start_gateway("--broker-id", "7", database_url=database_url)
+    listen = f"127.0.0.1:{free_port()}"
+    options = ("--listen", listen, "--broker-id", "7", "--database-url", database_url)
+    done = penstock("serve", *options)
+    assert done.returncode == 2
+    # It waited before, and said so: the other one might have been dead.
+    assert re.fullmatch(
+        r"penstock: Broker id 7 is in use by the broker at .*: stop that one, or .*\.",
+        done.stderr.splitlines()[-1],
+    )
+
+
+# --- serve ---
+
+
+def test_migrate_makes_the_schema_once(empty_database_url: str) -> None:
+    first = penstock("migrate", "--database-url", empty_database_url)
+    assert (first.returncode, first.stdout) == (0, "The schema was brought up to date.\n")
+    second = penstock("migrate", "--database-url", empty_database_url)
+    assert (second.returncode, second.stdout) == (0, "Nothing to do.\n")
+    with psycopg.connect(empty_database_url) as connection:
+        row = connection.execute("SELECT count(*) FROM v_topic_partition").fetchone()
+    assert row == (0,)
+
+
+def test_serve_with_an_embedded_database_stops_with_it(
+    data_dir: Path, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(data=data_dir)
+    pid = int((data_dir / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
+    assert Path(f"/proc/{pid}").exists()
+    assert gateway.stop() == 0
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.fault
+def test_a_killed_gateway_comes_back_with_its_topics(
+    data_dir: Path, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(data=data_dir)
+    created = penstock("topics", "create", "kept", "--bootstrap-server", gateway.bootstrap)
+    assert created.returncode == 0, created.stderr
+    gateway.kill()
+    again = start_gateway(data=data_dir, port=gateway.port)
+    listed = penstock("topics", "list", "--json", "--bootstrap-server", again.bootstrap)
+    assert json.loads(listed.stdout) == [{"name": "kept", "partitions": 1}]
+
+
+def test_the_three_lines_work(data_dir: Path, start_gateway: StartGateway) -> None:
+    gateway = start_gateway(data=data_dir)
+    wait_for("Three lines to try:", gateway)
+    lines = gateway.log().split("Three lines to try:\n")[1].splitlines()[:3]
+    outputs = [
+        subprocess.run(
+            line, shell=True, check=True, capture_output=True, text=True, env=ENVIRONMENT
+        ).stdout
+        for line in lines
+    ]
+    assert outputs[0] == "Created demo\n"
+    assert "RecordMetadata(topic='demo'" in outputs[1]
+    assert outputs[2].count("demo") == 3
+    assert re.search(r"postgresql://[^\s'\"]+", gateway.log())
+
+
+def test_settings_reach_the_broker(
+    database_url: str, tmp_path: Path, start_gateway: StartGateway
+) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('[broker]\n"num.partitions" = 2\n"log.retention.hours" = 1\n')
+    gateway = start_gateway(
+        *("--config", file, "--override", "num.partitions=4"), database_url=database_url
+    )
+    server = ("--bootstrap-server", gateway.bootstrap)
+    assert penstock("topics", "create", "t", *server).returncode == 0
+    (topic,) = json.loads(penstock("topics", "describe", "t", "--json", *server).stdout)
+    assert len(topic["partitions"]) == 4
+
+
+def test_metrics_are_served(database_url: str, start_gateway: StartGateway) -> None:
+    port = free_port()
+    start_gateway("--metrics-listen", f"127.0.0.1:{port}", database_url=database_url)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    assert 'kafka_network_requestmetrics_requests_total{request="Metadata",version="1"}' in text
+
+
+def test_ctrl_c_is_a_way_to_stop(data_dir: Path, start_gateway: StartGateway) -> None:
+    gateway = start_gateway(data=data_dir)
+    os.killpg(gateway.process.pid, signal.SIGINT)  # as a terminal sends it
+    assert gateway.process.wait(20) == 0
+    assert "Traceback" not in gateway.log()
+
+
+# --- check ---
+
+
+def test_check_finds_a_broker(gateway: Gateway) -> None:
+    assert penstock("check", "--bootstrap", gateway.bootstrap).returncode == 0
+
+
+def test_check_finds_none() -> None:
+    bootstrap = f"127.0.0.1:{free_port()}"
+    done = penstock("check", "--bootstrap", bootstrap)
+    assert (done.returncode, done.stderr) == (1, f"No broker answers at {bootstrap}.\n")
+
+
+def test_what_is_not_a_broker_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        bootstrap = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert not broker_answers(bootstrap, timeout_s=0.2)
+    assert not broker_answers("127.0.0.1:not-a-port", timeout_s=0.2)
+
+
+# --- topics ---
+
+
+def test_topics_are_created_listed_described_and_deleted(gateway: Gateway) -> None:
+    server = ("--bootstrap-server", gateway.bootstrap)
+    options = ("--partitions", "3", "--config", "retention.ms=3600000")
+    assert penstock("topics", "create", "cli.a", "cli.b", *options, *server).stdout.split() == [
+        *("Created", "cli.a"),
+        *("Created", "cli.b"),
+    ]
+    listed = json.loads(penstock("topics", "list", "--json", *server).stdout)
+    assert {"name": "cli.a", "partitions": 3} in listed
+    assert re.search(r"cli\.a +3", penstock("topics", "list", *server).stdout)
+    (topic,) = json.loads(penstock("topics", "describe", "cli.a", "--json", *server).stdout)
+    assert topic["configs"] == {"retention.ms": "3600000"}
+    assert [each["end_offset"] for each in topic["partitions"]] == [0, 0, 0]
+    shown = penstock("topics", "describe", "cli.a", *server).stdout
+    assert "retention.ms=3600000" in shown
+    deleted = penstock("topics", "delete", "cli.a", "cli.b", *server)
+    assert sorted(deleted.stdout.split()) == ["Deleted", "Deleted", "cli.a", "cli.b"]
+    listed = json.loads(penstock("topics", "list", "--json", *server).stdout)
+    assert not [topic for topic in listed if topic["name"].startswith("cli.")]
+
+
+def test_a_topics_refusal_is_kafkas_sentence(gateway: Gateway) -> None:
+    server = ("--bootstrap-server", gateway.bootstrap)
+    done = penstock("topics", "create", "bad", "--config", "retention.ms=abc", *server)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "bad: INVALID_CONFIG: Invalid value abc for configuration retention.ms: "
+        "Not a number of type LONG\n"
+    )
+    done = penstock("topics", "delete", "nowhere", "--json", *server)
+    assert done.returncode == 1
+    (result,) = json.loads(done.stdout)
+    assert result["error"].startswith("UNKNOWN_TOPIC_OR_PARTITION: ")
+    done = penstock("topics", "describe", "nowhere", *server)
+    assert done.returncode == 1
+    assert done.stderr.startswith("nowhere: UNKNOWN_TOPIC_OR_PARTITION: ")
+
+
+def test_topics_without_a_broker_say_so() -> None:
+    bootstrap = f"127.0.0.1:{free_port()}"
+    done = penstock("topics", "list", "--bootstrap-server", bootstrap)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"No broker answers at {bootstrap}: start one with 'penstock serve', "
+        "or name another with --bootstrap-server.\n"
+    )
+
+
+def test_the_default_address_needs_no_flag_in_the_banner() -> None:
+    text = banner("localhost:9092", "psql URL", database="./data", version="1")
+    assert "--bootstrap-server" not in text
+    assert "--bootstrap-server 127.0.0.1:9093" in banner(
+        "127.0.0.1:9093", "psql URL", database="./data", version="1"
+    )
