@@ -1,9 +1,10 @@
 """The listener: binding, limits, TLS, and what becomes of connections at the end."""
 
 import asyncio
+import os
+import resource
 import socket
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -175,21 +176,6 @@ async def test_shutdown_cuts_what_does_not_finish() -> None:
         writer.close()
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    command += " -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    made = subprocess.run(
-        [*command.split(), "-keyout", str(path), "-out", str(path) + ".crt"],
-        capture_output=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr.decode()
-    path.write_text(path.read_text() + Path(str(path) + ".crt").read_text())
-    return path
-
-
 @on_every_loop
 async def test_tls(certificate: Path) -> None:
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -218,3 +204,29 @@ async def test_a_failed_handshake_is_counted_off_and_disturbs_nobody(certificate
                     await asyncio.sleep(0.01)
             writer.close()
         assert [line["event"] for line in logs] == ["connection failed"]
+
+
+@on_every_loop
+async def test_running_out_of_files_is_survived() -> None:
+    """The process may open no more files; later it may, and the waiting client is accepted."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with listening() as listener:
+        client = socket.socket()
+        client.setblocking(False)
+        open_files = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+        fillers = [os.dup(client.fileno()) for _ in range(open_files)]
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(fillers) + 1, hard))
+            loop = asyncio.get_running_loop()
+            with capture_logs() as logs:
+                await loop.sock_connect(client, ("127.0.0.1", listener.port))
+                await asyncio.sleep(0.1)
+            assert [line["event"] for line in logs] == ["cannot accept connections"]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for filler in fillers:
+                os.close(filler)
+        await loop.sock_sendall(client, b"hello")
+        async with asyncio.timeout(5):
+            assert await loop.sock_recv(client, 5) == b"hello"
+        client.close()

@@ -4,10 +4,12 @@ import asyncio
 import random
 import resource
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import psutil
@@ -105,10 +107,13 @@ def script() -> Script:
 
 @asynccontextmanager
 async def serving(
-    script: Script, limits: ConnectionLimits = LIMITS, **options: Any
+    script: Script,
+    limits: ConnectionLimits = LIMITS,
+    tls: ssl.SSLContext | None = None,
+    **options: Any,
 ) -> AsyncIterator[Listener]:
     front_end = KafkaFrontEnd(script.registry, SERVICES, limits, **options)
-    listener = Listener(front_end, "127.0.0.1", 0, limits)
+    listener = Listener(front_end, "127.0.0.1", 0, limits, tls)
     await listener.start()
     try:
         yield listener
@@ -144,8 +149,14 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(listener: Listener) -> AsyncIterator[Client]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1 << 20)
+async def connected(listener: Listener, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1",
+        listener.port,
+        limit=1 << 20,
+        ssl=tls,
+        server_hostname="localhost" if tls else None,
+    )
     try:
         yield Client(reader, writer)
     finally:
@@ -581,6 +592,21 @@ async def test_large_frames_arrive_whole(script: Script) -> None:
         client.send(*(produce(i, name) for i, name in enumerate(names * 20)))
         assert [(await client.receive())[0] for _ in range(60)] == list(range(60))
         assert script.ended == names * 20
+
+
+@on_every_loop
+async def test_large_frames_and_answers_over_tls(script: Script, certificate: Path) -> None:
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(certificate)
+    tls = ssl.create_default_context(cafile=str(certificate) + ".crt")
+    script.fetch_bytes = 3_000_000
+    names = ["n" * size for size in (1, 30_000, 20_000)] * 10
+    async with serving(script, tls=server) as listener, connected(listener, tls) as client:
+        client.send(*(produce(i, name) for i, name in enumerate(names)), fetch(30), metadata(31))
+        answers = [await client.receive() for _ in range(32)]
+        assert [correlation_id for correlation_id, _ in answers] == list(range(32))
+        assert len(answers[30][1]) > 3_000_000
+        assert script.ended[:30] == names
 
 
 # The end.
