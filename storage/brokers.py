@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Float, cast, delete, func, literal, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from core.ports import BROKERS_CHANGED
 from core.topic_ports import BrokerIdTaken, BrokerRegistration, Heartbeat
 from core.types import BrokerEndpoint
 from storage.pool import Database
@@ -54,6 +55,7 @@ class ClusterStore:
                 broker_id = registration.broker_id
                 await _check_free(connection, broker_id, registration)
             await _write(connection, broker_id, registration)
+            await _announce(connection)
             return broker_id
 
     async def heartbeat(self, broker_id: int, incarnation: UUID) -> Heartbeat:
@@ -82,6 +84,7 @@ class ClusterStore:
         )
         async with self._database.begin("leave") as connection:
             await connection.execute(leaving)
+            await _announce(connection)
 
 
 async def _allocate(connection: AsyncConnection, registration: BrokerRegistration) -> int:
@@ -142,3 +145,8 @@ async def _write(
         .values(broker_id=broker_id, **columns)
         .on_conflict_do_update(index_elements=["broker_id"], set_=columns)
     )
+
+
+async def _announce(connection: AsyncConnection) -> None:
+    """Tells the others, when this transaction commits, to look who is live now."""
+    await connection.execute(select(func.pg_notify(BROKERS_CHANGED, "")))

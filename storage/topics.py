@@ -28,7 +28,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from core.ports import StoreUnavailable
+from core.ports import METADATA_CHANGED, StoreUnavailable
 from core.topic_ports import (
     ActiveProducer,
     PartitionSize,
@@ -46,9 +46,6 @@ from storage.schema import (
     topic,
     topic_partition,
 )
-
-METADATA_CHANNEL: Final = "penstock_metadata"
-"""Notified in the transaction of every change of topics or settings; the payload is empty."""
 
 # Any number nobody else uses for an advisory lock: the bytes of "metadata".
 _CHANGE_LOCK: Final = 0x6D65_7461_6461_7461
@@ -211,7 +208,7 @@ class MetadataChange:
         await self._connection.execute(
             update(cluster).values(metadata_version=cluster.c.metadata_version + 1)
         )
-        await self._connection.execute(select(func.pg_notify(METADATA_CHANNEL, "")))
+        await self._connection.execute(select(func.pg_notify(METADATA_CHANGED, "")))
 
 
 class TopicStore:

@@ -5,6 +5,7 @@ wire and no SQL.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -63,6 +64,7 @@ class Cluster:
         self._endpoint = BrokerEndpoint(-1, host, port, rack)
         self._live: tuple[BrokerEndpoint, ...] = ()
         self._leaders: dict[int, int] = {}
+        self._look_now = asyncio.Event()
 
     @property
     def broker_id(self) -> int:
@@ -155,7 +157,10 @@ class Cluster:
         stays. Raises BrokerIdTaken, after which this broker must stop."""
         is_away = False
         while True:
-            await asyncio.sleep(self._heartbeat_interval_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_interval_s):
+                    await self._look_now.wait()
+            self._look_now.clear()
             try:
                 await self.heartbeat()
             except StoreUnavailable as error:
@@ -164,6 +169,10 @@ class Cluster:
                 is_away = True
             else:
                 is_away = False
+
+    def look(self) -> None:
+        """A broker has come or gone: `run` heartbeats at once."""
+        self._look_now.set()
 
     async def leave(self) -> None:
         """Ends the session, so that clients turn to the others at once. Raises StoreUnavailable."""

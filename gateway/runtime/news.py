@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from core.ports import (
+    BROKERS_CHANGED,
     METADATA_CHANGED,
     PARTITIONS_CHANGED,
     RECONNECTED,
@@ -78,6 +79,8 @@ class NewsReader:
     def _on_news(self, channel: str, partition_ids: Sequence[int]) -> None:
         if channel in (METADATA_CHANGED, RECONNECTED):
             self._on_metadata()
+        if channel in (BROKERS_CHANGED, RECONNECTED):
+            self._cluster.look()
         if channel == PARTITIONS_CHANGED:
             self._changed.update(partition_ids)
             self._wake.set()

@@ -35,6 +35,7 @@ from core.topic_rules import (
     is_internal,
 )
 from gateway.runtime.configs import Configs
+from gateway.runtime.shared_read import SharedRead
 
 _DUPLICATE_NAME: Final = Refusal(Error.INVALID_REQUEST, "Duplicate topic name.")
 _DUPLICATE_ID: Final = Refusal(Error.INVALID_REQUEST, "Duplicate topic id.")
@@ -81,6 +82,8 @@ class Topics:
         self._store = store
         self._configs = configs
         self._live_broker_ids = live_broker_ids
+        self._names = SharedRead(self._read_names)
+        self._ids = SharedRead(self._read_ids)
         configs.on_alter(self.invalidate)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
@@ -121,9 +124,7 @@ class Topics:
         # A name that may not be cannot be there; the database might not even hold its text.
         missing = [name for name in names if name not in topics and not check_topic_name(name)]
         if missing:
-            generation = await self._prepare()
-            found = await self._store.find_topics(missing)
-            topics |= {topic.name: topic for topic in self._keep(generation, found.values())}
+            topics |= await self._names.find(missing)
         return topics
 
     async def get_many_by_id(self, topic_ids: Collection[UUID]) -> dict[UUID, Topic]:
@@ -134,10 +135,18 @@ class Topics:
         topics = {each: topic for each in topic_ids if (topic := self._by_id.get(each))}
         missing = [each for each in topic_ids if each not in topics]
         if missing:
-            generation = await self._prepare()
-            found = await self._store.find_topics_by_id(missing)
-            topics |= {topic.topic_id: topic for topic in self._keep(generation, found.values())}
+            topics |= await self._ids.find(missing)
         return topics
+
+    async def _read_names(self, names: Collection[str]) -> dict[str, Topic]:
+        generation = await self._prepare()
+        found = await self._store.find_topics(names)
+        return {topic.name: topic for topic in self._keep(generation, found.values())}
+
+    async def _read_ids(self, topic_ids: Collection[UUID]) -> dict[UUID, Topic]:
+        generation = await self._prepare()
+        found = await self._store.find_topics_by_id(topic_ids)
+        return {topic.topic_id: topic for topic in self._keep(generation, found.values())}
 
     async def all(self) -> tuple[Topic, ...]:
         """Every topic as of now, by name; from memory where the database's version says so.

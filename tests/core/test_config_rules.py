@@ -1,0 +1,79 @@
+"""What an alteration of settings comes to (the handlers' tests cover each refusal's code)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.config_defs import BrokerValues
+from core.config_rules import (
+    ConfigAlteration,
+    ConfigOperation,
+    ConfigResource,
+    ConfigResourceType,
+    check_alterable,
+    check_storable,
+    decide_alteration,
+    parse_broker_id,
+)
+from core.errors import Error, Refusal
+
+TOPIC = ConfigResource(2, "t")
+NOTHING = BrokerValues({}, {}, {})
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def steps(*operations: tuple[str, int, str | None]) -> ConfigAlteration:
+    return ConfigAlteration(TOPIC, tuple(ConfigOperation(*each) for each in operations))
+
+
+def test_unknown_numbers_are_an_unknown_type() -> None:
+    assert ConfigResource(2, "t").type is ConfigResourceType.TOPIC
+    assert ConfigResource(3, "t").type is ConfigResourceType.UNKNOWN
+    assert ConfigResource(-1, "t").type is ConfigResourceType.UNKNOWN
+
+
+def test_steps_leave_the_rest_alone() -> None:
+    current = {"retention.ms": "1", "segment.bytes": "2000000"}
+    wanted = steps(("retention.ms", SET, "2"))
+    assert decide_alteration(wanted, current, NOTHING) == {"retention.ms": "2"}
+
+
+def test_replacement_deletes_the_rest() -> None:
+    current = {"retention.ms": "1", "segment.bytes": "2000000"}
+    wanted = ConfigAlteration(
+        TOPIC, (ConfigOperation("retention.ms", SET, "2"),), replaces_all=True
+    )
+    decided = decide_alteration(wanted, current, NOTHING)
+    assert decided == {"retention.ms": "2", "segment.bytes": None}
+
+
+def test_settings_are_checked_together_with_those_that_stay() -> None:
+    wanted = steps(("min.compaction.lag.ms", SET, "10"))
+    refused = decide_alteration(wanted, {"max.compaction.lag.ms": "5"}, NOTHING)
+    assert isinstance(refused, Refusal)
+    assert refused.error is Error.INVALID_CONFIG
+    broker = BrokerValues({"log.cleaner.max.compaction.lag.ms": "5"}, {}, {})
+    assert isinstance(decide_alteration(wanted, {}, broker), Refusal)
+    assert not isinstance(decide_alteration(wanted, {}, NOTHING), Refusal)
+
+
+def test_delete_needs_no_value_and_others_do() -> None:
+    assert check_alterable(steps(("retention.ms", DELETE, None)), 1) is None
+    for operation in (SET, APPEND, SUBTRACT):
+        refusal = check_alterable(steps(("retention.ms", operation, None)), 1)
+        assert refusal is not None
+        assert refusal.error is Error.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("name", "broker_id"),
+    [("1", 1), ("+1", 1), ("-1", -1), ("007", 7), ("", None), ("1.0", None), ("१", None)],
+)
+def test_broker_ids_are_read_as_java_reads_integers(name: str, broker_id: int | None) -> None:
+    assert parse_broker_id(name) == broker_id
+
+
+@given(st.dictionaries(st.text(max_size=5), st.none() | st.text(max_size=5)))
+def test_text_postgresql_cannot_hold_is_refused(changes: dict[str, str | None]) -> None:
+    text = "".join(changes) + "".join(value or "" for value in changes.values())
+    assert (check_storable(changes) is not None) == ("\0" in text)
