@@ -31,6 +31,7 @@ Observer = Callable[[int, int, float, int, int], None]
 _LONG_POLLS: Final = frozenset({codec.FETCH_KEY})
 _CONTEXTS_KEPT: Final = 32
 _FLUSH_TIMEOUT_S: Final = 5.0
+_CLIENT_ID_LOGGED: Final = 100  # characters; a client may send 32,767
 
 
 def _observe_nothing(*_: object) -> None:
@@ -135,7 +136,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._bytes_in_flight = 0
         self._software: ClientSoftware | None = None
         self._contexts: dict[tuple[int, str], RequestContext] = {}
-        self._client_id = ""
+        self._client_id = ""  # the latest request's, for the log
         self._peer = "?"
         self._is_reading = True
         self._is_write_blocked = False
@@ -236,6 +237,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def close_for(self, reason: str) -> None:
         """Close, with one line in the log; answers already written are still sent."""
+        if self._abort_timer is not None:
+            return  # it is closing already, and has said why
         log.warning("connection closed", reason=reason, peer=self._peer, client_id=self._client_id)
         self._is_finishing = True
         self._drop_waiting()
@@ -348,7 +351,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _start(self, request: _Request) -> None:
         """Decode, and start the handler as a task (tasks start in the order of their making)."""
         header = request.header = codec.decode_header(request.frame)
-        self._client_id = header.client_id
+        self._client_id = header.client_id[:_CLIENT_ID_LOGGED]
         version = header.api_version
         api = self._front_end.registry.find(header.api_key)
         if api is None:

@@ -356,6 +356,18 @@ async def test_impossible_size_closes_after_the_answers_before_it(
 
 
 @on_every_loop
+async def test_a_long_client_id_does_not_fill_the_log(script: Script) -> None:
+    request = framed(MetadataRequest(topics=[]), 5, 1, client_id="c" * 32_000)
+    async with serving(script) as listener, connected(listener) as client:
+        with capture_logs() as logs:
+            client.send(request, struct.pack(">i", -1))
+            assert (await client.receive())[0] == 1
+            assert await client.is_closed()
+        assert logs[0]["client_id"] == "c" * 100
+    assert script.contexts[0].client_id == "c" * 32_000
+
+
+@on_every_loop
 async def test_random_bytes_disturb_nobody(script: Script) -> None:
     noise = random.Random(7)
     async with serving(script) as listener, connected(listener) as other:
