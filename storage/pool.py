@@ -16,6 +16,7 @@ import psycopg
 from psycopg import AsyncConnection as HotConnection
 from psycopg.pq import TransactionStatus
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from core.ports import SegmentGone, StoreUnavailable
@@ -179,6 +180,8 @@ class Database:
             raise
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
             raise StoreUnavailable(str(error).strip()) from error
+        except PoolTimeout as error:
+            raise StoreUnavailable("no connection became free in time") from error
         finally:
             self.observe(name, time.perf_counter() - started)
 
