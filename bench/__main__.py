@@ -126,12 +126,14 @@ def measured(
         def tell(turn: str) -> None:
             progress.update(task, description=turn, advance=1)
 
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             for broker in brokers:
                 tell(f"warming up {broker.name}")
                 warm_up(broker)
             for case, count in zip(cases, rounds, strict=True):
                 outcomes.append(run_case(case, brokers, database_url, count, tell))
+        except KeyboardInterrupt:
+            console.print("[yellow]interrupted: what was measured until then")
     return outcomes
 
 
@@ -153,7 +155,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{facts['cpu']}, {facts['cores']} cores, fdatasync {facts['fsync_ms']} ms, "
             f"commit {facts['commit']}"
         )
-        brokers = enter_brokers(options, scratch, stack, console)
+        try:
+            brokers = enter_brokers(options, scratch, stack, console)
+        except (RuntimeError, TimeoutError) as failed:  # with what the broker said
+            console.print(f"cannot start: {failed}", markup=False)
+            return 1
         if not brokers:
             console.print("nothing to measure: no Penstock, no peer")
             return 2
