@@ -16,13 +16,14 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
 from gateway.kafka import codec
 
 CAPTURES = Path(__file__).with_name("kafka")
-PREFERRED_SIZE = 4096  # bytes of both messages: among equals the largest below it is kept
+PREFERRED_SIZE = 2048  # bytes of both messages: among equals the largest below it is kept
 FIXED_HEADER = struct.Struct(">hhih")
 
 
@@ -54,7 +55,7 @@ def response_class(api_key: int) -> Any:
     return getattr(codec, codec.request_class(api_key).name.replace("Request", "Response"))
 
 
-def body_of_response(api_key: int, version: int, frame: bytes) -> int:
+def body_of_response(api_key: int, version: int) -> int:
     """Where the body begins after the response header (ApiVersions keeps header v0, KIP-511)."""
     message = codec.request_class(api_key)
     flexible = message.flexible_version_q(version) and api_key != codec.API_VERSIONS_KEY
@@ -64,11 +65,19 @@ def body_of_response(api_key: int, version: int, frame: bytes) -> int:
 def described(message: Any) -> Any:
     """A decoded message as JSON-ready values: what a person reads, and the tests compare."""
     if hasattr(message, "to_dict"):
-        message = message.to_dict()
+        message = message.to_dict(json=False)
     if isinstance(message, dict):
-        return {name: described(value) for name, value in message.items()}
+        return {
+            # kafka-python reads "operations not asked for" (only bit 31 set) as None
+            name: 1 << 31
+            if value is None and name.endswith("authorized_operations")
+            else described(value)
+            for name, value in message.items()
+        }
     if isinstance(message, list | tuple):
         return [described(value) for value in message]
+    if isinstance(message, set):  # kafka-python reads a bit field as the set of its bits
+        return sum(1 << bit for bit in message)
     if isinstance(message, bytes | bytearray | memoryview):
         return {"hex": bytes(message).hex()}
     if message is None or isinstance(message, bool | int | float | str):
@@ -83,7 +92,7 @@ def describe_request(frame: bytes) -> Any:
 
 
 def describe_response(api_key: int, version: int, frame: bytes) -> Any:
-    body = frame[body_of_response(api_key, version, frame) :]
+    body = frame[body_of_response(api_key, version) :]
     return described(response_class(api_key).decode(body, version=version))
 
 
@@ -148,6 +157,8 @@ class Recorder:
                 raise ValueError("a response out of order: the correlation ids differ")
             key, version, _, length = FIXED_HEADER.unpack_from(request)
             client_id = request[10 : 10 + max(length, 0)].decode()
+            if client_id.startswith("aiokafka"):  # never names its software in ApiVersions
+                client_id = f"aiokafka {installed('aiokafka')}"
             named = client_id.startswith("encoder") or not connection.client
             client = client_id if named else connection.client
             self.keep(Exchange(key, version, client, request, response))

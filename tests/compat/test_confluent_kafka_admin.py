@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -183,18 +184,23 @@ def test_configs_of_an_unknown_topic(session_admin: AdminClient, topic_name: str
 
 def test_incremental_alter_configs(session_admin: AdminClient, topic: str) -> None:
     op = AlterConfigOpType
+
+    def wait_for(expected: dict[str, str]) -> None:  # Apache Kafka answers before it shows
+        deadline = time.monotonic() + WAIT
+        found: dict[str, str] = {}
+        while found != expected and time.monotonic() < deadline:
+            described = configs_of(session_admin, ResourceType.TOPIC, topic)
+            found = {name: described[name].value for name in expected}
+        assert found == expected
+
     alter(session_admin, topic, ("retention.ms", "1000", op.SET), ("segment.ms", "5000", op.SET))
-    found = configs_of(session_admin, ResourceType.TOPIC, topic)
-    assert (found["retention.ms"].value, found["segment.ms"].value) == ("1000", "5000")
+    wait_for({"retention.ms": "1000", "segment.ms": "5000"})
     alter(session_admin, topic, ("retention.ms", None, op.DELETE))
-    found = configs_of(session_admin, ResourceType.TOPIC, topic)
-    assert (found["retention.ms"].value, found["segment.ms"].value) == ("604800000", "5000")
+    wait_for({"retention.ms": "604800000", "segment.ms": "5000"})
     alter(session_admin, topic, ("cleanup.policy", "compact", op.APPEND))
-    found = configs_of(session_admin, ResourceType.TOPIC, topic)
-    assert found["cleanup.policy"].value == "delete,compact"
+    wait_for({"cleanup.policy": "delete,compact"})
     alter(session_admin, topic, ("cleanup.policy", "delete", op.SUBTRACT))
-    found = configs_of(session_admin, ResourceType.TOPIC, topic)
-    assert found["cleanup.policy"].value == "compact"
+    wait_for({"cleanup.policy": "compact"})
 
 
 @pytest.mark.parametrize(
