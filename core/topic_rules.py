@@ -6,7 +6,7 @@ Values in, a decision or a refusal out; knows no store, no broker's clock and no
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -92,23 +92,27 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
-def check_new_name(name: str, existing: Iterable[str]) -> Refusal | None:
-    """Whether a topic of this name may be created beside the existing ones.
+def names_by_key(names: Iterable[str]) -> dict[str, str]:
+    """Names by `collision_key`, for `check_new_name`; no two of them collide."""
+    return {collision_key(name): name for name in names}
 
-    Raises no error; answers INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or None
-    (`ReplicationControlManager.validateNewTopicNames` and `createTopics`).
+
+def check_new_name(name: str, taken: Mapping[str, str]) -> Refusal | None:
+    """Whether a topic of this name may be created beside those there are.
+
+    taken: `names_by_key` of these. Answers INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
+    INVALID_REQUEST or None (`ReplicationControlManager.validateNewTopicNames`, `createTopics`).
     """
     if name == CLUSTER_METADATA_TOPIC:
         message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
         return Refusal(Error.INVALID_REQUEST, message)
     if refusal := check_topic_name(name):
         return refusal
-    key = collision_key(name)
-    colliding = [other for other in existing if collision_key(other) == key]
-    if name in colliding:
+    other = taken.get(collision_key(name))
+    if other == name:
         return Refusal(Error.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if colliding:
-        message = f"Topic '{name}' collides with existing topic: {min(colliding)}"
+    if other is not None:
+        message = f"Topic '{name}' collides with existing topic: {other}"
         return Refusal(Error.INVALID_TOPIC_EXCEPTION, message)
     return None
 

@@ -29,10 +29,12 @@ from core.topic_rules import (
     check_new_name,
     check_topic_name,
     check_total_added,
+    collision_key,
     decide_added_partitions,
     decide_partition_count,
     find_repeated,
     is_internal,
+    names_by_key,
 )
 from gateway.runtime.configs import Configs
 from gateway.runtime.shared_read import SharedRead
@@ -241,15 +243,15 @@ class Topics:
         repeated = find_repeated(new.name for new in wanted)
         answers: dict[str, CreatedTopic | Refusal] = dict.fromkeys(repeated, _DUPLICATE_NAME)
         async with self._change("create_topics") as change:
-            names = await change.topic_names()
+            taken = names_by_key(await change.topic_names())
             rows = []
             for new in wanted:
                 if new.name in repeated:
                     continue
-                decided = self._decide_new(new, names)
+                decided = self._decide_new(new, taken)
                 if isinstance(decided, CreatedTopic):
                     # The next one in this request must not collide with it either.
-                    names.add(new.name)
+                    taken[collision_key(new.name)] = new.name
                     rows.append(_row(decided))
                 answers[new.name] = decided
             if refusal := check_total_added(row.partition_count for row in rows):
@@ -258,8 +260,8 @@ class Topics:
                 await change.create_topics(rows)
         return answers
 
-    def _decide_new(self, new: NewTopic, names: Collection[str]) -> CreatedTopic | Refusal:
-        if refusal := check_new_name(new.name, names):
+    def _decide_new(self, new: NewTopic, taken: Mapping[str, str]) -> CreatedTopic | Refusal:
+        if refusal := check_new_name(new.name, taken):
             return refusal
         configs = dict(new.configs)
         if refusal := check_storable(configs):
