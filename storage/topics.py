@@ -15,7 +15,8 @@ from sqlalchemy import (
     Row,
     Select,
     Uuid,
-    cast,
+    and_,
+    column,
     delete,
     func,
     insert,
@@ -24,7 +25,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -132,8 +133,7 @@ class MetadataChange:
                 for row in rows
             ],
         )
-        for row in rows:
-            await self.add_partitions(row.topic_id, 0, row.partition_count)
+        await self._insert_partitions([(row.topic_id, 0, row.partition_count) for row in rows])
         await configs.insert_entries(
             self._connection,
             [
@@ -144,14 +144,40 @@ class MetadataChange:
         )
 
     async def add_partitions(self, topic_id: UUID, first: int, count: int) -> None:
-        """Adds partitions, and the leader epoch each begins with, in two statements."""
+        """Adds partitions `first` to `first + count - 1` to a topic."""
         self.is_changed = True
-        numbers = func.generate_series(first, first + count - 1).column_valued("number")
+        await self._insert_partitions([(topic_id, first, count)])
+
+    async def _insert_partitions(self, wanted: Sequence[tuple[UUID, int, int]]) -> None:
+        """Adds (topic id, first partition, count), and the leader epoch each begins with.
+
+        Two statements, however many there are: the lock of all changes is held meanwhile.
+        """
+        topic_ids, firsts, counts = zip(*wanted, strict=True)
+        given = (
+            func.unnest(
+                literal(topic_ids, ARRAY(Uuid)),
+                literal(firsts, ARRAY(Integer)),
+                literal(counts, ARRAY(Integer)),
+            )
+            .table_valued(
+                column("topic_id", Uuid), column("first", Integer), column("count", Integer)
+            )
+            .render_derived("given")
+        )
+        last = given.c.first + given.c.count - 1
+        number = func.generate_series(given.c.first, last).column_valued(
+            "number", joins_implicitly=True
+        )
         await self._connection.execute(
             insert(topic_partition).from_select(
                 ["topic_id", "partition"],
-                select(literal(topic_id, Uuid), cast(numbers, Integer)).order_by(numbers),
+                select(given.c.topic_id, number).order_by(given.c.topic_id, number),
             )
+        )
+        inserted = and_(
+            topic_partition.c.topic_id == given.c.topic_id,
+            topic_partition.c.partition >= given.c.first,
         )
         await self._connection.execute(
             insert(leader_epoch).from_select(
@@ -160,9 +186,7 @@ class MetadataChange:
                     topic_partition.c.partition_id,
                     topic_partition.c.leader_epoch,
                     topic_partition.c.log_start_offset,
-                ).where(
-                    topic_partition.c.topic_id == topic_id, topic_partition.c.partition >= first
-                ),
+                ).join(given, inserted),
             )
         )
 

@@ -117,7 +117,7 @@ class Cluster:
         try:
             broker_id = await self._store.register(self._registration)
         except BrokerIdTaken as taken:
-            log.info("waiting for another broker's session", reason=str(taken))
+            log.info("waiting_for_broker_session", reason=str(taken))
             await asyncio.sleep(taken.seconds_left + 0.1)
             broker_id = await self._store.register(self._registration)
         registration = self._registration
@@ -139,7 +139,7 @@ class Cluster:
         live = tuple(sorted((*others, self._endpoint), key=lambda each: each.broker_id))
         if live == self._live:
             return
-        log.info("live brokers", brokers=[each.broker_id for each in live])
+        log.info("live_brokers", brokers=[each.broker_id for each in live])
         self._live = live
         self._leaders = {}
         if self._on_change is not None:
@@ -165,7 +165,7 @@ class Cluster:
                 await self.heartbeat()
             except StoreUnavailable as error:
                 if not is_away:
-                    log.warning("heartbeat failed", reason=str(error))
+                    log.warning("heartbeat_failed", reason=str(error))
                 is_away = True
             else:
                 is_away = False
