@@ -9,7 +9,8 @@ from contextlib import closing
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AIOTopicPartition
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.protocol.api_key import ApiKey
 
 from tests.compat import confluent
 
@@ -81,3 +82,21 @@ async def test_every_client_reads_what_one_wrote(
     expected = [(i, b"k", value, HEADERS) for i, value in enumerate(VALUES)]
     for read in (read_confluent, read_aiokafka, read_kafka_python):
         assert await read(bootstrap, topic) == expected
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("write", [write_confluent, write_aiokafka, write_kafka_python])
+async def test_what_a_client_compressed_is_stored_compressed(
+    bootstrap: str,
+    topic: str,
+    write: Callable[[str, str, str], Awaitable[None]],
+    codec: str,
+) -> None:
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        served = admin.api_versions()
+        if codec == "lz4" and write is write_confluent and ApiKey.FindCoordinator not in served:
+            pytest.skip("librdkafka sends lz4 only to brokers that advertise FindCoordinator")
+        await write(bootstrap, topic, codec)
+        [log_dir] = admin.describe_log_dirs({topic: [0]})[0]["log_dirs"]
+    stored = log_dir["topics"][0]["partitions"][0]["partition_size"]
+    assert stored < sum(map(len, VALUES)) / 2

@@ -1,0 +1,27 @@
+"""The findings in compat/ are about the versions that are tested; this notices when they part."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from compat.java import tools
+
+COMPAT = Path(tools.__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("folder", "package"),
+    [("librdkafka", "confluent-kafka"), ("aiokafka", "aiokafka"), ("kafka-python", "kafka-python")],
+)
+def test_installed_client_is_the_one_the_findings_are_about(folder: str, package: str) -> None:
+    assert version(package) == (COMPAT / folder / "VERSION").read_text().strip()
+
+
+def test_java_tools_are_those_the_findings_are_about() -> None:
+    found = re.search(r"<kafka\.version>(.+)</kafka\.version>", tools.POM.read_text())
+    assert found is not None
+    assert found[1] == (COMPAT / "java" / "VERSION").read_text().strip()
