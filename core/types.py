@@ -51,6 +51,11 @@ class RecordBatch:
     is_control: bool = False
     format: BatchFormat = BatchFormat.KAFKA_V2
 
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether its producer is idempotent (RecordBatch.hasProducerId: not below 0)."""
+        return self.producer_id > NO_PRODUCER_ID
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:

@@ -23,10 +23,10 @@ def end_of_epoch(
 ) -> tuple[int, int]:
     """The greatest known epoch that is at most `leader_epoch`, and its end offset.
 
-    end_offset: the log's. (-1, -1) for an epoch later than all known
+    end_offset: the log's. (-1, -1) for no epoch and for one later than all known
     (LeaderEpochFileCache.endOffsetFor).
     """
-    if not starts or leader_epoch > starts[-1].leader_epoch:
+    if not starts or leader_epoch == UNDEFINED_EPOCH or leader_epoch > starts[-1].leader_epoch:
         return UNDEFINED_EPOCH, UNDEFINED_OFFSET
     if leader_epoch == starts[-1].leader_epoch:
         return leader_epoch, end_offset

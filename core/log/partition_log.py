@@ -99,7 +99,7 @@ class LogDraft:
         """
         batch = staged.batch
         base_offset = self._next_offset
-        if batch.producer_id != NO_PRODUCER_ID:
+        if batch.has_producer_id:
             known = self._producers.get(batch.producer_id)
             if known is None:
                 known = self._loaded[batch.producer_id] or ProducerState(batch.producer_id)
@@ -144,7 +144,7 @@ class PartitionLog:
         return {
             producer_id
             for producer_id in producer_ids
-            if producer_id != NO_PRODUCER_ID and producer_id not in self._producers
+            if producer_id > NO_PRODUCER_ID and producer_id not in self._producers
         }
 
     def load(self, state: PartitionState, producers: Mapping[int, ProducerState | None]) -> None:
@@ -158,8 +158,11 @@ class PartitionLog:
         if state.next_offset != self.state.next_offset:
             self._producers.clear()
         self._producers.update(producers)
+        # These move without next_offset, so a read that began earlier may come in later.
         self.state = replace(
-            state, log_start_offset=max(state.log_start_offset, self.state.log_start_offset)
+            state,
+            log_start_offset=max(state.log_start_offset, self.state.log_start_offset),
+            leader_epoch=max(state.leader_epoch, self.state.leader_epoch),
         )
 
     def advance(self, state: PartitionState) -> None:

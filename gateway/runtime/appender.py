@@ -36,7 +36,7 @@ from core.ports import (
     StoreUnavailable,
     VersionMismatch,
 )
-from core.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordBatch
+from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
 
 log = structlog.get_logger(__name__)
 
@@ -506,7 +506,7 @@ def _producer_pairs(group: Iterable[PendingAppend]) -> list[tuple[int, int]]:
         {
             (pending.partition_id, pending.batch.producer_id)
             for pending in group
-            if pending.batch.producer_id != NO_PRODUCER_ID
+            if pending.batch.has_producer_id
         }
     )
 

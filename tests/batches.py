@@ -1,0 +1,58 @@
+"""Record batches for tests of the log: what the log decides on, and bytes to go with it.
+
+Most rooms never look into a batch, so the payload is any bytes; `kafka_batch` makes real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka.record import MemoryRecordsBuilder
+
+from core.log.effects import StagedBatch
+from core.types import RecordBatch
+
+T0 = 1_700_000_000_000
+
+
+def batch(
+    records: int = 1,
+    *,
+    timestamp: int = T0,
+    size: int = 100,
+    producer: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+) -> RecordBatch:
+    """A batch as the log sees it."""
+    return RecordBatch(records, timestamp, size, producer, epoch, sequence)
+
+
+def staged(of: RecordBatch, batch_id: int = 1, segment_id: int = 1) -> StagedBatch:
+    """The batch with a place for its payload."""
+    return StagedBatch(of, batch_id, segment_id)
+
+
+def payload_of(of: RecordBatch, mark: int = 0) -> bytes:
+    """Bytes of the batch's size, told apart by `mark`."""
+    pattern = mark.to_bytes(8, "big") + bytes(range(256))
+    return (pattern * (of.size // len(pattern) + 1))[: of.size]
+
+
+def kafka_batch(
+    values: Sequence[bytes | None] = (b"value",),
+    *,
+    timestamps: Sequence[int] | None = None,
+    keys: Sequence[bytes | None] | None = None,
+    producer: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+) -> bytes:
+    """One whole record batch v2 as a producer sends it."""
+    builder = MemoryRecordsBuilder(2, 0, 2**30)
+    builder.set_producer_state(producer, epoch, sequence, False)
+    for index, value in enumerate(values):
+        stamp = timestamps[index] if timestamps else T0
+        builder.append(timestamp=stamp, key=keys[index] if keys else None, value=value, headers=[])
+    builder.close()
+    return bytes(builder.buffer())

@@ -1,0 +1,197 @@
+"""Drafts, replay, and what memory takes over from reads of the store."""
+
+import dataclasses
+
+import pytest
+
+from core.errors import Error
+from core.log import partition_log
+from core.log.effects import LogEffects
+from core.log.partition_log import (
+    Appended,
+    Duplicate,
+    LogDraft,
+    PartitionLog,
+    PartitionState,
+    Refused,
+)
+from core.log.producer_state import ProducerState
+from core.types import RecordBatch
+from tests.batches import T0, batch, staged
+
+P = 7
+
+
+def of(producer: int, sequence: int, records: int = 1, epoch: int = 0) -> RecordBatch:
+    return batch(records, producer=producer, epoch=epoch, sequence=sequence)
+
+
+def log_at(next_offset: int = 0, **fields: int) -> PartitionLog:
+    return PartitionLog(PartitionState(P, next_offset, **fields))
+
+
+def effects_of(draft: LogDraft) -> LogEffects:
+    effects = draft.effects()
+    assert effects is not None
+    return effects
+
+
+def test_offsets_follow_each_other_within_a_draft() -> None:
+    draft = log_at(50, max_timestamp=T0 + 5).draft()
+    stamps = (T0, T0 + 9, T0 + 7)
+    decided = [
+        draft.prepare_append(staged(batch(n, timestamp=stamp, size=10 * n), batch_id=n))
+        for n, stamp in zip((3, 1, 2), stamps, strict=True)
+    ]
+    assert decided == [Appended(50), Appended(53), Appended(54)]
+    effects = effects_of(draft)
+    assert (effects.partition_id, effects.expected_offset, effects.next_offset) == (P, 50, 56)
+    assert (effects.max_timestamp, effects.added_bytes) == (T0 + 9, 60)
+    assert [(row.base_offset, row.last_offset) for row in effects.rows] == [
+        (50, 52),
+        (53, 53),
+        (54, 55),
+    ]
+    # The running maximum never falls, and counts what lay there before.
+    assert [row.running_max_timestamp for row in effects.rows] == [T0 + 5, T0 + 9, T0 + 9]
+    assert effects.producers == ()
+
+
+def test_deciding_changes_nothing_until_it_is_replayed() -> None:
+    log = log_at(5)
+    log.load(log.state, {1: None})
+    before = log.state
+    draft = log.draft()
+    draft.prepare_append(staged(of(1, 0)))
+    assert log.state is before
+    assert log.draft().prepare_append(staged(of(1, 0))) == Appended(5)
+    log.replay(effects_of(draft))
+    assert log.state.next_offset == 6
+    assert log.draft().prepare_append(staged(of(1, 0))) == Duplicate(5, T0)
+
+
+def test_two_batches_of_one_producer_in_one_draft() -> None:
+    log = log_at()
+    log.load(log.state, {1: None})
+    draft = log.draft()
+    assert draft.prepare_append(staged(of(1, 0, records=2))) == Appended(0)
+    assert draft.prepare_append(staged(of(1, 2))) == Appended(2)
+    assert draft.prepare_append(staged(of(1, 0, records=2))) == Duplicate(0, T0)
+    refused = draft.prepare_append(staged(of(1, 9)))
+    assert isinstance(refused, Refused)
+    assert refused.error is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+    effects = effects_of(draft)
+    assert len(effects.rows) == 2
+    (state,) = effects.producers  # each producer once, with its whole state
+    assert (state.last_sequence, len(state.batches)) == (2, 2)
+
+
+def test_a_draft_that_appends_nothing_has_no_effects() -> None:
+    log = log_at()
+    log.load(log.state, {1: ProducerState(1).replay_append(of(1, 0), 0)})
+    draft = log.draft()
+    assert draft.prepare_append(staged(of(1, 0))) == Duplicate(0, T0)
+    assert isinstance(draft.prepare_append(staged(of(1, 5))), Refused)
+    assert draft.effects() is None
+
+
+def test_a_producer_that_was_not_loaded_is_a_bug() -> None:
+    with pytest.raises(KeyError):
+        log_at().draft().prepare_append(staged(of(1, 0)))
+
+
+@pytest.mark.parametrize("producer_id", [-1, -2, -(2**63)])
+def test_negative_producer_ids_are_no_producers(producer_id: int) -> None:
+    # RecordBatch.hasProducerId: only ids greater than -1 are anybody's.
+    log = log_at()
+    strange = of(producer_id, 5)
+    assert log.missing_producers([producer_id]) == set()
+    draft = log.draft()
+    assert draft.prepare_append(staged(strange)) == Appended(0)
+    assert draft.prepare_append(staged(strange)) == Appended(1)
+    assert effects_of(draft).producers == ()
+
+
+def test_only_unknown_producers_have_to_be_loaded() -> None:
+    log = log_at()
+    assert log.missing_producers([1, 2, -1, 1]) == {1, 2}
+    log.load(log.state, {1: None})
+    assert log.missing_producers([1, 2, -1]) == {2}
+
+
+def test_effects_of_another_version_are_not_replayed() -> None:
+    log = log_at(5)
+    log.load(log.state, {1: None})
+    draft = log.draft()
+    draft.prepare_append(staged(of(1, 0)))
+    log.advance(PartitionState(P, 9))
+    log.replay(effects_of(draft))
+    assert log.state.next_offset == 9
+    assert log.missing_producers([1]) == {1}
+
+
+def test_a_partition_that_moved_on_forgets_its_producers() -> None:
+    log = log_at(5)
+    log.load(log.state, {1: None, 2: None})
+    log.load(PartitionState(P, 6), {2: None})
+    assert log.missing_producers([1, 2]) == {1}
+
+
+def test_a_read_of_the_same_version_adds_producers() -> None:
+    log = log_at(5)
+    log.load(log.state, {1: None})
+    log.load(PartitionState(P, 5), {2: None})
+    assert log.missing_producers([1, 2]) == set()
+
+
+def test_an_older_read_is_ignored() -> None:
+    log = log_at(5, log_start_offset=2, max_timestamp=T0)
+    before = log.state
+    log.load(PartitionState(P, 4, 3), {1: None})
+    assert log.state == before
+    assert log.missing_producers([1]) == {1}
+
+
+def test_an_older_read_of_the_same_version_moves_nothing_back() -> None:
+    # DeleteRecords and a new history move these without moving next_offset.
+    log = log_at(5, log_start_offset=3, leader_epoch=2)
+    log.advance(PartitionState(P, 5, 1, 1))
+    assert (log.state.log_start_offset, log.state.leader_epoch) == (3, 2)
+    log.advance(PartitionState(P, 5, 4, 3))
+    assert (log.state.log_start_offset, log.state.leader_epoch) == (4, 3)
+
+
+def test_replay_keeps_what_readers_have_learnt_meanwhile() -> None:
+    log = log_at(5)
+    draft = log.draft()
+    draft.prepare_append(staged(batch(timestamp=T0)))
+    log.advance(PartitionState(P, 5, 4, 1))
+    log.replay(effects_of(draft))
+    assert log.state == PartitionState(P, 6, 4, 1, T0)
+
+
+def test_states_are_replaced_never_changed() -> None:
+    log = log_at(5)
+    before = dataclasses.replace(log.state)
+    held = log.state
+    draft = log.draft()
+    draft.prepare_append(staged(batch()))
+    log.replay(effects_of(draft))
+    assert held == before
+    assert log.state is not held
+    assert (log.state.high_watermark, log.state.last_stable_offset) == (6, 6)
+
+
+def test_the_producers_unheard_of_for_longest_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition_log, "PRODUCERS_IN_MEMORY", 3)
+    log = log_at()
+    for producer in (1, 2, 3, 1, 4):
+        log.load(log.state, dict.fromkeys(log.missing_producers([producer])))
+        draft = log.draft()
+        sequence = 1 if producer == 1 and log.state.next_offset else 0
+        assert isinstance(draft.prepare_append(staged(of(producer, sequence))), Appended)
+        log.replay(effects_of(draft))
+    log.trim()
+    assert log.missing_producers([1, 2, 3, 4]) == {2}
