@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 
 Payload = bytes | bytearray | memoryview
 
+Chunk = tuple[int, int, Payload]
+"""Payload id, seq within the payload, bytes."""
+
 _ARRAY_HEADER = struct.Struct(">iIIii")  # dimensions, has nulls, element OID, length, lower bound
 _EMPTY_ARRAY = struct.Struct(">iII")
 
@@ -20,7 +23,7 @@ _TEXT_OID = 25
 
 COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + b"\0" * 8
 COPY_TRAILER = b"\xff\xff"
-_CHUNK_ROW = struct.Struct(">hiqiii")  # 3 fields: 8 bytes batch_id, 4 bytes seq, length of data
+_CHUNK_ROW = struct.Struct(">hiqiii")  # 3 fields: 8 bytes payload_id, 4 bytes seq, length of data
 
 
 def _array(code: str, values: Sequence[int]) -> bytes:
@@ -80,17 +83,20 @@ def array_literal(values: Iterable[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 
-def copy_chunks(batches: Iterable[tuple[int, Payload]], chunk_bytes: int) -> bytes:
-    """The whole stream of a binary COPY into a chunk table.
+def cut(payload_id: int, batches: Sequence[Payload], chunk_bytes: int) -> list[Chunk]:
+    """The chunks of one payload: the batches one after the other, cut every `chunk_bytes`."""
+    payload = memoryview(batches[0] if len(batches) == 1 else b"".join(batches))
+    return [
+        (payload_id, seq, payload[start : start + chunk_bytes])
+        for seq, start in enumerate(range(0, len(payload), chunk_bytes))
+    ]
 
-    batches: (batch_id, payload). One buffer; the payload is sliced and copied once.
-    """
+
+def copy_stream(chunks: Iterable[Chunk]) -> bytes:
+    """The whole stream of a binary COPY of chunks."""
     parts: list[Payload] = [COPY_HEADER]
-    for batch_id, payload in batches:
-        view = memoryview(payload)
-        for seq, start in enumerate(range(0, len(view), chunk_bytes)):
-            data = view[start : start + chunk_bytes]
-            parts.append(_CHUNK_ROW.pack(3, 8, batch_id, 4, seq, len(data)))
-            parts.append(data)
+    for payload_id, seq, data in chunks:
+        parts.append(_CHUNK_ROW.pack(3, 8, payload_id, 4, seq, len(data)))
+        parts.append(data)
     parts.append(COPY_TRAILER)
     return b"".join(parts)

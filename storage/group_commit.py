@@ -17,12 +17,14 @@ from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
 from core.ports import SegmentGone, StoreUnavailable
 from storage.binary import (
+    Chunk,
     Payload,
     array_literal,
     bigint_array,
     boolean_array,
     bytea_array,
-    copy_chunks,
+    copy_stream,
+    cut,
     integer_array,
     smallint_array,
     text_array,
@@ -52,12 +54,12 @@ WITH locked AS MATERIALIZED (
       AND (SELECT count(*) FROM locked) > 0
     RETURNING p.partition_id
 ), inserted AS (
-    INSERT INTO record_batch (partition_id, base_offset, last_offset, batch_id, segment_id, size,
-        max_timestamp, running_max_timestamp, producer_id, base_sequence, producer_epoch, format,
-        is_transactional, is_control)
+    INSERT INTO record_batch (partition_id, base_offset, last_offset, payload_id, position,
+        segment_id, size, max_timestamp, running_max_timestamp, producer_id, base_sequence,
+        producer_epoch, format, is_transactional, is_control)
     SELECT * FROM unnest($7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::integer[],
-        $12::integer[], $13::bigint[], $14::bigint[], $15::bigint[], $16::integer[],
-        $17::smallint[], $18::smallint[], $19::boolean[], $20::boolean[])
+        $12::integer[], $13::integer[], $14::bigint[], $15::bigint[], $16::bigint[],
+        $17::integer[], $18::smallint[], $19::smallint[], $20::boolean[], $21::boolean[])
 )
 SELECT CASE WHEN (SELECT count(*) FROM moved) <> cardinality($1::bigint[])
             THEN version_mismatch() END
@@ -102,7 +104,7 @@ JOIN producer_state s USING (partition_id, producer_id)
 """
 
 _PUT_CHUNKS = """
-INSERT INTO {table} (batch_id, seq, data)
+INSERT INTO {table} (payload_id, seq, data)
 SELECT * FROM unnest($1::bigint[], $2::integer[], $3::bytea[])
 """
 
@@ -135,7 +137,8 @@ class FlushSession:
         self._session: HotSession | None = None
         self._prepared_segments: set[int] = set()
         self._in_transaction = False
-        self._held: list[tuple[StagedBatch, Payload]] = []
+        self._held: dict[int, list[Chunk]] = {}  # by segment: what `commit` has yet to send
+        self._places: dict[int, tuple[int, int]] = {}  # by batch id: payload id and position
 
     async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
         """Brings the payload to the store, or keeps it for `commit` where that is cheaper.
@@ -143,7 +146,7 @@ class FlushSession:
         No row is locked. Raises StoreUnavailable, SegmentGone.
         """
         await self._open()
-        self._held = list(batches)
+        self._place(batches)
         if sum(staged.batch.size for staged, _ in batches) >= COPY_FROM_BYTES:
             await self._copy_held()
 
@@ -189,7 +192,7 @@ class FlushSession:
         statements: list[Statement] = []
         if not self._in_transaction:
             statements += await self._chunk_statements(session)
-        statements.append((b"append_batches", _append_parameters(effects)))
+        statements.append((b"append_batches", _append_parameters(effects, self._places)))
         if any(effect.producers for effect in effects):
             statements.append((b"put_producers", _producer_parameters(effects)))
         if self._in_transaction:
@@ -202,7 +205,7 @@ class FlushSession:
             await self._abandon(in_transaction=self._in_transaction)
             raise
         self._in_transaction = False
-        self._held = []
+        self._held = {}
 
     async def rollback(self) -> None:
         """Forgets what was staged and whatever is locked."""
@@ -221,28 +224,38 @@ class FlushSession:
             self._session = await HotSession.open(self._database, STATEMENTS)
         return self._session
 
+    def _place(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
+        """Gives the batches of each segment their places in one payload, named by the first."""
+        by_segment: dict[int, list[tuple[StagedBatch, Payload]]] = {}
+        for staged, payload in batches:
+            by_segment.setdefault(staged.segment_id, []).append((staged, payload))
+        self._held = {}
+        self._places = {}
+        for segment_id, placed in by_segment.items():
+            payload_id = placed[0][0].batch_id
+            position = 0
+            for staged, payload in placed:
+                self._places[staged.batch_id] = payload_id, position
+                position += len(payload)
+            payloads = [payload for _, payload in placed]
+            self._held[segment_id] = cut(payload_id, payloads, CHUNK_BYTES)
+
     async def _copy_held(self) -> None:
         session = await self._open()
-        by_segment: dict[int, list[tuple[int, Payload]]] = {}
-        for staged, payload in self._held:
-            by_segment.setdefault(staged.segment_id, []).append((staged.batch_id, payload))
         try:
-            for segment_id, batches in by_segment.items():
+            for segment_id, chunks in self._held.items():
                 sql = f"COPY {chunk_table_name(segment_id)} FROM STDIN (FORMAT binary)"
                 begin = not self._in_transaction
                 self._in_transaction = True
-                await session.copy_in(sql.encode(), copy_chunks(batches, CHUNK_BYTES), begin=begin)
+                await session.copy_in(sql.encode(), copy_stream(chunks), begin=begin)
         except BaseException:
             await self._abandon(in_transaction=True)
             raise
-        self._held = []
+        self._held = {}
 
     async def _chunk_statements(self, session: HotSession) -> list[Statement]:
-        by_segment: dict[int, list[tuple[int, Payload]]] = {}
-        for staged, payload in self._held:
-            by_segment.setdefault(staged.segment_id, []).append((staged.batch_id, payload))
         statements: list[Statement] = []
-        for segment_id, batches in by_segment.items():
+        for segment_id, chunks in self._held.items():
             name = b"put_chunks_%d" % segment_id
             if segment_id not in self._prepared_segments:
                 try:
@@ -253,20 +266,12 @@ class FlushSession:
                     await self._abandon(in_transaction=self._in_transaction)
                     raise
                 self._prepared_segments.add(segment_id)
-            ids: list[int] = []
-            seqs: list[int] = []
-            data: list[Payload] = []
-            for batch_id, payload in batches:
-                view = memoryview(payload)
-                for seq, start in enumerate(range(0, len(view), CHUNK_BYTES)):
-                    ids.append(batch_id)
-                    seqs.append(seq)
-                    data.append(view[start : start + CHUNK_BYTES])
+            ids, seqs, data = zip(*chunks, strict=True)
             statements.append((name, (bigint_array(ids), integer_array(seqs), bytea_array(data))))
         return statements
 
     async def _abandon(self, *, in_transaction: bool) -> None:
-        self._held = []
+        self._held = {}
         self._in_transaction = False
         if self._session is None:
             return
@@ -329,7 +334,9 @@ def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
     )
 
 
-def _append_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
+def _append_parameters(
+    effects: Sequence[LogEffects], places: Mapping[int, tuple[int, int]]
+) -> list[bytes]:
     ordered = sorted(effects, key=lambda effect: effect.partition_id)
     parameters = [
         bigint_array([effect.partition_id for effect in ordered]),
@@ -346,7 +353,8 @@ def _append_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
         bigint_array([partition_id for partition_id, _, _ in rows]),
         bigint_array([row.base_offset for _, row, _ in rows]),
         bigint_array([row.last_offset for _, row, _ in rows]),
-        bigint_array([row.staged.batch_id for _, row, _ in rows]),
+        bigint_array([places[row.staged.batch_id][0] for _, row, _ in rows]),
+        integer_array([places[row.staged.batch_id][1] for _, row, _ in rows]),
         integer_array([row.staged.segment_id for _, row, _ in rows]),
         integer_array([batch.size for _, _, batch in rows]),
         bigint_array([batch.max_timestamp for _, _, batch in rows]),

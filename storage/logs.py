@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from psycopg import sql
 
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
-from core.ports import EpochStart, ReadRange, SegmentGone, StoredBatch
+from core.ports import EpochStart, Payload, ReadRange, SegmentGone, StoredBatch
 from core.types import BatchFormat
 from storage.group_commit import FlushSession
-from storage.schema import chunk_table_name, create_chunk_table_sql
+from storage.schema import CHUNK_BYTES, chunk_table_name, create_chunk_table_sql
 
 if TYPE_CHECKING:
     from storage.pool import Database
@@ -35,12 +35,13 @@ WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
 
 # The batches of each range up to its limit in bytes; the first one always.
 READ_INDEX = """
-SELECT r.n, b.base_offset, b.last_offset, b.batch_id, b.segment_id, b.size, b.format
+SELECT r.n, b.base_offset, b.last_offset, b.payload_id, b.position, b.segment_id,
+       b.size, b.format
 FROM unnest(%(partition_ids)s::bigint[], %(from_offsets)s::bigint[], %(to_offsets)s::bigint[],
             %(max_bytes)s::bigint[]) WITH ORDINALITY
      AS r (partition_id, from_offset, to_offset, max_bytes, n),
 LATERAL (
-    SELECT base_offset, last_offset, batch_id, segment_id, size, format,
+    SELECT base_offset, last_offset, payload_id, position, segment_id, size, format,
            sum(size) OVER (ORDER BY last_offset) - size AS bytes_before
     FROM (SELECT * FROM record_batch
           WHERE partition_id = r.partition_id AND last_offset >= r.from_offset
@@ -50,7 +51,10 @@ LATERAL (
 WHERE b.bytes_before < r.max_bytes ORDER BY r.n, b.last_offset
 """
 READ_CHUNKS = """
-SELECT batch_id, data FROM {} WHERE batch_id = ANY (%(batch_ids)s::bigint[]) ORDER BY batch_id, seq
+SELECT c.payload_id, c.seq, c.data
+FROM unnest(%(payload_ids)s::bigint[], %(firsts)s::integer[], %(lasts)s::integer[])
+     AS w (payload_id, first, last)
+JOIN {} AS c ON c.payload_id = w.payload_id AND c.seq BETWEEN w.first AND w.last
 """
 BATCHES_PER_READ = 1_000
 
@@ -99,6 +103,59 @@ OPEN_SEGMENT = """
 INSERT INTO segment (retention_class) VALUES (%(retention_class)s)
 ON CONFLICT (retention_class) WHERE sealed_at IS NULL DO NOTHING RETURNING segment_id
 """
+
+
+class _IndexRow(NamedTuple):
+    """A row of READ_INDEX. n: which range it answers, from 1."""
+
+    n: int
+    base_offset: int
+    last_offset: int
+    payload_id: int
+    position: int
+    segment_id: int
+    size: int
+    format: int
+
+    @property
+    def first_seq(self) -> int:
+        """The chunk the batch begins in."""
+        return self.position // CHUNK_BYTES
+
+    @property
+    def last_seq(self) -> int:
+        """The chunk the batch ends in."""
+        return (self.position + self.size - 1) // CHUNK_BYTES
+
+    def cut_from(self, chunks: Mapping[tuple[int, int], bytes]) -> Payload:
+        """The batch's bytes. Raises SegmentGone where some are missing."""
+        start = self.position - self.first_seq * CHUNK_BYTES
+        try:
+            parts = [
+                chunks[self.payload_id, seq] for seq in range(self.first_seq, self.last_seq + 1)
+            ]
+        except KeyError:
+            raise SegmentGone(f"payload {self.payload_id} is not there") from None
+        whole = parts[0] if len(parts) == 1 else b"".join(parts)
+        payload = memoryview(whole)[start : start + self.size]
+        if len(payload) != self.size:
+            raise SegmentGone(f"payload {self.payload_id} is shorter than its batches")
+        return payload
+
+
+def _stretches(rows: Sequence[_IndexRow]) -> dict[str, list[int]]:
+    """The chunks that rows need, each once: neighbours in a payload share the one between them."""
+    payload_ids: list[int] = []
+    firsts: list[int] = []
+    lasts: list[int] = []
+    for row in sorted(rows, key=lambda row: (row.payload_id, row.position)):
+        if payload_ids and payload_ids[-1] == row.payload_id and row.first_seq <= lasts[-1] + 1:
+            lasts[-1] = max(lasts[-1], row.last_seq)
+        else:
+            payload_ids.append(row.payload_id)
+            firsts.append(row.first_seq)
+            lasts.append(row.last_seq)
+    return {"payload_ids": payload_ids, "firsts": firsts, "lasts": lasts}
 
 
 class PostgresLogStore:
@@ -191,25 +248,25 @@ class PostgresLogStore:
                     "limit": BATCHES_PER_READ,
                 },
             )
-            index = await cursor.fetchall()
-            by_segment: dict[int, list[int]] = {}
+            index = [_IndexRow(*row) for row in await cursor.fetchall()]
+            by_segment: dict[int, list[_IndexRow]] = {}
             for row in index:
-                by_segment.setdefault(row[4], []).append(row[3])
-            chunks: dict[int, list[bytes]] = {}
-            for segment_id, batch_ids in by_segment.items():
+                by_segment.setdefault(row.segment_id, []).append(row)
+            chunks: dict[tuple[int, int], bytes] = {}
+            for segment_id, rows in by_segment.items():
                 statement = sql.SQL(READ_CHUNKS).format(
                     sql.Identifier(chunk_table_name(segment_id))
                 )
-                await cursor.execute(statement, {"batch_ids": batch_ids})
-                for batch_id, data in await cursor.fetchall():
-                    chunks.setdefault(batch_id, []).append(data)
+                await cursor.execute(statement, _stretches(rows))
+                for payload_id, seq, data in await cursor.fetchall():
+                    chunks[payload_id, seq] = data
         found: list[list[StoredBatch]] = [[] for _ in ranges]
-        for n, base_offset, last_offset, batch_id, _, size, code in index:
-            parts = chunks.get(batch_id, [])
-            payload = parts[0] if len(parts) == 1 else b"".join(parts)
-            if len(payload) != size:
-                raise SegmentGone(f"batch {batch_id} has {len(payload)} of {size} bytes")
-            found[n - 1].append(StoredBatch(base_offset, last_offset, payload, BatchFormat(code)))
+        for row in index:
+            found[row.n - 1].append(
+                StoredBatch(
+                    row.base_offset, row.last_offset, row.cut_from(chunks), BatchFormat(row.format)
+                )
+            )
         return found
 
     async def find_timestamp(

@@ -30,6 +30,8 @@ HOT_SESSION = {
     "options": (
         "-c synchronous_commit=on -c idle_in_transaction_session_timeout=2s -c lock_timeout=1s"
         " -c statement_timeout=30s -c jit=off -c plan_cache_mode=force_generic_plan"
+        # Every statement has an index made for it; a new segment has no statistics yet.
+        " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
     ),
     "keepalives": 1,
     "keepalives_idle": 5,

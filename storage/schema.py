@@ -128,15 +128,18 @@ deleted_partition = Table(
     _timestamp("deleted_at"),
 )
 
-# The index of the log. `running_max_timestamp` is the greatest max_timestamp up to this batch:
-# it never falls, so a lookup by timestamp is a binary search over offsets and needs no index.
+# The index of the log. A flush writes the batches it has for a segment as one payload, cut into
+# chunks; a batch lies in it from byte `position` on. `running_max_timestamp` is the greatest
+# max_timestamp up to this batch: it never falls, so a lookup by timestamp is a binary search over
+# offsets and needs no index.
 record_batch = Table(
     "record_batch",
     metadata,
     Column("partition_id", BigInteger, nullable=False),
     Column("base_offset", BigInteger, nullable=False),
     Column("last_offset", BigInteger, nullable=False),
-    Column("batch_id", BigInteger, nullable=False),
+    Column("payload_id", BigInteger, nullable=False),
+    Column("position", Integer, nullable=False),
     Column("segment_id", Integer, nullable=False),
     Column("size", Integer, nullable=False),
     Column("max_timestamp", BigInteger, nullable=False),
@@ -206,8 +209,8 @@ def create_chunk_table_sql(segment_id: int) -> str:
     """DDL of one segment's payload: rows of at most CHUNK_BYTES that fit a page, never TOASTed."""
     name = chunk_table_name(segment_id)
     return (
-        f"CREATE TABLE {name} (batch_id bigint NOT NULL, seq integer NOT NULL, "
-        f"data bytea STORAGE PLAIN NOT NULL, PRIMARY KEY (batch_id, seq))"
+        f"CREATE TABLE {name} (payload_id bigint NOT NULL, seq integer NOT NULL, "
+        f"data bytea STORAGE PLAIN NOT NULL, PRIMARY KEY (payload_id, seq))"
     )
 
 

@@ -59,7 +59,7 @@ SELECT t.name AS topic, p.partition, b.base_offset, b.last_offset,
        CASE b.format WHEN 2 THEN 'kafka v2' WHEN 16 THEN 'pulsar' ELSE b.format::text END AS format,
        CASE WHEN b.is_control THEN 'control' WHEN b.is_transactional THEN 'transactional'
             ELSE 'plain' END AS kind,
-       'record_chunk_' || b.segment_id AS payload_table, b.batch_id
+       'record_chunk_' || b.segment_id AS payload_table, b.payload_id, b.position
 FROM record_batch b JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
 WHERE b.last_offset >= p.log_start_offset
 """,

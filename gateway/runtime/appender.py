@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 FLUSHERS = 2
 """Connections that flush: one stages payload while another one commits."""
 
-OVERLAP_FROM_BYTES = 256 * 1024
+OVERLAP_FROM_BYTES = 64 * 1024
 """A second flush starts beside a running one only with this much to stage; less waits for the
 running one to end and joins others, which makes commits fuller."""
 
@@ -219,8 +219,10 @@ class Appender:
                     await self._next_batch_id(),
                     await self._store.current_segment(pending.retention_class),
                 )
+            # Side by side in the payload what will be read together.
+            by_partition = sorted(group, key=lambda pending: pending.partition_id)
             try:
-                await flush.stage([(p.staged, p.payload) for p in group if p.staged is not None])
+                await flush.stage([(p.staged, p.payload) for p in by_partition if p.staged])
             except SegmentGone:
                 self._store.forget_segments()
                 if attempt == 4:
