@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint type imports fmt bench demo compat lock clean ci
+.PHONY: help setup run test lint type imports fmt bench demo docs compat lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -28,6 +28,8 @@ bench: .venv/installed-bench ## measure (ARGS="--quick")
 	$(BIN)/python -m bench $(ARGS)
 demo: .venv/installed-demo ## move a real data set through a broker
 	$(BIN)/python -m demo $(ARGS)
+docs: setup ## write the generated pages anew
+	$(BIN)/python -m docs.generate
 compat: .venv/installed-test ## only the tests with stock clients
 	$(BIN)/python -m pytest tests/compat $(ARGS)
 lock: .venv/installed-test .venv/installed-lint .venv/installed-bench .venv/installed-demo ## write down the installed versions

@@ -1,0 +1,299 @@
+"""Writes docs/protocol-support.md and docs/configuration.md from the server's own tables.
+
+Reads the registry of Kafka APIs, the table of properties and the settings. What no table says
+(which properties change nothing, which APIs are still to come) is written here, and held to the
+code by tests/docs/test_generated.py. Run by `make docs`.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from core.config_defs import BROKER_CONFIGS, DEVIATIONS, TOPIC_CONFIGS, ConfigDef, UpdateMode
+from gateway.config import ENVIRONMENT_PREFIX, Settings
+from gateway.kafka.api import Api, load_handlers
+
+DOCS = Path(__file__).parent
+GENERATED = "<!-- Written by `make docs`; do not edit. -->"
+
+GROUPS = "consumer groups"
+TRANSACTIONS = "transactions"
+LATER = "no step yet"
+
+# APIs that Kafka 4's brokers offer to clients, and Penstock does not: name and the step that
+# brings it.
+MISSING: dict[int, tuple[str, str]] = {
+    8: ("OffsetCommit", GROUPS),
+    9: ("OffsetFetch", GROUPS),
+    10: ("FindCoordinator", GROUPS),
+    11: ("JoinGroup", GROUPS),
+    12: ("Heartbeat", GROUPS),
+    13: ("LeaveGroup", GROUPS),
+    14: ("SyncGroup", GROUPS),
+    15: ("DescribeGroups", GROUPS),
+    16: ("ListGroups", GROUPS),
+    17: ("SaslHandshake", LATER),
+    24: ("AddPartitionsToTxn", TRANSACTIONS),
+    25: ("AddOffsetsToTxn", TRANSACTIONS),
+    26: ("EndTxn", TRANSACTIONS),
+    27: ("WriteTxnMarkers", TRANSACTIONS),
+    28: ("TxnOffsetCommit", TRANSACTIONS),
+    29: ("DescribeAcls", LATER),
+    30: ("CreateAcls", LATER),
+    31: ("DeleteAcls", LATER),
+    34: ("AlterReplicaLogDirs", LATER),
+    36: ("SaslAuthenticate", LATER),
+    38: ("CreateDelegationToken", LATER),
+    39: ("RenewDelegationToken", LATER),
+    40: ("ExpireDelegationToken", LATER),
+    41: ("DescribeDelegationToken", LATER),
+    42: ("DeleteGroups", GROUPS),
+    43: ("ElectLeaders", GROUPS),
+    45: ("AlterPartitionReassignments", GROUPS),
+    46: ("ListPartitionReassignments", GROUPS),
+    47: ("OffsetDelete", GROUPS),
+    48: ("DescribeClientQuotas", LATER),
+    49: ("AlterClientQuotas", LATER),
+    50: ("DescribeUserScramCredentials", LATER),
+    51: ("AlterUserScramCredentials", LATER),
+    55: ("DescribeQuorum", GROUPS),
+    57: ("UpdateFeatures", TRANSACTIONS),
+    64: ("UnregisterBroker", LATER),
+    65: ("DescribeTransactions", TRANSACTIONS),
+    66: ("ListTransactions", TRANSACTIONS),
+    68: ("ConsumerGroupHeartbeat", GROUPS),
+    69: ("ConsumerGroupDescribe", GROUPS),
+    71: ("GetTelemetrySubscriptions", LATER),
+    72: ("PushTelemetry", LATER),
+    74: ("ListConfigResources", GROUPS),
+    76: ("ShareGroupHeartbeat", LATER),
+    77: ("ShareGroupDescribe", LATER),
+    78: ("ShareFetch", LATER),
+    79: ("ShareAcknowledge", LATER),
+    88: ("StreamsGroupHeartbeat", LATER),
+    89: ("StreamsGroupDescribe", LATER),
+}
+
+# Spoken among Kafka's own processes (ZooKeeper's time, Raft, replicas, the share coordinator).
+NOT_FOR_CLIENTS = {4, 5, 6, 7, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(80, 88)}
+
+_LOG = "PostgreSQL keeps the log: there are no such files."
+_ONE_COPY = "Copies are PostgreSQL's replication; Metadata shows one replica, the leader."
+_FSYNC = "Every acknowledged record is committed with fsync."
+_STORED_AS_SENT = "Batches are stored as their producer sent them."
+_COMPACTION = "Compaction is not there yet."
+_NOT_TIERED = "There is no tiered storage."
+_SEGMENTS = (
+    "A segment is a table shared by topics of like retention; its size is the broker's "
+    "`log.segment.bytes`, its age follows from the class of retention."
+)
+
+# Properties that are accepted, checked and reported, and change nothing: why.
+WITHOUT_EFFECT_ON_TOPICS: dict[str, str] = {
+    "compression.gzip.level": _STORED_AS_SENT,
+    "compression.lz4.level": _STORED_AS_SENT,
+    "compression.type": _STORED_AS_SENT,
+    "compression.zstd.level": _STORED_AS_SENT,
+    "delete.retention.ms": _COMPACTION,
+    "file.delete.delay.ms": _LOG,
+    "flush.messages": _FSYNC,
+    "flush.ms": _FSYNC,
+    "follower.replication.throttled.replicas": _ONE_COPY,
+    "index.interval.bytes": _LOG,
+    "leader.replication.throttled.replicas": _ONE_COPY,
+    "local.retention.bytes": _NOT_TIERED,
+    "local.retention.ms": _NOT_TIERED,
+    "max.compaction.lag.ms": _COMPACTION,
+    "min.cleanable.dirty.ratio": _COMPACTION,
+    "min.compaction.lag.ms": _COMPACTION,
+    "min.insync.replicas": _ONE_COPY,
+    "preallocate": _LOG,
+    "remote.log.copy.disable": _NOT_TIERED,
+    "remote.log.delete.on.disable": _NOT_TIERED,
+    "segment.bytes": _SEGMENTS,
+    "segment.index.bytes": _LOG,
+    "segment.jitter.ms": _SEGMENTS,
+    "segment.ms": _SEGMENTS,
+    "unclean.leader.election.enable": _ONE_COPY,
+}
+WITHOUT_EFFECT_ON_BROKERS: dict[str, str] = {
+    "penstock.flush.copy.min.bytes": "Not read yet: a flush uses COPY from 48 KiB on.",
+    "penstock.flush.max.bytes": "Not read yet: a flush takes 4 MiB, or one larger batch.",
+    "request.timeout.ms": "Not read yet: connections, locks and statements have own limits.",
+    "socket.listen.backlog.size": "Not read yet: the backlog is 1,024.",
+}
+
+# What is honoured, but not in every way its name promises.
+NOTES_ON_TOPICS: dict[str, str] = {
+    "cleanup.policy": "With `compact`, records without a key are refused; without `delete`, "
+    "nothing is deleted.",
+    "retention.bytes": "Judged to the batch.",
+    "retention.ms": "Judged to the batch. It also chooses the class of segments new batches go to.",
+}
+_AT_START = "Read once, at start, from the command line, the environment or the file; a dynamic "
+_AT_START += "value is kept and reported only."
+NOTES_ON_BROKERS: dict[str, str] = {
+    "default.replication.factor": "Held against the number of live brokers, and then forgotten: "
+    "copies are PostgreSQL's.",
+    "log.segment.bytes": "Size at which a segment's table is closed and the next one opened.",
+    "max.connections": _AT_START,
+    "max.connections.per.ip": _AT_START,
+    "queued.max.request.bytes": "Never taken as less than twice `socket.request.max.bytes`; so -1 "
+    "means that.",
+}
+
+
+def protocol_support() -> str:
+    """The page of APIs."""
+    served = load_handlers().table()
+    sections = [
+        "# Kafka APIs",
+        GENERATED,
+        "A version that is not served closes the connection, as Kafka does (ApiVersions apart). "
+        "ApiVersions advertises what is served; for Produce also versions 0 to 2, as Kafka 4 does "
+        "for librdkafka's sake, and refuses them. What each handler does and does not do is at the "
+        "top of its file.",
+        "## Served",
+        _table(
+            ("key", "API", "versions", "advertised", "what it does"),
+            (
+                (api.key, _link(api), _span(api.versions), _span(api.advertised), _summary(api))
+                for api in served
+            ),
+        ),
+        "Without effect inside these: Fetch gives no aborted transactions (there are none); "
+        "`isolation.level=read_committed` is accepted. InitProducerId refuses a transactional id "
+        "(INVALID_REQUEST), Produce a transactional batch (INVALID_TXN_STATE).",
+        "## Not there yet",
+        "Not advertised; a request closes the connection. The controller's and the brokers' own "
+        "APIs (Raft, replicas, share-group state) are not listed: here they have no meaning.",
+        _table(
+            ("step", "APIs (key)"),
+            (
+                (
+                    step,
+                    ", ".join(
+                        f"{name} ({key})" for key, (name, by) in MISSING.items() if by == step
+                    ),
+                )
+                for step in (GROUPS, TRANSACTIONS, LATER)
+            ),
+        ),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _link(api: Api) -> str:
+    return f"[{api.name}](../{api.handler.__module__.replace('.', '/')}.py)"
+
+
+def _span(versions: range) -> str:
+    return f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else str(versions[0])
+
+
+def _summary(api: Api) -> str:
+    """The first paragraph of the handler's file, without its title."""
+    text = sys.modules[api.handler.__module__].__doc__ or ""
+    return " ".join(text.partition("\n\n")[0].split()).partition("): ")[2]
+
+
+def configuration() -> str:
+    """The page of settings and properties."""
+    sections = [
+        "# Settings and properties",
+        GENERATED,
+        "## Settings of the process",
+        "In this order: the flag, the variable, the key of the TOML file (`--config FILE` or "
+        "`PENSTOCK_CONFIG`), the default.",
+        _table(("flag", "variable", "default", "what it is"), _settings()),
+        "Kafka's broker properties are set with `--override NAME=VALUE` (may be repeated), with a "
+        "variable like `PENSTOCK_BROKER__NUM_PARTITIONS=3`, or in the file's `[broker]` table "
+        "under Kafka's names. A wrong value or an unknown name is refused in one sentence, exit "
+        "code 2.",
+        "## Topic properties",
+        "Set when a topic is created, or later with kafka-configs, any admin client, or "
+        "`penstock topics create --config`. The broker's name sets the default of all topics that "
+        "do not say otherwise. Names, defaults and valid values are Apache Kafka 4.1's.",
+        _table(
+            ("property", "broker's name", "default", "what Penstock does with it"),
+            (
+                (
+                    f"`{name}`",
+                    _broker_names(row),
+                    _default(row.default),
+                    _effect(name, row, WITHOUT_EFFECT_ON_TOPICS, NOTES_ON_TOPICS),
+                )
+                for name, row in TOPIC_CONFIGS.items()
+            ),
+        ),
+        "## Broker properties",
+        "Those that are the default of a topic property are in the table above and have the same "
+        "effect"
+        " (only `log.segment.bytes` differs). *dynamic*: may be changed while brokers run, for one "
+        "broker or for all; the others are read at start.",
+        _table(("property", "default", "change", "what Penstock does with it"), _broker_rows()),
+        "## Defaults that are not Kafka's",
+        "\n".join(f"- `{name}`: {why}" for name, why in DEVIATIONS.items()),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _settings() -> Iterator[tuple[str, ...]]:
+    for name, field in Settings.model_fields.items():
+        if name != "broker":
+            flag = f"--{name.replace('_', '-')}"
+            default = "" if field.default is None else f"`{field.default}`"
+            variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"
+            yield f"`{flag}`", f"`{variable}`", default, field.description or ""
+
+
+def _broker_names(row: ConfigDef) -> str:
+    names = (row.broker_name, *(other.name for other in row.alternatives))
+    return ", ".join(f"`{name}`" for name in names if name)
+
+
+def _broker_rows() -> Iterator[tuple[str, ...]]:
+    alternatives = {other.name for row in TOPIC_CONFIGS.values() for other in row.alternatives}
+    for name, row in BROKER_CONFIGS.items():
+        own = row.topic_name is None or name in NOTES_ON_BROKERS
+        if own and name not in alternatives:
+            dynamic = "" if row.update_mode is UpdateMode.READ_ONLY else "dynamic"
+            effect = _effect(name, row, WITHOUT_EFFECT_ON_BROKERS, NOTES_ON_BROKERS)
+            yield f"`{name}`", _default(row.broker_default), dynamic, effect
+
+
+def _default(text: str | None) -> str:
+    if text is None:
+        return ""
+    return f"`{text}`" if text else "(empty)"
+
+
+def _effect(
+    name: str, row: ConfigDef, without_effect: dict[str, str], notes: dict[str, str]
+) -> str:
+    if why := without_effect.get(name):
+        return f"**No effect.** {why}"
+    # A broker's own reading of a topic property is all in its note.
+    text = row.documentation.partition(" Accepted and reported")[0]
+    meaning = "" if name == row.broker_name and row.topic_name else text
+    by = f"Set with `{row.set_by}`." if row.set_by and name == row.broker_name else ""
+    return " ".join(part for part in ("Honoured.", meaning, by, notes.get(name, "")) if part)
+
+
+def _table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    lines = [[str(cell).replace("|", "\\|") for cell in row] for row in (head, *rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+
+
+PAGES = {"protocol-support.md": protocol_support, "configuration.md": configuration}
+
+
+def main() -> None:
+    """Write every page."""
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The generated pages are current, and what `docs/generate.py` knows by itself is true."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from kafka.protocol.api_key import ApiKey
+
+from core.config_defs import BROKER_CONFIGS, TOPIC_CONFIGS, TopicConfig
+from docs import generate
+from gateway.kafka.api import load_handlers
+
+ROOT = Path(__file__).parents[2]
+
+# How the code says that it asks for a topic's property, where it is not by the field's name.
+SPELT = {"cleanup.policy": r"is_deleted|is_compacted"}
+# Checked when it is set; there is nothing to do later.
+VALIDATED_ONLY = {"remote.storage.enable"}
+
+
+@cache
+def sources() -> str:
+    """The server's code but for the table of properties itself."""
+    files = (
+        path for room in ("core", "gateway", "storage") for path in (ROOT / room).rglob("*.py")
+    )
+    return "\n".join(path.read_text() for path in files if path.name != "config_defs.py")
+
+
+def is_read_of_topic(name: str) -> bool:
+    field = name.replace(".", "_")
+    if field not in TopicConfig.__slots__:
+        return False
+    spelt = SPELT.get(name, re.escape(field))
+    return re.search(rf"\bconfig\.({spelt})\b", sources()) is not None
+
+
+@pytest.mark.parametrize("name", generate.PAGES)
+def test_page_is_current(name: str) -> None:
+    written = (generate.DOCS / name).read_text(encoding="utf-8")
+    assert written == generate.PAGES[name](), "run `make docs`"
+
+
+def test_no_api_is_both_served_and_missing() -> None:
+    served = {api.key for api in load_handlers().table()}
+    assert not served & generate.MISSING.keys()
+
+
+def test_every_api_of_kafka_is_accounted_for() -> None:
+    served = {api.key for api in load_handlers().table()}
+    told = served | generate.MISSING.keys() | generate.NOT_FOR_CLIENTS
+    assert {key.value for key in ApiKey} <= told
+    assert {key: name for key, (name, _) in generate.MISSING.items()}.items() <= {
+        key.value: key.name for key in ApiKey
+    }.items()
+
+
+@pytest.mark.parametrize("name", TOPIC_CONFIGS)
+def test_a_topic_property_has_the_effect_it_is_said_to_have(name: str) -> None:
+    if name not in VALIDATED_ONLY:
+        assert is_read_of_topic(name) == (name not in generate.WITHOUT_EFFECT_ON_TOPICS)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, row in BROKER_CONFIGS.items() if row.topic_name is None]
+)
+def test_a_broker_property_has_the_effect_it_is_said_to_have(name: str) -> None:
+    weaker = {other.name for row in TOPIC_CONFIGS.values() for other in row.alternatives}
+    if name not in weaker and BROKER_CONFIGS[name].set_by is None:
+        without_effect = name in generate.WITHOUT_EFFECT_ON_BROKERS
+        assert (f'"{name}"' in sources()) == (not without_effect)
+
+
+def test_what_is_said_of_properties_is_said_of_real_ones() -> None:
+    assert generate.WITHOUT_EFFECT_ON_TOPICS.keys() <= TOPIC_CONFIGS.keys()
+    assert generate.NOTES_ON_TOPICS.keys() <= TOPIC_CONFIGS.keys()
+    assert generate.WITHOUT_EFFECT_ON_BROKERS.keys() <= BROKER_CONFIGS.keys()
+    assert generate.NOTES_ON_BROKERS.keys() <= BROKER_CONFIGS.keys()
