@@ -25,7 +25,9 @@ def shown(value: float | None) -> str:
 def table(outcomes: Sequence[Outcome], brokers: Sequence[str]) -> Table:
     """One row a case: each broker's headline figure, and the first one's ratio to the others."""
     first, peers = brokers[0], brokers[1:]
-    grid = Table(title="medians; ratios are the first broker's figure over the other's")
+    ratios = "ratios: the first broker's figure over the other's"
+    others_are = "others: CPU that programs outside the benchmark took, in percent of a core"
+    grid = Table(title=f"medians; {ratios}; {others_are}")
     grid.add_column("case")
     grid.add_column("figure")
     for name in brokers:
@@ -33,6 +35,7 @@ def table(outcomes: Sequence[Outcome], brokers: Sequence[str]) -> Table:
     grid.add_column("raw COPY", justify="right")
     for name in (*peers, "raw COPY"):
         grid.add_column(f"/ {name}", justify="right")
+    grid.add_column("others", justify="right")
     for outcome in outcomes:
         ours, unit = outcome.headline(first), unit_of(outcome.case.headline)
         row = [outcome.case.name, outcome.case.headline]
@@ -42,11 +45,15 @@ def table(outcomes: Sequence[Outcome], brokers: Sequence[str]) -> Table:
             row.append(missing if absent else shown(outcome.headline(name)))
         row.append(shown(outcome.copy()))
         for other in (*map(outcome.headline, peers), outcome.copy()):
-            if not ours or not other:
+            if not ours or not other or min(ours, other) <= 0:
                 row.append("")
                 continue
             better = (ours >= other) == unit.more_is_better
             row.append(f"[{'green' if better else 'yellow'}]{ours / other:.2f}")
+        others = outcome.others_percent()
+        row.append(
+            "" if others is None else f"[{'yellow' if others > 20 else 'dim'}]{others:.0f} %"
+        )
         grid.add_row(*row)
     return grid
 

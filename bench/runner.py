@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+import psutil
 import psycopg
 from confluent_kafka import KafkaException
 
@@ -21,6 +22,9 @@ from bench.case import Case, Figures, Skipped
 from bench.clients import ClientFailed, produce_java, run_workers
 from bench.copy_yardstick import copy_mb_per_s
 from compat.java.tools import unavailable
+
+# A figure of every turn: CPU taken by programs that are not part of the benchmark.
+OTHERS = "others_cpu_percent"
 
 # What may go wrong in a turn without its being the harness's own fault.
 FAILURES = (
@@ -51,6 +55,11 @@ class Outcome:
 
     def headline(self, broker: str) -> float | None:
         return self.figures(broker).get(self.case.headline)
+
+    def others_percent(self) -> float | None:
+        """CPU that strangers took in the worst turn, in percent of one core."""
+        seen = [turn[OTHERS] for turns in self.turns.values() for turn in turns if OTHERS in turn]
+        return max(seen, default=None)
 
     def copy(self) -> float | None:
         return median(self.copies_mb_per_s) if self.copies_mb_per_s else None
@@ -87,7 +96,12 @@ def run_case(
                 continue
             settle()
             try:
-                outcome.turns.setdefault(broker.name, []).append(case.run(broker))
+                before = (time.monotonic(), strangers_cpu_seconds(brokers))
+                figures = case.run(broker)
+                elapsed = time.monotonic() - before[0]
+                taken = strangers_cpu_seconds(brokers) - before[1]
+                figures[OTHERS] = max(0.0, 100 * taken / elapsed)
+                outcome.turns.setdefault(broker.name, []).append(figures)
             except Skipped as reason:
                 outcome.skipped[broker.name] = str(reason)
             except FAILURES as failure:
@@ -97,6 +111,19 @@ def run_case(
             copied = copy_mb_per_s(database_url, case.copied_bytes)
             outcome.copies_mb_per_s.append(copied)
     return outcome
+
+
+def strangers_cpu_seconds(brokers: Sequence[Broker]) -> float:
+    """CPU time spent so far by whatever is neither a broker nor ours: only differences count.
+
+    A broker whose process ids are not known counts as a stranger.
+    """
+    times = psutil.cpu_times()
+    busy = times.user + times.nice + times.system + times.irq + times.softirq + times.steal
+    groups = {group for broker in brokers for group in broker.processes.values()}
+    known = sum(group.cpu_seconds() for group in groups)
+    own = sum(os.times()[:4])  # user, system, and the same of children that were waited for
+    return busy - known - own
 
 
 def settle() -> None:
