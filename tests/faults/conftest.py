@@ -1,0 +1,122 @@
+"""Fixtures of the fault tests: a seed that is printed, a duration, a database server of one's own.
+
+`PENSTOCK_FAULT_SEED` repeats a run's choices; `PENSTOCK_FAULT_SECONDS` is how long each campaign
+goes on (`make faults` runs long ones). Must not know what is broken.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from storage.embedded import EmbeddedPostgres
+from tests.conftest import SMALL_POSTGRES, Gateway, free_port
+from tests.faults.history import History, check, compare, summary
+from tests.faults.reading import Log, read_all_ways
+
+PARTITIONS = 4
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A long run may last longer than a test's usual limit."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(180 + 4 * duration_s()))
+
+
+def duration_s() -> float:
+    """Seconds a campaign goes on."""
+    return float(os.environ.get("PENSTOCK_FAULT_SECONDS", "4"))
+
+
+@pytest.fixture(autouse=True)
+def quiet_aiokafka(caplog: pytest.LogCaptureFixture) -> None:
+    """aiokafka tells of every retry; here they are the point."""
+    caplog.set_level(logging.CRITICAL + 1, "aiokafka")
+
+
+@pytest.fixture
+def seconds() -> float:
+    """Seconds the campaign goes on."""
+    return duration_s()
+
+
+@pytest.fixture
+def seed() -> int:
+    """Of every random choice of the test; shown when it fails, and set by PENSTOCK_FAULT_SEED."""
+    chosen = int(os.environ.get("PENSTOCK_FAULT_SEED") or secrets.randbelow(2**31))
+    print(f"PENSTOCK_FAULT_SEED={chosen}")  # noqa: T201 - pytest shows it with the failure
+    return chosen
+
+
+@pytest.fixture
+def server(data_dir: Path) -> Iterator[EmbeddedPostgres]:
+    """A running PostgreSQL that the test may kill."""
+    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as running:
+        yield running
+
+
+@pytest.fixture
+def ports() -> Callable[[int], list[int]]:
+    """Free ports, all different: `ports(3)`."""
+
+    def choose(count: int) -> list[int]:
+        chosen: set[int] = set()
+        while len(chosen) < count:
+            chosen.add(free_port())
+        return sorted(chosen)
+
+    return choose
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = PARTITIONS, config: dict[str, str] | None = None
+) -> None:
+    """Creates a topic, again if the broker was not there."""
+    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+    deadline = time.monotonic() + 30
+    while True:
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        try:
+            admin.create_topics([new], request_timeout=5)[name].result(10)
+        except KafkaException as error:
+            if error.args[0].name() == "TOPIC_ALREADY_EXISTS":
+                return
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return
+
+
+def embedded_url(data: Path) -> str:
+    """URL of the server that a gateway runs under its data directory."""
+    return EmbeddedPostgres(data).url
+
+
+def verify(history: History, gateway: Gateway, database_url: str, topic: str) -> dict[str, Log]:
+    """Reads the topic all ways and fails on any anomaly."""
+    assert gateway.process.poll() is None, f"the gateway ended:\n{gateway.log()[-4000:]}"
+    readers = read_all_ways(gateway.bootstrap, database_url, topic, PARTITIONS)
+    anomalies = compare(readers)
+    for log in readers.values():
+        anomalies += [each for each in check(history, log) if each not in anomalies]
+    assert not anomalies, f"{summary(anomalies)}\nsaid: {history.errors()}"
+    return readers
+
+
+def query(url: str, statement: str) -> list[tuple[object, ...]]:
+    """Rows of one statement, on a connection of its own."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
