@@ -72,6 +72,9 @@ MISSING: dict[int, tuple[str, str]] = {
     79: ("ShareAcknowledge", LATER),
     88: ("StreamsGroupHeartbeat", LATER),
     89: ("StreamsGroupDescribe", LATER),
+    90: ("DescribeShareGroupOffsets", LATER),
+    91: ("AlterShareGroupOffsets", LATER),
+    92: ("DeleteShareGroupOffsets", LATER),
 }
 
 # Spoken among Kafka's own processes (ZooKeeper's time, Raft, replicas, the share coordinator).
