@@ -200,7 +200,8 @@ class PostgresLogStore:
                     await cursor.execute(OPEN_SEGMENT, parameters)
                     row = await cursor.fetchone()
                     if row is not None:
-                        await cursor.execute(create_chunk_table_sql(row[0]).encode())
+                        for statement in create_chunk_table_sql(row[0]):
+                            await cursor.execute(statement.encode())
                         break
         segment_id: int = row[0]
         self._segments[retention_class] = segment_id

@@ -178,7 +178,8 @@ class PostgresRetentionStore:
             await cursor.execute(OPEN_NEXT, {"retention_class": row[0]})
             opened = await cursor.fetchone()
             assert opened is not None, "INSERT … RETURNING gives a row"
-            await cursor.execute(create_chunk_table_sql(opened[0]).encode())
+            for statement in create_chunk_table_sql(opened[0]):
+                await cursor.execute(statement.encode())
 
     async def drop_unused_segments(self) -> list[int]:
         """See RetentionStore."""

@@ -205,12 +205,16 @@ def chunk_table_name(segment_id: int) -> str:
     return f"record_chunk_{segment_id:d}"
 
 
-def create_chunk_table_sql(segment_id: int) -> str:
-    """DDL of one segment's payload: rows of at most CHUNK_BYTES that fit a page, never TOASTed."""
+def create_chunk_table_sql(segment_id: int) -> tuple[str, str]:
+    """DDL of one segment's payload: rows of at most CHUNK_BYTES that fit a page, never TOASTed.
+
+    Two statements: CREATE TABLE takes STORAGE from PostgreSQL 16 on only.
+    """
     name = chunk_table_name(segment_id)
     return (
         f"CREATE TABLE {name} (payload_id bigint NOT NULL, seq integer NOT NULL, "
-        f"data bytea STORAGE PLAIN NOT NULL, PRIMARY KEY (payload_id, seq))"
+        f"data bytea NOT NULL, PRIMARY KEY (payload_id, seq))",
+        f"ALTER TABLE {name} ALTER COLUMN data SET STORAGE PLAIN",
     )
 
 
