@@ -59,10 +59,9 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """A stretch of one partition to read: batches that touch [from_offset, to_offset).
+    """A stretch of one partition to read: batches that end in [from_offset, to_offset).
 
-    Reading stops after the batch with which max_bytes is reached or passed, but the first batch
-    is always part of the answer.
+    At most max_bytes, but the first batch is always part of the answer.
     """
 
     partition_id: int

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from core.log.effects import LogEffects, StagedBatch
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
-from core.ports import SegmentGone, StoreUnavailable
+from core.ports import StoreUnavailable
 from storage.binary import (
     Chunk,
     Payload,
@@ -262,7 +262,7 @@ class FlushSession:
                     await session.prepare(
                         name, _PUT_CHUNKS.format(table=chunk_table_name(segment_id))
                     )
-                except SegmentGone:
+                except BaseException:
                     await self._abandon(in_transaction=self._in_transaction)
                     raise
                 self._prepared_segments.add(segment_id)

@@ -48,7 +48,7 @@ LATERAL (
             AND last_offset < r.to_offset
           ORDER BY last_offset LIMIT %(limit)s) AS stretch
 ) AS b
-WHERE b.bytes_before < r.max_bytes ORDER BY r.n, b.last_offset
+WHERE b.bytes_before = 0 OR b.bytes_before + b.size <= r.max_bytes ORDER BY r.n, b.last_offset
 """
 READ_CHUNKS = """
 SELECT c.payload_id, c.seq, c.data
@@ -245,7 +245,7 @@ class PostgresLogStore:
                     "partition_ids": [r.partition_id for r in ranges],
                     "from_offsets": [r.from_offset for r in ranges],
                     "to_offsets": [r.to_offset for r in ranges],
-                    "max_bytes": [max(1, r.max_bytes) for r in ranges],
+                    "max_bytes": [r.max_bytes for r in ranges],
                     "limit": BATCHES_PER_READ,
                 },
             )

@@ -94,6 +94,17 @@ def is_connection_lost(error: BaseException) -> bool:
     return state is None or state[:3] == "57P" or state[:2] == "08" or state in {"25P03", "53300"}
 
 
+def is_for_now(error: BaseException) -> bool:
+    """Whether a statement took no effect and may well work later, on the same connection.
+
+    Lock or statement over its time, deadlock, serialization, no space, a standby not yet promoted.
+    """
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is not None and (
+        state in {"55P03", "57014", "40P01", "40001", "25006"} or state[:2] == "53"
+    )
+
+
 class Database:
     """One database, as this process reaches it."""
 
@@ -197,7 +208,8 @@ class Database:
     async def reader(self, name: str) -> AsyncIterator[Cursor]:
         """A binary cursor in autocommit mode for reads on the hot path, timed under `name`.
 
-        Raises StoreUnavailable where the connection cannot be had or is lost in the block, and
+        Raises StoreUnavailable where the connection cannot be had or is lost in the block, or a
+        statement could not have its lock, its time or its space, and
         SegmentGone where a segment's table is not there any more.
         """
         async with self._reader_slots:
@@ -215,10 +227,11 @@ class Database:
             except psycopg.errors.UndefinedTable as error:
                 raise SegmentGone(str(error).strip()) from error
             except (psycopg.Error, OSError) as error:
-                if isinstance(error, psycopg.Error) and not is_connection_lost(error):
+                if is_connection_lost(error) or isinstance(error, OSError):
+                    if connection is not None:
+                        await connection.close()
+                elif not is_for_now(error):
                     raise
-                if connection is not None:
-                    await connection.close()
                 raise StoreUnavailable(str(error).strip()) from error
             finally:
                 if connection is not None and not connection.closed:

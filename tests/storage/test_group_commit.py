@@ -438,6 +438,22 @@ async def test_a_chunk_table_that_is_locked_is_row_locked(log: Log, size: int) -
     await flush.close()
 
 
+async def test_a_chunk_table_locked_between_lock_and_commit(log: Log) -> None:
+    (p,) = log.new_partitions()
+    flush = log.store.open_flush()
+    effects, payload = await log.drafted(p, batch())
+    await flush.stage(payload)
+    await flush.lock([p], [])
+    with psycopg.connect(log.url) as other:
+        other.execute(f"LOCK TABLE record_chunk_{payload[0][0].segment_id}")
+        with pytest.raises(RowLocked):
+            await flush.commit([effects])
+        # The partition is free for others again, and the session for the next flush.
+        log.rows("SELECT 1 FROM topic_partition FOR UPDATE NOWAIT")
+    await assert_usable(log, flush, p, size=LARGE)
+    await flush.close()
+
+
 # Producers.
 
 

@@ -1,0 +1,225 @@
+"""The hot session: pipelines, outcomes by SQLSTATE, and COMMITs whose answer never came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from core.ports import (
+    CommitUnknown,
+    EffectRefused,
+    RowLocked,
+    SegmentGone,
+    StoreUnavailable,
+    VersionMismatch,
+)
+from storage.embedded import EmbeddedPostgres
+from storage.migrate import upgrade
+from storage.pool import Database
+from storage.session import HotSession
+from tests.conftest import SMALL_POSTGRES, open_directory
+
+STATEMENTS = {
+    b"begin": "BEGIN",
+    b"commit": "COMMIT",
+    b"one": "SELECT 1::bigint",
+    b"note": "INSERT INTO note VALUES (1)",
+    b"broken": "SELECT 1 / (SELECT count(*) FROM note WHERE false)",
+    b"mismatch": "SELECT version_mismatch()",
+    b"die": "SELECT pg_terminate_backend(pg_backend_pid())",
+    b"warn": "SELECT warn()",
+}
+PREPARE = """
+CREATE TABLE note (n integer);
+CREATE FUNCTION warn() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'hm'; END $$
+"""
+
+
+@pytest.fixture
+def psql(any_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(any_url, autocommit=True) as connection:
+        connection.execute(PREPARE)
+        yield connection
+
+
+@pytest.fixture
+async def session(any_url: str, psql: object) -> AsyncIterator[HotSession]:
+    database = Database(any_url)
+    session = await HotSession.open(database, STATEMENTS)
+    yield session
+    await session.close()
+    await database.close()
+
+
+def notes(psql: psycopg.Connection[Any]) -> int:
+    row = psql.execute("SELECT count(*) FROM note").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def test_a_pipeline_is_one_transaction(
+    session: HotSession, psql: psycopg.Connection[Any]
+) -> None:
+    results = await session.run([(b"one", ()), (b"note", ())], commits=True)
+    assert results[0].get_value(0, 0) == (1).to_bytes(8, "big")
+    assert notes(psql) == 1
+    with pytest.raises(EffectRefused):
+        await session.run([(b"note", ()), (b"broken", ()), (b"note", ())], commits=True)
+    assert notes(psql) == 1
+    await session.run([(b"note", ())], commits=True)
+    assert notes(psql) == 2
+
+
+async def test_version_mismatch_has_a_state_of_its_own(session: HotSession) -> None:
+    with pytest.raises(VersionMismatch):
+        await session.run([(b"mismatch", ())], commits=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        ("55P03", RowLocked),
+        ("40P01", RowLocked),
+        ("40001", RowLocked),
+        ("42P01", SegmentGone),
+        ("PS001", VersionMismatch),
+        ("57014", StoreUnavailable),
+        ("57P03", StoreUnavailable),
+        ("25006", StoreUnavailable),
+        ("08006", StoreUnavailable),
+        ("23505", EffectRefused),
+        ("22003", EffectRefused),
+        ("XX001", EffectRefused),
+        ("53100", EffectRefused),
+        ("53200", EffectRefused),
+    ],
+)
+async def test_outcomes_by_state(session: HotSession, state: str, outcome: type[Exception]) -> None:
+    raising = f"DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{state}'; END $$".encode()
+    with pytest.raises(outcome) as raised:
+        await session.execute(raising)
+    assert type(raised.value) is outcome
+    assert "so" in str(raised.value)
+    if isinstance(raised.value, EffectRefused):
+        assert raised.value.out_of_space is state.startswith("53")
+
+
+async def test_a_commit_answered_with_a_warning_is_unknown(session: HotSession) -> None:
+    with pytest.raises(CommitUnknown):
+        await session.run([(b"warn", ())], commits=True)
+    await session.run([(b"warn", ())], commits=False)
+    await session.run([(b"one", ())], commits=True)  # an earlier warning is not held against it
+
+
+async def test_killed_before_commit_took_no_effect(
+    session: HotSession, psql: psycopg.Connection[Any]
+) -> None:
+    with pytest.raises(StoreUnavailable):
+        await session.run(
+            [(b"begin", ()), (b"note", ()), (b"die", ()), (b"commit", ())], commits=True
+        )
+    assert notes(psql) == 0
+    assert session.is_broken
+    with pytest.raises(StoreUnavailable):
+        await session.run([(b"one", ())], commits=False)
+
+
+async def test_killed_after_commit_is_unknown_not_unavailable(
+    session: HotSession, psql: psycopg.Connection[Any]
+) -> None:
+    # The server looks for a pending termination after each message: between COMMIT and Sync too.
+    with pytest.raises(CommitUnknown):
+        await session.run(
+            [(b"begin", ()), (b"note", ()), (b"commit", ()), (b"die", ())], commits=True
+        )
+    assert notes(psql) == 1
+
+
+async def test_an_idle_session_that_is_killed(
+    session: HotSession, psql: psycopg.Connection[Any]
+) -> None:
+    psql.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE application_name = 'penstock' AND datname = current_database()"
+    )
+    with pytest.raises(StoreUnavailable):
+        await session.run([(b"one", ())], commits=False)
+    assert session.is_broken
+
+
+async def test_copy_in_pieces(session: HotSession, psql: psycopg.Connection[Any]) -> None:
+    from storage.binary import copy_stream
+
+    psql.execute("CREATE TABLE piece (payload_id bigint, seq integer, data bytea)")
+    data = bytes(range(256)) * 4000  # a megabyte: several pieces
+    await session.copy_in(
+        b"COPY piece FROM STDIN (FORMAT binary)", copy_stream([(1, 0, data)]), begin=True
+    )
+    row = psql.execute("SELECT count(*) FROM piece").fetchone()
+    assert row == (0,)
+    await session.execute(b"COMMIT", commits=True)
+    row = psql.execute("SELECT data FROM piece").fetchone()
+    assert row == (data,)
+
+
+async def test_copy_that_the_server_refuses(
+    session: HotSession, psql: psycopg.Connection[Any]
+) -> None:
+    psql.execute("CREATE TABLE piece (payload_id bigint, seq integer, data bytea)")
+    with pytest.raises(EffectRefused):
+        await session.copy_in(
+            b"COPY piece FROM STDIN (FORMAT binary)", b"nonsense" * 100_000, begin=True
+        )
+    await session.execute(b"ROLLBACK")
+    with pytest.raises(SegmentGone):
+        await session.copy_in(b"COPY none FROM STDIN (FORMAT binary)", b"", begin=True)
+    await session.execute(b"ROLLBACK")
+    await session.run([(b"one", ())], commits=True)
+
+
+# Whether a COMMIT took effect cannot be told: a server that waits for a standby nobody runs makes
+# that moment last.
+
+
+@pytest.fixture(scope="module")
+def waiting_postgres() -> Iterator[EmbeddedPostgres]:
+    with (
+        open_directory() as path,
+        EmbeddedPostgres(path / "postgres", settings=SMALL_POSTGRES) as server,
+    ):
+        upgrade(server.url)
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(PREPARE)
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            connection.execute("SELECT pg_reload_conf()")
+        yield server
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["implicit", "explicit"])
+@pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
+async def test_the_answer_to_commit_is_lost(
+    waiting_postgres: EmbeddedPostgres, explicit: bool, how: str
+) -> None:
+    url = waiting_postgres.url + "&options=-csynchronous_commit%3Dlocal"
+    database = Database(waiting_postgres.url)
+    session = await HotSession.open(database, STATEMENTS)
+    with psycopg.connect(url, autocommit=True) as psql:
+        psql.execute("TRUNCATE note")
+        statements: list[Any] = [(b"note", ())]
+        if explicit:
+            statements = [(b"begin", ()), *statements, (b"commit", ())]
+        committing = asyncio.create_task(session.run(statements, commits=True))
+        waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        for _ in range(500):
+            if psql.execute(f"SELECT {how}(pid) {waiting}".encode()).fetchall():
+                break
+            await asyncio.sleep(0.01)
+        with pytest.raises(CommitUnknown):
+            await committing
+        assert notes(psql) == 1
+    await session.close()
+    await database.close()
