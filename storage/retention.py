@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from psycopg.errors import LockNotAvailable, QueryCanceled
+from psycopg.errors import LockNotAvailable, QueryCanceled, UndefinedTable
 
 from core.retention_ports import OpenSegment, PartitionUsage
 from storage.schema import chunk_table_name, create_chunk_table_sql
@@ -207,6 +207,8 @@ class PostgresRetentionStore:
                             await cursor.execute(f"DROP TABLE {table}".encode())
                             await cursor.execute(FORGET_SEGMENT, parameters)
                             dropped.append(segment_id)
-                except (LockNotAvailable, QueryCanceled):
-                    continue  # somebody reads or writes it: the next round comes
+                except (LockNotAvailable, QueryCanceled, UndefinedTable):
+                    # Somebody reads or writes it: the next round comes. Or another broker has
+                    # dropped it in the meantime.
+                    continue
         return dropped

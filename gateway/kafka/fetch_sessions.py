@@ -100,19 +100,27 @@ class FetchContext:
     ) -> None:
         self._sessions = sessions
         self._session = session
+        self._epoch = session.epoch if session else INITIAL_EPOCH
         self._creates = creates
         self._uses_topic_ids = uses_topic_ids
         self._now_ms = now_ms
         self.partitions = partitions
 
-    def close(self, answers: Iterable[PartitionAnswer]) -> tuple[int, set[PartitionKey] | None]:
-        """The session id to answer with, and the partitions to answer about (None: all)."""
+    def close(
+        self, answers: Iterable[PartitionAnswer]
+    ) -> tuple[int, set[PartitionKey] | None] | Error:
+        """The session id to answer with, and the partitions to answer about (None: all).
+
+        An error where the session has gone on meanwhile: the client has given this request up.
+        """
         if self._creates:
             return self._sessions.create(
                 self.partitions, answers, self._uses_topic_ids, self._now_ms
             ), None
         if self._session is None:
             return NO_SESSION, None
+        if self._session.epoch != self._epoch:
+            return Error.INVALID_FETCH_SESSION_EPOCH
         told: set[PartitionKey] = set()
         for answer in answers:
             cached = self._session.partitions.get(answer.key)

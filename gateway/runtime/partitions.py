@@ -105,6 +105,10 @@ class Partitions:
         for partition_id in list(self._waiters):
             self._wake(partition_id)
 
+    def forget_segments(self) -> None:
+        """Looks again which segments are open, at the next append: some may have been sealed."""
+        self._store.forget_segments()
+
     # Appending.
 
     def append(

@@ -63,6 +63,8 @@ class Janitor:
         for segment in await self._store.open_segments():
             if should_seal(segment, segment_bytes):
                 await self._store.seal(segment.segment_id)
+        # Each broker, whoever sealed what: a segment still written to would never be empty.
+        self._partitions.forget_segments()
         dropped = await self._store.drop_unused_segments()
         if dropped:
             log.info("segments_dropped", segments=dropped)

@@ -5,7 +5,7 @@ follow each other without a gap and end at the partition's newest known batch.
 """
 
 from bisect import bisect_left
-from collections import deque
+from collections import OrderedDict
 
 from core.ports import StoredBatch
 
@@ -17,7 +17,8 @@ class TailCache:
         self._budget = budget_bytes
         self.size_bytes = 0
         self._batches: dict[int, list[StoredBatch]] = {}
-        self._order: deque[tuple[int, int]] = deque()  # (partition id, last offset), oldest first
+        # (partition id, last offset) of every batch held, oldest first.
+        self._order: OrderedDict[tuple[int, int], None] = OrderedDict()
 
     def append(self, partition_id: int, batch: StoredBatch) -> None:
         """Adds the batch that ends the partition; after a gap, what was there is forgotten."""
@@ -26,10 +27,10 @@ class TailCache:
             self.drop(partition_id)
             batches = self._batches.setdefault(partition_id, [])
         batches.append(batch)
-        self._order.append((partition_id, batch.last_offset))
+        self._order[partition_id, batch.last_offset] = None
         self.size_bytes += len(batch.payload)
-        while self.size_bytes > self._budget and self._order:
-            self._evict(*self._order.popleft())
+        while self.size_bytes > self._budget:
+            self._evict_oldest()
 
     def read(
         self, partition_id: int, from_offset: int, to_offset: int, max_bytes: int
@@ -55,6 +56,7 @@ class TailCache:
         """Forgets a partition."""
         for batch in self._batches.pop(partition_id, ()):
             self.size_bytes -= len(batch.payload)
+            del self._order[partition_id, batch.last_offset]
 
     def clear(self) -> None:
         """Forgets everything."""
@@ -62,14 +64,12 @@ class TailCache:
         self._order.clear()
         self.size_bytes = 0
 
-    def _evict(self, partition_id: int, last_offset: int) -> None:
-        batches = self._batches.get(partition_id)
-        # A dropped partition leaves its entries in the order; they match nothing any more, or a
-        # batch read again since, which goes a little earlier than it had to.
-        if batches and batches[0].last_offset == last_offset:
-            self.size_bytes -= len(batches.pop(0).payload)
-            if not batches:
-                del self._batches[partition_id]
+    def _evict_oldest(self) -> None:
+        (partition_id, _), _ = self._order.popitem(last=False)
+        batches = self._batches[partition_id]
+        self.size_bytes -= len(batches.pop(0).payload)
+        if not batches:
+            del self._batches[partition_id]
 
 
 def _last_offset(batch: StoredBatch) -> int:

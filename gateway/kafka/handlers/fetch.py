@@ -48,7 +48,12 @@ async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
         )
         for asked, each in found
     ]
-    session_id, told = session.close(answers)
+    closed = session.close(answers)
+    if isinstance(closed, Error):
+        return FetchResponse(
+            error_code=kafka_code(closed), session_id=request.session_id, responses=[]
+        )
+    session_id, told = closed
     by_topic: dict[str | UUID, list[_Partition]] = {}
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED.value
     for asked, each in found:
@@ -95,6 +100,7 @@ async def _read_enough(
     """Reads, and reads again whenever something has changed, until `min_bytes` or an error."""
     isolation = IsolationLevel(request.isolation_level)
     max_bytes = min(request.max_bytes, ctx.configs.broker_int("fetch.max.bytes"))
+    min_bytes = min(request.min_bytes, max_bytes)
     deadline = ctx.clock() + request.max_wait_ms
     while True:
         try:
@@ -104,7 +110,8 @@ async def _read_enough(
         wait_ms = deadline - ctx.clock()
         if (
             wait_ms <= 0
-            or sum(each.size_bytes for _, _, each in found) >= request.min_bytes
+            or not asked
+            or sum(each.size_bytes for _, _, each in found) >= min_bytes
             or any(each.error is not Error.NONE for _, _, each in found)
         ):
             return [(partition, each) for partition, _, each in found]
