@@ -37,10 +37,12 @@ _OUTCOMES: Mapping[str, type[Exception]] = {
     "40001": RowLocked,  # serialization_failure
     "42P01": SegmentGone,  # undefined_table
 }
-# Nothing took effect, and it may well work a little later, on a new connection: connection lost,
-# server going down or starting, idle in a transaction for too long (this process was stalled),
-# a standby that is not promoted yet, a statement over its time.
-_UNAVAILABLE = ("08", "57P", "25P03", "25006", "57014")
+# The connection is lost, the server is going down or starting.
+_GOODBYES = ("08", "57P")
+# Nothing took effect, and it may well work a little later, on a new connection: idle in a
+# transaction for too long (this process was stalled), a standby that is not promoted yet, a
+# statement over its time.
+_UNAVAILABLE = ("25P03", "25006", "57014")
 _OUT_OF_SPACE = "53"
 
 # A large buffer given to libpq at once is copied and sent in one piece; psycopg's own COPY cuts
@@ -170,6 +172,11 @@ class HotSession:
             if result.status == pq.ExecStatus.FATAL_ERROR:
                 state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
                 message = result.error_message.decode(errors="replace").strip()
+                if not state or state.startswith(_GOODBYES):
+                    # libpq's own word that the connection is lost has no state. The server may
+                    # have said goodbye after the commit, before it was done answering.
+                    self._pgconn.finish()
+                    raise CommitUnknown(message) if commits else StoreUnavailable(message)
                 if state.startswith(_UNAVAILABLE):
                     self._pgconn.finish()
                     raise StoreUnavailable(message)

@@ -100,9 +100,7 @@ class LogDraft:
         batch = staged.batch
         base_offset = self._next_offset
         if batch.has_producer_id:
-            known = self._producers.get(batch.producer_id)
-            if known is None:
-                known = self._loaded[batch.producer_id] or ProducerState(batch.producer_id)
+            known = self.producer(batch.producer_id)
             if duplicate := known.find_duplicate(batch):
                 return Duplicate(duplicate.base_offset, duplicate.timestamp)
             if refusal := known.refusal(batch):
@@ -114,6 +112,11 @@ class LogDraft:
         self._next_offset += batch.record_count
         self._bytes += batch.size
         return Appended(base_offset)
+
+    def producer(self, producer_id: int) -> ProducerState:
+        """What is known of a producer, decisions of this flush included. It must be loaded."""
+        known = self._producers.get(producer_id)
+        return known or self._loaded[producer_id] or ProducerState(producer_id)
 
     def effects(self) -> LogEffects | None:
         """What the decisions change, or None where they change nothing."""

@@ -20,11 +20,13 @@ from core.log.partition_log import (
     Appended,
     Decision,
     Duplicate,
+    LogDraft,
     PartitionLog,
     PartitionState,
     Refused,
 )
 from core.log.producer_state import ProducerState
+from core.log.turned_away import TurnedAway
 from core.ports import (
     CommitUnknown,
     EffectRefused,
@@ -111,6 +113,7 @@ class Appender:
         self._batch_ids: deque[int] = deque()
         self._contended_until: dict[int, float] = {}
         self._parked: dict[int, list[PendingAppend]] = {}
+        self._turned_away = TurnedAway()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
 
@@ -139,6 +142,7 @@ class Appender:
     def forget_ids(self) -> None:
         """Drops the block of batch ids (after a failover, another history may hand them out)."""
         self._batch_ids.clear()
+        self._turned_away.forget_everything()
 
     # The flushers.
 
@@ -151,6 +155,7 @@ class Appender:
                 await self._flush_group(flush, group, before)
             except Exception:  # a bug must not stop every later append
                 log.exception("flush_failed", batches=len(group))
+                group = self._still_ours(group)
                 self._forget(group)
                 _refuse(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
                 await flush.rollback()
@@ -194,13 +199,17 @@ class Appender:
                 await before
             await self._settle(flush, group)
         except StoreUnavailable as error:
+            if before is not None:
+                await before  # what comes after this group must not overtake the one before it
             await self._give_up(flush, group, error)
 
     async def _give_up(
         self, flush: Flush, group: Sequence[PendingAppend], error: StoreUnavailable
     ) -> None:
         """Retriable refusals: in one the batch is certainly not stored, in the other it may be."""
+        group = self._still_ours(group)
         self._forget(group)
+        self._turn_away(group)
         await flush.rollback()
         if isinstance(error, CommitUnknown):
             log.warning("commit_unknown", batches=len(group), reason=str(error))
@@ -210,6 +219,18 @@ class Appender:
         else:
             log.warning("database_unavailable", batches=len(group), reason=str(error))
             _refuse(group, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
+
+    def _still_ours(self, group: Sequence[PendingAppend]) -> list[PendingAppend]:
+        """Without those parked meanwhile, which will be stored, or refused, later."""
+        parked = {pending.arrival for waiting in self._parked.values() for pending in waiting}
+        return [pending for pending in group if pending.arrival not in parked]
+
+    def _turn_away(self, group: Iterable[PendingAppend]) -> None:
+        """The producers will try again; what is on its way behind these batches has to wait."""
+        now = asyncio.get_running_loop().time()
+        for pending in group:
+            if not pending.done.done():
+                self._turned_away.note(pending.partition_id, pending.batch, now)
 
     async def _stage(self, flush: Flush, group: Sequence[PendingAppend]) -> None:
         for attempt in range(5):
@@ -283,7 +304,11 @@ class Appender:
                 self._answer(group, decisions, effects)
                 return
             fresh = set()
-            await self._stage(flush, group)
+            try:
+                await self._stage(flush, group)
+            except EffectRefused as error:
+                await self._find_culprit(flush, group, error)
+                return
 
     def _decide(self, group: Sequence[PendingAppend]) -> tuple[list[Decision], list[LogEffects]]:
         drafts = {
@@ -297,10 +322,20 @@ class Appender:
             assert pending.staged is not None
             if draft is None:
                 decisions.append(_NO_PARTITION)
+            elif self._comes_too_early(pending, draft):
+                decisions.append(_TOO_EARLY)
             else:
                 decisions.append(draft.prepare_append(pending.staged))
         effects = [effect for draft in drafts.values() if (effect := draft.effects())]
         return decisions, effects
+
+    def _comes_too_early(self, pending: PendingAppend, draft: LogDraft) -> bool:
+        batch = pending.batch
+        if not batch.has_producer_id:
+            return False
+        now = asyncio.get_running_loop().time()
+        state = draft.producer(batch.producer_id)
+        return self._turned_away.must_wait(pending.partition_id, batch, state, now)
 
     def _answer(
         self,
@@ -322,9 +357,11 @@ class Appender:
         for pending, decision in zip(group, decisions, strict=True):
             match decision:
                 case Appended(base_offset):
+                    self._turned_away.settle(pending.partition_id, pending.batch, is_new=True)
                     start = self._log_start(pending.partition_id)
                     pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
                 case Duplicate(base_offset, timestamp):
+                    self._turned_away.settle(pending.partition_id, pending.batch, is_new=False)
                     start = self._log_start(pending.partition_id)
                     pending.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
                 case Refused(error, message):
@@ -341,6 +378,7 @@ class Appender:
         if error.out_of_space:
             log.error("database_out_of_space", reason=str(error))
             self._forget(group)
+            self._turn_away(group)
             _refuse(group, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
         elif len(group) == 1:
             log.error(
@@ -480,24 +518,39 @@ class Appender:
 
     async def _retry_parked(self, flush: Flush, partition_id: int) -> None:
         # Groups under way may hold batches of the partition that came before those parked so far.
-        while self._turn is not None and not self._turn.done():
+        # Later ones hold none; under load there is always a next one, so this waits for one only.
+        if self._turn is not None:
             await self._turn
         group = sorted(self._parked[partition_id], key=lambda pending: pending.arrival)
         self._parked[partition_id] = []
         limit = asyncio.get_running_loop().time() - PARKED_LIMIT_S
         overdue = [pending for pending in group if pending.parked_at < limit]
+        self._turn_away(overdue)
         _refuse(overdue, Error.REQUEST_TIMED_OUT, "another broker holds the partition")
         group = group[len(overdue) :]
         try:
             if group:
-                await self._stage(flush, group)
-                await self._settle(flush, group, skip_locked=True)
+                try:
+                    await self._stage(flush, group)
+                except EffectRefused as error:
+                    await self._find_culprit(flush, group, error)
+                else:
+                    await self._settle(flush, group, skip_locked=True)
         except StoreUnavailable as error:
             await self._give_up(flush, group, error)
+        except Exception:  # as in a flusher: a bug must not stop every later append
+            log.exception("flush_failed", batches=len(group))
+            group = self._still_ours(group)
+            self._forget(group)
+            _refuse(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
+            await flush.rollback()
         if not self._parked[partition_id]:
             del self._parked[partition_id]
 
 
+_TOO_EARLY = Refused(
+    Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
+)
 _NO_PARTITION = Refused(
     Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
 )

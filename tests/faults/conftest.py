@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from storage.embedded import EmbeddedPostgres
 from tests.conftest import SMALL_POSTGRES, Gateway, free_port
-from tests.faults.history import History, check, compare, summary
+from tests.faults.history import Anomaly, History, check, compare, summary
 from tests.faults.reading import Log, read_all_ways
 
 PARTITIONS = 4
@@ -111,8 +112,25 @@ def verify(history: History, gateway: Gateway, database_url: str, topic: str) ->
     anomalies = compare(readers)
     for log in readers.values():
         anomalies += [each for each in check(history, log) if each not in anomalies]
+    if anomalies:
+        print(*batches_around(anomalies, database_url, topic), sep="\n")  # noqa: T201 - for the report
+        print(gateway.log()[-20_000:])  # noqa: T201 - for the report
     assert not anomalies, f"{summary(anomalies)}\nsaid: {history.errors()}"
     return readers
+
+
+def batches_around(
+    anomalies: list[Anomaly], database_url: str, topic: str
+) -> list[tuple[object, ...]]:
+    """Index rows near the first offsets that an anomaly names: who wrote what, in which payload."""
+    numbers = re.search(r"partition[ =](\d+).*?\[(\d+)", anomalies[0].where)
+    if numbers is None:
+        return []
+    rows = (
+        "SELECT * FROM v_record_batch WHERE topic = '{}' AND partition = {} AND last_offset >= {}"
+    )
+    near = rows.format(topic, numbers[1], int(numbers[2]) - 60)
+    return query(database_url, f"{near} ORDER BY last_offset LIMIT 60")
 
 
 def query(url: str, statement: str) -> list[tuple[object, ...]]:

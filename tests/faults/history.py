@@ -13,6 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+NO_OFFSET = -1
+"""Of an acknowledgement that names none: with idempotence, librdkafka takes a later batch for
+proof of an earlier one whose own acknowledgement was lost."""
+
 
 class Outcome(Enum):
     """What a producer was told of a record."""
@@ -60,7 +64,7 @@ class Attempt:
 
     size: int
     outcome: Outcome = Outcome.PENDING
-    offset: int = -1
+    offset: int = NO_OFFSET
     error: str = ""
 
 
@@ -106,11 +110,13 @@ def parse_value(value: bytes) -> tuple[RecordId, int] | None:
 class History:
     """Everything that was tried. Producers of any thread write to it.
 
-    A record is handed to a client once; whether the client sends it more than once is its own
-    business, and `may_repeat` says for which producers that may show in the log.
+    A record is handed to a client once. unsequenced: producers without idempotence, which do not
+    retry either: nothing of theirs may be there twice, but what they gave up on may come late.
+    may_repeat: producers whose client may send a record again all the same.
     """
 
     attempts: dict[RecordId, Attempt] = field(default_factory=dict)
+    unsequenced: set[str] = field(default_factory=set)
     may_repeat: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -122,7 +128,9 @@ class History:
             self.attempts[record] = Attempt(size)
         return value_of(record, size)
 
-    def end(self, record: RecordId, outcome: Outcome, *, offset: int = -1, error: str = "") -> None:
+    def end(
+        self, record: RecordId, outcome: Outcome, *, offset: int = NO_OFFSET, error: str = ""
+    ) -> None:
         """Notes what the producer was told of it."""
         with self._lock:
             attempt = self.attempts[record]
@@ -172,10 +180,10 @@ def check(history: History, log: Mapping[int, PartitionView]) -> list[Anomaly]:
     for record, attempt in sorted(history.attempts.items()):
         found = places.get(record, [])
         start = log[record.partition].start_offset if record.partition in log else 0
-        anomalies += _check_record(
-            record, attempt, found, start, record.producer in history.may_repeat
-        )
-    anomalies += _check_order(places)
+        anomalies += _check_record(record, attempt, found, start)
+        if len(found) > 1 and record.producer not in history.may_repeat:
+            anomalies.append(Anomaly(Flaw.DUPLICATED, f"{record} at {found}"))
+    anomalies += _check_order(history, places)
     return anomalies
 
 
@@ -194,28 +202,31 @@ def _check_offsets(partition: int, view: PartitionView) -> list[Anomaly]:
 
 
 def _check_record(
-    record: RecordId, attempt: Attempt, found: list[int], start: int, may_repeat: bool
+    record: RecordId, attempt: Attempt, found: list[int], start: int
 ) -> list[Anomaly]:
     anomalies = []
-    if len(found) > 1 and not may_repeat:
-        anomalies.append(Anomaly(Flaw.DUPLICATED, f"{record} at {found}"))
     if attempt.outcome is Outcome.REFUSED and found:
         where = f"{record} at {found} ({attempt.error})"
         anomalies.append(Anomaly(Flaw.REFUSED_BUT_STORED, where))
     if attempt.outcome is Outcome.ACKNOWLEDGED and attempt.offset not in found:
-        if found:
+        if found and attempt.offset == NO_OFFSET:
+            pass
+        elif found:
             where = f"{record} acknowledged at {attempt.offset}, found at {found}"
             anomalies.append(Anomaly(Flaw.MISPLACED, where))
-        elif attempt.offset >= start:
+        elif attempt.offset >= start or attempt.offset == NO_OFFSET:
             anomalies.append(Anomaly(Flaw.LOST, f"{record} acknowledged at {attempt.offset}"))
     return anomalies
 
 
-def _check_order(places: Mapping[RecordId, list[int]]) -> list[Anomaly]:
+def _check_order(history: History, places: Mapping[RecordId, list[int]]) -> list[Anomaly]:
     """A producer's records lie in a partition in the order they were sent, by first appearance."""
     anomalies = []
     last: dict[tuple[str, int], tuple[RecordId, int]] = {}
     for record in sorted(places):
+        is_acknowledged = history.attempts[record].outcome is Outcome.ACKNOWLEDGED
+        if record.producer in history.unsequenced and not is_acknowledged:
+            continue
         of = (record.producer, record.partition)
         offset = min(places[record])
         if of in last and offset < last[of][1]:

@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.faults.history import History, Outcome, RecordId
+from tests.faults.history import NO_OFFSET, History, Outcome, RecordId
 
 FINISH_WITHIN_S = 60.0
 IN_FLIGHT_MAX = 300
@@ -174,7 +174,8 @@ class Load:
         if is_idempotent:
             settings["enable.gapless.guarantee"] = False
         else:
-            # It sends each record once and keeps order: nothing may show twice.
+            # It sends each record once and one after the other: nothing may show twice.
+            self.history.unsequenced.add(name)
             settings |= {"message.send.max.retries": 0, "max.in.flight": 1}
         producer = Producer(settings)
         sequences = [0] * self.partitions
@@ -201,7 +202,12 @@ class Load:
     def _produce(self, producer: Producer, record: RecordId, value: bytes) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                self.history.end(record, Outcome.ACKNOWLEDGED, offset=message.offset())
+                offset = message.offset()
+                self.history.end(
+                    record,
+                    Outcome.ACKNOWLEDGED,
+                    offset=NO_OFFSET if offset is None else offset,
+                )
             elif error.code() in _REFUSALS:
                 self.history.end(record, Outcome.REFUSED, error=error.name())
             else:

@@ -109,14 +109,21 @@ class BrokerProxy(_Loop):
         self.targets = list(targets)
         self.cut_share = cut_share
         self.cuts = 0
-        self.connections = 0
         self._random = random.Random(seed)
+
+    def drop(self, target: int) -> None:
+        """Closes every connection to a target, as a load balancer does that finds it silent."""
+        self.call(self._drop(target))
+
+    async def _drop(self, target: int) -> None:
+        for writer in list(self._writers):
+            if writer.get_extra_info("peername")[1] == target:
+                abort(writer)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self.connections += 1
         ports = self._random.sample(self.targets, len(self.targets))
         for port in ports[:-1]:
             with contextlib.suppress(OSError):
@@ -162,6 +169,7 @@ class CommitProxy(_Loop):
         self.directory = directory
         self._server_socket = server_socket
         self._random = random.Random(seed)
+        self._next: Cut | None = None
         self.share = 0.0
         self.done: dict[tuple[Cut, str], int] = {}
 
@@ -185,11 +193,17 @@ class CommitProxy(_Loop):
                     abort(each)
                     self._writers.discard(each)
 
+    def cut_next(self, cut: Cut) -> None:
+        """Cuts the next commit there."""
+        self._next = cut
+
     def draw(self, shape: str) -> Cut | None:
         """Whether this commit is cut, and where."""
-        if self._random.random() >= self.share:
-            return None
-        cut = self._random.choice(list(Cut))
+        cut, self._next = self._next, None
+        if cut is None:
+            if self._random.random() >= self.share:
+                return None
+            cut = self._random.choice(list(Cut))
         self.done[cut, shape] = self.done.get((cut, shape), 0) + 1
         return cut
 

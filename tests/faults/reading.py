@@ -13,7 +13,7 @@ import psycopg
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from kafka.record import MemoryRecords
 
 from tests.faults.history import PartitionView, StoredRecord
@@ -94,11 +94,7 @@ def read_with_confluent(bootstrap: str, topic: str, partitions: int) -> Log:
         }
     )
     try:
-        ends = {}
-        for partition in range(partitions):
-            ends[partition] = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=READ_WITHIN_S
-            )
+        ends = {n: _watermarks(consumer, TopicPartition(topic, n)) for n in range(partitions)}
         consumer.assign([TopicPartition(topic, n, start) for n, (start, _) in ends.items()])
         found: dict[int, list[StoredRecord]] = {n: [] for n in ends}
         deadline = time.monotonic() + READ_WITHIN_S
@@ -114,6 +110,21 @@ def read_with_confluent(bootstrap: str, topic: str, partitions: int) -> Log:
     finally:
         consumer.close()
     return {n: PartitionView(*ends[n], tuple(records)) for n, records in found.items()}
+
+
+def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """librdkafka does not try this call again by itself, for instance when a broker has come back
+    and the list of brokers changes under it."""
+    deadline = time.monotonic() + READ_WITHIN_S
+    while True:
+        try:
+            start, end = consumer.get_watermark_offsets(partition, timeout=READ_WITHIN_S)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return start, end
 
 
 async def read_with_aiokafka(bootstrap: str, topic: str, partitions: int) -> Log:

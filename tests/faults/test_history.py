@@ -146,12 +146,33 @@ def test_an_unknown_outcome_may_be_stored_once_or_not(outcome: Outcome) -> None:
     assert flaws(history, duplicate(records)) == {Flaw.DUPLICATED}
 
 
-def test_a_producer_that_may_repeat_may_still_not_reorder_or_lose() -> None:
+def test_without_idempotence_only_unknown_outcomes_may_come_late() -> None:
+    history, records = acknowledged()
+    history.unsequenced.add("p")
+    for sequence, offset in ((3, 4), (4, 3)):
+        history.end(RecordId("p", 0, sequence), Outcome.ACKNOWLEDGED, offset=offset)
+    assert flaws(history, reorder(records)) == {Flaw.REORDERED}
+    history.end(RecordId("p", 0, 3), Outcome.UNKNOWN)
+    assert flaws(history, reorder(records)) == set()
+    assert flaws(history, duplicate(reorder(records))) == {Flaw.DUPLICATED}
+    history.unsequenced.clear()
+    assert flaws(history, reorder(records)) == {Flaw.REORDERED}
+
+
+def test_who_may_repeat_may_still_not_reorder_or_lose() -> None:
     history, records = acknowledged()
     history.may_repeat.add("p")
     assert flaws(history, duplicate(records)) == set()
     assert Flaw.REORDERED in flaws(history, reorder(records))
     assert Flaw.LOST in flaws(history, lose(records))
+
+
+def test_an_acknowledgement_without_an_offset_is_one() -> None:
+    history, records = acknowledged()
+    history.end(RecordId("p", 0, 9), Outcome.ACKNOWLEDGED)
+    assert flaws(history, records) == set()
+    assert flaws(history, records[:-1]) == {Flaw.LOST}
+    assert flaws(history, duplicate(records)) == {Flaw.DUPLICATED}
 
 
 def test_what_was_refused_must_not_be_there() -> None:

@@ -1,0 +1,191 @@
+"""Connections break: to PostgreSQL at COMMIT, to clients anywhere; one batch is poison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from storage.embedded import PORT, EmbeddedPostgres
+from tests.conftest import StartGateway, open_directory
+from tests.faults.conftest import PARTITIONS, create_topic, query, verify
+from tests.faults.history import Outcome
+from tests.faults.load import Load
+from tests.faults.proxies import BrokerProxy, CommitProxy, Cut, running
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture
+def commit_proxy(server: EmbeddedPostgres, seed: int) -> Iterator[CommitProxy]:
+    """A proxy before the server's socket; it cuts nothing until its `share` is set."""
+    with open_directory() as directory:
+        socket = server.data_dir / "run" / f".s.PGSQL.{PORT}"
+        proxy = CommitProxy(directory, socket, seed)
+        with running(proxy):
+            yield proxy
+
+
+def url_through(proxy: CommitProxy) -> str:
+    """The server's URL, through the proxy."""
+    return f"postgresql://postgres@/penstock?host={quote(str(proxy.directory))}"
+
+
+def test_connections_cut_at_commit(
+    server: EmbeddedPostgres,
+    commit_proxy: CommitProxy,
+    start_gateway: StartGateway,
+    seed: int,
+    seconds: float,
+) -> None:
+    """Just before the commit reaches the server, and just after, before its answer gets back."""
+    gateway = start_gateway(database_url=url_through(commit_proxy))
+    create_topic(gateway.bootstrap, "load")
+    with Load(gateway.bootstrap, "load", PARTITIONS, seed, large_share=0.1).running() as load:
+        load.wait_for_progress()
+        commit_proxy.share = 0.15
+        time.sleep(seconds)
+        commit_proxy.share = 0.0
+        load.wait_for_progress()
+    verify(load.history, gateway, server.url, "load")
+    both_shapes = {(cut, shape) for cut in Cut for shape in ("implicit", "in a block")}
+    assert set(commit_proxy.done) == both_shapes, "the load met every kind of cut"
+    assert load.history.count(Outcome.UNKNOWN, "plain") > 0, "who does not retry is told so"
+
+
+@pytest.mark.parametrize("size", [100, 100_000], ids=["parameters", "copy"])
+@pytest.mark.parametrize("cut", list(Cut), ids=["before", "after"])
+def test_a_client_is_told_what_became_of_its_batch(
+    cut: Cut,
+    size: int,
+    server: EmbeddedPostgres,
+    commit_proxy: CommitProxy,
+    start_gateway: StartGateway,
+) -> None:
+    """One batch, one cut, no retry: the error says whether it may have been stored."""
+    gateway = start_gateway(database_url=url_through(commit_proxy))
+    create_topic(gateway.bootstrap, "load", 1)
+    warm_up = produce_once(gateway.bootstrap, b"first", retries=0)
+    assert warm_up is None
+    commit_proxy.cut_next(cut)
+    error = produce_once(gateway.bootstrap, b"x" * size, retries=0)
+    assert error is not None
+    # Whether the commit arrived the gateway cannot know: it had sent it, so both are told alike.
+    assert error.code() == KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    stored = 1 if cut is Cut.BEFORE_COMMIT else 2
+    assert query(server.url, "SELECT next_offset FROM topic_partition") == [(stored,)]
+    commit_proxy.cut_next(cut)
+    assert produce_once(gateway.bootstrap, b"y" * size, idempotent=True) is None
+    assert query(server.url, "SELECT next_offset FROM topic_partition") == [(stored + 1,)]
+    assert sum(commit_proxy.done.values()) == 2
+
+
+def produce_once(
+    bootstrap: str, value: bytes, *, retries: int | None = None, idempotent: bool = False
+) -> KafkaError | None:
+    """One record from a producer of its own; what its delivery report says."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "enable.idempotence": idempotent,
+        "retry.backoff.ms": 20,
+    }
+    if retries is not None:
+        settings["message.send.max.retries"] = retries
+    reports: list[KafkaError | None] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        reports.append(error)
+
+    producer = Producer(settings)
+    producer.produce("load", value, partition=0, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    (report,) = reports
+    return report
+
+
+def test_client_connections_cut_anywhere(
+    server: EmbeddedPostgres,
+    start_gateway: StartGateway,
+    ports: Callable[[int], list[int]],
+    seed: int,
+    seconds: float,
+) -> None:
+    """Half a request arrives, or half an answer, and the connection closes."""
+    port, *_ = ports(1)
+    gateway = start_gateway("--advertise", f"127.0.0.1:{port}", database_url=server.url)
+    proxy = BrokerProxy(port, [gateway.port], seed)
+    with running(proxy):
+        create_topic(f"127.0.0.1:{port}", "load")
+        load = Load(f"127.0.0.1:{port}", "load", PARTITIONS, seed, large_share=0.05)
+        with load.running():
+            load.wait_for_progress()
+            proxy.cut_share = 0.03
+            time.sleep(seconds)
+            proxy.cut_share = 0.0
+            load.wait_for_progress()
+        assert proxy.cuts > 5
+        verify(load.history, gateway, server.url, "load")
+
+
+POISON = b"poison! " * 3
+
+# Raised while payload is written (by COPY for a large one), and while the index row is.
+REFUSE_PAYLOAD = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF position('poison! poison!'::bytea IN NEW.data) > 0 THEN RAISE 'this is poison'; END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+REFUSE_ROW = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.size BETWEEN {size} AND {size} + 150 THEN RAISE 'this is poison'; END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON record_batch FOR EACH ROW EXECUTE FUNCTION refuse()
+"""
+
+
+@pytest.mark.parametrize("size", [20_000, 150_000], ids=["parameters", "copy"])
+@pytest.mark.parametrize("where", ["payload", "row"])
+def test_only_the_poisonous_batch_is_refused(
+    where: str,
+    size: int,
+    server: EmbeddedPostgres,
+    start_gateway: StartGateway,
+    seed: int,
+    seconds: float,
+) -> None:
+    gateway = start_gateway(database_url=server.url)
+    create_topic(gateway.bootstrap, "load")
+    kinds = ("idempotent", "plain", "aiokafka")
+    with Load(gateway.bootstrap, "load", PARTITIONS, seed, kinds=kinds).running() as load:
+        load.wait_for_progress()
+        if where == "payload":
+            ((table,),) = query(
+                server.url, "SELECT payload_table FROM v_segment WHERE state = 'open'"
+            )
+            statement = REFUSE_PAYLOAD.format(table=table)
+        else:
+            statement = REFUSE_ROW.format(size=size)
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
+        value = POISON + b"." * (size - len(POISON))
+        refused = 0
+        end = time.monotonic() + seconds / 2
+        while time.monotonic() < end:
+            error = produce_once(gateway.bootstrap, value, retries=0)
+            assert error is not None
+            assert error.code() == KafkaError.UNKNOWN, error
+            refused += 1
+        load.wait_for_progress()
+    assert refused > 2
+    assert load.history.errors() == {}, "nobody else was told of it"
+    verify(load.history, gateway, server.url, "load")
