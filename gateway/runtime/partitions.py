@@ -144,13 +144,11 @@ class Partitions:
         At most max_bytes in all and Want.max_bytes of each partition, except that the first batch
         found is always given, however large (KIP-74). Raises StoreUnavailable.
         """
-        await self._load(want.partition_id for want in wants)
-        doubtful = [want.partition_id for want in wants if not self._is_in_range(want)]
-        if doubtful:
-            await self.refresh(doubtful)
+        await self._confirm(wants)
         found: list[Found | None] = []
         from_store: list[tuple[int, ReadRange]] = []
         left = max_bytes
+        is_promised = False
         for position, want in enumerate(wants):
             known = self._logs.get(want.partition_id)
             if known is None:
@@ -161,21 +159,36 @@ class Partitions:
                 found.append(Found(Error.OFFSET_OUT_OF_RANGE, state))
                 continue
             end = _end_offset(state, want.isolation_level)
-            if want.offset >= end or left <= 0:
+            if want.offset >= end or (left <= 0 and is_promised):
                 found.append(Found(Error.NONE, state))
                 continue
-            limit = min(want.max_bytes, left)
+            limit = max(0, min(want.max_bytes, left))
+            is_promised = True
             batches = self._tail.read(want.partition_id, want.offset, end, limit)
             if batches is None:
                 found.append(None)
                 from_store.append((position, ReadRange(want.partition_id, want.offset, end, limit)))
                 left -= limit
             else:
-                found.append(self._within(Found(Error.NONE, state, batches), left, max_bytes))
+                found.append(Found(Error.NONE, state, batches))
                 left -= found[-1].size_bytes if found[-1] else 0
         if from_store:
             await self._read_store(wants, found, from_store)
-        return [await self._with_epochs(each) for each in found if each is not None]
+        within = _within(wants, [each for each in found if each is not None], max_bytes)
+        return [await self._with_epochs(each) for each in within]
+
+    async def _confirm(self, wants: Sequence[Want]) -> None:
+        """Reads what is not known here, or is not as wanted, so that a refusal is a fresh one.
+
+        Again where memory was dropped meanwhile: the read may have met another history.
+        """
+        confirmed: set[int] = set()
+        while True:
+            doubtful = {want.partition_id for want in wants if not self._is_in_range(want)}
+            if doubtful <= confirmed:
+                return
+            confirmed = doubtful
+            await self.refresh(sorted(doubtful))
 
     async def _with_epochs(self, found: Found) -> Found:
         """Adds the partition's history of leader epochs, where it has one."""
@@ -186,12 +199,6 @@ class Partitions:
         if key not in self._epochs:
             self._epochs[key] = tuple(await self._store.epoch_starts(state.partition_id))
         return replace(found, leader_epochs=self._epochs[key] or FIRST_EPOCH)
-
-    def _within(self, found: Found, left: int, max_bytes: int) -> Found:
-        """A batch beyond the limit is given only where nothing has been found before it."""
-        if len(found.batches) == 1 and found.size_bytes > left and left < max_bytes:
-            return Found(Error.NONE, found.state)
-        return found
 
     async def _read_store(
         self,
@@ -336,6 +343,29 @@ class Partitions:
             known.advance(moved)
         self._announce((partition_id,))
         return Error.NONE, moved.log_start_offset
+
+
+def _within(wants: Sequence[Want], found: Sequence[Found], max_bytes: int) -> list[Found]:
+    """Holds what was found to the limits, of each partition and of all (KIP-74).
+
+    The first batch of all is given however large; any other only where it fits.
+    """
+    left = max_bytes
+    is_first = True
+    answers = []
+    for want, each in zip(wants, found, strict=True):
+        limit = min(want.max_bytes, left)
+        size = count = 0
+        for batch in each.batches:
+            if size + len(batch.payload) > limit and not is_first:
+                break
+            is_first = False
+            size += len(batch.payload)
+            count += 1
+        left -= size
+        whole = count == len(each.batches)
+        answers.append(each if whole else replace(each, batches=each.batches[:count]))
+    return answers
 
 
 def _end_offset(state: PartitionState, isolation_level: IsolationLevel) -> int:

@@ -207,7 +207,7 @@ class Log:
         return [pid for (pid,) in found]
 
 
-async def _open(url: str) -> AsyncIterator[Log]:
+async def open_log(url: str) -> AsyncIterator[Log]:
     database = Database(url)
     with psycopg.connect(url, autocommit=True) as psql:
         yield Log(url, database, PostgresLogStore(database), psql)
@@ -217,12 +217,12 @@ async def _open(url: str) -> AsyncIterator[Log]:
 @pytest.fixture
 async def log(any_url: str) -> AsyncIterator[Log]:
     """The log store on each version of PostgreSQL."""
-    async for each in _open(any_url):
+    async for each in open_log(any_url):
         yield each
 
 
 @pytest.fixture
 async def log18(database_url: str) -> AsyncIterator[Log]:
     """The log store on the embedded PostgreSQL only."""
-    async for each in _open(database_url):
+    async for each in open_log(database_url):
         yield each

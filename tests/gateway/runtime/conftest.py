@@ -1,0 +1,81 @@
+"""Brokers without a wire: the runtime's partitions over the real database, several at will."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import pytest
+
+from core.config_defs import TopicConfig, topic_config
+from core.types import RecordBatch
+from gateway.runtime.appender import AppendResult
+from gateway.runtime.partitions import Partitions
+from storage.logs import PostgresLogStore
+from storage.pool import Database
+from tests.batches import payload_of
+from tests.storage.conftest import Log, open_log
+
+WEEK = topic_config({}, {})
+
+
+@dataclass
+class Broker:
+    """One process's partitions. announced: what it would have told the others."""
+
+    database: Database
+    store: PostgresLogStore
+    partitions: Partitions
+    announced: list[int] = field(default_factory=list)
+    marks: int = 0
+
+    def submit(
+        self, partition_id: int, batch: RecordBatch, config: TopicConfig = WEEK
+    ) -> asyncio.Future[AppendResult]:
+        """Queues a batch whose payload nobody else has."""
+        self.marks += 1
+        return self.partitions.append(partition_id, config, batch, payload_of(batch, self.marks))
+
+    async def append(self, partition_id: int, batch: RecordBatch) -> AppendResult:
+        """Appends and waits for the answer."""
+        async with asyncio.timeout(60):
+            return await self.submit(partition_id, batch)
+
+
+MakeBroker = Callable[..., Broker]
+
+
+@pytest.fixture
+async def log(database_url: str) -> AsyncIterator[Log]:
+    """The test's database, and a person with psql beside it."""
+    async for each in open_log(database_url):
+        yield each
+
+
+@pytest.fixture
+async def make_broker(database_url: str) -> AsyncIterator[MakeBroker]:
+    """Makes brokers over the test's database; each has its own connections and memory."""
+    async with AsyncExitStack() as stack:
+
+        def make(url: str = database_url, tail_cache_bytes: int = 2**20) -> Broker:
+            database = Database(url)
+            store = PostgresLogStore(database)
+            announced: list[int] = []
+            partitions = Partitions(
+                store, tail_cache_bytes=tail_cache_bytes, announce=announced.extend
+            )
+            database.on_identity_change(partitions.forget_everything)
+            partitions.start()
+            stack.push_async_callback(database.close)
+            stack.push_async_callback(partitions.close)
+            return Broker(database, store, partitions, announced)
+
+        yield make
+
+
+@pytest.fixture
+async def broker(make_broker: MakeBroker) -> Broker:
+    """A broker alone."""
+    return make_broker()
