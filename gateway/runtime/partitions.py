@@ -24,6 +24,7 @@ from core.ports import (
     StoredBatch,
 )
 from core.types import IsolationLevel, RecordBatch
+from gateway.runtime.admission import Admission
 from gateway.runtime.appender import Appender, AppendResult, PendingAppend
 from gateway.runtime.tail_cache import TailCache
 
@@ -79,7 +80,7 @@ class Partitions:
         self._tail = TailCache(tail_cache_bytes)
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
-        self.admission = asyncio.Lock()
+        self.admission = Admission()
         self._appender = Appender(store, self._logs, self._on_appended)
 
     @property

@@ -187,6 +187,25 @@ def check(history: History, log: Mapping[int, PartitionView]) -> list[Anomaly]:
     return anomalies
 
 
+def check_seen(history: History, seen: Iterable[StoredRecord]) -> list[Anomaly]:
+    """What a consumer saw on its way, of a log whose beginning may be deleted meanwhile."""
+    anomalies = []
+    for stored in seen:
+        where = f"partition {stored.partition} offset {stored.offset}"
+        parsed = parse_value(stored.value)
+        record, size = parsed or (None, 0)
+        attempt = history.attempts.get(record) if record else None
+        if record is None or attempt is None or record.partition != stored.partition:
+            anomalies.append(Anomaly(Flaw.INVENTED if record else Flaw.TORN, f"seen at {where}"))
+        elif stored.value != value_of(record, size) or size != attempt.size:
+            anomalies.append(Anomaly(Flaw.TORN, f"seen at {where}: {record}"))
+        elif attempt.offset not in (stored.offset, NO_OFFSET):
+            anomalies.append(
+                Anomaly(Flaw.MISPLACED, f"{record} of offset {attempt.offset} seen at {where}")
+            )
+    return anomalies
+
+
 def _check_offsets(partition: int, view: PartitionView) -> list[Anomaly]:
     """Offsets run from the start to the end, each once."""
     expected = view.start_offset

@@ -17,7 +17,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tests.faults.history import NO_OFFSET, History, Outcome, RecordId
 
@@ -220,6 +220,9 @@ class Load:
                 )
             except BufferError:
                 producer.poll(0.1)
+            except KafkaException:
+                producer.poll(1)  # brings the reason to _on_error first
+                raise
             else:
                 return
 

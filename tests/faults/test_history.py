@@ -15,6 +15,7 @@ from tests.faults.history import (
     RecordId,
     StoredRecord,
     check,
+    check_seen,
     compare,
     parse_value,
     value_of,
@@ -180,6 +181,19 @@ def test_what_was_refused_must_not_be_there() -> None:
     history.end(RecordId("p", 0, 9), Outcome.REFUSED, error="no")
     assert flaws(history, records) == {Flaw.REFUSED_BUT_STORED}
     assert flaws(history, records[:-1]) == set()
+
+
+def test_what_a_consumer_sees_on_its_way() -> None:
+    history, records = acknowledged()
+    history.begin(RecordId("p", 1, 0), 60)
+
+    def found(seen: Records) -> set[Flaw]:
+        return {anomaly.flaw for anomaly in check_seen(history, seen)}
+
+    assert found(records) == found(records[3:]) == found(records + records) == set()
+    assert found(tear(records)) == found(garble(records)) == {Flaw.TORN}
+    assert found(invent(records)) == found(move_to_another_partition(records)) == {Flaw.INVENTED}
+    assert found(reorder(records)) == {Flaw.MISPLACED}
 
 
 def test_readers_must_agree() -> None:

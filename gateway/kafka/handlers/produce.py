@@ -78,7 +78,7 @@ def _each(answers: _Answers) -> list[_Partition]:
 async def _submit(request: ProduceRequest, ctx: RequestContext) -> _Answers:
     """Topics are known, as a rule. Where one has to be looked up, later requests wait behind it."""
     admission = ctx.partitions.admission
-    if not admission.locked() and all(_cached(topic, ctx) for topic in request.topic_data):
+    if admission.is_free and all(_cached(topic, ctx) for topic in request.topic_data):
         return _submit_now(request, ctx, {})
     async with admission:
         found: dict[str | UUID, Topic] = {}

@@ -1,0 +1,41 @@
+"""A door that lets appends through in the order they came, also those that look something up first.
+
+Knows nothing of what is looked up or appended.
+"""
+
+import asyncio
+from types import TracebackType
+
+
+class Admission:
+    """Held while something is looked up. Who comes when it is not free has to wait for it.
+
+    A plain lock will not do: between its release and the next waiter's turn it says that it is not
+    locked, and a request that comes just then would overtake the waiter.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._inside = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody holds it or waits for it."""
+        return self._inside == 0
+
+    async def __aenter__(self) -> None:
+        self._inside += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._inside -= 1
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._inside -= 1
+        self._lock.release()
