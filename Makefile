@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint type imports fmt bench demo docs compat lock clean ci
+.PHONY: help setup run test lint type imports fmt bench demo docs compat faults lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -32,6 +32,8 @@ docs: setup ## write the generated pages anew
 	$(BIN)/python -m docs.generate
 compat: .venv/installed-test ## only the tests with stock clients
 	$(BIN)/python -m pytest tests/compat $(ARGS)
+faults: .venv/installed-test ## only the fault tests, each going on for a while (SECONDS=60 ARGS="-k restore")
+	PENSTOCK_FAULT_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest tests/faults $(ARGS)
 lock: .venv/installed-test .venv/installed-lint .venv/installed-bench .venv/installed-demo ## write down the installed versions
 	$(BIN)/python -m pip freeze --exclude-editable > requirements/constraints.txt
 clean: ## remove the environment and caches

@@ -189,3 +189,32 @@ def test_only_the_poisonous_batch_is_refused(
     assert refused > 2
     assert load.history.errors() == {}, "nobody else was told of it"
     verify(load.history, gateway, server.url, "load")
+
+
+def test_a_partition_that_another_session_holds_stops_nobody_else(
+    server: EmbeddedPostgres, start_gateway: StartGateway, seed: int, seconds: float
+) -> None:
+    """As a stalled broker would, but for longer; the batches that wait keep their order."""
+    gateway = start_gateway(database_url=server.url)
+    create_topic(gateway.bootstrap, "held", PARTITIONS)
+    create_topic(gateway.bootstrap, "load")
+    kinds = ("idempotent", "aiokafka")
+    held = Load(gateway.bootstrap, "held", PARTITIONS, seed, kinds=kinds)
+    others = Load(gateway.bootstrap, "load", PARTITIONS, seed + 1)
+    with held.running(), others.running():
+        held.wait_for_progress()
+        others.wait_for_progress()
+        with psycopg.connect(server.url) as connection:
+            connection.execute(
+                "SELECT FROM topic_partition JOIN topic USING (topic_id) WHERE name = 'held'"
+                " FOR UPDATE OF topic_partition"
+            )
+            time.sleep(0.1)
+            acknowledged = held.history.count(Outcome.ACKNOWLEDGED)
+            others.wait_for_progress(within_s=10)
+            others.wait_for_progress(within_s=5)
+            time.sleep(seconds / 2)
+            assert held.history.count(Outcome.ACKNOWLEDGED) == acknowledged
+        held.wait_for_progress(within_s=10)
+    verify(held.history, gateway, server.url, "held")
+    verify(others.history, gateway, server.url, "load")
