@@ -198,15 +198,18 @@ class Appender:
             if before is not None:
                 await before
             await self._settle(flush, group)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, RowLocked) as error:
             if before is not None:
                 await before  # what comes after this group must not overtake the one before it
             await self._give_up(flush, group, error)
 
     async def _give_up(
-        self, flush: Flush, group: Sequence[PendingAppend], error: StoreUnavailable
+        self, flush: Flush, group: Sequence[PendingAppend], error: StoreUnavailable | RowLocked
     ) -> None:
-        """Retriable refusals: in one the batch is certainly not stored, in the other it may be."""
+        """Retriable refusals: in one the batch is certainly not stored, in the other it may be.
+
+        RowLocked comes here where a whole table is locked (by hand), so that parking cannot help.
+        """
         group = self._still_ours(group)
         self._forget(group)
         self._turn_away(group)
@@ -259,14 +262,15 @@ class Appender:
     # Deciding and committing.
 
     async def _settle(
-        self, flush: Flush, group: list[PendingAppend], *, skip_locked: bool = False
+        self, flush: Flush, group: list[PendingAppend], *, from_parked: bool = False
     ) -> None:
         """Decides on a staged group, commits, replays and answers, however often it takes."""
-        under_lock = skip_locked or self._is_contended(group)
+        skip_locked = from_parked
+        under_lock = from_parked or self._is_contended(group)
         fresh: set[int] = set()
         absent: set[int] = set()
         while True:
-            if not skip_locked:
+            if not from_parked:
                 group = self._without_parked(group)
             if not group:
                 await flush.rollback()
@@ -298,7 +302,7 @@ class Appender:
             except SegmentGone:
                 self._store.forget_segments()
             except EffectRefused as error:
-                await self._find_culprit(flush, group, error)
+                await self._find_culprit(flush, group, error, from_parked=from_parked)
                 return
             else:
                 self._answer(group, decisions, effects)
@@ -307,7 +311,7 @@ class Appender:
             try:
                 await self._stage(flush, group)
             except EffectRefused as error:
-                await self._find_culprit(flush, group, error)
+                await self._find_culprit(flush, group, error, from_parked=from_parked)
                 return
 
     def _decide(self, group: Sequence[PendingAppend]) -> tuple[list[Decision], list[LogEffects]]:
@@ -372,7 +376,12 @@ class Appender:
         return known.state.log_start_offset if known else NO_OFFSET
 
     async def _find_culprit(
-        self, flush: Flush, group: Sequence[PendingAppend], error: EffectRefused
+        self,
+        flush: Flush,
+        group: Sequence[PendingAppend],
+        error: EffectRefused,
+        *,
+        from_parked: bool = False,
     ) -> None:
         """The database refused something: each batch goes alone, so that only one is refused."""
         if error.out_of_space:
@@ -387,10 +396,13 @@ class Appender:
             self._forget(group)
             _refuse(group, Error.UNKNOWN_SERVER_ERROR, str(error))
         else:
-            for pending in group:
+            for index, pending in enumerate(group):
+                if from_parked and self._parked.get(pending.partition_id):
+                    self._park(group[index:])  # one before it is locked out again
+                    return
                 try:
                     await self._stage(flush, [pending])
-                    await self._settle(flush, [pending])
+                    await self._settle(flush, [pending], from_parked=from_parked)
                 except EffectRefused as refusal:
                     await self._find_culprit(flush, [pending], refusal)
 
@@ -527,16 +539,16 @@ class Appender:
         overdue = [pending for pending in group if pending.parked_at < limit]
         self._turn_away(overdue)
         _refuse(overdue, Error.REQUEST_TIMED_OUT, "another broker holds the partition")
-        group = group[len(overdue) :]
+        group = [pending for pending in group if pending.parked_at >= limit]
         try:
             if group:
                 try:
                     await self._stage(flush, group)
                 except EffectRefused as error:
-                    await self._find_culprit(flush, group, error)
+                    await self._find_culprit(flush, group, error, from_parked=True)
                 else:
-                    await self._settle(flush, group, skip_locked=True)
-        except StoreUnavailable as error:
+                    await self._settle(flush, group, from_parked=True)
+        except (StoreUnavailable, RowLocked) as error:
             await self._give_up(flush, group, error)
         except Exception:  # as in a flusher: a bug must not stop every later append
             log.exception("flush_failed", batches=len(group))
