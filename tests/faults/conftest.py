@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def duration_s() -> float:
     """Seconds a campaign goes on."""
-    return float(os.environ.get("PENSTOCK_FAULT_SECONDS", "4"))
+    return float(os.environ.get("PENSTOCK_FAULT_SECONDS", "2"))
 
 
 @pytest.fixture(autouse=True)
