@@ -57,8 +57,14 @@ class Load:
         history: History | None = None,
         kinds: Sequence[str] = ("idempotent", "idempotent-lz4", "plain", "aiokafka"),
         large_share: float = 0.02,
+        connections_break: bool = False,
     ) -> None:
-        """kinds: `idempotent…` and `plain…` are librdkafka, `aiokafka…` aiokafka's idempotent."""
+        """kinds: `idempotent…` and `plain…` are librdkafka, `aiokafka…` aiokafka's idempotent.
+
+        connections_break: clients lose connections with requests on their way. librdkafka then
+        sends again what it believes was not sent, also where it may not retry (batches come a
+        second time, put together anew, with `message.send.max.retries` 0).
+        """
         self.topic = topic
         self.partitions = partitions
         self.history = history or History()
@@ -67,6 +73,8 @@ class Load:
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
         self.producers = list(kinds)
+        if connections_break:
+            self.history.may_repeat.update(name for name in kinds if name.startswith("plain"))
         self._threads = []
         for number, name in enumerate(kinds):
             work = self._run_aiokafka if name.startswith("aiokafka") else self._run_librdkafka

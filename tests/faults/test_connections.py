@@ -121,7 +121,8 @@ def test_client_connections_cut_anywhere(
     proxy = BrokerProxy(port, [gateway.port], seed)
     with running(proxy):
         create_topic(f"127.0.0.1:{port}", "load")
-        load = Load(f"127.0.0.1:{port}", "load", PARTITIONS, seed, large_share=0.05)
+        bootstrap = f"127.0.0.1:{port}"
+        load = Load(bootstrap, "load", PARTITIONS, seed, large_share=0.05, connections_break=True)
         with load.running():
             load.wait_for_progress()
             proxy.cut_share = 0.03
