@@ -64,10 +64,17 @@ class HotSession:
 
     @classmethod
     async def open(cls, database: Database, statements: Mapping[bytes, str]) -> HotSession:
-        """Connects and prepares every statement once. Raises StoreUnavailable."""
+        """Connects and prepares every statement once.
+
+        Raises StoreUnavailable; RowLocked where somebody holds a whole table.
+        """
         session = cls(await database.connect())
-        for name, sql in statements.items():
-            await session.prepare(name, sql)
+        try:
+            for name, sql in statements.items():
+                await session.prepare(name, sql)
+        except BaseException:
+            await session.close()
+            raise
         return session
 
     @property

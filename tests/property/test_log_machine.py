@@ -148,6 +148,12 @@ class LogMachine(RuleBasedStateMachine):
     def an_old_request_arrives_once_more(self, broker: int, which: int) -> None:
         self.queued[broker].append(self.acknowledged[which % len(self.acknowledged)])
 
+    @precondition(lambda self: any(self.queued))
+    @rule(broker=st.sampled_from(BROKERS), which=st.integers(0, 10))
+    def a_request_is_lost(self, broker: int, which: int) -> None:
+        if self.queued[broker]:
+            del self.queued[broker][which % len(self.queued[broker])]
+
     # What brokers do.
 
     def load(self, broker: int, p: int, producers: set[int]) -> None:
@@ -183,8 +189,9 @@ class LogMachine(RuleBasedStateMachine):
         ends=st.sampled_from(
             ["well"] * 4 + ["crash before persist", "crash after persist", "answers lost"]
         ),
+        overtaken=st.booleans(),
     )
-    def flush(self, broker: int, take: int, ends: str) -> None:
+    def flush(self, broker: int, take: int, ends: str, overtaken: bool) -> None:
         group, self.queued[broker] = self.queued[broker][:take], self.queued[broker][take:]
         if not group:
             return
@@ -210,11 +217,26 @@ class LogMachine(RuleBasedStateMachine):
             self.crash(broker)
             return
         for each in effects:
-            self.brokers[broker][each.partition_id].replay(each)
+            known = self.brokers[broker][each.partition_id]
+            if overtaken:
+                # Between COMMIT and its answer others append, and their news comes in.
+                self.append_elsewhere(each.partition_id)
+                known.advance(self.store.states[each.partition_id])
+            before = known.state
+            known.replay(each)
+            assert known.state.next_offset >= before.next_offset
         if ends == "answers lost":
             return
         for sent, decision in decided:
             self.answer(sent, decision)
+
+    def append_elsewhere(self, p: int) -> None:
+        draft = PartitionLog(self.store.states[p]).draft()
+        self.batch_ids += 1
+        draft.prepare_append(staged(batch(), self.batch_ids))
+        effects = draft.effects()
+        assert effects is not None
+        assert self.store.commit([effects])
 
     def crash(self, broker: int) -> None:
         self.brokers[broker].clear()

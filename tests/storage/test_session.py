@@ -61,6 +61,24 @@ def notes(psql: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
+async def test_a_session_that_cannot_prepare_leaves_no_connection(
+    any_url: str, psql: psycopg.Connection[Any]
+) -> None:
+    database = Database(any_url)
+    with psycopg.connect(any_url) as other:
+        other.execute("LOCK TABLE note IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(RowLocked):
+            await HotSession.open(database, STATEMENTS)
+    left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'penstock'"
+    for _ in range(100):
+        row = psql.execute(left + " AND datname = current_database()").fetchone()
+        if row == (0,):
+            break
+        await asyncio.sleep(0.01)
+    assert row == (0,)
+    await database.close()
+
+
 async def test_a_pipeline_is_one_transaction(
     session: HotSession, psql: psycopg.Connection[Any]
 ) -> None:
