@@ -617,16 +617,9 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         validator=at_least(1_000),
     ),
     _broker(
-        "penstock.flush.copy.min.bytes",
-        _INT,
-        128 * 1024,
-        "Payload from which a flush uses COPY; a smaller one travels as parameters.",
-        validator=at_least(0),
-    ),
-    _broker(
         "penstock.flush.max.bytes",
         _INT,
-        8 * 2**20,
+        4 * 2**20,
         "Most payload in one flush, but for a single batch that is larger.",
         validator=at_least(1),
     ),

@@ -155,6 +155,7 @@ class _Broker:
         partitions = Partitions(
             log_store,
             tail_cache_bytes=configs.broker_int("penstock.tail.cache.bytes"),
+            max_flush_bytes=configs.broker_int("penstock.flush.max.bytes"),
             announce=announcer.announce,
         )
         producer_ids = ProducerIds(log_store)

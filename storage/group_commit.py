@@ -1,8 +1,8 @@
 """The hot path: payload in, then lock, compare versions, insert index rows, move versions, COMMIT.
 
-Two shapes of one flush (architecture, section 4). A small one sends its payload as parameters of
-the same pipeline: one round trip, one implicit transaction. A large one COPYs its payload first,
-while another session may be committing, and then runs the guard and COMMIT as one pipeline.
+A flush is one round trip: the payload of each segment as one parameter, the guard, the producers;
+outside a transaction block the pipeline is one transaction, committed at its end. Only where
+another broker writes to the same partitions are the rows locked and read in a round trip before.
 SQL compares versions here and nothing more; what they mean is decided in `core`.
 """
 
@@ -15,16 +15,11 @@ from typing import TYPE_CHECKING
 from core.log.effects import LogEffects, StagedBatch
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
-from core.ports import StoreUnavailable
+from core.ports import Payload, StoreUnavailable
 from storage.binary import (
-    Chunk,
-    Payload,
     array_literal,
     bigint_array,
     boolean_array,
-    bytea_array,
-    copy_stream,
-    cut,
     integer_array,
     smallint_array,
     text_array,
@@ -103,9 +98,12 @@ FROM unnest($1::bigint[], $2::bigint[]) AS w (partition_id, producer_id)
 JOIN producer_state s USING (partition_id, producer_id)
 """
 
-_PUT_CHUNKS = """
+# One parameter holds all that a flush has for a segment; the server cuts it. As quick as a binary
+# COPY of the same chunks, and it shares the round trip of the guard (docs/decisions/0001).
+_PUT_PAYLOAD = """
 INSERT INTO {table} (payload_id, seq, data)
-SELECT * FROM unnest($1::bigint[], $2::integer[], $3::bytea[])
+SELECT $1::bigint, seq, substr($2::bytea, seq * {chunk_bytes} + 1, {chunk_bytes})
+FROM generate_series(0, (octet_length($2::bytea) - 1) / {chunk_bytes}) AS seq
 """
 
 STATEMENTS: Mapping[bytes, str] = {
@@ -119,10 +117,7 @@ STATEMENTS: Mapping[bytes, str] = {
     b"read_producers": READ_PRODUCERS,
 }
 
-COPY_FROM_BYTES = 48 * 1024
-"""From this much payload on a flush COPYs it; below, it travels as parameters. bench/README.md."""
-
-_PARTITION = struct.Struct(">q")
+_BIGINT = struct.Struct(">q")
 
 
 class FlushSession:
@@ -137,18 +132,26 @@ class FlushSession:
         self._session: HotSession | None = None
         self._prepared_segments: set[int] = set()
         self._in_transaction = False
-        self._held: dict[int, list[Chunk]] = {}  # by segment: what `commit` has yet to send
+        self._payloads: dict[int, tuple[int, list[Payload]]] = {}  # by segment, under one id
         self._places: dict[int, tuple[int, int]] = {}  # by batch id: payload id and position
 
     async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
-        """Brings the payload to the store, or keeps it for `commit` where that is cheaper.
+        """Gives each batch its place in its segment's payload, which `commit` sends.
 
+        Batches of one segment lie in the payload in the order given, under the first one's id.
         No row is locked. Raises StoreUnavailable, SegmentGone.
         """
-        await self._open()
-        self._place(batches)
-        if sum(staged.batch.size for staged, _ in batches) >= COPY_FROM_BYTES:
-            await self._copy_held()
+        self._payloads = {}
+        self._places = {}
+        sizes: dict[int, int] = {}
+        for staged, payload in batches:
+            segment_id = staged.segment_id
+            payload_id, parts = self._payloads.setdefault(segment_id, (staged.batch_id, []))
+            position = sizes.get(segment_id, 0)
+            self._places[staged.batch_id] = payload_id, position
+            sizes[segment_id] = position + len(payload)
+            parts.append(payload)
+        await self._prepare_segments(await self._open())
 
     async def lock(
         self,
@@ -174,7 +177,7 @@ class FlushSession:
             await self._abandon(in_transaction=True)
             raise
         self._in_transaction = True
-        locked = {_PARTITION.unpack(value)[0] for (value,) in rows_of(results[-4])}
+        locked = {_BIGINT.unpack(value)[0] for (value,) in rows_of(results[-4])}
         states = {
             partition_id: state
             for partition_id, state in partition_states(results[-3]).items()
@@ -189,15 +192,15 @@ class FlushSession:
         CommitUnknown.
         """
         session = await self._open()
-        statements: list[Statement] = []
-        if not self._in_transaction:
-            statements += await self._chunk_statements(session)
+        await self._prepare_segments(session)
+        statements: list[Statement] = [
+            (_put_payload(segment_id), (_BIGINT.pack(payload_id), b"".join(parts)))
+            for segment_id, (payload_id, parts) in self._payloads.items()
+        ]
         statements.append((b"append_batches", _append_parameters(effects, self._places)))
         if any(effect.producers for effect in effects):
             statements.append((b"put_producers", _producer_parameters(effects)))
         if self._in_transaction:
-            if self._held:
-                statements[:0] = await self._chunk_statements(session)
             statements.append((b"commit", ()))
         try:
             await session.run(statements, commits=True)
@@ -205,7 +208,7 @@ class FlushSession:
             await self._abandon(in_transaction=self._in_transaction)
             raise
         self._in_transaction = False
-        self._held = {}
+        self._payloads = {}
 
     async def rollback(self) -> None:
         """Forgets what was staged and whatever is locked."""
@@ -218,60 +221,29 @@ class FlushSession:
             self._session = None
 
     async def _open(self) -> HotSession:
+        """The session; a new one where it broke, unless rows were locked on the broken one."""
         if self._session is None or self._session.is_broken:
-            self._in_transaction = False
+            if self._in_transaction:
+                await self._abandon(in_transaction=False)
+                raise StoreUnavailable("the connection was lost while rows were locked")
             self._prepared_segments.clear()
             self._session = await HotSession.open(self._database, STATEMENTS)
         return self._session
 
-    def _place(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
-        """Gives the batches of each segment their places in one payload, named by the first."""
-        by_segment: dict[int, list[tuple[StagedBatch, Payload]]] = {}
-        for staged, payload in batches:
-            by_segment.setdefault(staged.segment_id, []).append((staged, payload))
-        self._held = {}
-        self._places = {}
-        for segment_id, placed in by_segment.items():
-            payload_id = placed[0][0].batch_id
-            position = 0
-            for staged, payload in placed:
-                self._places[staged.batch_id] = payload_id, position
-                position += len(payload)
-            payloads = [payload for _, payload in placed]
-            self._held[segment_id] = cut(payload_id, payloads, CHUNK_BYTES)
-
-    async def _copy_held(self) -> None:
-        session = await self._open()
-        try:
-            for segment_id, chunks in self._held.items():
-                sql = f"COPY {chunk_table_name(segment_id)} FROM STDIN (FORMAT binary)"
-                begin = not self._in_transaction
-                self._in_transaction = True
-                await session.copy_in(sql.encode(), copy_stream(chunks), begin=begin)
-        except BaseException:
-            await self._abandon(in_transaction=True)
-            raise
-        self._held = {}
-
-    async def _chunk_statements(self, session: HotSession) -> list[Statement]:
-        statements: list[Statement] = []
-        for segment_id, chunks in self._held.items():
-            name = b"put_chunks_%d" % segment_id
-            if segment_id not in self._prepared_segments:
-                try:
-                    await session.prepare(
-                        name, _PUT_CHUNKS.format(table=chunk_table_name(segment_id))
-                    )
-                except BaseException:
-                    await self._abandon(in_transaction=self._in_transaction)
-                    raise
-                self._prepared_segments.add(segment_id)
-            ids, seqs, data = zip(*chunks, strict=True)
-            statements.append((name, (bigint_array(ids), integer_array(seqs), bytea_array(data))))
-        return statements
+    async def _prepare_segments(self, session: HotSession) -> None:
+        for segment_id in self._payloads:
+            if segment_id in self._prepared_segments:
+                continue
+            sql = _PUT_PAYLOAD.format(table=chunk_table_name(segment_id), chunk_bytes=CHUNK_BYTES)
+            try:
+                await session.prepare(_put_payload(segment_id), sql)
+            except BaseException:
+                await self._abandon(in_transaction=self._in_transaction)
+                raise
+            self._prepared_segments.add(segment_id)
 
     async def _abandon(self, *, in_transaction: bool) -> None:
-        self._held = {}
+        self._payloads = {}
         self._in_transaction = False
         if self._session is None:
             return
@@ -282,6 +254,10 @@ class FlushSession:
                 await self._session.execute(b"ROLLBACK")
             except StoreUnavailable:
                 self._session = None
+
+
+def _put_payload(segment_id: int) -> bytes:
+    return b"put_payload_%d" % segment_id
 
 
 def rows_of(result: PGresult) -> list[tuple[bytes, ...]]:

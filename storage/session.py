@@ -1,4 +1,4 @@
-"""A hot session: prepared statements run as one pipeline, and COPY, straight on libpq.
+"""A hot session: prepared statements run as one pipeline, straight on libpq.
 
 One network round trip for any number of statements. Knows no table; turns PostgreSQL's states
 into the outcomes that `core.ports` names.
@@ -44,10 +44,6 @@ _GOODBYES = ("08", "57P")
 # statement over its time.
 _UNAVAILABLE = ("25P03", "25006", "57014")
 _OUT_OF_SPACE = "53"
-
-# A large buffer given to libpq at once is copied and sent in one piece; psycopg's own COPY cuts
-# at the same size (its ticket 255: put_copy_data can spin on a buffer that never fits).
-_COPY_PIECE = 128 * 1024
 
 Statement = tuple[bytes, Sequence[bytes | None]]
 """Name of a prepared statement and its parameters, in binary."""
@@ -133,31 +129,6 @@ class HotSession:
 
         self._warned = False
         self._check(await self._wait(steps(), commits=commits), commits=commits)
-
-    async def copy_in(self, sql: bytes, data: bytes, *, begin: bool) -> None:
-        """COPYs `data`, a whole binary stream; with `begin`, opens a transaction block before.
-
-        Raises SegmentGone where the table does not exist, StoreUnavailable.
-        """
-        pgconn = self._pgconn
-        view = memoryview(data)
-
-        def steps() -> PQGen[list[PGresult]]:
-            pgconn.send_query(b"BEGIN; " + sql if begin else sql)
-            yield from generators.send(pgconn)
-            results: list[PGresult] = yield from generators.fetch_many(pgconn)
-            if results[-1].status != pq.ExecStatus.COPY_IN:
-                return results
-            for start in range(0, len(view), _COPY_PIECE):
-                yield from generators.copy_to(
-                    pgconn, view[start : start + _COPY_PIECE], flush=False
-                )
-            pgconn.put_copy_end()
-            yield from generators.send(pgconn)
-            results = yield from generators.fetch_many(pgconn)
-            return results
-
-        self._check(await self._wait(steps(), commits=False), commits=False)
 
     async def close(self) -> None:
         """Closes the connection; whatever it had not committed is rolled back by the server."""

@@ -42,14 +42,6 @@ from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
 
 log = structlog.get_logger(__name__)
 
-FLUSHERS = 2
-"""Connections that flush: one stages payload while another one commits."""
-
-OVERLAP_FROM_BYTES = 64 * 1024
-"""A second flush starts beside a running one only with this much to stage; less waits for the
-running one to end and joins others, which makes commits fuller."""
-
-MAX_GROUP_BYTES = 4 * 1024 * 1024
 BATCH_ID_BLOCK = 10_000
 CONTENDED_FOR_S = 1.0
 LOAD_ATTEMPTS = 20
@@ -99,17 +91,21 @@ class Appender:
     """All appends of this process."""
 
     def __init__(
-        self, store: LogStore, logs: dict[int, PartitionLog], on_appended: OnAppended
+        self,
+        store: LogStore,
+        logs: dict[int, PartitionLog],
+        on_appended: OnAppended,
+        *,
+        max_flush_bytes: int,
     ) -> None:
         self._store = store
         self._logs = logs
         self._on_appended = on_appended
+        self._max_bytes = max_flush_bytes
         self._queue: deque[PendingAppend] = deque()
-        self._queued_bytes = 0
-        self._active = 0
         self._arrivals = itertools.count()
         self._wake = asyncio.Event()
-        self._turn: asyncio.Future[None] | None = None
+        self._settling = asyncio.Lock()  # one flush at a time decides and commits
         self._batch_ids: deque[int] = deque()
         self._contended_until: dict[int, float] = {}
         self._parked: dict[int, list[PendingAppend]] = {}
@@ -118,9 +114,8 @@ class Appender:
         self._closing = False
 
     def start(self) -> None:
-        """Starts the flushers."""
-        for _ in range(FLUSHERS):
-            self._tasks.append(asyncio.create_task(self._run_flusher()))
+        """Starts the work in the background."""
+        self._tasks.append(asyncio.create_task(self._run_flusher()))
         self._tasks.append(asyncio.create_task(self._run_parked()))
 
     async def close(self) -> None:
@@ -136,7 +131,6 @@ class Appender:
             self._park([pending])
             return
         self._queue.append(pending)
-        self._queued_bytes += pending.batch.size
         self._wake.set()
 
     def forget_ids(self) -> None:
@@ -144,64 +138,49 @@ class Appender:
         self._batch_ids.clear()
         self._turned_away.forget_everything()
 
-    # The flushers.
+    # The flusher.
 
     async def _run_flusher(self) -> None:
         flush = self._store.open_flush()
         while group := await self._next_group():
-            before = self._turn
-            turn = self._turn = asyncio.get_running_loop().create_future()
-            try:
-                await self._flush_group(flush, group, before)
-            except Exception:  # a bug must not stop every later append
-                log.exception("flush_failed", batches=len(group))
-                group = self._still_ours(group)
-                self._forget(group)
-                _refuse(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
-                await flush.rollback()
-            finally:
-                turn.set_result(None)
-                self._active -= 1
-                self._wake.set()
+            async with self._settling:
+                await self._flush_group(flush, group)
         await flush.close()
 
     async def _next_group(self) -> list[PendingAppend]:
-        """Everything queued, up to MAX_GROUP_BYTES; empty once the appender closes."""
-        while True:
-            if self._queue and (self._active == 0 or self._queued_bytes >= OVERLAP_FROM_BYTES):
-                self._active += 1
-                group: list[PendingAppend] = []
-                size = 0
-                while self._queue and size < MAX_GROUP_BYTES:
-                    pending = self._queue.popleft()
-                    size += pending.batch.size
-                    group.append(pending)
-                self._queued_bytes -= size
-                return group
-            if self._closing and not self._queue:
+        """Everything queued, up to the flush's limit; empty once the appender closes."""
+        while not self._queue:
+            if self._closing:
                 return []
             self._wake.clear()
             await self._wake.wait()
+        group: list[PendingAppend] = []
+        size = 0
+        while self._queue and (not group or size + self._queue[0].batch.size <= self._max_bytes):
+            pending = self._queue.popleft()
+            size += pending.batch.size
+            group.append(pending)
+        return group
 
     async def _flush_group(
-        self, flush: Flush, group: list[PendingAppend], before: asyncio.Future[None] | None
+        self, flush: Flush, group: list[PendingAppend], *, from_parked: bool = False
     ) -> None:
-        """Stages while the flush before may still be committing; decides after it."""
+        """Stages, decides, commits and answers, one way or another."""
         try:
             try:
                 await self._stage(flush, group)
             except EffectRefused as error:
-                if before is not None:
-                    await before
-                await self._find_culprit(flush, group, error)
-                return
-            if before is not None:
-                await before
-            await self._settle(flush, group)
+                await self._find_culprit(flush, group, error, from_parked=from_parked)
+            else:
+                await self._settle(flush, group, from_parked=from_parked)
         except (StoreUnavailable, RowLocked) as error:
-            if before is not None:
-                await before  # what comes after this group must not overtake the one before it
             await self._give_up(flush, group, error)
+        except Exception:  # a bug must not stop every later append
+            log.exception("flush_failed", batches=len(group))
+            group = self._still_ours(group)
+            self._forget(group)
+            _refuse(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
+            await flush.rollback()
 
     async def _give_up(
         self, flush: Flush, group: Sequence[PendingAppend], error: StoreUnavailable | RowLocked
@@ -511,7 +490,6 @@ class Appender:
         for pending in queued:
             pending.parked_at = asyncio.get_running_loop().time()
             self._queue.remove(pending)
-            self._queued_bytes -= pending.batch.size
         return queued
 
     def _without_parked(self, group: list[PendingAppend]) -> list[PendingAppend]:
@@ -522,17 +500,16 @@ class Appender:
 
     async def _run_parked(self) -> None:
         flush = self._store.open_flush()
-        while not (self._closing and not self._parked and not self._queue and not self._active):
+        while not (self._closing and not self._parked):
             await asyncio.sleep(PARKED_RETRY_S)
             for partition_id in list(self._parked):
-                await self._retry_parked(flush, partition_id)
+                # A flush under way may hold batches of the partition that came before those
+                # parked so far. Once it is done there are none: they are parked as they come.
+                async with self._settling:
+                    await self._retry_parked(flush, partition_id)
         await flush.close()
 
     async def _retry_parked(self, flush: Flush, partition_id: int) -> None:
-        # Groups under way may hold batches of the partition that came before those parked so far.
-        # Later ones hold none; under load there is always a next one, so this waits for one only.
-        if self._turn is not None:
-            await self._turn
         group = sorted(self._parked[partition_id], key=lambda pending: pending.arrival)
         self._parked[partition_id] = []
         limit = asyncio.get_running_loop().time() - PARKED_LIMIT_S
@@ -540,22 +517,8 @@ class Appender:
         self._turn_away(overdue)
         _refuse(overdue, Error.REQUEST_TIMED_OUT, "another broker holds the partition")
         group = [pending for pending in group if pending.parked_at >= limit]
-        try:
-            if group:
-                try:
-                    await self._stage(flush, group)
-                except EffectRefused as error:
-                    await self._find_culprit(flush, group, error, from_parked=True)
-                else:
-                    await self._settle(flush, group, from_parked=True)
-        except (StoreUnavailable, RowLocked) as error:
-            await self._give_up(flush, group, error)
-        except Exception:  # as in a flusher: a bug must not stop every later append
-            log.exception("flush_failed", batches=len(group))
-            group = self._still_ours(group)
-            self._forget(group)
-            _refuse(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
-            await flush.rollback()
+        if group:
+            await self._flush_group(flush, group, from_parked=True)
         if not self._parked[partition_id]:
             del self._parked[partition_id]
 

@@ -71,6 +71,7 @@ class Partitions:
         store: LogStore,
         *,
         tail_cache_bytes: int,
+        max_flush_bytes: int,
         announce: Callable[[Iterable[int]], None],
     ) -> None:
         """announce: told after each commit which partitions have changed, to tell other brokers."""
@@ -81,7 +82,9 @@ class Partitions:
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
         self.admission = Admission()
-        self._appender = Appender(store, self._logs, self._on_appended)
+        self._appender = Appender(
+            store, self._logs, self._on_appended, max_flush_bytes=max_flush_bytes
+        )
 
     @property
     def tail_cache_bytes(self) -> int:

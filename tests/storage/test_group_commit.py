@@ -19,13 +19,14 @@ from core.ports import (
     StoreUnavailable,
     VersionMismatch,
 )
-from storage.group_commit import APPEND_BATCHES, COPY_FROM_BYTES, FlushSession
+from storage.group_commit import APPEND_BATCHES, FlushSession
+from storage.schema import CHUNK_BYTES
 from tests.batches import T0, batch
 from tests.storage.conftest import Log
 
 SMALL = 100
-LARGE = COPY_FROM_BYTES + 17
-SIZES = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["as parameters", "by COPY"])
+LARGE = 6 * CHUNK_BYTES + 17
+SIZES = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["one chunk", "many chunks"])
 
 
 async def read_all(log: Log, partition_id: int) -> list[bytes]:
@@ -373,7 +374,7 @@ async def test_a_broker_stalled_under_the_lock_loses_it_within_seconds(log: Log)
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])
-async def test_segment_gone_as_parameters(log: Log, is_prepared: bool) -> None:
+async def test_segment_gone(log: Log, is_prepared: bool) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
     if is_prepared:
@@ -381,8 +382,8 @@ async def test_segment_gone_as_parameters(log: Log, is_prepared: bool) -> None:
     effects, payload = await log.drafted(p, batch())
     log.rows(f"DROP TABLE record_chunk_{payload[0][0].segment_id}")
     before = (await log.state(p)).next_offset
-    await flush.stage(payload)
     with pytest.raises(SegmentGone):
+        await flush.stage(payload)
         await flush.commit([effects])
     assert (await log.state(p)).next_offset == before
     log.rows("UPDATE segment SET sealed_at = now()")
@@ -409,7 +410,7 @@ async def test_segment_gone_under_the_lock(log: Log, is_prepared: bool) -> None:
     await flush.close()
 
 
-async def test_segment_gone_by_copy(log: Log) -> None:
+async def test_segment_gone_while_staging(log: Log) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
     _, payload = await log.drafted(p, batch(size=LARGE))

@@ -169,36 +169,6 @@ async def test_an_idle_session_that_is_killed(
     assert session.is_broken
 
 
-async def test_copy_in_pieces(session: HotSession, psql: psycopg.Connection[Any]) -> None:
-    from storage.binary import copy_stream
-
-    psql.execute("CREATE TABLE piece (payload_id bigint, seq integer, data bytea)")
-    data = bytes(range(256)) * 4000  # a megabyte: several pieces
-    await session.copy_in(
-        b"COPY piece FROM STDIN (FORMAT binary)", copy_stream([(1, 0, data)]), begin=True
-    )
-    row = psql.execute("SELECT count(*) FROM piece").fetchone()
-    assert row == (0,)
-    await session.execute(b"COMMIT", commits=True)
-    row = psql.execute("SELECT data FROM piece").fetchone()
-    assert row == (data,)
-
-
-async def test_copy_that_the_server_refuses(
-    session: HotSession, psql: psycopg.Connection[Any]
-) -> None:
-    psql.execute("CREATE TABLE piece (payload_id bigint, seq integer, data bytea)")
-    with pytest.raises(EffectRefused):
-        await session.copy_in(
-            b"COPY piece FROM STDIN (FORMAT binary)", b"nonsense" * 100_000, begin=True
-        )
-    await session.execute(b"ROLLBACK")
-    with pytest.raises(SegmentGone):
-        await session.copy_in(b"COPY none FROM STDIN (FORMAT binary)", b"", begin=True)
-    await session.execute(b"ROLLBACK")
-    await session.run([(b"one", ())], commits=True)
-
-
 # Whether a COMMIT took effect cannot be told: a server that waits for a standby nobody runs makes
 # that moment last.
 

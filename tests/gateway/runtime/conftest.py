@@ -64,7 +64,10 @@ async def make_broker(database_url: str) -> AsyncIterator[MakeBroker]:
             store = PostgresLogStore(database)
             announced: list[int] = []
             partitions = Partitions(
-                store, tail_cache_bytes=tail_cache_bytes, announce=announced.extend
+                store,
+                tail_cache_bytes=tail_cache_bytes,
+                max_flush_bytes=4 * 2**20,
+                announce=announced.extend,
             )
             database.on_identity_change(partitions.forget_everything)
             partitions.start()
