@@ -25,7 +25,6 @@ LATER = "no step yet"
 MISSING: dict[int, tuple[str, str]] = {
     8: ("OffsetCommit", GROUPS),
     9: ("OffsetFetch", GROUPS),
-    10: ("FindCoordinator", GROUPS),
     11: ("JoinGroup", GROUPS),
     12: ("Heartbeat", GROUPS),
     13: ("LeaveGroup", GROUPS),

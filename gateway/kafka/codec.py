@@ -60,6 +60,12 @@ from kafka.protocol.consumer.offsets import (
 )
 from kafka.protocol.metadata.api_versions import ApiVersionsRequest as ApiVersionsRequest
 from kafka.protocol.metadata.api_versions import ApiVersionsResponse as ApiVersionsResponse
+from kafka.protocol.metadata.find_coordinator import (
+    FindCoordinatorRequest as FindCoordinatorRequest,
+)
+from kafka.protocol.metadata.find_coordinator import (
+    FindCoordinatorResponse as FindCoordinatorResponse,
+)
 from kafka.protocol.metadata.metadata import MetadataRequest as MetadataRequest
 from kafka.protocol.metadata.metadata import MetadataResponse as MetadataResponse
 from kafka.protocol.producer.produce import ProduceRequest as ProduceRequest
@@ -92,6 +98,7 @@ _REQUESTS: Final[dict[int, Any]] = {
         DescribeProducersRequest,
         DescribeTopicPartitionsRequest,
         FetchRequest,
+        FindCoordinatorRequest,
         IncrementalAlterConfigsRequest,
         InitProducerIdRequest,
         ListOffsetsRequest,

@@ -61,6 +61,8 @@ def speak_as_of(broker: tuple[int, ...], bootstrap: str) -> None:
             consumer.poll(timeout_ms=2000)
             consumer.offsets_for_times({partition: 0})
             consumer.end_offsets([partition])
+        with closing(KafkaConsumer(topic, **common, group_id=topic)) as member:
+            member.poll(timeout_ms=1000)
         admin.describe_configs([ConfigResource("TOPIC", topic)])
         changed = ConfigResource("TOPIC", topic, {"retention.ms": "8000000"})
         admin.alter_configs([changed], raise_on_unknown=False)
@@ -108,6 +110,8 @@ def request(name: str, topic: str, topic_id: uuid.UUID, version: int) -> Any:
                 max_bytes=1000,
                 topics=[Topic(topic=topic, topic_id=topic_id, partitions=[part])],
             )
+        case "FindCoordinator":
+            return codec.FindCoordinatorRequest(key=topic, key_type=0, coordinator_keys=[topic])
         case "ListOffsets":
             Topic = codec.ListOffsetsRequest.ListOffsetsTopic
             parts = [Topic.ListOffsetsPartition(partition_index=0, timestamp=-1)]
