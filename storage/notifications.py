@@ -58,7 +58,8 @@ class PostgresChangeFeed:
                     continue
                 ids: Sequence[int] = ()
                 if notice.channel == PARTITIONS_CHANGED:
-                    ids = [int(each) for each in notice.payload.split(",") if each]
+                    # Anybody who may connect may also say something here.
+                    ids = [int(each) for each in notice.payload.split(",") if each.isdecimal()]
                 on_news(notice.channel, ids)
         except psycopg.Error as error:
             raise StoreUnavailable(str(error).strip()) from error

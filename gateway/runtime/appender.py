@@ -112,6 +112,7 @@ class Appender:
         self._turned_away = TurnedAway()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
+        self._is_flushed = False
 
     def start(self) -> None:
         """Starts the work in the background."""
@@ -142,9 +143,12 @@ class Appender:
 
     async def _run_flusher(self) -> None:
         flush = self._store.open_flush()
-        while group := await self._next_group():
-            async with self._settling:
-                await self._flush_group(flush, group)
+        try:
+            while group := await self._next_group():
+                async with self._settling:
+                    await self._flush_group(flush, group)
+        finally:
+            self._is_flushed = True
         await flush.close()
 
     async def _next_group(self) -> list[PendingAppend]:
@@ -500,7 +504,8 @@ class Appender:
 
     async def _run_parked(self) -> None:
         flush = self._store.open_flush()
-        while not (self._closing and not self._parked):
+        # Until the very last flush is done, something may still come to be parked.
+        while not (self._is_flushed and not self._parked):
             await asyncio.sleep(PARKED_RETRY_S)
             for partition_id in list(self._parked):
                 # A flush under way may hold batches of the partition that came before those

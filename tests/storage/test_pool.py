@@ -1,20 +1,123 @@
-"""Connections on real PostgreSQL: what is lost or cannot be had is StoreUnavailable."""
+"""Connections: their settings, what is told of losing them, and another history of the database."""
+
+from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy import text
 
-from core.ports import StoreUnavailable
-from storage.pool import Database
+from core.ports import SegmentGone, StoreUnavailable
+from storage.embedded import EmbeddedPostgres
+from storage.logs import PostgresLogStore
+from storage.migrate import upgrade
+from storage.pool import READERS, Database, describe_url
+from tests.batches import batch
+from tests.conftest import SMALL_POSTGRES
+from tests.storage.conftest import Log
 
 
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
+async def test_hot_sessions_are_durable_and_let_go(log: Log) -> None:
+    connection = await log.database.connect()
+    shown = {}
+    for name in (
+        "synchronous_commit",
+        "idle_in_transaction_session_timeout",
+        "lock_timeout",
+        "statement_timeout",
+    ):
+        row = await (await connection.execute(f"SHOW {name}".encode())).fetchone()
+        assert row is not None
+        shown[name] = row[0]
+    assert shown == {
+        "synchronous_commit": "on",
+        "idle_in_transaction_session_timeout": "2s",
+        "lock_timeout": "1s",
+        "statement_timeout": "30s",
+    }
+    await connection.close()
+
+
+async def test_nobody_there() -> None:
+    database = Database("postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
+    with pytest.raises(StoreUnavailable):
+        await database.connect()
+    with pytest.raises(StoreUnavailable):
+        async with database.reader("test"):
+            raise AssertionError("not reached")
+    with pytest.raises(StoreUnavailable):
+        async with database.begin("test"):
+            raise AssertionError("not reached")
+    await database.close()
+
+
+async def test_readers_are_used_again(log: Log) -> None:
+    async def pid() -> int:
+        async with log.database.reader("test") as cursor:
+            await cursor.execute("SELECT pg_backend_pid()")
+            row = await cursor.fetchone()
+            assert row is not None
+            return int(row[0])
+
+    first = await pid()
+    assert await pid() == first
+    # One left within a transaction is not given to the next.
+    async with log.database.reader("test") as cursor:
+        await cursor.execute("BEGIN")
+    assert await pid() != first
+
+
+async def test_a_killed_reader_costs_one_refusal_at_most(log: Log) -> None:
+    async with log.database.reader("test") as cursor:
+        await cursor.execute("SELECT 1")
+    for pid in log.backends():
+        log.rows("SELECT pg_terminate_backend(%s, 5000)", pid)
+    async with log.database.reader("test") as cursor:  # known to be of no use: another one
+        await cursor.execute("SELECT 1")
+    with pytest.raises(StoreUnavailable):
+        async with log.database.reader("test") as cursor:
+            await cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+async def test_slots_come_back_after_errors(log: Log) -> None:
+    for _ in range(READERS + 2):
+        with pytest.raises(SegmentGone):
+            async with log.database.reader("test") as cursor:
+                await cursor.execute("SELECT * FROM record_chunk_999")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            async with log.database.reader("test") as cursor:
+                await cursor.execute("SELECT 1 / 0")
+    async with log.database.reader("test") as cursor:
+        await cursor.execute("SELECT 1")
+    assert len(log.backends()) == 1
+
+
+@pytest.mark.parametrize("state", ["55P03", "57014", "40P01", "40001", "25006", "53100", "53200"])
+async def test_what_may_work_later_is_unavailable(log: Log, state: str) -> None:
+    async with log.database.reader("test") as cursor:
+        await cursor.execute("SELECT 1")
+    before = log.backends()
+    with pytest.raises(StoreUnavailable):
+        async with log.database.reader("test") as cursor:
+            await cursor.execute(
+                f"DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{state}'; END $$".encode()
+            )
+    async with log.database.reader("test") as cursor:
+        await cursor.execute("SELECT 1")
+    assert log.backends() == before
+
+
+async def test_queries_are_observed_by_name(any_url: str) -> None:
+    seen: list[str] = []
+    database = Database(any_url, observe=lambda name, seconds: seen.append(name))
+    async with database.reader("one") as cursor:
+        await cursor.execute("SELECT 1")
+    async with database.begin("two"):
+        pass
+    assert seen == ["one", "two"]
     await database.close()
 
 
@@ -23,34 +126,102 @@ async def read(database: Database, query: str) -> object:
         return await connection.scalar(text(query))
 
 
-async def test_nobody_at_the_address() -> None:
-    lost = Database("postgresql://penstock@127.0.0.1:1/penstock?connect_timeout=1")
-    with pytest.raises(StoreUnavailable):
-        await read(lost, "SELECT 1")
-    await lost.close()
-
-
-async def test_session_ended_from_outside(database: Database, database_url: str) -> None:
-    waiting = asyncio.create_task(read(database, "SELECT pg_sleep(30)"))
-    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
-        ended = 0
-        while not ended:
+async def test_session_ended_from_outside(log: Log) -> None:
+    waiting = asyncio.create_task(read(log.database, "SELECT pg_sleep(30)"))
+    async with asyncio.timeout(20):
+        while not (pids := log.backends("wait_event = 'PgSleep'")):
             await asyncio.sleep(0.02)
-            cursor = await other.execute(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                " WHERE query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()"
-                " AND datname = current_database()"
-            )
-            (ended,) = await cursor.fetchone() or (0,)
+    log.rows("SELECT pg_terminate_backend(%s)", pids[0])
     with pytest.raises(StoreUnavailable):
         await waiting
-    assert await read(database, "SELECT 1") == 1
+    assert await read(log.database, "SELECT 1") == 1
 
 
-async def test_more_queries_than_connections_for_too_long(database: Database) -> None:
-    slow = [asyncio.create_task(read(database, "SELECT pg_sleep(6)")) for _ in range(8)]
+async def test_more_queries_than_connections_for_too_long(log18: Log) -> None:
+    slow = [asyncio.create_task(read(log18.database, "SELECT pg_sleep(6)")) for _ in range(8)]
     await asyncio.sleep(0.1)
     with pytest.raises(StoreUnavailable, match="no connection became free in time"):
-        await read(database, "SELECT 1")
+        await read(log18.database, "SELECT 1")
     await asyncio.gather(*slow)
-    assert await read(database, "SELECT 1") == 1
+    assert await read(log18.database, "SELECT 1") == 1
+
+
+def test_a_url_is_shown_without_its_password() -> None:
+    assert describe_url("postgresql://me:secret@h:1/d") == "postgresql://me:***@h:1/d"
+    assert describe_url("postgresql://me@h/d") == "postgresql://me@h/d"
+
+
+# Another history.
+
+
+async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
+    p, q = log.new_partitions(2)
+    await log.append(p, batch(7))
+    other = Database(log.url)
+    dropped: list[str] = []
+    log.database.on_identity_change(lambda: dropped.append("here"))
+    other.on_identity_change(lambda: dropped.append("there"))
+    await (await other.connect()).close()
+    (batch_id,) = await log.store.allocate_batch_ids(1)
+    (producer_id,) = await log.store.allocate_producer_ids(1)
+    version = log.value("SELECT metadata_version FROM cluster")
+    log.rows(
+        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
+    )
+    for database in (log.database, other, log.database):
+        await (await database.connect()).close()
+    assert dropped == ["here", "there"]
+    assert log.rows("SELECT system_identifier, timeline FROM cluster") == [(77, 9)]
+    assert log.value("SELECT metadata_version FROM cluster") == version + 1
+    assert log.rows("SELECT leader_epoch FROM topic_partition") == [(1,), (1,)]
+    assert log.rows("SELECT * FROM leader_epoch WHERE leader_epoch = 1 ORDER BY 1") == [
+        (p, 1, 7),
+        (q, 1, 0),
+    ]
+    (after,) = await log.store.allocate_batch_ids(1)
+    assert after > batch_id + 10**8
+    (after,) = await log.store.allocate_producer_ids(1)
+    assert after > producer_id + 10**5
+    await other.close()
+
+
+@pytest.fixture
+def own_postgres(data_dir: Path) -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as server:
+        upgrade(server.url)
+        yield server
+
+
+async def test_a_promoted_server_is_another_history(own_postgres: EmbeddedPostgres) -> None:
+    """A real one: recovery from an archive ends on a new timeline."""
+    database = Database(own_postgres.url)
+    dropped: list[bool] = []
+    database.on_identity_change(lambda: dropped.append(True))
+    store = PostgresLogStore(database)
+    (before,) = await store.allocate_producer_ids(1)
+    own_postgres.stop()
+    own_postgres.start()
+    (same,) = await store.allocate_producer_ids(1)
+    assert (same, dropped) == (before + 1, [])  # a restart is not another history
+    own_postgres.stop()
+    signal = own_postgres.pgdata / "recovery.signal"
+    signal.touch()
+    signal.chmod(0o644)
+    promoted = EmbeddedPostgres(
+        own_postgres.data_dir, settings={**SMALL_POSTGRES, "restore_command": "false"}
+    )
+    with promoted:
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    (after,) = await store.allocate_producer_ids(1)
+                    break
+                except StoreUnavailable:  # still in recovery: it answers, and writes nothing
+                    await asyncio.sleep(0.05)
+        assert dropped == [True]
+        assert after >= before + 10**6
+        with psycopg.connect(promoted.url) as psql:
+            row = psql.execute("SELECT timeline FROM cluster").fetchone()
+            assert row == (2,)
+    await database.close()

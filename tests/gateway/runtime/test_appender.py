@@ -395,6 +395,23 @@ async def test_closing_finishes_what_is_queued(make_broker: MakeBroker, log: Log
     assert [outcome(each.result()) for each in answers] == [(OK, n) for n in range(50)]
 
 
+async def test_closing_waits_for_what_another_broker_holds(
+    make_broker: MakeBroker, log: Log
+) -> None:
+    (p,) = log.new_partitions()
+    broker = make_broker()
+    with psycopg.connect(log.url) as other:
+        other.execute("SELECT 1 FROM topic_partition FOR UPDATE")
+        answer = broker.submit(p, batch())
+        await asyncio.sleep(0.05)
+        closing = asyncio.create_task(broker.partitions.close())
+        await asyncio.sleep(1.5)
+    async with asyncio.timeout(10):
+        await closing
+    assert answer.done(), "nobody would ever answer it"
+    assert outcome(answer.result()) == (OK, 0)
+
+
 @pytest.fixture
 def own_postgres(data_dir: Path) -> Iterator[EmbeddedPostgres]:
     """A server that a test may stop."""

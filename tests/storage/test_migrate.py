@@ -1,0 +1,111 @@
+"""Migrations build exactly the schema, whoever comes first; views can be read."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from core.ports import StoreUnavailable
+from storage import migrate, schema, views
+from storage.migrate import SchemaTooNew, upgrade
+from tests.batches import batch
+from tests.storage.conftest import Log
+
+
+def test_head_is_alembics_own() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(migrate.MIGRATIONS))
+    assert ScriptDirectory.from_config(config).get_current_head() == migrate.HEAD
+
+
+def test_migrations_build_exactly_the_schema(any_url: str) -> None:
+    engine = create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(any_url), poolclass=NullPool
+    )
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+        assert compare_metadata(context, schema.metadata) == []
+        # What Alembic does not compare.
+        for table in schema.metadata.tables.values():
+            given = table.dialect_options["postgresql"]["with"] or {}
+            wanted = {f"{name}={value}" for name, value in given.items()}
+            options = connection.exec_driver_sql(
+                "SELECT reloptions FROM pg_class WHERE oid = %s::regclass", (table.name,)
+            ).scalar()
+            assert set(options or ()) == wanted, table.name
+
+
+def test_a_second_upgrade_has_nothing_to_do(empty_database_url: str) -> None:
+    assert upgrade(empty_database_url) is True
+    assert upgrade(empty_database_url) is False
+
+
+def test_brokers_that_start_at_once_migrate_once(empty_database_url: str) -> None:
+    done: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: done.append(upgrade(empty_database_url))) for _ in range(3)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert sorted(done) == [False, False, True]
+
+
+def test_changed_views_are_put_in_place(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(views.VIEWS, "v_broker", "SELECT 1 AS another_column")
+    assert upgrade(database_url) is True
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("SELECT another_column FROM v_broker").fetchone()
+        before = connection.execute("SELECT cluster_id FROM cluster").fetchall()
+    assert row == (1,)
+    assert len(before) == 1
+    assert upgrade(database_url) is False
+
+
+def test_a_newer_schema_is_left_alone(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(SchemaTooNew, match="9999"):
+        upgrade(database_url)
+
+
+def test_no_database() -> None:
+    with pytest.raises(StoreUnavailable):
+        upgrade("postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
+
+
+async def test_every_view_can_be_read_and_is_quick(log: Log) -> None:
+    ids = log.new_partitions(20)
+    for p in ids[:5]:
+        await log.append(p, *[batch(2, producer=7, epoch=0, sequence=2 * n) for n in range(10)])
+    # Stamps beyond what a timestamptz can hold must not break a view.
+    for stamp in (-1, 2**63 - 1, -(2**63)):
+        await log.append(ids[5], batch(timestamp=stamp))
+    for name in views.VIEWS:
+        started = time.perf_counter()
+        found = log.rows(f"SELECT * FROM {name}")
+        assert time.perf_counter() - started < 1, name
+        assert found or name == "v_broker", name
+    topic = log.rows("SELECT partitions, offsets, batches FROM v_topic")
+    assert topic == [(20, 103, 53)]
+    assert log.rows(
+        "SELECT partition, high_watermark, batches FROM v_topic_partition"
+        " WHERE high_watermark > 0 ORDER BY partition LIMIT 1"
+    ) == [(0, 20, 10)]
+    assert log.value("SELECT count(*) FROM v_record_batch WHERE kind = 'plain'") == 53
+    assert log.rows("SELECT DISTINCT last_sequence, batches_remembered FROM v_producer_state") == [
+        (19, 5)
+    ]
+    assert log.rows("SELECT state, retention_class FROM v_segment") == [("open", "week")]
