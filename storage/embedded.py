@@ -53,6 +53,11 @@ FIXED_SETTINGS: Mapping[str, str] = {
 # In pgdata/penstock.conf, so that postgresql.conf and ALTER SYSTEM may say otherwise.
 TUNED_SETTINGS: Mapping[str, str] = {
     "shared_buffers": "256MB",
+    # Dirty pages are written in the background, not by the backend that needs a free buffer while
+    # it holds up a flush (bench/README.md); the writer sleeps where nothing is written.
+    "bgwriter_delay": "10ms",
+    "bgwriter_lru_maxpages": "1000",
+    "bgwriter_lru_multiplier": "4",
     "wal_level": "replica",  # physical backups and replicas without a restart
     "wal_buffers": "16MB",
     "max_wal_size": "4GB",
