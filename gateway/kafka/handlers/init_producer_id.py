@@ -7,6 +7,7 @@ in Kafka's TransactionCoordinator. Transactional ids are refused until transacti
 
 from core.errors import Error
 from core.ports import StoreUnavailable
+from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from gateway.kafka.api import api
 from gateway.kafka.codec import InitProducerIdRequest, InitProducerIdResponse
 from gateway.kafka.context import RequestContext
@@ -17,14 +18,20 @@ from gateway.kafka.errors import kafka_code
 async def init_producer_id(
     request: InitProducerIdRequest, ctx: RequestContext
 ) -> InitProducerIdResponse:
-    """Refuse transactional ids, ask for an id, answer."""
-    if request.transactional_id is not None:
+    """Refuse transactional ids and half a current id, ask for an id, answer."""
+    if request.transactional_id is not None or _is_half(request):
         return _refused(Error.INVALID_REQUEST)
     try:
         producer_id = await ctx.producer_ids.next_id()
     except StoreUnavailable:
         return _refused(Error.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+
+
+def _is_half(request: InitProducerIdRequest) -> bool:
+    """Whether an id comes without its epoch, or an epoch alone (KafkaApis)."""
+    has_id = request.producer_id != NO_PRODUCER_ID
+    return has_id != (request.producer_epoch != NO_PRODUCER_EPOCH)
 
 
 def _refused(error: Error) -> InitProducerIdResponse:

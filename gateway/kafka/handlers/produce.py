@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from core.errors import Error, Refusal
@@ -32,6 +32,7 @@ _PartitionResponse: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionPr
 _RecordError: TypeAlias = (
     ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
 )
+TOPIC_IDS_SINCE: Final = 13
 _UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_ID = Refusal(Error.UNKNOWN_TOPIC_ID)
 _REJECTED = "One or more records have been rejected"
@@ -111,7 +112,7 @@ def _submit_now(
             if request.acks not in (0, 1, -1):
                 answer.refusal = Refusal(Error.INVALID_REQUIRED_ACKS)
             elif topic is None:
-                answer.refusal = _UNKNOWN_ID if data.topic_id is not None else _UNKNOWN
+                answer.refusal = _UNKNOWN_ID if ctx.api_version >= TOPIC_IDS_SINCE else _UNKNOWN
             elif not 0 <= part.index < len(topic.partition_ids):
                 answer.refusal = _UNKNOWN
             else:

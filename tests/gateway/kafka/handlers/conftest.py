@@ -16,27 +16,49 @@ import pytest
 from gateway.kafka.api import load_handlers
 from gateway.kafka.codec import decode_message, encode_message
 from gateway.kafka.context import RequestContext, Services
+from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.runtime.cluster import Cluster
 from gateway.runtime.configs import Configs
+from gateway.runtime.partitions import Partitions
+from gateway.runtime.producer_ids import ProducerIds
 from gateway.runtime.topics import Topics
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
+from storage.logs import PostgresLogStore
 from storage.pool import Database
 from storage.topics import TopicStore
 
 
 class Broker:
-    """The administrative services of one broker, and a way to ask its handlers."""
+    """One broker's services, and a way to ask its handlers. partitions: see `with_log`."""
 
     def __init__(self, database: Database, cluster: Cluster, static: Mapping[str, str]) -> None:
+        self.partitions: Any = None  # who asks for the log says so
+        self.producer_ids: Any = None
+        self.fetch_sessions: Any = None
+        self.clock = lambda: int(time.time() * 1000)
         topic_store = TopicStore(database)
         self.database = database
         self.cluster = cluster
         self.configs = Configs(ConfigStore(database), topic_store, cluster.broker_id, static)
         self.topics = Topics(topic_store, self.configs, lambda: cluster.live_ids)
 
-    async def ask(self, request: Any, version: int) -> Any:
-        """The answer to a request, as a client of this version would read it."""
+    def with_log(self, tail_cache_bytes: int = 2**20) -> Broker:
+        """Serves the log as well; close `partitions` afterwards."""
+        store = PostgresLogStore(self.database)
+        self.partitions = Partitions(
+            store,
+            tail_cache_bytes=tail_cache_bytes,
+            max_flush_bytes=2**22,
+            announce=lambda partition_ids: None,
+        )
+        self.producer_ids = ProducerIds(store)
+        self.fetch_sessions = FetchSessions(100)
+        self.partitions.start()
+        return self
+
+    async def handle(self, request: Any, version: int) -> Any:
+        """What the handler returns, as it returns it."""
         api = load_handlers().find(request.API_KEY)
         assert api is not None
         assert version in api.versions
@@ -44,14 +66,18 @@ class Broker:
         received = decode_message(type(request), version, memoryview(sent))
         services = Services(
             topics=self.topics,
-            partitions=None,  # none of the handlers under test may touch these
+            partitions=self.partitions,
             cluster=self.cluster,
             configs=self.configs,
-            producer_ids=None,
-            fetch_sessions=None,
-            clock=lambda: int(time.time() * 1000),
+            producer_ids=self.producer_ids,
+            fetch_sessions=self.fetch_sessions,
+            clock=self.clock,
         )
-        answer = await api.handler(received, RequestContext(services, version, "", "test"))
+        return await api.handler(received, RequestContext(services, version, "", "test"))
+
+    async def ask(self, request: Any, version: int) -> Any:
+        """The answer to a request, as a client of this version would read it."""
+        answer = await self.handle(request, version)
         sent = b"".join(encode_message(answer, version))
         return decode_message(type(answer), version, memoryview(sent))
 
@@ -88,6 +114,13 @@ async def make_broker(database_url: str) -> AsyncIterator[MakeBroker]:
 async def broker(make_broker: MakeBroker) -> Broker:
     """A broker alone, with Kafka's defaults."""
     return await make_broker()
+
+
+@pytest.fixture
+async def log_broker(broker: Broker) -> AsyncIterator[Broker]:
+    """A broker alone that serves the log."""
+    yield broker.with_log()
+    await broker.partitions.close()
 
 
 class LostDatabase(Database):

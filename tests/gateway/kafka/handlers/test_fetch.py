@@ -1,0 +1,203 @@
+"""Fetch over the real log: what comes back, how long it waits, sessions, epochs."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from gateway.kafka.codec import FetchRequest
+from tests.batches import kafka_batch
+from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.producing import create, produce, produce_request
+
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR = 1, 3, 56
+FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH = 70, 71
+FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 74, 75, 100
+FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+
+def request(
+    offsets: dict[int, int] | None = None,
+    *,
+    topic: str | UUID = "t",
+    wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 10**7,
+    partition_max_bytes: int = 10**6,
+    leader_epoch: int = -1,
+    session: tuple[int, int] = (0, -1),
+    forget: list[int] | None = None,
+) -> Any:
+    by_name = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
+    kind = FetchRequest.FetchTopic
+    parts = [
+        kind.FetchPartition(
+            partition=p,
+            fetch_offset=offset,
+            partition_max_bytes=partition_max_bytes,
+            current_leader_epoch=leader_epoch,
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+        )
+        for p, offset in (offsets or {}).items()
+    ]
+    forgotten = [FetchRequest.ForgottenTopic(partitions=forget, **by_name)] if forget else []
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=0,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[kind(partitions=parts, **by_name)] if parts else [],
+        forgotten_topics_data=forgotten,
+        rack_id="",
+    )
+
+
+def batches(part: Any) -> list[tuple[int, int, bytes]]:
+    """Base offset, leader epoch and the rest of each batch in an answer."""
+    found, records = [], bytes(part.records or b"")
+    while records:
+        base, length, epoch = struct.unpack_from(">qii", records)
+        found.append((base, epoch, records[16 : 12 + length]))
+        records = records[12 + length :]
+    return found
+
+
+async def fetch(broker: Broker, version: int = 11, **what: Any) -> Any:
+    offsets = what.pop("offsets", {0: 0})
+    answer = await broker.ask(request(offsets, **what), version)
+    assert answer.error_code == 0
+    ((part,),) = [topic.partitions for topic in answer.responses]
+    return part
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_every_version_gives_the_bytes_back(log_broker: Broker, version: int) -> None:
+    topic = await create(log_broker)
+    one, two = kafka_batch([b"a", b"b"]), kafka_batch([b"c"])
+    await produce(log_broker, one)
+    await produce(log_broker, two)
+    part = await fetch(
+        log_broker, version, topic=topic.topic_id if version >= 13 else "t", offsets={0: 1}
+    )
+    assert (part.error_code, part.high_watermark, part.last_stable_offset) == (0, 3, 3)
+    assert batches(part) == [(0, 0, one[16:]), (2, 0, two[16:])]
+
+
+async def test_refusals(log_broker: Broker) -> None:
+    await create(log_broker)
+    await produce(log_broker, kafka_batch())
+    assert (await fetch(log_broker, offsets={0: 2})).error_code == OFFSET_OUT_OF_RANGE
+    assert (await fetch(log_broker, offsets={5: 0})).error_code == UNKNOWN_TOPIC_OR_PARTITION
+    assert (await fetch(log_broker, topic="no")).error_code == UNKNOWN_TOPIC_OR_PARTITION
+    for unknown in (uuid4(), UUID(int=0)):
+        assert (await fetch(log_broker, 13, topic=unknown)).error_code == UNKNOWN_TOPIC_ID
+    assert (await fetch(log_broker, leader_epoch=1)).error_code == UNKNOWN_LEADER_EPOCH
+    assert (await fetch(log_broker, leader_epoch=0)).error_code == 0
+
+
+async def test_a_newer_leader_epoch(log_broker: Broker, database_url: str) -> None:
+    topic = await create(log_broker)
+    await produce(log_broker, kafka_batch())
+    with psycopg.connect(database_url, autocommit=True) as psql:
+        psql.execute("UPDATE topic_partition SET leader_epoch = 2")
+        psql.execute("INSERT INTO leader_epoch VALUES (%s, 2, 1)", [topic.partition_ids[0]])
+    assert (await fetch(log_broker, leader_epoch=2)).error_code == 0
+    assert (await fetch(log_broker, leader_epoch=1)).error_code == FENCED_LEADER_EPOCH
+    await produce(log_broker, kafka_batch())
+    found = batches(await fetch(log_broker, leader_epoch=2))
+    assert [(base, epoch) for base, epoch, _ in found] == [(0, 0), (1, 2)]
+
+
+async def test_limits_and_a_batch_larger_than_them(log_broker: Broker) -> None:
+    await create(log_broker, partitions=2)
+    large = kafka_batch([b"x" * 5000])
+    for p in (0, 1):
+        await log_broker.ask(produce_request({p: large}), 9)
+    answer = await log_broker.ask(request({1: 0, 0: 0}, max_bytes=100, partition_max_bytes=100), 11)
+    ((first, second),) = [topic.partitions for topic in answer.responses]
+    assert (first.partition_index, len(batches(first))) == (1, 1)
+    assert (second.partition_index, len(batches(second))) == (0, 0)
+
+
+async def test_a_long_poll_sleeps_until_something_comes(log_broker: Broker) -> None:
+    await create(log_broker)
+    waiting = asyncio.create_task(fetch(log_broker, wait_ms=20_000))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    await produce(log_broker, kafka_batch())
+    part = await asyncio.wait_for(waiting, 2)
+    assert len(batches(part)) == 1
+
+
+async def test_min_bytes(log_broker: Broker) -> None:
+    await create(log_broker)
+    one = kafka_batch([b"x" * 100])
+    await produce(log_broker, one)
+    waiting = asyncio.create_task(fetch(log_broker, wait_ms=20_000, min_bytes=2 * len(one)))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    await produce(log_broker, one)
+    assert len(batches(await asyncio.wait_for(waiting, 2))) == 2
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"offsets": {0: 9}},
+        {"offsets": {7: 0}},
+        {"min_bytes": 0},
+        {"min_bytes": 10**9, "max_bytes": 50},
+    ],
+    ids=["out of range", "unknown", "no minimum", "minimum beyond the maximum"],
+)
+async def test_what_does_not_wait(log_broker: Broker, what: dict[str, Any]) -> None:
+    await create(log_broker)
+    await produce(log_broker, kafka_batch())
+    started = time.monotonic()
+    await fetch(log_broker, wait_ms=20_000, **what)
+    assert time.monotonic() - started < 5
+
+
+async def test_nothing_asked_for_is_answered_at_once(log_broker: Broker) -> None:
+    started = time.monotonic()
+    answer = await log_broker.ask(request({}, wait_ms=20_000), 11)
+    assert (answer.error_code, answer.responses) == (0, [])
+    assert time.monotonic() - started < 5
+
+
+async def test_sessions(log_broker: Broker) -> None:
+    await create(log_broker, partitions=3)
+    answer = await log_broker.ask(request({0: 0, 1: 0, 2: 0}, session=(0, 0)), 12)
+    session = answer.session_id
+    assert session > 0
+    assert len(answer.responses[0].partitions) == 3
+    answer = await log_broker.ask(request({}, session=(session, 1)), 12)
+    assert (answer.session_id, answer.responses) == (session, [])
+    await log_broker.ask(produce_request({1: kafka_batch()}), 9)
+    answer = await log_broker.ask(request({}, session=(session, 2)), 12)
+    assert [p.partition_index for t in answer.responses for p in t.partitions] == [1]
+    answer = await log_broker.ask(request({}, session=(session, 3), forget=[1]), 12)
+    assert answer.responses == []
+    for version, wrong, code in (
+        (12, (session, 9), INVALID_FETCH_SESSION_EPOCH),
+        (12, (session + 1, 1), FETCH_SESSION_ID_NOT_FOUND),
+        (13, (session, 4), FETCH_SESSION_TOPIC_ID_ERROR),
+    ):
+        answer = await log_broker.ask(request({}, session=wrong), version)
+        assert (answer.error_code, answer.session_id, answer.responses) == (code, 0, [])
+
+
+async def test_without_a_database(cut_off: Broker) -> None:
+    cut_off.with_log()
+    assert (await fetch(cut_off)).error_code == KAFKA_STORAGE_ERROR
+    await cut_off.partitions.close()

@@ -1,0 +1,126 @@
+"""ListOffsets over the real log: ends, times, versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from gateway.kafka.codec import ListOffsetsRequest
+from tests.batches import T0, kafka_batch
+from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.producing import create, produce
+
+UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, INVALID_REQUEST = 3, 6, 42
+UNSUPPORTED_VERSION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 35, 74, 75
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+
+
+def request(*asked: tuple[int, int], name: str = "t", leader_epoch: int = -1) -> Any:
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    partitions = [
+        kind.ListOffsetsPartition(
+            partition_index=p, timestamp=timestamp, current_leader_epoch=leader_epoch
+        )
+        for p, timestamp in asked
+    ]
+    topics = [kind(name=name, partitions=partitions)]
+    return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
+
+
+async def ask(broker: Broker, timestamp: int, version: int = 9, **what: Any) -> Any:
+    answer = await broker.ask(request((0, timestamp), **what), version)
+    ((part,),) = [topic.partitions for topic in answer.topics]
+    return part
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+async def test_ends_in_every_version(log_broker: Broker, version: int) -> None:
+    topic = await create(log_broker)
+    await produce(log_broker, kafka_batch([b"a"] * 5))
+    await log_broker.partitions.delete_records(topic.partition_ids[0], 2)
+    for timestamp, expected in ((LATEST, 5), (EARLIEST, 2)):
+        part = await ask(log_broker, timestamp, version)
+        assert (part.error_code, part.offset, part.timestamp) == (0, expected, -1)
+
+
+async def test_times_exact_to_the_record(log_broker: Broker) -> None:
+    topic = await create(log_broker)
+    for stamps in ([5, 9, 7], [6, 3], [20, 12]):
+        await produce(
+            log_broker, kafka_batch([b"x"] * len(stamps), timestamps=[T0 + s for s in stamps])
+        )
+    for timestamp, expected in (
+        (0, (0, 5)),
+        (6, (1, 9)),
+        (9, (1, 9)),
+        (10, (5, 20)),
+        (20, (5, 20)),
+    ):
+        part = await ask(log_broker, T0 + timestamp)
+        assert (part.error_code, part.offset, part.timestamp - T0) == (0, *expected)
+    part = await ask(log_broker, T0 + 21)
+    assert (part.error_code, part.offset, part.timestamp) == (0, -1, -1)
+    part = await ask(log_broker, MAX_TIMESTAMP)
+    assert (part.offset, part.timestamp) == (5, T0 + 20)
+    # Deleted records are not found, also within a batch that stays in part.
+    await log_broker.partitions.delete_records(topic.partition_ids[0], 2)
+    part = await ask(log_broker, T0 + 9)
+    assert (part.offset, part.timestamp) == (5, T0 + 20)
+    await log_broker.partitions.delete_records(topic.partition_ids[0], 6)
+    part = await ask(log_broker, MAX_TIMESTAMP)
+    assert (part.offset, part.timestamp) == (6, T0 + 12)
+
+
+async def test_an_empty_log(log_broker: Broker) -> None:
+    await create(log_broker)
+    for timestamp, expected in ((LATEST, 0), (EARLIEST, 0), (MAX_TIMESTAMP, -1), (T0, -1)):
+        part = await ask(log_broker, timestamp)
+        assert (part.error_code, part.offset) == (0, expected)
+
+
+async def test_what_is_asked_only_in_later_versions(log_broker: Broker) -> None:
+    await create(log_broker)
+    await produce(log_broker, kafka_batch())
+    for timestamp, since in ((MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9)):
+        assert (await ask(log_broker, timestamp, since - 1)).error_code == UNSUPPORTED_VERSION
+        assert (await ask(log_broker, timestamp, since)).error_code == 0
+    assert (await ask(log_broker, -99, 9)).error_code == UNSUPPORTED_VERSION
+
+
+async def test_refusals(log_broker: Broker) -> None:
+    await create(log_broker)
+    assert (await ask(log_broker, LATEST, name="no")).error_code == UNKNOWN_TOPIC_OR_PARTITION
+    answer = await log_broker.ask(request((0, LATEST), (4, LATEST), (0, EARLIEST)), 9)
+    codes = [part.error_code for part in answer.topics[0].partitions]
+    assert codes == [INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST]
+
+
+async def test_leader_epochs(log_broker: Broker, database_url: str) -> None:
+    topic = await create(log_broker)
+    await produce(log_broker, kafka_batch([b"a", b"b"]))
+    with psycopg.connect(database_url, autocommit=True) as psql:
+        psql.execute("UPDATE topic_partition SET leader_epoch = 2")
+        psql.execute("INSERT INTO leader_epoch VALUES (%s, 2, 2)", [topic.partition_ids[0]])
+    assert (await ask(log_broker, LATEST, leader_epoch=1)).error_code == FENCED_LEADER_EPOCH
+    assert (await ask(log_broker, LATEST, leader_epoch=3)).error_code == UNKNOWN_LEADER_EPOCH
+    assert (await ask(log_broker, LATEST, leader_epoch=2)).leader_epoch == 2
+    assert (await ask(log_broker, EARLIEST)).leader_epoch == 0
+    assert (await ask(log_broker, T0)).leader_epoch == 0
+
+
+async def test_what_another_broker_wrote_is_seen_at_once(
+    log_broker: Broker, database_url: str
+) -> None:
+    await create(log_broker)
+    assert (await ask(log_broker, LATEST)).offset == 0
+    with psycopg.connect(database_url, autocommit=True) as psql:
+        psql.execute("UPDATE topic_partition SET next_offset = 7")
+    assert (await ask(log_broker, LATEST)).offset == 7
+
+
+async def test_without_a_database(cut_off: Broker) -> None:
+    cut_off.with_log()
+    assert (await ask(cut_off, LATEST)).error_code == NOT_LEADER_OR_FOLLOWER
+    await cut_off.partitions.close()

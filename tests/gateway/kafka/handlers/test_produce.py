@@ -1,0 +1,155 @@
+"""Produce over the real log: every refusal by Kafka's code, and what an answer tells."""
+
+from __future__ import annotations
+
+import struct
+from uuid import UUID, uuid4
+
+import pytest
+
+from core.ports import StoreUnavailable
+from gateway.kafka.api import CLOSE_CONNECTION
+from gateway.kafka.records import iterate_records
+from tests.batches import T0, kafka_batch
+from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.producing import create, produce, produce_request
+
+UNKNOWN_TOPIC_OR_PARTITION, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE = 3, 2, 10
+INVALID_REQUIRED_ACKS, INVALID_TIMESTAMP, INVALID_RECORD = 21, 32, 87
+OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 45, 47, 48
+UNKNOWN_TOPIC_ID = 100
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+async def test_every_version_by_name(log_broker: Broker, version: int) -> None:
+    await create(log_broker)
+    for expected in (0, 2):
+        part = await produce(log_broker, kafka_batch([b"a", b"b"]), version=version)
+        assert (part.error_code, part.base_offset) == (0, expected)
+        assert part.log_append_time_ms == -1
+        if version >= 5:
+            assert part.log_start_offset == 0
+
+
+async def test_topic_ids(log_broker: Broker) -> None:
+    topic = await create(log_broker)
+    part = await produce(log_broker, kafka_batch(), version=13, name="", topic_id=topic.topic_id)
+    assert (part.error_code, part.base_offset) == (0, 0)
+    for unknown in (uuid4(), UUID(int=0)):
+        part = await produce(log_broker, kafka_batch(), version=13, name="", topic_id=unknown)
+        assert (part.error_code, part.base_offset) == (UNKNOWN_TOPIC_ID, -1)
+
+
+async def test_several_partitions_each_with_its_own_answer(log_broker: Broker) -> None:
+    await create(log_broker, partitions=2)
+    request = produce_request({1: kafka_batch([b"x"] * 3), 2: kafka_batch(), 0: None})
+    (topic,) = (await log_broker.ask(request, 9)).responses
+    assert topic.name == "t"
+    assert [(p.index, p.error_code, p.base_offset) for p in topic.partition_responses] == [
+        (1, 0, 0),
+        (2, UNKNOWN_TOPIC_OR_PARTITION, -1),
+        (0, INVALID_RECORD, -1),
+    ]
+    part = await produce(log_broker, kafka_batch(), name="none")
+    assert part.error_code == UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_acks(log_broker: Broker) -> None:
+    await create(log_broker)
+    for acks in (1, -1):
+        assert (await produce(log_broker, kafka_batch(), acks=acks)).error_code == 0
+    for acks in (2, -2):
+        part = await produce(log_broker, kafka_batch(), acks=acks)
+        assert (part.error_code, part.base_offset) == (INVALID_REQUIRED_ACKS, -1)
+    request = produce_request({0: kafka_batch()}, acks=0)
+    assert await log_broker.handle(request, 9) is None
+    assert (await produce(log_broker, kafka_batch())).base_offset == 3
+    wrong = produce_request({7: kafka_batch()}, acks=0)
+    assert await log_broker.handle(wrong, 9) is CLOSE_CONNECTION
+
+
+async def test_broken_batches(log_broker: Broker) -> None:
+    await create(log_broker)
+    good = kafka_batch()
+    broken = good[:-1] + bytes([good[-1] ^ 1])
+    assert (await produce(log_broker, broken)).error_code == CORRUPT_MESSAGE
+    assert (await produce(log_broker, good[:40])).error_code != 0
+    assert (await produce(log_broker, good + good)).error_code == INVALID_RECORD
+    assert (await produce(log_broker, good)).base_offset == 0
+
+
+async def test_size_limit(log_broker: Broker) -> None:
+    await create(log_broker, max_message_bytes="200")
+    part = await produce(log_broker, kafka_batch([b"x" * 300]))
+    assert part.error_code == MESSAGE_TOO_LARGE
+    assert "200" in part.error_message
+
+
+async def test_timestamps_out_of_range(log_broker: Broker) -> None:
+    await create(log_broker, message_timestamp_before_max_ms="1000")
+    log_broker.clock = lambda: T0 + 2000
+    part = await produce(
+        log_broker, kafka_batch([b"a", b"b", b"c"], timestamps=[T0 + 1500, T0, T0 + 1800])
+    )
+    assert part.error_code == INVALID_TIMESTAMP
+    assert [each.batch_index for each in part.record_errors] == [1]
+    log_broker.clock = lambda: T0 - 3_600_001
+    part = await produce(log_broker, kafka_batch())
+    assert part.error_code == INVALID_TIMESTAMP
+
+
+async def test_log_append_time(log_broker: Broker) -> None:
+    topic = await create(log_broker, message_timestamp_type="LogAppendTime")
+    log_broker.clock = lambda: T0 + 77
+    one = kafka_batch([b"a", b"b"], producer=1000, epoch=0, sequence=0)
+    assert (await produce(log_broker, one)).log_append_time_ms == T0 + 77
+    log_broker.clock = lambda: T0 + 99
+    again = await produce(log_broker, one)  # a duplicate: told as it was stored
+    assert (again.base_offset, again.log_append_time_ms) == (0, T0 + 77)
+    state = (await log_broker.partitions.refresh(topic.partition_ids))[topic.partition_ids[0]]
+    found = await log_broker.partitions.find_timestamp(state.partition_id, T0, 0)
+    assert found is not None
+    assert {each.timestamp for each in iterate_records(found.payload)} == {T0 + 77}
+
+
+async def test_idempotent_producers(log_broker: Broker) -> None:
+    await create(log_broker)
+
+    async def send(sequence: int, epoch: int = 0) -> tuple[int, int]:
+        part = await produce(log_broker, kafka_batch(producer=1000, epoch=epoch, sequence=sequence))
+        return part.error_code, part.base_offset
+
+    assert await send(0) == (0, 0)
+    assert await send(1) == (0, 1)
+    assert await send(0) == (0, 0)
+    assert await send(3) == (OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert await send(0, epoch=1) == (0, 2)
+    assert await send(2) == (INVALID_PRODUCER_EPOCH, -1)
+
+
+async def test_a_compacted_topic_wants_keys(log_broker: Broker) -> None:
+    await create(log_broker, cleanup_policy="compact")
+    part = await produce(log_broker, kafka_batch([b"a", b"b", b"c"], keys=[b"k", None, b"l"]))
+    assert part.error_code == INVALID_RECORD
+    assert [each.batch_index for each in part.record_errors] == [1]
+    assert (await produce(log_broker, kafka_batch([b"a"], keys=[b"k"]))).error_code == 0
+
+
+async def test_transactions_are_not_served_yet(log_broker: Broker) -> None:
+    await create(log_broker)
+    one = bytearray(kafka_batch(producer=1, epoch=0, sequence=0))
+    struct.pack_into(">h", one, 21, 0x10)
+    from crc32c import crc32c
+
+    struct.pack_into(">I", one, 17, crc32c(bytes(one[21:])))
+    assert (await produce(log_broker, bytes(one))).error_code == INVALID_TXN_STATE
+
+
+async def test_without_a_database_a_topic_not_yet_known_costs_the_connection(
+    cut_off: Broker,
+) -> None:
+    """Which every client takes as "try again", in order."""
+    cut_off.with_log()
+    with pytest.raises(StoreUnavailable):
+        await produce(cut_off, kafka_batch())
+    await cut_off.partitions.close()
