@@ -30,8 +30,9 @@ async def init_producer_id(
 
 def _is_half(request: InitProducerIdRequest) -> bool:
     """Whether an id comes without its epoch, or an epoch alone (KafkaApis)."""
-    has_id = request.producer_id != NO_PRODUCER_ID
-    return has_id != (request.producer_epoch != NO_PRODUCER_EPOCH)
+    has_id: bool = request.producer_id != NO_PRODUCER_ID
+    has_epoch: bool = request.producer_epoch != NO_PRODUCER_EPOCH
+    return has_id != has_epoch
 
 
 def _refused(error: Error) -> InitProducerIdResponse:
