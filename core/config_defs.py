@@ -453,7 +453,8 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         "segment.bytes",
         _INT,
         2**30,
-        "Size at which retention by bytes may drop the oldest part of a partition.",
+        "On brokers: size at which a segment's table is closed and the next one opened. On a topic "
+        "accepted and reported, without effect: topics of like retention share their segments.",
         broker="log.segment.bytes",
         validator=at_least(2**20),
     ),
@@ -478,7 +479,8 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         "segment.ms",
         _LONG,
         7 * DAY_MS,
-        "Age at which a segment is closed, so that retention can drop it.",
+        "Age at which a segment is closed. Accepted and reported; without effect: it follows from "
+        "the retention of the topics that share the segment.",
         broker="log.roll.ms",
         validator=at_least(1),
         alternatives=(Alternative("log.roll.hours", HOUR_MS, "168", at_least(1)),),
@@ -592,13 +594,21 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         256 * 2**20,
         "Most bytes of requests held in memory; beyond it no more is read until some are "
         "answered. -1 is no limit, Kafka's default.",
+        validator=at_least(-1),
     ),
-    _broker("request.timeout.ms", _INT, 30_000, "Longest time a request waits for the database."),
+    _broker(
+        "request.timeout.ms",
+        _INT,
+        30_000,
+        "Longest time a client waits for an answer. Accepted and reported; without effect: "
+        "connections, locks and statements have limits of their own.",
+    ),
     _broker(
         "socket.listen.backlog.size",
         _INT,
-        50,
-        "Connections the operating system may hold before they are accepted.",
+        1024,
+        "Connections the operating system may hold before they are accepted; it may have a lower "
+        "limit of its own.",
         validator=at_least(1),
     ),
     _broker(
@@ -648,6 +658,7 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
 
 DEVIATIONS: Mapping[str, str] = {
     "queued.max.request.bytes": "Kafka has no limit by default (-1); memory is bounded here.",
+    "socket.listen.backlog.size": "Kafka's 50 makes clients that come all at once wait a second.",
 }
 """Defaults that are not Kafka's, with the reason."""
 

@@ -86,8 +86,8 @@ _STORED_AS_SENT = "Batches are stored as their producer sent them."
 _COMPACTION = "Compaction is not there yet."
 _NOT_TIERED = "There is no tiered storage."
 _SEGMENTS = (
-    "A segment is a table shared by topics of like retention; its size is the broker's "
-    "`log.segment.bytes`, its age follows from the class of retention."
+    "A segment is a table shared by topics of like retention; its size is `log.segment.bytes` of "
+    "the broker, never a topic's, and its age follows from the class of retention."
 )
 
 # Properties that are accepted, checked and reported, and change nothing: why.
@@ -119,10 +119,7 @@ WITHOUT_EFFECT_ON_TOPICS: dict[str, str] = {
     "unclean.leader.election.enable": _ONE_COPY,
 }
 WITHOUT_EFFECT_ON_BROKERS: dict[str, str] = {
-    "penstock.flush.copy.min.bytes": "Not read yet: a flush uses COPY from 48 KiB on.",
-    "penstock.flush.max.bytes": "Not read yet: a flush takes 4 MiB, or one larger batch.",
-    "request.timeout.ms": "Not read yet: connections, locks and statements have own limits.",
-    "socket.listen.backlog.size": "Not read yet: the backlog is 1,024.",
+    "request.timeout.ms": "Connections, locks and statements have limits of their own.",
 }
 
 # What is honoured, but not in every way its name promises.
@@ -132,16 +129,11 @@ NOTES_ON_TOPICS: dict[str, str] = {
     "retention.bytes": "Judged to the batch.",
     "retention.ms": "Judged to the batch. It also chooses the class of segments new batches go to.",
 }
-_AT_START = "Read once, at start, from the command line, the environment or the file; a dynamic "
-_AT_START += "value is kept and reported only."
 NOTES_ON_BROKERS: dict[str, str] = {
     "default.replication.factor": "Held against the number of live brokers, and then forgotten: "
     "copies are PostgreSQL's.",
     "log.segment.bytes": "Size at which a segment's table is closed and the next one opened.",
-    "max.connections": _AT_START,
-    "max.connections.per.ip": _AT_START,
-    "queued.max.request.bytes": "Never taken as less than twice `socket.request.max.bytes`; so -1 "
-    "means that.",
+    "queued.max.request.bytes": "Never taken as less than twice `socket.request.max.bytes`.",
 }
 
 

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import signal
 import ssl
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -160,9 +161,13 @@ class _Broker:
         )
         producer_ids = ProducerIds(log_store)
 
+        changed = asyncio.Event()
+        changed.set()
+
         def on_metadata() -> None:
             configs.invalidate()
             topics.invalidate()
+            changed.set()
 
         def on_other_history() -> None:
             log.warning("database_history_changed")
@@ -196,7 +201,14 @@ class _Broker:
         if (endpoint := self._settings.metrics_listen) is not None:
             self._metrics.serve(endpoint.host, endpoint.port)
         partitions.start()
-        for work in (cluster.run(), announcer.run(), news.listen(), news.run(), janitor.run()):
+        for work in (
+            cluster.run(),
+            announcer.run(),
+            news.listen(),
+            news.run(),
+            janitor.run(),
+            _follow_limits(configs, changed, listener),
+        ):
             self._start(work)
         if self._server is not None:
             self._start(self._supervise(self._server))
@@ -310,14 +322,32 @@ def _ms(static: dict[str, str], name: str) -> int:
 
 
 def _limits(configs: Configs) -> ConnectionLimits:
+    queued_max = configs.broker_int("queued.max.request.bytes")
     return ConnectionLimits(
         socket_request_max_bytes=configs.broker_int("socket.request.max.bytes"),
         max_connections=configs.broker_int("max.connections"),
         max_connections_per_ip=configs.broker_int("max.connections.per.ip"),
         connections_max_idle_ms=configs.broker_int("connections.max.idle.ms"),
         request_receive_timeout_ms=configs.broker_int("penstock.request.receive.timeout.ms"),
-        queued_max_request_bytes=configs.broker_int("queued.max.request.bytes"),
+        queued_max_request_bytes=sys.maxsize if queued_max == -1 else queued_max,
+        listen_backlog=configs.broker_int("socket.listen.backlog.size"),
     )
+
+
+async def _follow_limits(configs: Configs, changed: asyncio.Event, listener: Listener) -> None:
+    """Limits that may change while the broker runs reach the listener, until cancelled."""
+    while True:
+        await changed.wait()
+        changed.clear()
+        try:
+            await configs.ensure_loaded()
+        except StoreUnavailable:
+            await asyncio.sleep(1)
+            changed.set()
+            continue
+        listener.limit(
+            configs.broker_int("max.connections"), configs.broker_int("max.connections.per.ip")
+        )
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

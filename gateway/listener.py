@@ -9,14 +9,13 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import structlog
 
 log = structlog.get_logger(__name__)
 
-_BACKLOG: Final = 1024
 _ACCEPTS_PER_WAKEUP: Final = 64
 _OUT_OF_RESOURCES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _PAUSE_WHEN_OUT_OF_RESOURCES_S: Final = 0.5
@@ -34,6 +33,7 @@ class ConnectionLimits:
     queued_max_request_bytes: of all connections together, parts of requests included; never taken
     as less than twice socket_request_max_bytes.
     write_high_water_bytes: unsent answers from which on a connection is not served further.
+    listen_backlog: connections the system may hold before they are accepted.
     """
 
     socket_request_max_bytes: int = 100 * 1024 * 1024
@@ -45,6 +45,7 @@ class ConnectionLimits:
     max_in_flight_bytes_per_connection: int = 32 * 1024 * 1024
     queued_max_request_bytes: int = 256 * 1024 * 1024
     write_high_water_bytes: int = 256 * 1024
+    listen_backlog: int = 1024
 
 
 class Connection(Protocol):
@@ -96,6 +97,14 @@ class Listener:
         """Connections now open."""
         return self._per_ip.total()
 
+    def limit(self, max_connections: int, max_connections_per_ip: int) -> None:
+        """From now on so many, in all and from one address; those that are open stay."""
+        self._limits = replace(
+            self._limits,
+            max_connections=max_connections,
+            max_connections_per_ip=max_connections_per_ip,
+        )
+
     async def start(self) -> None:
         """Bind every address of the host and accept. Raises OSError where it cannot."""
         loop = asyncio.get_running_loop()
@@ -107,7 +116,10 @@ class Listener:
         )
         try:
             for family, _, _, _, address in dict.fromkeys(found):
-                self._sockets.append(_bind(family, (address[0], self._port, *address[2:])))
+                bound = _bind(
+                    family, (address[0], self._port, *address[2:]), self._limits.listen_backlog
+                )
+                self._sockets.append(bound)
                 self._port = self._sockets[-1].getsockname()[1]
         except OSError:
             self._close_sockets()
@@ -227,7 +239,7 @@ class Listener:
             await asyncio.wait({self._all_gone}, timeout=timeout_s)
 
 
-def _bind(family: int, address: tuple[Any, ...]) -> socket.socket:
+def _bind(family: int, address: tuple[Any, ...], backlog: int) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -235,7 +247,7 @@ def _bind(family: int, address: tuple[Any, ...]) -> socket.socket:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.setblocking(False)
         listening.bind(address)
-        listening.listen(_BACKLOG)
+        listening.listen(backlog)
     except OSError:
         listening.close()
         raise

@@ -126,6 +126,25 @@ async def test_a_taken_port_is_an_error_at_start() -> None:
             await second.start()
 
 
+@pytest.mark.parametrize("limits", [(1, 10), (10, 1)], ids=["in all", "from one address"])
+async def test_limits_may_change_while_it_listens(limits: tuple[int, int]) -> None:
+    async with listening() as listener:
+        pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
+        for reader, writer in pairs:
+            assert await echoed(reader, writer) == b"hello"
+        listener.limit(*limits)
+        for reader, writer in pairs:
+            assert await echoed(reader, writer) == b"hello", "those that are open stay"
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await closed(reader)
+        writer.close()
+        listener.limit(10, 10)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await echoed(reader, writer) == b"hello"
+        for each in (writer, *(writer for _, writer in pairs)):
+            each.close()
+
+
 @pytest.mark.parametrize("setting", ["max_connections", "max_connections_per_ip"])
 @on_every_loop
 async def test_a_connection_over_the_limit_is_refused_with_one_line(setting: str) -> None:

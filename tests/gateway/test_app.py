@@ -1,0 +1,44 @@
+"""gateway.app: what only the whole process shows."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from tests.conftest import StartGateway
+
+
+def is_refused(port: int) -> bool:
+    """Whether a new connection is closed at once."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.settimeout(0.2)
+        try:
+            return connection.recv(1) == b""
+        except TimeoutError:
+            return False
+        except ConnectionResetError:
+            return True
+
+
+def test_most_connections_may_change_while_it_runs(
+    start_gateway: StartGateway, database_url: str
+) -> None:
+    gateway = start_gateway(database_url=database_url)
+    admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
+    assert not is_refused(gateway.port)
+    entry = ConfigEntry("max.connections", "1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    for answer in admin.incremental_alter_configs([resource]).values():
+        answer.result(10)
+    deadline = time.monotonic() + 10
+    while not is_refused(gateway.port):
+        assert time.monotonic() < deadline, "the broker goes on as it was started"
+        time.sleep(0.05)
