@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from storage.embedded import EmbeddedPostgres
 
@@ -32,8 +33,14 @@ SMALL_POSTGRES = {
     "max_wal_size": "512MB",
     "max_connections": "200",
 }
-READY_WITHIN_S = 30.0
-STOPPED_WITHIN_S = 30.0
+READY_WITHIN_S = 60.0
+STOPPED_WITHIN_S = 60.0
+
+# How fast the machine is decides no test.
+settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

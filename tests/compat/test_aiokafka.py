@@ -160,12 +160,12 @@ async def test_seek(bootstrap: str, topic: str) -> None:
 async def test_long_poll_wakes_when_a_record_arrives(bootstrap: str, topic: str) -> None:
     async with producing(bootstrap) as producer:
         await producer.send_and_wait(topic, b"first")
-        async with reading(bootstrap, topic, fetch_max_wait_ms=10_000) as consumer:
+        async with reading(bootstrap, topic, fetch_max_wait_ms=35_000) as consumer:
             await take(consumer, 1)
             waiting = asyncio.create_task(consumer.getone())
             await asyncio.sleep(0.5)
             await producer.send_and_wait(topic, b"wake")
-            async with asyncio.timeout(5):  # far below the 10 s that the fetch may wait
+            async with asyncio.timeout(20):  # far below the 35 s that the fetch may wait
                 assert (await waiting).value == b"wake"
 
 
@@ -173,7 +173,7 @@ async def test_fetch_waits_no_longer_than_it_may(bootstrap: str, topic: str) -> 
     async with reading(bootstrap, topic, fetch_max_wait_ms=200) as consumer:
         started = time.monotonic()
         assert await consumer.getmany(timeout_ms=1000) == {}
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
 
 
 async def test_batch_larger_than_the_fetch_limits_is_delivered(bootstrap: str, topic: str) -> None:

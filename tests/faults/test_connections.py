@@ -212,10 +212,10 @@ def test_a_partition_that_another_session_holds_stops_nobody_else(
             )
             time.sleep(0.1)
             acknowledged = held.history.count(Outcome.ACKNOWLEDGED)
-            others.wait_for_progress(within_s=10)
-            others.wait_for_progress(within_s=5)
+            others.wait_for_progress(within_s=30)
+            others.wait_for_progress(within_s=30)
             time.sleep(seconds / 2)
             assert held.history.count(Outcome.ACKNOWLEDGED) == acknowledged
-        held.wait_for_progress(within_s=10)
+        held.wait_for_progress(within_s=30)
     verify(held.history, gateway, server.url, "held")
     verify(others.history, gateway, server.url, "load")

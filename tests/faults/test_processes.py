@@ -255,7 +255,7 @@ def test_all_brokers_write_to_the_same_partitions(
                     if fault == "stop":
                         for proxy in proxies:
                             proxy.drop(gateways[victim].port)
-                    load.wait_for_progress(within_s=8 if fault == "stop" else 20)
+                    load.wait_for_progress(within_s=30)
                     if chance.random() < 0.5:
                         time.sleep(chance.uniform(0, 3))
                     gateways[victim].resume()

@@ -15,8 +15,8 @@ from tests.faults.load import Load
 
 pytestmark = pytest.mark.fault
 
-STOPPED_WITHIN_S = 12.0
-"""penstock.shutdown.timeout.ms, and a little for the machine."""
+STOPPED_WITHIN_S = 25.0
+"""penstock.shutdown.timeout.ms (10 s), and much for a busy machine."""
 
 
 def test_sigterm_answers_what_it_stores(

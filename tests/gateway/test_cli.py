@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from core.version import VERSION
 from gateway.banner import banner
@@ -47,7 +48,7 @@ def refused(*arguments: str | Path) -> str:
     return line
 
 
-def wait_for(text: str, gateway: Gateway, within_s: float = 10.0) -> None:
+def wait_for(text: str, gateway: Gateway, within_s: float = 30.0) -> None:
     deadline = time.monotonic() + within_s
     while text not in gateway.log():
         assert time.monotonic() < deadline, gateway.log()
@@ -108,6 +109,30 @@ def test_a_broker_id_in_use_is_refused(database_url: str, start_gateway: StartGa
         r"penstock: Broker id 7 is in use by the broker at .*: stop that one, or .*\.",
         done.stderr.splitlines()[-1],
     )
+
+
+@pytest.mark.parametrize("command", ["migrate", "serve"])
+def test_a_schema_that_is_not_ours_is_refused(database_url: str, command: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("DELETE FROM alembic_version")
+    options = ("--listen", f"127.0.0.1:{free_port()}") if command == "serve" else ()
+    assert refused(command, "--database-url", database_url, *options).startswith(
+        "penstock: The database has tables that this version of Penstock did not make ("
+    )
+
+
+@pytest.mark.parametrize("command", ["migrate", "serve"])
+def test_a_role_without_rights_is_refused(empty_database_url: str, command: str) -> None:
+    options = ("--listen", f"127.0.0.1:{free_port()}") if command == "serve" else ()
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        connection.execute("CREATE ROLE without_rights LOGIN")
+        url = make_conninfo(empty_database_url, user="without_rights")
+        try:
+            sentence = refused(command, "--database-url", url, *options)
+        finally:
+            connection.execute("DROP ROLE without_rights")
+    assert "role lacks a right (permission denied for schema public)" in sentence
 
 
 # --- serve ---

@@ -61,7 +61,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"  # a zombie waits only for its parent
 
 
-def wait_until_gone(pid: int, within_s: float = 10.0) -> None:
+def wait_until_gone(pid: int, within_s: float = 30.0) -> None:
     deadline = time.monotonic() + within_s
     while is_alive(pid):
         assert time.monotonic() < deadline, f"process {pid} is still there"

@@ -313,7 +313,7 @@ CREATE TRIGGER linger BEFORE INSERT ON record_batch FOR EACH ROW EXECUTE FUNCTIO
 
 
 async def wait_for_backend(log: Log, condition: str) -> int:
-    for _ in range(400):
+    for _ in range(3000):
         if pids := log.backends(condition):
             return pids[0]
         await asyncio.sleep(0.01)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
+import uuid
+from collections.abc import Iterator
 
 import psycopg
+import psycopg.conninfo
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -16,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from core.ports import StoreUnavailable
 from storage import migrate, schema, views
-from storage.migrate import SchemaTooNew, upgrade
+from storage.migrate import SchemaRefused, SchemaTooNew, upgrade
 from tests.batches import batch
 from tests.storage.conftest import Log
 
@@ -86,7 +88,84 @@ def test_no_database() -> None:
         upgrade("postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
 
 
-async def test_every_view_can_be_read_and_is_quick(log: Log) -> None:
+@pytest.fixture
+def stranger(database_url: str) -> Iterator[str]:
+    """A role without any right of its own."""
+    name = f"stranger_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN")
+        yield name
+        connection.execute(f"DROP OWNED BY {name}")
+        connection.execute(f"DROP ROLE {name}")
+
+
+def as_role(url: str, role: str) -> str:
+    """The URL for another role."""
+    return psycopg.conninfo.make_conninfo(url, user=role)
+
+
+def test_a_role_that_may_not_create_is_told_so(empty_database_url: str, stranger: str) -> None:
+    with pytest.raises(SchemaRefused, match=r"lacks a right \(permission denied for schema public"):
+        upgrade(as_role(empty_database_url, stranger))
+
+
+@pytest.mark.parametrize(
+    ("grants", "sentence"),
+    [
+        ((), r"lacks a right \(permission denied for table"),
+        (("SELECT ON ALL TABLES IN SCHEMA public",), "may not create tables in schema public"),
+        (
+            ("SELECT ON ALL TABLES IN SCHEMA public", "CREATE ON SCHEMA public"),
+            "tables are another role's",
+        ),
+    ],
+    ids=["nothing", "reading", "creating"],
+)
+def test_a_role_that_may_not_use_the_schema_is_told_so(
+    database_url: str, stranger: str, grants: tuple[str, ...], sentence: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for each in grants:
+            connection.execute(f"GRANT {each} TO {stranger}")
+    with pytest.raises(SchemaRefused, match=sentence):
+        upgrade(as_role(database_url, stranger))
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(f"DROP OWNED BY {stranger}")
+
+
+def test_a_view_that_needs_ours_is_named_and_kept(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("CREATE VIEW mine AS SELECT * FROM v_broker")
+        monkeypatch.setitem(views.VIEWS, "v_broker", "SELECT 1 AS another_column")
+        with pytest.raises(SchemaRefused, match=r"\(view mine depends on view v_broker\): drop it"):
+            upgrade(database_url)
+        assert connection.execute("SELECT * FROM mine").fetchall() == []
+        connection.execute("DROP VIEW mine")
+    assert upgrade(database_url) is True
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "UPDATE alembic_version SET version_num = '0000'",
+        "DELETE FROM alembic_version",
+        "ALTER TABLE cluster RENAME COLUMN views_digest TO another",
+        "DROP TABLE cluster",
+    ],
+)
+def test_an_unknown_state_of_the_schema_is_left_alone(database_url: str, state: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(state.encode())
+        before = connection.execute("SELECT count(*) FROM pg_class").fetchone()
+        with pytest.raises(SchemaRefused) as refused:
+            upgrade(database_url)
+        assert "\n" not in str(refused.value)
+        assert connection.execute("SELECT count(*) FROM pg_class").fetchone() == before
+
+
+async def test_every_view_can_be_read(log: Log) -> None:
     ids = log.new_partitions(20)
     for p in ids[:5]:
         await log.append(p, *[batch(2, producer=7, epoch=0, sequence=2 * n) for n in range(10)])
@@ -94,9 +173,7 @@ async def test_every_view_can_be_read_and_is_quick(log: Log) -> None:
     for stamp in (-1, 2**63 - 1, -(2**63)):
         await log.append(ids[5], batch(timestamp=stamp))
     for name in views.VIEWS:
-        started = time.perf_counter()
         found = log.rows(f"SELECT * FROM {name}")
-        assert time.perf_counter() - started < 1, name
         assert found or name == "v_broker", name
     topic = log.rows("SELECT partitions, offsets, batches FROM v_topic")
     assert topic == [(20, 103, 53)]

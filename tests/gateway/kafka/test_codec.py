@@ -115,13 +115,13 @@ def decode(frame: bytes) -> None:
         pass
 
 
-@settings(deadline=500, max_examples=600)
+@settings(max_examples=600)
 @given(st.sampled_from(SERVED), st.binary(max_size=600))
 def test_noise_is_malformed_or_understood(api: tuple[int, int], noise: bytes) -> None:
     decode(struct.pack(">hhihB", *api, 1, -1, 0) + noise)
 
 
-@settings(deadline=500, max_examples=600)
+@settings(max_examples=600)
 @given(st.sampled_from(SERVED), st.integers(0, 50), st.data())
 def test_a_damaged_request_is_malformed_or_understood(
     api: tuple[int, int], seed: int, data: st.DataObject
@@ -136,7 +136,6 @@ def test_a_damaged_request_is_malformed_or_understood(
     decode(struct.pack(">hhihB", *api, 1, -1, 0) + bytes(body))
 
 
-@settings(deadline=500)
 @given(st.binary(max_size=60))
 def test_any_header_is_malformed_or_understood(noise: bytes) -> None:
     decode(noise)

@@ -51,7 +51,7 @@ async def stop(task: asyncio.Task[None]) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -82,7 +82,7 @@ async def test_brokers_see_each_other_come_and_go(join: Join) -> None:
 
 async def test_silent_broker_is_taken_for_gone(join: Join) -> None:
     one = await join(1, run=True)
-    await join(2, session_timeout_s=0.5)
+    await join(2, session_timeout_s=2.0)
     await until(lambda: not one.is_alone)
     await until(lambda: one.is_alone)
 
@@ -96,7 +96,7 @@ async def test_look_heartbeats_at_once(join: Join) -> None:
 
 
 async def test_id_in_use_is_refused_once_its_holder_is_heard_of_again(join: Join) -> None:
-    await join(1, broker_id=5, run=True, session_timeout_s=0.4)
+    await join(1, broker_id=5, run=True, session_timeout_s=1.5)
     with pytest.raises(BrokerIdTaken, match=r"Broker id 5 is in use by the broker at 127.0.0.1:1"):
         await join(2, broker_id=5)
 
