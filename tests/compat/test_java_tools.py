@@ -17,7 +17,8 @@ from compat.java import tools
 from tests.compat import confluent
 from tests.compat.conftest import MakeTopic
 
-pytestmark = pytest.mark.java
+# The first one may have to fetch the jars.
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 At = tuple[str, str]
 
