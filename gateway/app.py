@@ -58,7 +58,7 @@ with contextlib.suppress(ImportError):  # not made for every platform
 def run(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT.
 
-    Raises StoreUnavailable, SchemaTooNew, EmbeddedPostgresError, BrokerIdTaken or OSError (the
+    Raises StoreUnavailable, SchemaRefused, EmbeddedPostgresError, BrokerIdTaken or OSError (the
     address) where the broker cannot start.
     """
     logs.configure(settings.log_format, settings.log_level)

@@ -149,11 +149,11 @@ def serve(
     from core.topic_ports import BrokerIdTaken
     from gateway.app import run
     from storage.embedded import EmbeddedPostgresError
-    from storage.migrate import SchemaTooNew
+    from storage.migrate import SchemaRefused
 
     try:
         run(settings)
-    except (EmbeddedPostgresError, SchemaTooNew, BrokerIdTaken) as error:
+    except (EmbeddedPostgresError, SchemaRefused, BrokerIdTaken) as error:
         _refuse(str(error))
     except StoreUnavailable as error:
         _refuse(_unreachable(str(error)))
@@ -181,13 +181,13 @@ def migrate(
 
     from core.ports import StoreUnavailable
     from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
-    from storage.migrate import SchemaTooNew, upgrade
+    from storage.migrate import SchemaRefused, upgrade
 
     try:
         server = None if settings.database_url else EmbeddedPostgres(settings.data_dir)
         with server or nullcontext():
             migrated = upgrade(settings.database_url or (server.url if server else ""))
-    except (EmbeddedPostgresError, SchemaTooNew) as error:
+    except (EmbeddedPostgresError, SchemaRefused) as error:
         _refuse(str(error))
     except StoreUnavailable as error:
         _refuse(_unreachable(str(error)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import errors
 
 from core.ports import StoreUnavailable
 from storage import views
@@ -24,19 +25,38 @@ _LOCK = 0x50454E53544F434B
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
 
-class SchemaTooNew(Exception):
+_NOT_OURS = (
+    "The database has tables that this version of Penstock did not make ({}): "
+    "give it a database of its own, or run the version of Penstock that made them."
+)
+
+# Whether this role may do what brokers do to tables. Segments come and go while they run, so that
+# rights to read and write are not enough.
+_RIGHTS = """
+SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
+       bool_and(pg_has_role(relowner, 'USAGE')), coalesce(current_schema(), '(none)')
+FROM pg_class WHERE oid IN ('cluster'::regclass, 'topic_partition'::regclass)
+"""
+
+
+class SchemaRefused(Exception):
+    """The database cannot have this version's schema; the text says why and what to do."""
+
+
+class SchemaTooNew(SchemaRefused):
     """The database was migrated by a newer version of Penstock."""
 
 
 def upgrade(url: str) -> bool:
     """Migrates; returns whether anything was done.
 
-    Raises StoreUnavailable where the database does not answer, SchemaTooNew.
+    Raises StoreUnavailable where the database does not answer, SchemaRefused.
     """
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             connection.autocommit = True
             if _is_current(connection):
+                _check_rights(connection)
                 return False
             connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
             try:
@@ -49,6 +69,40 @@ def upgrade(url: str) -> bool:
             return True
     except (psycopg.OperationalError, OSError) as error:
         raise StoreUnavailable(str(error).strip()) from error
+    except psycopg.Error as error:
+        raise SchemaRefused(_sentence(error)) from error
+
+
+def _sentence(error: psycopg.Error) -> str:
+    """What a person is told, with what to do about it."""
+    reason = error.diag.message_primary or str(error)
+    match error:
+        case errors.InsufficientPrivilege():
+            return _missing_right(reason)
+        case errors.DependentObjectsStillExist():
+            detail = (error.diag.message_detail or reason).splitlines()[0].rstrip(".")
+            return (
+                f"Penstock's views are to be replaced, and something of yours needs them ({detail})"
+                ": drop it, run `penstock migrate`, and create it again."
+            )
+        case errors.DuplicateTable() | errors.UndefinedTable() | errors.UndefinedColumn():
+            return _NOT_OURS.format(reason)
+    return f"The schema cannot be brought up to date ({reason}): nothing was changed."
+
+
+def _missing_right(reason: str) -> str:
+    return (
+        f"The database's role lacks a right ({reason}): let it own the database, or the schema and"
+        " all of Penstock's tables in it."
+    )
+
+
+def _check_rights(connection: psycopg.Connection[Any]) -> None:
+    may_create, is_owner, schema = connection.execute(_RIGHTS).fetchone() or (False, False, "")
+    if not may_create:
+        raise SchemaRefused(_missing_right(f"it may not create tables in schema {schema}"))
+    if not is_owner:
+        raise SchemaRefused(_missing_right("Penstock's tables are another role's"))
 
 
 def _is_current(connection: psycopg.Connection[Any]) -> bool:
@@ -71,11 +125,20 @@ def _is_current(connection: psycopg.Connection[Any]) -> bool:
 def _run_alembic(url: str) -> None:
     from alembic import command  # costs a third of a second, needed once per version
     from alembic.config import Config
+    from alembic.util.exc import CommandError
+    from sqlalchemy.exc import DBAPIError
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["url"] = url
-    command.upgrade(config, "head")
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:  # for instance a revision that is not among ours
+        raise SchemaRefused(_NOT_OURS.format(str(error).rstrip("."))) from error
+    except DBAPIError as error:
+        if isinstance(error.orig, psycopg.Error):
+            raise error.orig from error
+        raise
 
 
 def _finish(connection: psycopg.Connection[Any]) -> None:

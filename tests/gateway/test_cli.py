@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from core.version import VERSION
 from gateway.banner import banner
@@ -127,7 +126,7 @@ def test_a_role_without_rights_is_refused(empty_database_url: str, command: str)
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
         connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
         connection.execute("CREATE ROLE without_rights LOGIN")
-        url = make_conninfo(empty_database_url, user="without_rights")
+        url = empty_database_url.replace("postgres@", "without_rights@")
         try:
             sentence = refused(command, "--database-url", url, *options)
         finally:
