@@ -44,12 +44,13 @@ settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what needs Java where there is none, and says so."""
+    """Skips what needs Java where there is none, and says so; allows for fetching the jars."""
     missing = [program for program in ("java", "mvn") if shutil.which(program) is None]
-    if missing:
-        reason = f"needs {' and '.join(missing)} on the PATH"
-        for item in items:
-            if item.get_closest_marker("java"):
+    reason = f"needs {' and '.join(missing)} on the PATH"
+    for item in items:
+        if item.get_closest_marker("java"):
+            item.add_marker(pytest.mark.timeout(600))
+            if missing:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 

@@ -17,8 +17,7 @@ from compat.java import tools
 from tests.compat import confluent
 from tests.compat.conftest import MakeTopic
 
-# The first one may have to fetch the jars.
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.java
 
 At = tuple[str, str]
 
