@@ -7,6 +7,7 @@ does not know yet a later batch would be taken for its first. They are refused f
 until the first comes again. Knows no clock: `now` is any that rises, in seconds.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from core.errors import Error
@@ -27,14 +28,20 @@ class _FirstRefused:
 
 
 class TurnedAway:
-    """By partition and producer, the first batch that was refused for now and has to come again."""
+    """By partition and producer, the first batch that was refused for now and has to come again.
+
+    A partition is named by its id, or by anything else that names it while its id is not known.
+    """
 
     __slots__ = ("_first",)
 
     def __init__(self) -> None:
-        self._first: dict[tuple[int, int], _FirstRefused] = {}
+        self._first: dict[tuple[Hashable, int], _FirstRefused] = {}
 
-    def note(self, partition_id: int, batch: RecordBatch, now: float) -> None:
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+    def note(self, partition_id: Hashable, batch: RecordBatch, now: float) -> None:
         """The batch was refused, but the producer will send it again."""
         if not batch.has_producer_id:
             return
@@ -47,28 +54,31 @@ class TurnedAway:
             first = known.base_sequence
         self._first[key] = _FirstRefused(batch.producer_epoch, first, now + REMEMBERED_FOR_S)
 
+    def is_early(self, partition_id: Hashable, batch: RecordBatch, now: float) -> bool:
+        """Whether the producer's batch is another than the one refused, which has not come yet."""
+        first = self._first.get((partition_id, batch.producer_id))
+        return (
+            first is not None
+            and first.until > now
+            and first.producer_epoch == batch.producer_epoch
+            and first.base_sequence != batch.base_sequence
+        )
+
     def must_wait(
-        self, partition_id: int, batch: RecordBatch, state: ProducerState, now: float
+        self, partition_id: Hashable, batch: RecordBatch, state: ProducerState, now: float
     ) -> bool:
         """Whether the batch comes too early: it fits the log only after one that was refused.
 
         state: what the log knows of the producer.
         """
-        first = self._first.get((partition_id, batch.producer_id))
-        if (
-            first is None
-            or first.until <= now
-            or first.producer_epoch != batch.producer_epoch
-            or first.base_sequence == batch.base_sequence
-            or state.find_duplicate(batch)
-        ):
+        if not self.is_early(partition_id, batch, now) or state.find_duplicate(batch):
             return False
         if state.producer_epoch == NO_PRODUCER_EPOCH:
             return True
         refusal = state.refusal(batch)
         return refusal is not None and refusal[0] is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    def settle(self, partition_id: int, batch: RecordBatch, *, is_new: bool) -> None:
+    def settle(self, partition_id: Hashable, batch: RecordBatch, *, is_new: bool) -> None:
         """The log has the batch. A new one proves that the one refused is there; a duplicate does
         only if it is that one."""
         key = (partition_id, batch.producer_id)

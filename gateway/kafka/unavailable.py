@@ -8,6 +8,7 @@ Each API gives the answer in its own shape, with an error that its clients take 
   when it cannot reach its controller in time; a RetriableException in every client.
 - DescribeProducers: NOT_LEADER_OR_FOLLOWER (`DescribeProducersHandler` looks for the leader again);
   DescribeLogDirs: KAFKA_STORAGE_ERROR for the directory; Metadata: LEADER_NOT_AVAILABLE.
+- Produce: NOT_ENOUGH_REPLICAS, which says that the batch is certainly not stored.
 
 Does not know why the database is away, and does not log: the heartbeat does, once.
 """
@@ -25,6 +26,7 @@ Handler = Callable[[Any, RequestContext], Awaitable[Any]]
 _MESSAGE: Final = "The database cannot be reached at the moment; try again."
 
 CHANGE_REFUSED: Final = Refusal(Error.NOT_CONTROLLER, _MESSAGE)
+NOT_STORED: Final = Refusal(Error.NOT_ENOUGH_REPLICAS, _MESSAGE)
 TIMED_OUT: Final = Refusal(Error.REQUEST_TIMED_OUT, _MESSAGE)
 
 

@@ -1,10 +1,12 @@
 """A door that lets appends through in the order they came, also those that look something up first.
 
-Knows nothing of what is looked up or appended.
+Where that fails, whoever waited meanwhile fares alike. Does not know what is looked up.
 """
 
 import asyncio
 from types import TracebackType
+
+from core.log.turned_away import TurnedAway
 
 
 class Admission:
@@ -12,11 +14,16 @@ class Admission:
 
     A plain lock will not do: between its release and the next waiter's turn it says that it is not
     locked, and a request that comes just then would overtake the waiter.
+
+    failures: counts what was looked up in vain; who saw fewer when coming need not look, too.
+    turned_away: batches refused for it, by topic and partition, which must not be overtaken.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._inside = 0
+        self.failures = 0
+        self.turned_away = TurnedAway()
 
     @property
     def is_free(self) -> bool:

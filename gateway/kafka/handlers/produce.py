@@ -5,18 +5,20 @@ Versions: v3 record batch v2; v5 log start offset; v7 Zstandard (KIP-110); v8 re
 librdkafka's sake, and refused (KIP-896).
 Behavior: acks=0 is never answered; if anything was refused the connection is closed, which is how
 such a producer learns of it. acks=1 means the same as all: committed. `min.insync.replicas` has no
-effect, and `compression.type` does not recompress: batches are stored as they came.
+effect, and `compression.type` does not recompress: batches are stored as they came. A topic that
+cannot be looked up because the database is away: NOT_ENOUGH_REPLICAS, for it is not stored.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from core.errors import Error, Refusal
 from core.log.validation import must_see_every_timestamp, refuse_batch, refuse_timestamp
+from core.ports import StoreUnavailable
 from core.topic import Topic
 from core.types import NO_TIMESTAMP, TimestampType
 from gateway.kafka.api import CLOSE_CONNECTION, api
@@ -25,6 +27,7 @@ from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.records import InvalidRecords, KafkaBatch, iterate_records, parse_produce_batch
 from gateway.kafka.records import with_log_append_time as stamped
+from gateway.kafka.unavailable import NOT_STORED
 from gateway.runtime.appender import AppendResult
 
 _TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
@@ -35,6 +38,9 @@ _RecordError: TypeAlias = (
 TOPIC_IDS_SINCE: Final = 13
 _UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_ID = Refusal(Error.UNKNOWN_TOPIC_ID)
+_EARLIER_FIRST = Refusal(
+    Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
+)
 _REJECTED = "One or more records have been rejected"
 
 
@@ -81,16 +87,22 @@ async def _submit(request: ProduceRequest, ctx: RequestContext) -> _Answers:
     admission = ctx.partitions.admission
     if admission.is_free and all(_cached(topic, ctx) for topic in request.topic_data):
         return _submit_now(request, ctx, {})
+    failures = admission.failures
     async with admission:
-        found: dict[str | UUID, Topic] = {}
-        for data in request.topic_data:
-            if data.topic_id is not None:
-                topic = await ctx.topics.get_by_id(data.topic_id)
-            else:
-                topic = await ctx.topics.get(data.name)
-            if topic is not None:
-                found[data.topic_id or data.name] = topic
-        return _submit_now(request, ctx, found)
+        if failures == admission.failures:
+            try:
+                return _submit_now(request, ctx, await _look_up(request, ctx))
+            except StoreUnavailable:
+                admission.failures += 1
+        # What needs no looking up goes its way; an earlier request was refused what this one asks.
+        return _submit_now(request, ctx, {}, is_away=True)
+
+
+async def _look_up(request: ProduceRequest, ctx: RequestContext) -> _Topics:
+    ids = {topic.topic_id for topic in request.topic_data if topic.topic_id is not None}
+    names = {topic.name for topic in request.topic_data if topic.name}
+    found: dict[Any, Topic] = {**await ctx.topics.get_many(names)}
+    return found | await ctx.topics.get_many_by_id(ids)
 
 
 def _cached(topic: ProduceRequest.TopicProduceData, ctx: RequestContext) -> Topic | None:
@@ -100,9 +112,11 @@ def _cached(topic: ProduceRequest.TopicProduceData, ctx: RequestContext) -> Topi
 
 
 def _submit_now(
-    request: ProduceRequest, ctx: RequestContext, found: dict[str | UUID, Topic]
+    request: ProduceRequest, ctx: RequestContext, found: _Topics, *, is_away: bool = False
 ) -> _Answers:
+    """is_away: whether topics neither cached nor found could not be looked up."""
     answers: _Answers = []
+    turned_away = bool(ctx.partitions.admission.turned_away)
     for data in request.topic_data:
         topic = found.get(data.topic_id or data.name) or _cached(data, ctx)
         partitions: list[_Partition] = []
@@ -111,6 +125,8 @@ def _submit_now(
             partitions.append(answer)
             if request.acks not in (0, 1, -1):
                 answer.refusal = Refusal(Error.INVALID_REQUIRED_ACKS)
+            elif topic is None and is_away:
+                answer.refusal = _turn_away(part, data, ctx)
             elif topic is None:
                 answer.refusal = _UNKNOWN_ID if ctx.api_version >= TOPIC_IDS_SINCE else _UNKNOWN
             elif not 0 <= part.index < len(topic.partition_ids):
@@ -119,10 +135,38 @@ def _submit_now(
                 batch = parse_produce_batch(part.records, ctx.api_version)
                 if isinstance(batch, Refusal):
                     answer.refusal = batch
+                elif turned_away and _is_early(batch, data, part.index, ctx):
+                    answer.refusal = _EARLIER_FIRST
                 else:
                     _append(batch, topic, answer, ctx)
         answers.append((data, partitions))
     return answers
+
+
+def _turn_away(part: Any, data: ProduceRequest.TopicProduceData, ctx: RequestContext) -> Refusal:
+    """Refuses for now, and remembers it of an idempotent producer, so that none overtakes."""
+    batch = parse_produce_batch(part.records, ctx.api_version)
+    if isinstance(batch, Refusal):
+        return batch
+    place = (data.topic_id or data.name, part.index)
+    ctx.partitions.admission.turned_away.note(place, batch.batch, _now())
+    return NOT_STORED
+
+
+def _is_early(
+    batch: KafkaBatch, data: ProduceRequest.TopicProduceData, index: int, ctx: RequestContext
+) -> bool:
+    """Whether one that was turned away has to come first; if this is it, it has come."""
+    turned_away = ctx.partitions.admission.turned_away
+    place = (data.topic_id or data.name, index)
+    if turned_away.is_early(place, batch.batch, _now()):
+        return True
+    turned_away.settle(place, batch.batch, is_new=True)
+    return False
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _append(kafka_batch: KafkaBatch, topic: Topic, answer: _Partition, ctx: RequestContext) -> None:
@@ -198,4 +242,5 @@ def _answer(partition: _Partition) -> _PartitionResponse:
     )
 
 
+_Topics = dict[str | UUID, Topic]
 _Answers = list[tuple[ProduceRequest.TopicProduceData, list[_Partition]]]

@@ -7,7 +7,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.ports import StoreUnavailable
 from gateway.kafka.api import CLOSE_CONNECTION
 from gateway.kafka.records import iterate_records
 from tests.batches import T0, kafka_batch
@@ -15,6 +14,7 @@ from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
 
 UNKNOWN_TOPIC_OR_PARTITION, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE = 3, 2, 10
+NOT_ENOUGH_REPLICAS = 19
 INVALID_REQUIRED_ACKS, INVALID_TIMESTAMP, INVALID_RECORD = 21, 32, 87
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 45, 47, 48
 UNKNOWN_TOPIC_ID = 100
@@ -145,11 +145,10 @@ async def test_transactions_are_not_served_yet(log_broker: Broker) -> None:
     assert (await produce(log_broker, bytes(one))).error_code == INVALID_TXN_STATE
 
 
-async def test_without_a_database_a_topic_not_yet_known_costs_the_connection(
+async def test_without_a_database_a_topic_not_yet_known_is_refused_for_now(
     cut_off: Broker,
 ) -> None:
-    """Which every client takes as "try again", in order."""
+    """It is certainly not stored; clients send it again."""
     cut_off.with_log()
-    with pytest.raises(StoreUnavailable):
-        await produce(cut_off, kafka_batch())
+    assert (await produce(cut_off, kafka_batch())).error_code == NOT_ENOUGH_REPLICAS
     await cut_off.partitions.close()

@@ -1,0 +1,140 @@
+"""The database is stopped and comes back: what clients are told meanwhile, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.ports import StoreUnavailable
+from gateway.kafka import codec
+from gateway.kafka.api import CLOSE_CONNECTION, load_handlers
+from gateway.kafka.codec import decode_message, encode_message
+from gateway.runtime.cluster import Cluster
+from storage.brokers import ClusterStore
+from storage.embedded import EmbeddedPostgres
+from storage.migrate import upgrade
+from storage.pool import Database
+from tests.batches import kafka_batch
+from tests.captures import record
+from tests.conftest import SMALL_POSTGRES
+from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.producing import create, produce, produce_request
+
+NOT_ENOUGH_REPLICAS = 19
+
+
+@dataclass
+class Away:
+    """A broker of its own database, which can be stopped."""
+
+    broker: Broker
+    server: EmbeddedPostgres
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.server.stop)
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.server.start)
+
+
+@pytest.fixture
+async def away(data_dir: Path) -> AsyncIterator[Away]:
+    """Serves the log; topic `t` has been created and is not known any more."""
+    async with AsyncExitStack() as stack:
+        server = EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES)
+        await asyncio.to_thread(server.start)
+        stack.callback(server.stop)
+        await asyncio.to_thread(upgrade, server.url)
+        database = Database(server.url)
+        stack.push_async_callback(database.close)
+        cluster = Cluster(
+            ClusterStore(database), host="h", port=1, version="test", session_timeout_s=30.0
+        )
+        await cluster.join()
+        broker = Broker(database, cluster, {}).with_log()
+        stack.push_async_callback(broker.partitions.close)
+        await create(broker)
+        broker.topics.invalidate()
+        yield Away(broker, server)
+
+
+async def answer_to(broker: Broker, capture: Path) -> Any:
+    """What the handler returns, put through the codec."""
+    frame = memoryview(capture.read_bytes())
+    header = codec.decode_header(frame)
+    answer = await broker.handle(codec.decode_body(header, frame), header.api_version)
+    if answer is None or answer is CLOSE_CONNECTION:
+        return answer
+    sent = b"".join(encode_message(answer, header.api_version))
+    return decode_message(type(answer), header.api_version, memoryview(sent))
+
+
+async def test_every_api_answers_while_the_database_is_stopped(away: Away) -> None:
+    await away.stop()
+    closed = set()
+    for api in load_handlers().table():
+        for version in api.versions:
+            capture = record.folder_of(api.key) / f"v{version}_request.bin"
+            try:
+                await answer_to(away.broker, capture)
+            except StoreUnavailable:
+                closed.add(api.name)
+    # An empty list of all topics would be taken at its word.
+    assert closed <= {"Metadata"}
+
+
+async def test_a_topic_not_yet_known_is_refused_for_now_and_taken_later(away: Away) -> None:
+    await away.stop()
+    for version in (3, 9, 12):
+        part = await produce(away.broker, kafka_batch(), version=version)
+        assert (part.error_code, part.base_offset) == (NOT_ENOUGH_REPLICAS, -1)
+    assert await away.broker.handle(produce_request({0: kafka_batch()}, acks=0), 9) is (
+        CLOSE_CONNECTION
+    )
+    await away.start()
+    part = await produce(away.broker, kafka_batch())
+    assert (part.error_code, part.base_offset) == (0, 0)
+
+
+def numbered(sequence: int) -> bytes:
+    return kafka_batch(producer=7, epoch=0, sequence=sequence)
+
+
+async def test_nothing_of_a_producer_overtakes_what_was_refused(away: Away) -> None:
+    """The log does not know the producer yet, and would take any batch for its first."""
+    await away.stop()
+    waiting = [produce(away.broker, numbered(n)) for n in range(3)]
+    refused = await asyncio.gather(*waiting)
+    assert {part.error_code for part in refused} == {NOT_ENOUGH_REPLICAS}
+    await away.start()
+    late = await produce(away.broker, numbered(3))
+    assert (late.error_code, late.error_message) == (
+        NOT_ENOUGH_REPLICAS,
+        "An earlier batch of this producer was refused and has to come first",
+    )
+    for n in range(4):
+        part = await produce(away.broker, numbered(n))
+        assert (part.error_code, part.base_offset) == (0, n)
+
+
+async def test_who_waited_for_a_look_in_vain_does_not_look_again(away: Away) -> None:
+    looks = 0
+    get_many = away.broker.topics.get_many
+
+    async def counted(names: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(0.01)
+        return await get_many(names)
+
+    away.broker.topics.get_many = counted  # type: ignore[method-assign]  # to be counted
+    await away.stop()
+    refused = await asyncio.gather(*(produce(away.broker, kafka_batch()) for _ in range(5)))
+    assert {part.error_code for part in refused} == {NOT_ENOUGH_REPLICAS}
+    assert looks == 1
