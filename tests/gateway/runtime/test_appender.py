@@ -225,13 +225,23 @@ async def test_a_partition_that_is_not_there_or_not_any_more(broker: Broker, log
 async def test_deleted_while_appends_are_under_way(broker: Broker, log: Log) -> None:
     p, q = log.new_partitions(2)
 
-    async def produce(partition_id: int) -> list[Error]:
-        return [(await broker.append(partition_id, batch())).error for _ in range(60)]
+    answers: dict[int, list[Error]] = {p: [], q: []}
+    is_deleted = asyncio.Event()
+
+    async def produce(partition_id: int) -> None:
+        appends_left = 30
+        while appends_left:
+            appends_left -= is_deleted.is_set()
+            answers[partition_id].append((await broker.append(partition_id, batch())).error)
 
     producing = [asyncio.create_task(produce(each)) for each in (p, q)]
-    await asyncio.sleep(0.03)
-    log.rows("DELETE FROM topic_partition WHERE partition_id = %s", p)
-    gone, there = await asyncio.gather(*producing)
+    async with asyncio.timeout(30):
+        while min(map(len, answers.values())) < 5:
+            await asyncio.sleep(0.001)
+    await asyncio.to_thread(log.rows, "DELETE FROM topic_partition WHERE partition_id = %s", p)
+    is_deleted.set()
+    await asyncio.gather(*producing)
+    gone, there = answers[p], answers[q]
     assert set(there) == {OK}
     assert gone[-1] is Error.UNKNOWN_TOPIC_OR_PARTITION
     assert gone == sorted(gone, key=lambda error: error is not OK), "it came back to life"
