@@ -52,6 +52,7 @@ class PostgresChangeFeed:
         try:
             for channel in (PARTITIONS_CHANGED, METADATA_CHANGED, BROKERS_CHANGED):
                 await connection.execute(f"LISTEN {channel}")
+            connection.deadline_s = None  # there may be no news for a long time
             on_news(RECONNECTED, ())
             async for notice in connection.notifies():
                 if self._sender is not None and notice.pid == self._sender.info.backend_pid:

@@ -5,16 +5,18 @@ fetch, LISTEN) opens psycopg connections of its own with `connect`.
 """
 
 import asyncio
+import os
 import select
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import psycopg
-from psycopg import AsyncConnection as HotConnection
+from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -23,14 +25,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from core.ports import SegmentGone, StoreUnavailable
 
 CONNECT_TIMEOUT_S = 5
+DEADLINE_S = 15.0
+"""Longest wait for one answer to a cold query or a read. The server has its own, shorter one
+(`statement_timeout`), but a server that is stopped, or whose disk hangs, does not look at it."""
+FLUSH_DEADLINE_S = 35.0
 
 # A stalled broker must not stop the others (architecture, section 4): whatever it holds is
 # released within seconds. Dead peers are noticed by keep-alives.
-HOT_SESSION = {
+HOT_SESSION: dict[str, Any] = {
     "application_name": "penstock",
     "options": (
         "-c synchronous_commit=on -c idle_in_transaction_session_timeout=2s -c lock_timeout=1s"
-        " -c statement_timeout=30s -c jit=off -c plan_cache_mode=force_generic_plan"
+        f" -c statement_timeout={FLUSH_DEADLINE_S - 5:.0f}s -c jit=off"
+        " -c plan_cache_mode=force_generic_plan"
         # Every statement has an index made for it; a new segment has no statistics yet.
         " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
     ),
@@ -43,6 +50,34 @@ HOT_SESSION = {
 }
 
 READERS = 6
+
+Result = TypeVar("Result")
+Row = TypeVar("Row")
+
+
+class HotConnection(psycopg.AsyncConnection[Row]):
+    """A connection that does not wait for an answer beyond a deadline, and is lost then.
+
+    deadline_s: for each wait, None for none.
+    """
+
+    deadline_s: float | None = DEADLINE_S
+
+    async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
+        """See psycopg. Cancelling the wait would wait for the server in its turn; a socket that
+        ends does not, and reads as a lost connection, which it is."""
+        if self.deadline_s is None:
+            return await super().wait(gen, *args, **options)
+        timer = asyncio.get_running_loop().call_later(self.deadline_s, self._hang_up)
+        try:
+            return await super().wait(gen, *args, **options)
+        finally:
+            timer.cancel()
+
+    def _hang_up(self) -> None:
+        with socket.socket(fileno=os.dup(self.fileno())) as again:
+            again.shutdown(socket.SHUT_RDWR)
+
 
 Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
 
@@ -129,18 +164,24 @@ class Database:
             self.url,
             application_name="penstock",
             connect_timeout=CONNECT_TIMEOUT_S,
-            options="-c lock_timeout=5s -c statement_timeout=60s -c jit=off",
+            options=f"-c lock_timeout=5s -c statement_timeout={DEADLINE_S - 3:.0f}s -c jit=off",
         )
 
-    async def connect(self) -> HotConnection[tuple[Any, ...]]:
+    async def connect(
+        self, deadline_s: float | None = FLUSH_DEADLINE_S
+    ) -> HotConnection[tuple[Any, ...]]:
         """A session of one's own for the hot path, in autocommit mode.
 
+        deadline_s: of each wait for an answer, after which the connection is lost.
         Raises StoreUnavailable where the database does not answer.
         """
         try:
-            connection = await HotConnection.connect(self.url, autocommit=True, **HOT_SESSION)  # type: ignore[arg-type]  # libpq takes text and integers alike
+            connection: HotConnection[tuple[Any, ...]] = await HotConnection.connect(
+                self.url, autocommit=True, **HOT_SESSION
+            )
         except psycopg.Error as error:
             raise StoreUnavailable(str(error).strip()) from error
+        connection.deadline_s = deadline_s
         connection.prepare_threshold = 0
         connection.prepared_max = None
         try:
@@ -182,14 +223,17 @@ class Database:
     async def begin(self, name: str) -> AsyncIterator[AsyncConnection]:
         """A transaction for cold queries, timed under `name`; commits when the block ends well.
 
-        Raises StoreUnavailable where the connection cannot be had or is lost in the block.
+        Raises StoreUnavailable where the connection cannot be had or is lost in the block, or a
+        statement could not have its lock, its time or its space.
         """
         started = time.perf_counter()
         try:
             async with self._engine.begin() as connection:
                 yield connection
         except DBAPIError as error:
-            if error.connection_invalidated or (error.orig and is_connection_lost(error.orig)):
+            if error.connection_invalidated or (
+                error.orig and (is_connection_lost(error.orig) or is_for_now(error.orig))
+            ):
                 raise StoreUnavailable(str(error.orig).strip()) from error
             raise
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
@@ -221,7 +265,7 @@ class Database:
                     if is_stale(connection):
                         await connection.close()
                         connection = None
-                connection = connection or await self.connect()
+                connection = connection or await self.connect(DEADLINE_S)
                 async with connection.cursor(binary=True) as cursor:
                     yield cursor
             except psycopg.errors.UndefinedTable as error:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +14,12 @@ import pytest
 from sqlalchemy import text
 
 from core.ports import SegmentGone, StoreUnavailable
+from storage import pool
 from storage.embedded import EmbeddedPostgres
 from storage.logs import PostgresLogStore
 from storage.migrate import upgrade
-from storage.pool import READERS, Database, describe_url
+from storage.notifications import PostgresChangeFeed
+from storage.pool import READERS, Database, HotConnection, describe_url
 from tests.batches import batch
 from tests.conftest import SMALL_POSTGRES
 from tests.storage.conftest import Log
@@ -52,6 +57,81 @@ async def test_nobody_there() -> None:
         async with database.begin("test"):
             raise AssertionError("not reached")
     await database.close()
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A server's process hears nothing meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_reader_does_not_wait_for_a_stopped_server(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "DEADLINE_S", 0.3)
+    async with log.database.reader("test") as cursor:
+        await cursor.execute("SELECT 1")
+    (pid,) = log.backends()
+    with stopped(pid):
+        async with asyncio.timeout(60):
+            with pytest.raises(StoreUnavailable):
+                async with log.database.reader("test") as cursor:
+                    await cursor.execute("SELECT 1")
+            # Another connection, for this one is lost.
+            async with log.database.reader("test") as cursor:
+                await cursor.execute("SELECT pg_backend_pid()")
+                assert await cursor.fetchone() != (pid,)
+
+
+@pytest.mark.parametrize("when", ["in the block", "at its end", "before it"])
+async def test_a_cold_query_does_not_wait_for_a_stopped_server(
+    log: Log, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(HotConnection, "deadline_s", 0.3)
+    async with log.database.begin("test") as connection:
+        await connection.execute(text("SELECT 1"))
+    (pid,) = log.backends()
+    with contextlib.ExitStack() as stack:
+        async with asyncio.timeout(60):
+            if when == "before it":
+                stack.enter_context(stopped(pid))
+                # The pool notices, and takes another connection.
+                async with log.database.begin("test") as connection:
+                    assert await connection.scalar(text("SELECT pg_backend_pid()")) != pid
+                return
+            with pytest.raises(StoreUnavailable):
+                async with log.database.begin("test") as connection:
+                    await connection.execute(text("SELECT 1"))
+                    stack.enter_context(stopped(pid))
+                    if when == "in the block":
+                        await connection.execute(text("SELECT 1"))
+
+
+async def test_who_listens_may_hear_nothing_for_long(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = log.database.connect
+    monkeypatch.setattr(log.database, "connect", lambda: connect(0.2))
+    feed = PostgresChangeFeed(log.database)
+    listening = asyncio.create_task(feed.listen(lambda channel, ids: None))
+    await asyncio.sleep(1)
+    assert not listening.done()
+    listening.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await listening
+
+
+async def test_a_lock_held_for_too_long_is_a_store_unavailable_for_now(log: Log) -> None:
+    with psycopg.connect(log.url) as other:
+        other.execute("LOCK TABLE topic")
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            async with log.database.begin("test") as connection:
+                await connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
+                await connection.execute(text("SELECT * FROM topic"))
 
 
 async def test_readers_are_used_again(log: Log) -> None:
