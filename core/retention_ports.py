@@ -36,9 +36,11 @@ class RetentionStore(Protocol):
         """Base offset of the first batch from `start` on before which all are older than
         `timestamp` (ms); None where all are."""
 
-    async def first_within_size(self, partition_id: int, start: int, excess: int) -> int | None:
-        """Base offset of the first batch from `start` on that is kept if up to `excess` bytes
-        before it go; None where all go."""
+    async def first_within_size(
+        self, partition_id: int, start: int, retention_bytes: int
+    ) -> int | None:
+        """Base offset of the first batch from `start` on that is kept, if those before it go as
+        long as `retention_bytes` are left; None where all go."""
 
     async def delete_rows(self, partition_id: int) -> int:
         """Deletes some index rows wholly before the log start; how many."""

@@ -20,20 +20,23 @@ ORDER BY p.partition_id
 """
 
 # Where a log should start so that nothing before it is younger than the timestamp: batches are
-# looked at in order of offset, as Kafka looks at its segments.
+# looked at in order of offset, as Kafka looks at its segments. Kafka takes the file's time for
+# records without a timestamp; here a batch without one is kept, and what follows it.
 FIRST_YOUNG_BATCH = """
 SELECT base_offset FROM record_batch
 WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
-  AND running_max_timestamp >= %(timestamp)s
+  AND (running_max_timestamp >= %(timestamp)s OR max_timestamp < 0)
 ORDER BY last_offset LIMIT 1
 """
-# The first batch that is kept once `excess` bytes before it are gone.
+# The first batch that is kept if what lies before it may go without leaving less than the limit.
+# Judged by the rows themselves: the partition's total may count some that are to be deleted yet.
 FIRST_WITHIN_SIZE = """
 SELECT base_offset FROM (
-    SELECT base_offset, last_offset, sum(size) OVER (ORDER BY last_offset) AS bytes_up_to
+    SELECT base_offset, last_offset, sum(size) OVER (ORDER BY last_offset) AS bytes_up_to,
+           sum(size) OVER () AS bytes
     FROM record_batch WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
 ) AS b
-WHERE bytes_up_to > %(excess)s ORDER BY last_offset LIMIT 1
+WHERE bytes_up_to > bytes - %(retention_bytes)s ORDER BY last_offset LIMIT 1
 """
 
 # Index rows wholly before the log start, at most a batch of them, with the partition's totals.
@@ -112,12 +115,14 @@ class PostgresRetentionStore:
             row = await cursor.fetchone()
             return row[0] if row else None
 
-    async def first_within_size(self, partition_id: int, start: int, excess: int) -> int | None:
+    async def first_within_size(
+        self, partition_id: int, start: int, retention_bytes: int
+    ) -> int | None:
         """See RetentionStore."""
         async with self._database.reader("first_within_size") as cursor:
             await cursor.execute(
                 FIRST_WITHIN_SIZE,
-                {"partition_id": partition_id, "start": start, "excess": excess},
+                {"partition_id": partition_id, "start": start, "retention_bytes": retention_bytes},
             )
             row = await cursor.fetchone()
             return row[0] if row else None

@@ -66,13 +66,18 @@ class AppendResult:
 
 @dataclass(slots=True)
 class PendingAppend:
-    """A batch on its way into a partition."""
+    """A batch on its way into a partition.
+
+    history: which history of the database it was queued under. arrival, parked_at: its place among
+    the others, and since when it waits for a locked partition (the loop's seconds).
+    """
 
     partition_id: int
     retention_class: str
     batch: RecordBatch
     payload: Payload
     done: asyncio.Future[AppendResult]
+    history: int = 0
     staged: StagedBatch | None = None
     arrival: int = 0
     parked_at: float = 0.0

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import structlog
+
 from core.config_defs import TopicConfig
 from core.errors import Error
 from core.log.effects import LogEffects
@@ -27,6 +29,8 @@ from core.types import IsolationLevel, RecordBatch
 from gateway.runtime.admission import Admission
 from gateway.runtime.appender import Appender, AppendResult, PendingAppend
 from gateway.runtime.tail_cache import TailCache
+
+log = structlog.get_logger(__name__)
 
 FIRST_EPOCH = (EpochStart(0, 0),)
 
@@ -79,6 +83,7 @@ class Partitions:
         self._announce = announce
         self._logs: dict[int, PartitionLog] = {}
         self._tail = TailCache(tail_cache_bytes)
+        self._history = 0
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
         self.admission = Admission()
@@ -101,6 +106,7 @@ class Partitions:
 
     def forget_everything(self) -> None:
         """Drops every cache: the database has another history than the one known so far."""
+        self._history += 1
         self._logs.clear()
         self._tail.clear()
         self._epochs.clear()
@@ -124,13 +130,17 @@ class Partitions:
         """
         done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self._appender.submit(
-            PendingAppend(partition_id, retention_class(config), batch, payload, done)
+            PendingAppend(
+                partition_id, retention_class(config), batch, payload, done, self._history
+            )
         )
         return done
 
     def _on_appended(self, effects: LogEffects, appended: Sequence[PendingAppend]) -> None:
         partition_id = effects.partition_id
         for row, pending in zip(effects.rows, appended, strict=True):
+            if pending.history != self._history:
+                continue  # it may have been committed to a history that is no more
             self._tail.append(
                 partition_id,
                 StoredBatch(
@@ -218,19 +228,29 @@ class Partitions:
         try:
             answers = await self._store.read([read for _, read in from_store])
         except SegmentGone:
-            # Retention was faster: look where the log starts now, and answer what follows of it.
-            await self.refresh([read.partition_id for _, read in from_store])
             for position, read in from_store:
-                known = self._logs.get(read.partition_id)
-                if known is None:
-                    found[position] = Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None)
-                elif wants[position].offset < known.state.log_start_offset:
-                    found[position] = Found(Error.OFFSET_OUT_OF_RANGE, known.state)
-                else:
-                    found[position] = Found(Error.NONE, known.state)
+                found[position] = await self._read_alone(wants[position], read)
             return
         for (position, _), batches in zip(from_store, answers, strict=True):
             found[position] = Found(Error.NONE, states[position], batches)
+
+    async def _read_alone(self, want: Want, read: ReadRange) -> Found:
+        """One range, where some payload was missing: so that only its partition is told.
+
+        As a rule retention was faster, which the log start shows. Payload of a live batch that is
+        not there is damage: an error, never an empty answer for ever.
+        """
+        state = (await self.refresh([read.partition_id])).get(read.partition_id)
+        if state is None:
+            return Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None)
+        if want.offset < state.log_start_offset:
+            return Found(Error.OFFSET_OUT_OF_RANGE, state)
+        try:
+            (batches,) = await self._store.read([read])
+        except SegmentGone as gone:
+            log.error("payload_missing", partition=read.partition_id, reason=str(gone))
+            return Found(Error.KAFKA_STORAGE_ERROR, state)
+        return Found(Error.NONE, state, batches)
 
     def _is_in_range(self, want: Want) -> bool:
         known = self._logs.get(want.partition_id)

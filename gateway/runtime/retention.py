@@ -85,10 +85,9 @@ class Janitor:
         if oldest is not None:
             young = await self._store.first_young_batch(usage.partition_id, start, oldest)
             start = max(start, usage.next_offset if young is None else young)
-        excess = bytes_to_delete(topic.config, usage.size_bytes)
-        if excess > 0 and start < usage.next_offset:
+        if bytes_to_delete(topic.config, usage.size_bytes) > 0 and start < usage.next_offset:
             kept = await self._store.first_within_size(
-                usage.partition_id, usage.log_start_offset, excess
+                usage.partition_id, usage.log_start_offset, topic.config.retention_bytes
             )
             start = max(start, usage.next_offset if kept is None else kept)
         if start > usage.log_start_offset:

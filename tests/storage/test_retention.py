@@ -47,10 +47,16 @@ async def test_where_a_log_starts_by_size(log: Log) -> None:
     (p,) = log.new_partitions()
     store = retention_of(log)
     await log.append(p, *[batch(2, size=100) for _ in range(3)])
-    for excess, expected in ((0, 0), (1, 0), (99, 0), (100, 2), (199, 2), (200, 4), (300, None)):
+    for limit, expected in ((300, 0), (299, 0), (201, 0), (200, 2), (101, 2), (100, 4), (0, None)):
         # Never less is left than was asked to be kept.
-        assert await store.first_within_size(p, 0, excess) == expected
+        assert await store.first_within_size(p, 0, limit) == expected
     assert await store.first_within_size(p, 2, 100) == 4
+
+
+async def test_batches_without_a_timestamp_are_kept(log: Log) -> None:
+    (p,) = log.new_partitions()
+    await log.append(p, batch(2, timestamp=T0), batch(2, timestamp=-1), batch(2, timestamp=T0))
+    assert await retention_of(log).first_young_batch(p, 0, T0 + 1) == 2
 
 
 async def test_rows_are_deleted_in_batches_with_the_totals(

@@ -177,12 +177,17 @@ def _append(kafka_batch: KafkaBatch, topic: Topic, answer: _Partition, ctx: Requ
         reason = "Transactions are not served yet."
         answer.refusal = Refusal(Error.INVALID_TXN_STATE, reason)
         return
+    log_stamps = topic.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    if log_stamps and kafka_batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        reason = "Producer should not set timestamp type to LogAppendTime."
+        answer.refusal = Refusal(Error.INVALID_TIMESTAMP, reason)
+        return
     answer.refusal = refuse_batch(batch, topic.config, now) or _look_inside(
         kafka_batch, topic, answer, now
     )
     if answer.refusal is not None:
         return
-    if topic.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if log_stamps:
         answer.append_time = now
         batch = replace(batch, max_timestamp=now)
         answer.appended = ctx.partitions.append(
