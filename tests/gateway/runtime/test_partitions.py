@@ -54,6 +54,22 @@ async def test_out_of_range_and_unknown(broker: Broker, log: Log) -> None:
     assert (unknown.error, unknown.state) == (Error.UNKNOWN_TOPIC_OR_PARTITION, None)
 
 
+async def test_missing_payload_is_an_error_of_its_partition_alone(
+    make_broker: MakeBroker, log: Log
+) -> None:
+    broker = make_broker(tail_cache_bytes=0)
+    p, q = log.new_partitions(2)
+    await broker.append(p, batch(2))
+    await broker.append(q, batch(2))
+    ((payload_id, segment_id),) = log.rows(
+        "SELECT payload_id, segment_id FROM record_batch WHERE partition_id = %s", p
+    )
+    log.rows(f"DELETE FROM record_chunk_{segment_id} WHERE payload_id = %s", payload_id)
+    damaged, sound = await broker.partitions.read([Want(p, 0, 999), Want(q, 0, 999)], MUCH)
+    assert (damaged.error, offsets(damaged)) == (Error.KAFKA_STORAGE_ERROR, [])
+    assert (sound.error, offsets(sound)) == (Error.NONE, [0])
+
+
 async def test_out_of_range_is_confirmed_by_a_fresh_read(make_broker: MakeBroker, log: Log) -> None:
     here, there = make_broker(), make_broker()
     p, q = log.new_partitions(2)
@@ -83,7 +99,7 @@ async def test_partitions_forgotten_while_others_are_read_are_not_called_unknown
         return await load(*args, **kwargs)
 
     monkeypatch.setattr(broker.store, "load", load_and_meet_another_history)
-    first, second = await broker.partitions.read([Want(p, 0, MUCH), Want(q, 0, MUCH)], MUCH)
+    first, second = await broker.partitions.read([Want(p, 0, 999), Want(q, 0, 999)], MUCH)
     assert (first.error, offsets(first)) == (Error.NONE, [0])
     assert second.error is Error.NONE
 

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from gateway.kafka.api import CLOSE_CONNECTION
-from gateway.kafka.records import iterate_records
+from gateway.kafka.records import iterate_records, with_log_append_time
 from tests.batches import T0, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
@@ -110,6 +110,8 @@ async def test_log_append_time(log_broker: Broker) -> None:
     found = await log_broker.partitions.find_timestamp(state.partition_id, T0, 0)
     assert found is not None
     assert {each.timestamp for each in iterate_records(found.payload)} == {T0 + 77}
+    flagged = await produce(log_broker, with_log_append_time(kafka_batch([b"a"]), T0))
+    assert flagged.error_code == INVALID_TIMESTAMP
 
 
 async def test_idempotent_producers(log_broker: Broker) -> None:
