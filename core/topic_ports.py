@@ -182,8 +182,12 @@ class ClusterStore(Protocol):
     async def cluster_id(self) -> str:
         """The cluster's id, as Metadata tells it."""
 
-    async def register(self, registration: BrokerRegistration) -> int:
-        """Claims or allocates a broker id; raises BrokerIdTaken where another process has it."""
+    async def register(self, registration: BrokerRegistration, *, starts: bool = True) -> int:
+        """Claims or allocates a broker id; raises BrokerIdTaken where another process has it.
+
+        starts: this process has just begun to listen at its address, so whoever was registered
+        there before has ended, or is to end: its id is taken over at once.
+        """
 
     async def heartbeat(self, broker_id: int, incarnation: UUID) -> Heartbeat:
         """Renews the session and reads who is live."""

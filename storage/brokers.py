@@ -6,7 +6,7 @@ All times are the database's `clock_timestamp()`. Knows nothing of leaders or pa
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Float, cast, delete, func, literal, select, update
+from sqlalchemy import ColumnElement, Float, Update, cast, delete, func, literal, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -40,8 +40,8 @@ class ClusterStore:
         async with self._database.begin("cluster_id") as connection:
             return str((await connection.execute(select(cluster.c.cluster_id))).scalar_one())
 
-    async def register(self, registration: BrokerRegistration) -> int:
-        """Claims or allocates a broker id; raises BrokerIdTaken where another process has it."""
+    async def register(self, registration: BrokerRegistration, *, starts: bool = True) -> int:
+        """See ClusterStore."""
         async with self._database.begin("register_broker") as connection:
             # One registration at a time; the row is locked for a few statements only.
             await connection.execute(select(cluster.c.only_row).with_for_update())
@@ -53,8 +53,10 @@ class ClusterStore:
                 broker_id = await _allocate(connection, registration)
             else:
                 broker_id = registration.broker_id
-                await _check_free(connection, broker_id, registration)
+                await _check_free(connection, broker_id, registration, starts)
             await _write(connection, broker_id, registration)
+            if starts:
+                await connection.execute(_end_others_there(broker_id, registration))
             await _announce(connection)
             return broker_id
 
@@ -88,10 +90,14 @@ class ClusterStore:
 
 
 async def _allocate(connection: AsyncConnection, registration: BrokerRegistration) -> int:
-    """The id this address had, if nobody lives there now; else the next free one."""
+    """The id this address had; else the next free one.
+
+    Also where its session has not run out: only one process can listen at an address, and who was
+    killed there and started again must not be seen twice.
+    """
     had = (
         select(broker.c.broker_id)
-        .where(broker.c.host == registration.host, broker.c.port == registration.port, ~_IS_LIVE)
+        .where(broker.c.host == registration.host, broker.c.port == registration.port)
         .order_by(broker.c.heartbeat_at.desc())
         .limit(1)
     )
@@ -106,7 +112,7 @@ async def _allocate(connection: AsyncConnection, registration: BrokerRegistratio
 
 
 async def _check_free(
-    connection: AsyncConnection, broker_id: int, registration: BrokerRegistration
+    connection: AsyncConnection, broker_id: int, registration: BrokerRegistration, starts: bool
 ) -> None:
     holder = (
         await connection.execute(
@@ -117,13 +123,26 @@ async def _check_free(
     ).one_or_none()
     if holder is None or holder.left <= 0 or holder.incarnation == registration.incarnation:
         return
-    # Whoever listens on this address now has outlived the process that did so before.
-    if (holder.host, holder.port) == (registration.host, registration.port):
+    if starts and (holder.host, holder.port) == (registration.host, registration.port):
         return
     raise BrokerIdTaken(
         f"Broker id {broker_id} is in use by the broker at {holder.host}:{holder.port}: "
         "stop that one, or start this one with another --broker-id or none.",
         holder.left,
+    )
+
+
+def _end_others_there(broker_id: int, registration: BrokerRegistration) -> Update:
+    """Ends the sessions that this address had under other ids."""
+    return (
+        update(broker)
+        .where(
+            broker.c.host == registration.host,
+            broker.c.port == registration.port,
+            broker.c.broker_id != broker_id,
+            _IS_LIVE,
+        )
+        .values(heartbeat_at=func.clock_timestamp() - _seconds(broker.c.session_timeout_s))
     )
 
 

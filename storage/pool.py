@@ -5,6 +5,7 @@ fetch, LISTEN) opens psycopg connections of its own with `connect`.
 """
 
 import asyncio
+import contextlib
 import os
 import select
 import socket
@@ -75,7 +76,9 @@ class HotConnection(psycopg.AsyncConnection[Row]):
             timer.cancel()
 
     def _hang_up(self) -> None:
-        with socket.socket(fileno=os.dup(self.fileno())) as again:
+        if self.closed:
+            return
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as again:
             again.shutdown(socket.SHUT_RDWR)
 
 

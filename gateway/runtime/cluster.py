@@ -24,8 +24,8 @@ HEARTBEAT_INTERVAL_S: Final = 1.0
 
 # What is said again if another process took the broker id while this one could not be heard.
 _TAKEN_OVER: Final = (
-    "Broker id {} was taken over by another process while this one could not reach the database "
-    "in time; this broker stops."
+    "Broker id {} was taken over by another process, at the same address or while this one could "
+    "not reach the database in time; this broker stops."
 )
 
 
@@ -148,7 +148,8 @@ class Cluster:
     async def _register_again(self) -> None:
         """The row is gone, or another incarnation's; a process that took the id keeps it."""
         try:
-            await self._store.register(replace(self._registration, broker_id=self.broker_id))
+            again = replace(self._registration, broker_id=self.broker_id)
+            await self._store.register(again, starts=False)
         except BrokerIdTaken as taken:
             raise BrokerIdTaken(_TAKEN_OVER.format(self.broker_id), 0) from taken
 

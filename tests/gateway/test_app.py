@@ -28,6 +28,16 @@ def is_refused(port: int) -> bool:
             return True
 
 
+def test_killed_and_started_again_it_is_seen_once(
+    start_gateway: StartGateway, database_url: str
+) -> None:
+    first = start_gateway(database_url=database_url)
+    first.kill()
+    start_gateway(database_url=database_url, port=first.port)
+    admin = AdminClient({"bootstrap.servers": first.bootstrap})
+    assert list(admin.list_topics(timeout=10).brokers) == [1]
+
+
 def test_most_connections_may_change_while_it_runs(
     start_gateway: StartGateway, database_url: str
 ) -> None:

@@ -56,12 +56,27 @@ async def test_allocation_steps_over_ids_that_were_claimed(store: ClusterStore) 
     assert await store.register(process(port=5)) == 4
 
 
-async def test_address_gets_its_id_again_once_nobody_lives_there(store: ClusterStore) -> None:
-    first = process(port=1)
-    assert await store.register(first) == 1
-    assert await store.register(process(port=1)) == 2
-    await store.leave(1, first.incarnation)
+@pytest.mark.parametrize("leaves", [True, False], ids=["stopped", "killed"])
+async def test_address_gets_its_id_again(store: ClusterStore, leaves: bool) -> None:
+    other, first, again = process(port=2), process(port=1), process(port=1)
+    assert await store.register(other) == 1
+    assert await store.register(first) == 2
+    if leaves:
+        await store.leave(2, first.incarnation)
+    assert await store.register(again) == 2
+    assert await live(store, 2, again) == [1, 2]
+    assert not (await store.heartbeat(2, first.incarnation)).is_registered
+    # Should it live after all, it does not take its id back.
+    with pytest.raises(BrokerIdTaken):
+        await store.register(replace(first, broker_id=2), starts=False)
+    assert (await store.heartbeat(2, again.incarnation)).is_registered
+
+
+async def test_address_is_seen_once_also_with_another_id(store: ClusterStore) -> None:
     assert await store.register(process(port=1)) == 1
+    named = process(7, port=1)
+    assert await store.register(named) == 7
+    assert await live(store, 7, named) == [7]
 
 
 async def test_live_id_is_refused_to_another_address_in_one_sentence(store: ClusterStore) -> None:

@@ -114,6 +114,17 @@ async def test_broker_whose_id_was_taken_meanwhile_stops(join: Join, database: D
         await stalled.run()
 
 
+async def test_broker_that_is_replaced_at_its_address_stops(join: Join) -> None:
+    replaced = await join(1)
+    again = await join(1)
+    assert again.broker_id == replaced.broker_id
+    assert again.is_alone
+    with pytest.raises(BrokerIdTaken, match="was taken over by another process, at the same addre"):
+        await replaced.run()
+    await again.heartbeat()
+    assert again.is_alone
+
+
 async def test_broker_whose_row_was_deleted_comes_back(join: Join, database: Database) -> None:
     one = await join(1)
     async with database.begin("test") as connection:
