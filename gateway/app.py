@@ -55,25 +55,25 @@ with contextlib.suppress(ImportError):  # not made for every platform
     from uvloop import new_event_loop
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, server: EmbeddedPostgres | None = None) -> None:
     """Serves until SIGTERM or SIGINT.
 
+    server: the embedded PostgreSQL, started; stopped in the end. None: settings.database_url.
     Raises StoreUnavailable, SchemaRefused, EmbeddedPostgresError, BrokerIdTaken or OSError (the
     address) where the broker cannot start.
     """
     logs.configure(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings))
+        runner.run(_serve(settings, server))
 
 
-async def _serve(settings: Settings) -> None:
-    if settings.database_url is not None:
+async def _serve(settings: Settings, server: EmbeddedPostgres | None) -> None:
+    if server is None:
+        assert settings.database_url is not None, "without a server of its own, a URL is given"
         await _serve_on(settings, settings.database_url, None)
         return
-    server = EmbeddedPostgres(settings.data_dir)
-    url = await asyncio.to_thread(server.start)
     try:
-        await _serve_on(settings, url, server)
+        await _serve_on(settings, server.url, server)
     finally:
         await asyncio.to_thread(server.stop)
 

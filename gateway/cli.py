@@ -5,6 +5,7 @@ so that `--help` is quick. Exit codes: 0 done, 1 the broker said no, 2 a wrong s
 """
 
 import errno
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -147,12 +148,18 @@ def serve(
     )
     from core.ports import StoreUnavailable
     from core.topic_ports import BrokerIdTaken
+    from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
+
+    # PostgreSQL starts while the rest of the program is loaded: each takes half a second.
+    server = None if settings.database_url else EmbeddedPostgres(settings.data_dir)
+    starting = ThreadPoolExecutor(1).submit(server.start) if server else None
     from gateway.app import run
-    from storage.embedded import EmbeddedPostgresError
     from storage.migrate import SchemaRefused
 
     try:
-        run(settings)
+        if starting is not None:
+            starting.result()
+        run(settings, server)
     except (EmbeddedPostgresError, SchemaRefused, BrokerIdTaken) as error:
         _refuse(str(error))
     except StoreUnavailable as error:
