@@ -35,6 +35,7 @@ from gateway.runtime.news import Announcer, NewsReader
 from gateway.runtime.partitions import Partitions
 from gateway.runtime.producer_ids import ProducerIds
 from gateway.runtime.retention import Janitor
+from gateway.runtime.snapshots import SnapshotWatch
 from gateway.runtime.topics import Topics
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
@@ -44,6 +45,7 @@ from storage.migrate import upgrade
 from storage.notifications import PostgresChangeFeed
 from storage.pool import Database, describe_url
 from storage.retention import PostgresRetentionStore
+from storage.snapshots import PostgresSnapshots
 from storage.topics import TopicStore
 
 log = structlog.get_logger(__name__)
@@ -177,7 +179,14 @@ class _Broker:
 
         database.on_identity_change(on_other_history)
         news = NewsReader(feed, partitions, cluster, on_metadata)
-        janitor = Janitor(PostgresRetentionStore(database), topics, configs, partitions)
+        janitor = Janitor(
+            PostgresRetentionStore(database),
+            topics,
+            configs,
+            partitions,
+            is_on_duty=lambda: cluster.is_lowest,
+        )
+        snapshots = SnapshotWatch(PostgresSnapshots(database).oldest)
         services = Services(
             topics=topics,
             partitions=partitions,
@@ -198,6 +207,11 @@ class _Broker:
             "Newest batches in memory.",
             lambda: partitions.tail_cache_bytes,
         )
+        self._metrics.watch(
+            "penstock_oldest_snapshot_seconds",
+            "Age of the oldest transaction that keeps old row versions in the database.",
+            lambda: snapshots.seconds,
+        )
         if (endpoint := self._settings.metrics_listen) is not None:
             self._metrics.serve(endpoint.host, endpoint.port)
         partitions.start()
@@ -207,6 +221,7 @@ class _Broker:
             news.listen(),
             news.run(),
             janitor.run(),
+            snapshots.run(),
             _follow_limits(configs, changed, listener),
         ):
             self._start(work)

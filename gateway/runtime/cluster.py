@@ -96,6 +96,14 @@ class Cluster:
         """Whether no other broker is known to be live: nobody else needs to be told anything."""
         return len(self._live) <= 1
 
+    @property
+    def is_lowest(self) -> bool:
+        """Whether this broker has the lowest id of those known to be live, so that one alone does
+        what need not be done by all. Two may think so for a while, or none."""
+        return self._endpoint.broker_id == min(
+            (broker.broker_id for broker in self._live), default=self._endpoint.broker_id
+        )
+
     def leader_of(self, partition_id: int) -> int:
         """The id of the live broker that clients are sent to for this partition."""
         if len(self._live) <= 1:

@@ -1,11 +1,13 @@
 """The janitor: moves log starts by time and size, deletes index rows, seals and drops segments.
 
-Any broker may do any of it at any time: each step is safe to do twice. Who is alone, or leads the
-partition, does it, so that brokers do not do it all N times.
+Any broker may do any of it at any time: each step is safe to do twice. So that brokers do not do it
+all N times, the live one with the lowest id does; the others only forget which segments are open,
+in case one was sealed.
 """
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -31,17 +33,27 @@ class Janitor:
     """Retention, in the background."""
 
     def __init__(
-        self, store: RetentionStore, topics: Topics, configs: Configs, partitions: Partitions
+        self,
+        store: RetentionStore,
+        topics: Topics,
+        configs: Configs,
+        partitions: Partitions,
+        is_on_duty: Callable[[], bool],
     ) -> None:
+        """is_on_duty: whether it is this broker's turn, as far as it knows."""
         self._store = store
         self._topics = topics
         self._configs = configs
         self._partitions = partitions
+        self._is_on_duty = is_on_duty
 
     async def run(self) -> None:
         """One round per `log.retention.check.interval.ms`, until cancelled."""
         while True:
             await asyncio.sleep(self._configs.broker_int(CHECK_CONFIG) / 1000)
+            if not self._is_on_duty():
+                self._partitions.forget_segments()
+                continue
             try:
                 await self.clean()
             except StoreUnavailable as error:

@@ -80,6 +80,23 @@ async def test_brokers_see_each_other_come_and_go(join: Join) -> None:
     assert len(changes) == 3
 
 
+async def test_one_has_the_lowest_id(join: Join) -> None:
+    one = await join(1, run=True)
+    assert one.is_lowest
+    other = await join(2)
+    await until(lambda: not one.is_alone)
+    assert one.is_lowest
+    assert not other.is_lowest
+
+
+async def test_who_has_the_lowest_id_changes(join: Join) -> None:
+    one = await join(1)
+    other = await join(2, run=True)
+    assert not other.is_lowest
+    await one.leave()
+    await until(lambda: other.is_lowest)
+
+
 async def test_silent_broker_is_taken_for_gone(join: Join) -> None:
     one = await join(1, run=True)
     await join(2, session_timeout_s=2.0)

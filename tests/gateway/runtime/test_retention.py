@@ -47,8 +47,13 @@ class Keeper:
         )
         self.configs = Configs(ConfigStore(database), topic_store, 1, static)
         self.topics = Topics(topic_store, self.configs, lambda: {1})
+        self.is_on_duty = True
         self.janitor = Janitor(
-            PostgresRetentionStore(database), self.topics, self.configs, broker.partitions
+            PostgresRetentionStore(database),
+            self.topics,
+            self.configs,
+            broker.partitions,
+            lambda: self.is_on_duty,
         )
 
     async def topic(self, name: str, **settings: str) -> int:
@@ -194,6 +199,33 @@ async def test_a_partition_held_by_a_stalled_broker_does_not_end_the_janitor(
     async with asyncio.timeout(10):
         while start_of(log, p) != 1:
             await asyncio.sleep(0.05)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_only_the_broker_on_duty_does_the_round(
+    keeper: Keeper, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others forget which segments are open; and whoever is on duty next goes on."""
+    p = await keeper.topic("t", retention_ms="1000")
+    await keeper.append("t", age_ms=HOUR_MS, count=3)
+    forgotten = 0
+
+    def forget() -> None:
+        nonlocal forgotten
+        forgotten += 1
+
+    monkeypatch.setattr(keeper.broker.partitions, "forget_segments", forget)
+    monkeypatch.setattr(keeper.configs, "broker_int", lambda name: 50)
+    keeper.is_on_duty = False
+    running = asyncio.create_task(keeper.janitor.run())
+    async with asyncio.timeout(30):
+        while forgotten < 3:
+            await asyncio.sleep(0.01)
+        assert start_of(log, p) == 0
+        keeper.is_on_duty = True
+        while start_of(log, p) != 3:
+            await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
