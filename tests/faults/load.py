@@ -26,7 +26,7 @@ IN_FLIGHT_MAX = 300
 """Records a producer has waiting before it pauses: enough to fill flushes, few enough to finish."""
 
 LARGE_BYTES = 100_000
-"""Beyond what a flush sends as parameters, so that it is COPYed."""
+"""Many chunks."""
 
 # A broker that answers one of these has not stored the record; any other error leaves it open.
 _REFUSALS = {

@@ -178,7 +178,7 @@ CREATE TRIGGER refuse BEFORE INSERT ON record_batch FOR EACH ROW EXECUTE FUNCTIO
 """
 
 
-@pytest.mark.parametrize("fill", [100, 60_000], ids=["as parameters", "by COPY"])
+@pytest.mark.parametrize("fill", [100, 60_000], ids=["small", "large"])
 async def test_only_the_poisonous_batch_is_refused(broker: Broker, log: Log, fill: int) -> None:
     p, q = log.new_partitions(2)
     log.rows(POISON)
@@ -294,7 +294,7 @@ async def test_poison_in_a_partition_that_was_locked(broker: Broker, log: Log) -
 
 
 @pytest.mark.parametrize("table", ["topic_partition", "record_chunk"])
-@pytest.mark.parametrize("size", [100, 60_000], ids=["as parameters", "by COPY"])
+@pytest.mark.parametrize("size", [100, 60_000], ids=["small", "large"])
 async def test_a_locked_table_is_refused_for_now(
     broker: Broker, log: Log, table: str, size: int
 ) -> None:
