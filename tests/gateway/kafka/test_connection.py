@@ -410,9 +410,9 @@ async def test_a_trickle_of_whole_requests_is_not_a_partial_frame(script: Script
     limits = replace(LIMITS, request_receive_timeout_ms=1_000)
     stream = b"".join(metadata(i) for i in range(20))
     async with serving(script, limits) as listener, connected(listener) as client:
-        for start in range(0, len(stream), 10):  # always in the middle of one, 2 s in all
+        for start in range(0, len(stream), 10):  # always in the middle of one, 1.5 s in all
             client.send(stream[start : start + 10])
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.03)
         assert [(await client.receive())[0] for _ in range(20)] == list(range(20))
 
 
