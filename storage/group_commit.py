@@ -9,6 +9,7 @@ SQL compares versions here and nothing more; what they mean is decided in `core`
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -202,11 +203,14 @@ class FlushSession:
             statements.append((b"put_producers", _producer_parameters(effects)))
         if self._in_transaction:
             statements.append((b"commit", ()))
+        started = time.perf_counter()
         try:
             await session.run(statements, commits=True)
         except BaseException:
             await self._abandon(in_transaction=self._in_transaction)
             raise
+        finally:
+            self._database.observe("flush", time.perf_counter() - started)
         self._in_transaction = False
         self._payloads = {}
 
