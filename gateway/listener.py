@@ -42,7 +42,7 @@ class ConnectionLimits:
     connections_max_idle_ms: int = 600_000
     request_receive_timeout_ms: int = 30_000
     max_in_flight_requests_per_connection: int = 64
-    max_in_flight_bytes_per_connection: int = 32 * 1024 * 1024
+    max_in_flight_bytes_per_connection: int = 8 * 1024 * 1024
     queued_max_request_bytes: int = 256 * 1024 * 1024
     write_high_water_bytes: int = 256 * 1024
     listen_backlog: int = 1024
