@@ -85,7 +85,7 @@ def wait_for_cuts(proxy: CommitProxy, shape: str, load: Load) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("size", [100, 100_000], ids=["parameters", "copy"])
+@pytest.mark.parametrize("size", [100, 100_000], ids=["small", "large"])
 @pytest.mark.parametrize("cut", list(Cut), ids=["before", "after"])
 def test_a_client_is_told_what_became_of_its_batch(
     cut: Cut,
@@ -162,7 +162,7 @@ def test_client_connections_cut_anywhere(
 
 POISON = b"poison! " * 3
 
-# Raised while payload is written (by COPY for a large one), and while the index row is.
+# Raised while payload is written, and while the index row is.
 REFUSE_PAYLOAD = """
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -181,7 +181,7 @@ CREATE TRIGGER refuse BEFORE INSERT ON record_batch FOR EACH ROW EXECUTE FUNCTIO
 """
 
 
-@pytest.mark.parametrize("size", [20_000, 150_000], ids=["parameters", "copy"])
+@pytest.mark.parametrize("size", [20_000, 150_000], ids=["small", "large"])
 @pytest.mark.parametrize("where", ["payload", "row"])
 def test_only_the_poisonous_batch_is_refused(
     where: str,
