@@ -22,12 +22,18 @@ RENAMED = {
     "INVALID_REPLICA_ASSIGNMENT": "InvalidReplicationAssignmentError",
 }
 
+# Kafka 4.0's, which kafka-python does not know (org.apache.kafka.common.protocol.Errors).
+NEWER = {"INVALID_REGULAR_EXPRESSION": 128}
+
 
 @pytest.mark.parametrize("error", list(Error), ids=lambda error: error.name)
 def test_every_error_has_kafkas_number(error: Error) -> None:
     words = "".join(word.capitalize() for word in error.name.split("_"))
     name = RENAMED.get(error.name, words if words.endswith("Error") else words + "Error")
-    assert kafka_code(error) == getattr(kafka_python, name).errno
+    expected = NEWER.get(error.name)
+    if expected is None:
+        expected = getattr(kafka_python, name).errno
+    assert kafka_code(error) == expected
 
 
 def test_no_two_errors_share_a_number() -> None:
