@@ -1,8 +1,8 @@
 """Kafka messages to and from bytes: the request header, bodies by (key, version), sized responses.
 
 The only module that imports a message library (kafka-python's protocol package: its classes and
-Kafka's JSON schemas); handlers import the message classes from here. It does not know which APIs
-are served, nor what a message means.
+Kafka's JSON schemas; for what it lacks, `schemas` beside this file); handlers import the message
+classes from here. It does not know which APIs are served, nor what a message means.
 
 Anything malformed is a `MalformedRequest`, in time and memory bounded by the frame and
 `compiled.MAX_ELEMENTS`. Records are memoryviews into the frame. Strings are valid UTF-8 but may
@@ -22,6 +22,8 @@ from kafka.protocol.admin.cluster import DescribeClusterRequest as DescribeClust
 from kafka.protocol.admin.cluster import DescribeClusterResponse as DescribeClusterResponse
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest as DescribeLogDirsRequest
 from kafka.protocol.admin.cluster import DescribeLogDirsResponse as DescribeLogDirsResponse
+from kafka.protocol.admin.cluster import DescribeQuorumRequest as DescribeQuorumRequest
+from kafka.protocol.admin.cluster import DescribeQuorumResponse as DescribeQuorumResponse
 from kafka.protocol.admin.configs import AlterConfigsRequest as AlterConfigsRequest
 from kafka.protocol.admin.configs import AlterConfigsResponse as AlterConfigsResponse
 from kafka.protocol.admin.configs import DescribeConfigsRequest as DescribeConfigsRequest
@@ -31,6 +33,20 @@ from kafka.protocol.admin.configs import (
 )
 from kafka.protocol.admin.configs import (
     IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse,
+)
+from kafka.protocol.admin.configs import ListConfigResourcesRequest as ListConfigResourcesRequest
+from kafka.protocol.admin.configs import ListConfigResourcesResponse as ListConfigResourcesResponse
+from kafka.protocol.admin.groups import DeleteGroupsRequest as DeleteGroupsRequest
+from kafka.protocol.admin.groups import DeleteGroupsResponse as DeleteGroupsResponse
+from kafka.protocol.admin.groups import DescribeGroupsRequest as DescribeGroupsRequest
+from kafka.protocol.admin.groups import DescribeGroupsResponse as DescribeGroupsResponse
+from kafka.protocol.admin.groups import ListGroupsRequest as ListGroupsRequest
+from kafka.protocol.admin.groups import ListGroupsResponse as ListGroupsResponse
+from kafka.protocol.admin.topics import (
+    AlterPartitionReassignmentsRequest as AlterPartitionReassignmentsRequest,
+)
+from kafka.protocol.admin.topics import (
+    AlterPartitionReassignmentsResponse as AlterPartitionReassignmentsResponse,
 )
 from kafka.protocol.admin.topics import CreatePartitionsRequest as CreatePartitionsRequest
 from kafka.protocol.admin.topics import CreatePartitionsResponse as CreatePartitionsResponse
@@ -46,10 +62,33 @@ from kafka.protocol.admin.topics import (
 from kafka.protocol.admin.topics import (
     DescribeTopicPartitionsResponse as DescribeTopicPartitionsResponse,
 )
+from kafka.protocol.admin.topics import ElectLeadersRequest as ElectLeadersRequest
+from kafka.protocol.admin.topics import ElectLeadersResponse as ElectLeadersResponse
+from kafka.protocol.admin.topics import (
+    ListPartitionReassignmentsRequest as ListPartitionReassignmentsRequest,
+)
+from kafka.protocol.admin.topics import (
+    ListPartitionReassignmentsResponse as ListPartitionReassignmentsResponse,
+)
 from kafka.protocol.admin.transactions import DescribeProducersRequest as DescribeProducersRequest
 from kafka.protocol.admin.transactions import DescribeProducersResponse as DescribeProducersResponse
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer.fetch import FetchRequest as FetchRequest
 from kafka.protocol.consumer.fetch import FetchResponse as FetchResponse
+from kafka.protocol.consumer.group import HeartbeatRequest as HeartbeatRequest
+from kafka.protocol.consumer.group import HeartbeatResponse as HeartbeatResponse
+from kafka.protocol.consumer.group import JoinGroupRequest as JoinGroupRequest
+from kafka.protocol.consumer.group import JoinGroupResponse as JoinGroupResponse
+from kafka.protocol.consumer.group import LeaveGroupRequest as LeaveGroupRequest
+from kafka.protocol.consumer.group import LeaveGroupResponse as LeaveGroupResponse
+from kafka.protocol.consumer.group import OffsetCommitRequest as OffsetCommitRequest
+from kafka.protocol.consumer.group import OffsetCommitResponse as OffsetCommitResponse
+from kafka.protocol.consumer.group import OffsetDeleteRequest as OffsetDeleteRequest
+from kafka.protocol.consumer.group import OffsetDeleteResponse as OffsetDeleteResponse
+from kafka.protocol.consumer.group import OffsetFetchRequest as OffsetFetchRequest
+from kafka.protocol.consumer.group import OffsetFetchResponse as OffsetFetchResponse
+from kafka.protocol.consumer.group import SyncGroupRequest as SyncGroupRequest
+from kafka.protocol.consumer.group import SyncGroupResponse as SyncGroupResponse
 from kafka.protocol.consumer.offsets import ListOffsetsRequest as ListOffsetsRequest
 from kafka.protocol.consumer.offsets import ListOffsetsResponse as ListOffsetsResponse
 from kafka.protocol.consumer.offsets import (
@@ -73,6 +112,7 @@ from kafka.protocol.producer.produce import ProduceResponse as ProduceResponse
 from kafka.protocol.producer.transaction import InitProducerIdRequest as InitProducerIdRequest
 from kafka.protocol.producer.transaction import InitProducerIdResponse as InitProducerIdResponse
 
+from gateway.kafka import schemas
 from gateway.kafka.compiled import MalformedRequest as MalformedRequest
 from gateway.kafka.compiled import Unencodable as Unencodable
 from gateway.kafka.compiled import make_decoder, make_encoder, read_varint
@@ -83,28 +123,63 @@ FETCH_KEY: Final = 1
 
 Buffer = bytes | bytearray | memoryview
 
+
+# Messages that kafka-python lacks: its machinery, our schema files. To mypy its base is untyped.
+class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/ConsumerGroupHeartbeatRequest.json."""
+
+
+class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/ConsumerGroupHeartbeatResponse.json."""
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/ConsumerGroupDescribeRequest.json."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/ConsumerGroupDescribeResponse.json."""
+
+
 _REQUESTS: Final[dict[int, Any]] = {
     message.API_KEY: message
     for message in (
         AlterConfigsRequest,
+        AlterPartitionReassignmentsRequest,
         ApiVersionsRequest,
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupHeartbeatRequest,
         CreatePartitionsRequest,
         CreateTopicsRequest,
+        DeleteGroupsRequest,
         DeleteRecordsRequest,
         DeleteTopicsRequest,
         DescribeClusterRequest,
         DescribeConfigsRequest,
+        DescribeGroupsRequest,
         DescribeLogDirsRequest,
         DescribeProducersRequest,
+        DescribeQuorumRequest,
         DescribeTopicPartitionsRequest,
+        ElectLeadersRequest,
         FetchRequest,
         FindCoordinatorRequest,
+        HeartbeatRequest,
         IncrementalAlterConfigsRequest,
         InitProducerIdRequest,
+        JoinGroupRequest,
+        LeaveGroupRequest,
+        ListConfigResourcesRequest,
+        ListGroupsRequest,
         ListOffsetsRequest,
+        ListPartitionReassignmentsRequest,
         MetadataRequest,
+        OffsetCommitRequest,
+        OffsetDeleteRequest,
+        OffsetFetchRequest,
         OffsetForLeaderEpochRequest,
         ProduceRequest,
+        SyncGroupRequest,
     )
 }
 _FIXED_HEADER: Final = struct.Struct(">hhih")  # key, version, correlation id, client id's length
