@@ -103,6 +103,33 @@ def one_of(*allowed: str) -> Validator:
     return check
 
 
+def one_of_any_case(*allowed: str) -> Validator:
+    """Kafka's `CaseInsensitiveValidString.in`."""
+
+    def check(name: str, value: ConfigValue) -> None:
+        if not isinstance(value, str) or value.upper() not in allowed:
+            shown = ", ".join(allowed)
+            raise _invalid(name, value, f"String must be one of (case insensitive): {shown}")
+
+    return check
+
+
+ASSIGNORS: Mapping[str, str] = {
+    "uniform": "uniform",
+    "range": "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+"""Names of the assignors of consumer groups, by what `group.consumer.assignors` may call them."""
+
+
+def _assignors(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, tuple)
+    if not value:
+        raise _invalid(name, value, "Configuration must not be empty")
+    one_of(*ASSIGNORS)(name, value)
+
+
 def _gzip_level(name: str, value: ConfigValue) -> None:
     if value != -1 and value not in range(1, 10):
         raise _invalid(name, value, "Value must be between 1 and 9 or equal to -1")
@@ -142,7 +169,8 @@ class ConfigDef:
     """One property.
 
     default: as text; None is Kafka's null (not set, no value).
-    topic_name: its name on a topic, None where it is the broker's alone.
+    topic_name: its name on a topic, None where it is no topic's.
+    group_name: its name on a group, None where it is no group's.
     broker_name: its name on a broker, None where it is the topic's alone.
     alternatives: weaker broker properties for the same value, strongest first.
     set_by: the setting that gives a broker property its value, where it is not set by itself.
@@ -152,6 +180,7 @@ class ConfigDef:
     default: str | None
     documentation: str
     topic_name: str | None = None
+    group_name: str | None = None
     broker_name: str | None = None
     validator: Validator | None = None
     update_mode: UpdateMode = UpdateMode.READ_ONLY
@@ -199,12 +228,14 @@ def _broker(
     validator: Validator | None = None,
     update_mode: UpdateMode = UpdateMode.READ_ONLY,
     set_by: str | None = None,
+    group: str | None = None,
 ) -> ConfigDef:
     text = None if default is None else str(default)
     return ConfigDef(
         type=kind,
         default=text,
         documentation=documentation,
+        group_name=group,
         broker_name=name,
         validator=validator,
         update_mode=update_mode,
@@ -533,6 +564,97 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         validator=at_least(1024),
     ),
     _broker(
+        "group.consumer.assignors",
+        _LIST,
+        "uniform,range",
+        "Assignors that brokers offer to consumer groups, by name; the first is the default.",
+        validator=_assignors,
+    ),
+    _broker(
+        "group.consumer.heartbeat.interval.ms",
+        _INT,
+        5_000,
+        "Time between two heartbeats of a member of a consumer group.",
+        validator=at_least(1),
+        group="consumer.heartbeat.interval.ms",
+    ),
+    _broker(
+        "group.consumer.max.heartbeat.interval.ms",
+        _INT,
+        15_000,
+        "Longest heartbeat interval that may be set on a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.max.session.timeout.ms",
+        _INT,
+        60_000,
+        "Longest session timeout that may be set on a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.max.size",
+        _INT,
+        INT_MAX,
+        "Most members of a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.migration.policy",
+        _STRING,
+        "bidirectional",
+        "Whether a group that is not empty may go from the classic to the consumer protocol "
+        "(upgrade), back (downgrade), both (bidirectional), or neither (disabled).",
+        validator=one_of_any_case("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
+    ),
+    _broker(
+        "group.consumer.min.heartbeat.interval.ms",
+        _INT,
+        5_000,
+        "Shortest heartbeat interval that may be set on a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.min.session.timeout.ms",
+        _INT,
+        45_000,
+        "Shortest session timeout that may be set on a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.session.timeout.ms",
+        _INT,
+        45_000,
+        "Time without a heartbeat after which a member of a consumer group is taken for gone.",
+        validator=at_least(1),
+        group="consumer.session.timeout.ms",
+    ),
+    _broker(
+        "group.initial.rebalance.delay.ms",
+        _INT,
+        3_000,
+        "Time an empty classic group waits for more members before its first rebalance.",
+    ),
+    _broker(
+        "group.max.session.timeout.ms",
+        _INT,
+        1_800_000,
+        "Longest session timeout that a member of a classic group may ask for.",
+    ),
+    _broker(
+        "group.max.size",
+        _INT,
+        INT_MAX,
+        "Most members of a classic group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.min.session.timeout.ms",
+        _INT,
+        6_000,
+        "Shortest session timeout that a member of a classic group may ask for.",
+    ),
+    _broker(
         "listeners", _STRING, "PLAINTEXT://:9092", "The address listened on.", set_by="--listen"
     ),
     _broker(
@@ -581,6 +703,26 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         validator=at_least(1),
     ),
     _broker(
+        "offset.metadata.max.bytes",
+        _INT,
+        4096,
+        "Most bytes of metadata that may be committed with an offset.",
+    ),
+    _broker(
+        "offsets.retention.check.interval.ms",
+        _LONG,
+        10 * MINUTE_MS,
+        "Time between two looks for committed offsets that are too old.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "offsets.retention.minutes",
+        _INT,
+        7 * 24 * 60,
+        "How long committed offsets are kept once nobody is subscribed to their topic.",
+        validator=at_least(1),
+    ),
+    _broker(
         "producer.id.expiration.ms",
         _INT,
         DAY_MS,
@@ -622,7 +764,7 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
     _broker(
         "penstock.broker.session.timeout.ms",
         _INT,
-        9_000,
+        4_000,
         "Time without a heartbeat after which other brokers take a broker for gone.",
         validator=at_least(1_000),
     ),
@@ -685,6 +827,11 @@ TOPIC_CONFIGS: Mapping[str, ConfigDef] = {
     row.topic_name: row for row in DEFINITIONS if row.topic_name is not None
 }
 """Properties of a topic, by name."""
+
+GROUP_CONFIGS: Mapping[str, ConfigDef] = {
+    row.group_name: row for row in DEFINITIONS if row.group_name is not None
+}
+"""Properties of a group, by name."""
 
 BROKER_CONFIGS: Mapping[str, ConfigDef] = _broker_table()
 """Properties of a broker, by name, alternatives in other units included."""

@@ -104,6 +104,12 @@ class MetadataChange(Protocol):
     ) -> None:
         """Sets or (None) deletes settings of a broker id, or of all brokers ("")."""
 
+    async def read_group_configs(self, group_id: str) -> dict[str, str]:
+        """Settings in the database for a group."""
+
+    async def write_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
+        """Sets or (None) deletes settings of a group."""
+
 
 class TopicStore(Protocol):
     """Topics, and what Describe* asks about their partitions."""
@@ -130,11 +136,20 @@ class TopicStore(Protocol):
         """What these partitions remember of producers."""
 
 
-class ConfigStore(Protocol):
-    """Settings of brokers."""
+@dataclass(frozen=True, slots=True)
+class StoredConfigs:
+    """Settings in the database: for all brokers, for one broker, and of groups by group id."""
 
-    async def read_broker_configs(self, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
-        """Settings in the database: for all brokers, and for this one."""
+    all_brokers: Mapping[str, str]
+    broker: Mapping[str, str]
+    groups: Mapping[str, Mapping[str, str]]
+
+
+class ConfigStore(Protocol):
+    """Settings of brokers and groups."""
+
+    async def read_configs(self, broker_id: int) -> StoredConfigs:
+        """Everything set for this broker, for all brokers, and for groups."""
 
 
 class BrokerIdTaken(Exception):

@@ -7,37 +7,39 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, cast, delete, func, select
+from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, cast, delete, func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from core.topic_ports import StoredConfigs
 from storage.pool import Database
 from storage.schema import config_entry
 
 TOPIC = "topic"
 BROKER = "broker"
+GROUP = "group"
 ALL_BROKERS = ""
 
 
 class ConfigStore:
-    """Settings of brokers (`core.topic_ports.ConfigStore`)."""
+    """Settings of brokers and groups (`core.topic_ports.ConfigStore`)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read_broker_configs(self, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
-        """Settings for all brokers, and for this one, from one snapshot."""
+    async def read_configs(self, broker_id: int) -> StoredConfigs:
+        """Settings for all brokers, for this one, and of groups, from one snapshot."""
         own = str(broker_id)
-        query = select(config_entry.c.resource_name, config_entry.c.name, config_entry.c.value)
-        query = query.where(
-            config_entry.c.resource_type == BROKER,
-            config_entry.c.resource_name.in_([ALL_BROKERS, own]),
+        query = select(config_entry).where(
+            or_(_belongs_to(BROKER, [ALL_BROKERS, own]), config_entry.c.resource_type == GROUP)
         )
-        found: dict[str, dict[str, str]] = {ALL_BROKERS: {}, own: {}}
-        async with self._database.begin("read_broker_configs") as connection:
-            for resource_name, name, value in await connection.execute(query):
-                found[resource_name][name] = value
-        return found[ALL_BROKERS], found[own]
+        brokers: dict[str, dict[str, str]] = {ALL_BROKERS: {}, own: {}}
+        groups: dict[str, dict[str, str]] = {}
+        async with self._database.begin("read_configs") as connection:
+            for resource_type, resource_name, name, value in await connection.execute(query):
+                level = brokers if resource_type == BROKER else groups
+                level.setdefault(resource_name, {})[name] = value
+        return StoredConfigs(brokers[ALL_BROKERS], brokers[own], groups)
 
 
 async def read(

@@ -227,6 +227,15 @@ class MetadataChange:
         self.is_changed = True
         await configs.write(self._connection, configs.BROKER, resource_name, changes)
 
+    async def read_group_configs(self, group_id: str) -> dict[str, str]:
+        """Settings for a group."""
+        return await configs.read(self._connection, configs.GROUP, group_id)
+
+    async def write_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
+        """Sets or (None) deletes settings of a group."""
+        self.is_changed = True
+        await configs.write(self._connection, configs.GROUP, group_id, changes)
+
     async def announce(self) -> None:
         """Raises the metadata version and tells every broker, when this transaction commits."""
         await self._connection.execute(

@@ -29,6 +29,8 @@ from core.config_rules import (
     parse_broker_id,
 )
 from core.errors import Error, Refusal
+from core.group.settings import OffsetSettings, group_settings, offset_settings
+from core.group.values import GroupSettings
 from core.topic_ports import ConfigStore, MetadataChange, StoredTopic, TopicStore
 from core.topic_rules import check_topic_name, find_repeated, unknown_topic
 
@@ -54,6 +56,8 @@ class Configs:
         self._broker_id = broker_id
         self._values = BrokerValues(static, {}, {})
         self._merged = self._values.merged()
+        self._groups: Mapping[str, Mapping[str, str]] = {}
+        self._group_settings: dict[str | None, GroupSettings] = {}
         self._is_fresh = False
         self._generation = 0
         self._on_alter: Callable[[], None] = self.invalidate
@@ -79,6 +83,22 @@ class Configs:
         """What is in effect for a topic with these overrides, with the broker's as last read."""
         return topic_config(overrides, self._merged)
 
+    def group_settings(self, group_id: str) -> GroupSettings:
+        """What is in effect for a group, as last read: its own settings, else the broker's.
+
+        Cheap enough to be asked at every heartbeat.
+        """
+        key = group_id if group_id in self._groups else None
+        settings = self._group_settings.get(key)
+        if settings is None:
+            settings = group_settings(self._groups.get(group_id, {}), self._merged)
+            self._group_settings[key] = settings
+        return settings
+
+    def offset_settings(self) -> OffsetSettings:
+        """What is in effect for committed offsets, as last read."""
+        return offset_settings(self._merged)
+
     def invalidate(self) -> None:
         """The database may say something else by now: read it before the next use."""
         self._is_fresh = False
@@ -90,12 +110,15 @@ class Configs:
             await self.load()
 
     async def load(self) -> None:
-        """Reads the broker's settings from the database. Raises StoreUnavailable."""
+        """Reads the settings of the broker and of groups. Raises StoreUnavailable."""
         generation = self._generation
-        for_all, own = await self._store.read_broker_configs(self._broker_id)
-        if self._values.dynamic_default != for_all or self._values.dynamic != own:
-            self._values = BrokerValues(self._values.static, for_all, own)
-            self._merged = self._values.merged()
+        stored = await self._store.read_configs(self._broker_id)
+        values = BrokerValues(self._values.static, stored.all_brokers, stored.broker)
+        if (values, stored.groups) != (self._values, self._groups):
+            self._values = values
+            self._merged = values.merged()
+            self._groups = stored.groups
+            self._group_settings = {}
         # What changed while this was read is not in it.
         self._is_fresh = generation == self._generation
 

@@ -1,0 +1,79 @@
+"""Settings of groups and of committed offsets in effect: a group's own, else the broker's.
+
+Knows the names of properties; must not know where their text was set.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.config_defs import ASSIGNORS, GROUP_CONFIGS, MINUTE_MS, broker_int, broker_value, parse
+from core.group.values import GroupSettings
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSettings:
+    """What committed offsets go by; times in milliseconds."""
+
+    retention_ms: int
+    retention_check_interval_ms: int
+    metadata_max_bytes: int
+
+
+def offset_settings(broker: Mapping[str, str]) -> OffsetSettings:
+    """What is in effect for the offsets of all groups.
+
+    broker: values in effect on the broker by name (`BrokerValues.merged`).
+    """
+    return OffsetSettings(
+        retention_ms=broker_int("offsets.retention.minutes", broker) * MINUTE_MS,
+        retention_check_interval_ms=broker_int("offsets.retention.check.interval.ms", broker),
+        metadata_max_bytes=broker_int("offset.metadata.max.bytes", broker),
+    )
+
+
+def group_settings(overrides: Mapping[str, str], broker: Mapping[str, str]) -> GroupSettings:
+    """What is in effect for a group with these overrides (Kafka's GroupConfigManager).
+
+    broker: values in effect on the broker by name (`BrokerValues.merged`). Raises ConfigError for
+    text that should not have been let in.
+    """
+    policy = str(broker_value("group.consumer.migration.policy", broker)).upper()
+    assignors = broker_value("group.consumer.assignors", broker)
+    assert isinstance(assignors, tuple)
+    session_timeout_ms = _own_value(
+        "consumer.session.timeout.ms",
+        overrides,
+        default=broker_int("group.consumer.session.timeout.ms", broker),
+        low=broker_int("group.consumer.min.session.timeout.ms", broker),
+        high=broker_int("group.consumer.max.session.timeout.ms", broker),
+    )
+    heartbeat_interval_ms = _own_value(
+        "consumer.heartbeat.interval.ms",
+        overrides,
+        default=broker_int("group.consumer.heartbeat.interval.ms", broker),
+        low=broker_int("group.consumer.min.heartbeat.interval.ms", broker),
+        high=broker_int("group.consumer.max.heartbeat.interval.ms", broker),
+    )
+    return GroupSettings(
+        min_session_timeout_ms=broker_int("group.min.session.timeout.ms", broker),
+        max_session_timeout_ms=broker_int("group.max.session.timeout.ms", broker),
+        initial_rebalance_delay_ms=broker_int("group.initial.rebalance.delay.ms", broker),
+        max_size=broker_int("group.max.size", broker),
+        consumer_session_timeout_ms=session_timeout_ms,
+        consumer_heartbeat_interval_ms=heartbeat_interval_ms,
+        consumer_max_size=broker_int("group.consumer.max.size", broker),
+        consumer_assignors=tuple(dict.fromkeys(ASSIGNORS[each] for each in assignors)),
+        upgrade_allowed=policy in {"UPGRADE", "BIDIRECTIONAL"},
+        downgrade_allowed=policy in {"DOWNGRADE", "BIDIRECTIONAL"},
+    )
+
+
+def _own_value(
+    name: str, overrides: Mapping[str, str], *, default: int, low: int, high: int
+) -> int:
+    """A group's own value within the broker's bounds: they may have changed since it was set."""
+    if name not in overrides:
+        return default
+    value = parse(name, overrides[name], GROUP_CONFIGS[name])
+    assert isinstance(value, int)
+    return max(low, min(value, high))
