@@ -33,7 +33,9 @@ class LeaseStore(Protocol):
         """The lease, if it was this broker's or free; else the live broker that has it.
 
         Locks the holder's broker row before it looks at the session, as a renewal does, so that
-        the two cannot both believe that they have it.
+        the two cannot both believe that they have it. The generation rises also where the lease was
+        this broker's already: whoever acquires is about to read the groups, and a write of unknown
+        outcome that is still on its way (CommitUnknown) must not come in after that.
         """
 
     async def holders(self, shards: Sequence[int]) -> Mapping[int, BrokerEndpoint]:
@@ -41,6 +43,9 @@ class LeaseStore(Protocol):
 
     async def free(self) -> list[int]:
         """Shards that had a holder once and have no live one now."""
+
+    async def release(self, broker_id: int, incarnation: UUID) -> None:
+        """Gives up every lease of this broker's: it stops. They are free at once."""
 
 
 @dataclass(frozen=True, slots=True)

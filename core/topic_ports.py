@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+from core.group_ports import Lease
 from core.types import BrokerEndpoint
 
 
@@ -185,10 +186,12 @@ class Heartbeat:
 
     is_registered: False where the row is gone or belongs to another incarnation.
     live: every broker whose session has not run out by the database's clock, by id.
+    leases: what the caller's incarnation holds, read after the renewal in the same transaction.
     """
 
     is_registered: bool
     live: tuple[BrokerEndpoint, ...]
+    leases: tuple[Lease, ...] = ()
 
 
 class ClusterStore(Protocol):
