@@ -8,22 +8,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from core.config_defs import (
-    BROKER_CONFIGS,
-    TOPIC_CONFIGS,
-    AlterOperation,
-    BrokerValues,
-    ConfigError,
-    alter,
-    check_dynamic_broker_configs,
-    check_topic_configs,
-)
+from core.config_defs import BROKER_CONFIGS, TOPIC_CONFIGS
+from core.config_types import ConfigDef, ConfigError, ConfigType, UpdateMode, parse
+from core.config_values import BrokerValues, topic_value
 from core.errors import Error, Refusal
 from core.topic_rules import check_topic_name, find_repeated
 
 MAX_CONFIG_NAME_LENGTH = 1000
 MAX_CONFIG_VALUE_LENGTH = 32_767
 """Kafka's strings before flexible versions; what is stored is what old clients can be told."""
+
+
+class AlterOperation(Enum):
+    """What IncrementalAlterConfigs does with a property; the value is Kafka's id (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
 
 
 class ConfigResourceType(Enum):
@@ -194,3 +196,119 @@ def check_storable(changes: ConfigChanges) -> Refusal | None:
                 Error.INVALID_CONFIG, f"Configuration {name[:100]} is longer than allowed."
             )
     return None
+
+
+# --- checks: None where all is well, else Kafka's sentence ---
+
+
+def check_topic_configs(
+    overrides: Mapping[str, str | None], broker: Mapping[str, str] | None = None
+) -> str | None:
+    """What is wrong with a topic's whole set of overrides, or None (LogConfig.validate).
+
+    broker: the broker's values, whose defaults count where the topic says nothing.
+    """
+    if nulls := [name for name, value in overrides.items() if value is None]:
+        return f"Null value not supported for topic configs: {','.join(nulls)}"
+    values = {name: value for name, value in overrides.items() if value is not None}
+    for name in values:
+        if name not in TOPIC_CONFIGS:
+            return f"Unknown topic config name: {name}"
+    try:
+        for name, value in values.items():
+            parse(name, value, TOPIC_CONFIGS[name])
+        low = topic_value("min.compaction.lag.ms", values, broker or {})
+        high = topic_value("max.compaction.lag.ms", values, broker or {})
+    except ConfigError as error:
+        return str(error)
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    if low > high:
+        return (
+            f"conflict topic config setting min.compaction.lag.ms ({low})"
+            f" > max.compaction.lag.ms ({high})"
+        )
+    return None
+
+
+def check_dynamic_broker_configs(
+    values: Mapping[str, str | None], *, per_broker: bool
+) -> str | None:
+    """What is wrong with dynamic broker values, or None (DynamicBrokerConfig.validateConfigs).
+
+    per_broker: whether they are for one broker, or for all (the empty resource name). Unknown
+    names pass, as in Kafka: they may be for a plug-in; a None value deletes.
+    """
+    read_only = [
+        name
+        for name in values
+        if name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode is UpdateMode.READ_ONLY
+    ]
+    if read_only:
+        return f"Cannot update these configs dynamically: Set({', '.join(read_only)})"
+    alone = [
+        name
+        for name in values
+        if name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode is UpdateMode.PER_BROKER
+    ]
+    if alone and not per_broker:
+        return (
+            "Cannot update these configs at default cluster level, broker id must be specified:"
+            f" Set({', '.join(alone)})"
+        )
+    try:
+        for name, value in values.items():
+            if value is not None and name in BROKER_CONFIGS:
+                parse(name, value, BROKER_CONFIGS[name])
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def check_static_broker_config(name: str, value: str) -> str | None:
+    """What is wrong with a broker property from the command line, a file or the environment.
+
+    Stricter than Kafka, which only logs names it does not know: here nobody could read them.
+    """
+    definition = BROKER_CONFIGS.get(name)
+    if definition is None:
+        topic = TOPIC_CONFIGS.get(name)
+        if topic is not None and topic.broker_name is not None:
+            return f"{name} is a topic's property; for all topics set {topic.broker_name}"
+        return f"Unknown broker property: {name}"
+    if definition.set_by is not None:
+        return f"{name} is set by {definition.set_by}"
+    try:
+        parse(name, value, definition)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def alter(
+    operation: AlterOperation,
+    name: str,
+    value: str | None,
+    current: str | None,
+    definition: ConfigDef | None,
+) -> str | None:
+    """The text a property has after one step of IncrementalAlterConfigs; None where it is unset.
+
+    current: the text set on this resource now, None where there is none. Raises ConfigError where
+    APPEND or SUBTRACT meets a property that is not a list (ConfigurationControlManager).
+    """
+    if operation is AlterOperation.DELETE:
+        return None
+    if operation is AlterOperation.SET:
+        return value
+    if definition is None or definition.type is not ConfigType.LIST:
+        raise ConfigError(f"Can't {operation.name} to key {name} because its type is not LIST.")
+    before = definition.default if current is None else current
+    parts = [part for part in (before or "").split(",") if part]
+    for part in (value or "").split(","):
+        if operation is AlterOperation.APPEND:
+            if part not in parts:
+                parts.append(part)
+        elif part in parts:
+            parts.remove(part)
+    return ",".join(parts)

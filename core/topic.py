@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from core.config_defs import TopicConfig
+from core.config_values import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from core.config_defs import BROKER_CONFIGS, DEVIATIONS, TOPIC_CONFIGS, ConfigDef, UpdateMode
+from core.config_defs import BROKER_CONFIGS, DEVIATIONS, TOPIC_CONFIGS
+from core.config_types import ConfigDef, UpdateMode
 from gateway.config import ENVIRONMENT_PREFIX, Settings
 from gateway.kafka.api import Api, load_handlers
 

@@ -331,7 +331,7 @@ def _now_ms() -> int:
 
 
 def _ms(static: dict[str, str], name: str) -> int:
-    from core.config_defs import broker_int
+    from core.config_values import broker_int
 
     return broker_int(name, static)
 

@@ -29,7 +29,8 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableVariable
 
-from core.config_defs import BROKER_CONFIGS, check_static_broker_config
+from core.config_defs import BROKER_CONFIGS
+from core.config_rules import check_static_broker_config
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"

@@ -6,7 +6,9 @@ Knows the names of properties; must not know where their text was set.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.config_defs import ASSIGNORS, GROUP_CONFIGS, MINUTE_MS, broker_int, broker_value, parse
+from core.config_defs import ASSIGNORS, GROUP_CONFIGS
+from core.config_types import MINUTE_MS, parse
+from core.config_values import broker_int, broker_value
 from core.group.values import GroupSettings
 
 

@@ -1,6 +1,6 @@
 """What retention asks for: a topic's class of segments, and what of its log has had its time."""
 
-from core.config_defs import TopicConfig
+from core.config_values import TopicConfig
 from core.retention_ports import OpenSegment
 
 HOUR_MS = 3_600_000

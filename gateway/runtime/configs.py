@@ -9,15 +9,6 @@ from typing import Final
 from core.config_defs import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
-    BrokerValues,
-    ConfigEntry,
-    TopicConfig,
-    broker_bool,
-    broker_int,
-    describe_broker_config,
-    describe_dynamic_default,
-    describe_topic_config,
-    topic_config,
 )
 from core.config_rules import (
     ConfigAlteration,
@@ -27,6 +18,17 @@ from core.config_rules import (
     check_alterable,
     decide_alteration,
     parse_broker_id,
+)
+from core.config_values import (
+    BrokerValues,
+    ConfigEntry,
+    TopicConfig,
+    broker_bool,
+    broker_int,
+    describe_broker_config,
+    describe_dynamic_default,
+    describe_topic_config,
+    topic_config,
 )
 from core.errors import Error, Refusal
 from core.group.settings import OffsetSettings, group_settings, offset_settings

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from core.config_defs import TopicConfig
+from core.config_values import TopicConfig
 from core.errors import Error
 from core.log.effects import LogEffects
 from core.log.partition_log import PartitionLog, PartitionState

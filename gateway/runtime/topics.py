@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID, uuid4
 
-from core.config_defs import check_topic_configs
-from core.config_rules import check_storable
+from core.config_rules import check_storable, check_topic_configs
 from core.errors import Error, Refusal
 from core.ports import StoreUnavailable
 from core.topic import Topic

@@ -1,32 +1,16 @@
-"""core.config_defs: Kafka's table, its sentences, and where each value comes from."""
+"""core.config_defs and core.config_types: Kafka's table, and its sentences."""
 
 import pytest
 
-from core.config_defs import (
-    BROKER_CONFIGS,
-    DEVIATIONS,
-    TOPIC_CONFIGS,
-    AlterOperation,
+from core.config_defs import BROKER_CONFIGS, DEVIATIONS, TOPIC_CONFIGS
+from core.config_rules import check_topic_configs
+from core.config_types import parse, to_text
+from core.config_values import (
     BrokerValues,
-    ConfigError,
     ConfigSource,
-    ConfigSynonym,
-    alter,
-    broker_bool,
-    broker_int,
-    broker_value,
-    check_dynamic_broker_configs,
-    check_static_broker_config,
-    check_topic_configs,
     describe_broker_config,
-    describe_dynamic_default,
     describe_topic_config,
-    parse,
-    to_text,
-    topic_config,
-    topic_value,
 )
-from core.types import TimestampType
 
 # As Apache Kafka 4.1 describes a topic and a broker: type, default, the synonym that it lists.
 KAFKA_TOPIC_DEFAULTS = {
@@ -257,142 +241,3 @@ def test_numbers_and_booleans_are_read_as_java_reads_them() -> None:
     assert parse("preallocate", "TRUE", TOPIC_CONFIGS["preallocate"]) is True
     ratio = TOPIC_CONFIGS["min.cleanable.dirty.ratio"]
     assert parse("min.cleanable.dirty.ratio", "5e-1", ratio) == 0.5
-
-
-# --- where values come from ---
-
-
-@pytest.mark.parametrize(
-    ("broker", "retention_ms"),
-    [
-        ({}, 604_800_000),
-        ({"log.retention.hours": "24"}, 86_400_000),
-        ({"log.retention.hours": "24", "log.retention.minutes": "2"}, 120_000),
-        ({"log.retention.minutes": "2", "log.retention.ms": "3"}, 3),
-        ({"log.retention.hours": "-1"}, -1),
-        ({"log.retention.ms": "-1"}, -1),
-    ],
-)
-def test_retention_comes_from_the_strongest_name(broker: dict[str, str], retention_ms: int) -> None:
-    assert topic_config({}, broker).retention_ms == retention_ms
-    assert topic_config({"retention.ms": "5"}, broker).retention_ms == 5
-
-
-def test_other_units_of_other_properties() -> None:
-    assert topic_config({}, {"log.roll.hours": "1"}).segment_ms == 3_600_000
-    assert topic_value("segment.jitter.ms", {}, {"log.roll.jitter.hours": "2"}) == 7_200_000
-    assert topic_value("flush.ms", {}, {"log.flush.scheduler.interval.ms": "9"}) == 9
-
-
-def test_what_the_log_reads_is_typed() -> None:
-    config = topic_config(
-        {"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"},
-        {"message.max.bytes": "10"},
-    )
-    assert config.is_compacted
-    assert config.is_deleted
-    assert config.max_message_bytes == 10
-    assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-    default = topic_config({}, {})
-    assert default.cleanup_policy == frozenset({"delete"})
-    assert not default.is_compacted
-    assert default.max_message_bytes == 1_048_588
-    assert default.message_timestamp_type is TimestampType.CREATE_TIME
-    assert default.message_timestamp_after_max_ms == 3_600_000
-    assert default.message_timestamp_before_max_ms == 2**63 - 1
-    assert (default.retention_bytes, default.segment_bytes) == (-1, 2**30)
-
-
-def test_synonyms_come_strongest_first() -> None:
-    name = "message.max.bytes"
-    broker = BrokerValues(static={name: "3"}, dynamic_default={name: "2"}, dynamic={name: "1"})
-    entry = describe_topic_config("max.message.bytes", {"max.message.bytes": "0"}, broker)
-    assert (entry.value, entry.source) == ("0", ConfigSource.DYNAMIC_TOPIC_CONFIG)
-    assert entry.synonyms == (
-        ConfigSynonym("max.message.bytes", "0", ConfigSource.DYNAMIC_TOPIC_CONFIG),
-        ConfigSynonym(name, "1", ConfigSource.DYNAMIC_BROKER_CONFIG),
-        ConfigSynonym(name, "2", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
-        ConfigSynonym(name, "3", ConfigSource.STATIC_BROKER_CONFIG),
-        ConfigSynonym(name, "1048588", ConfigSource.DEFAULT_CONFIG),
-    )
-    inherited = describe_topic_config("max.message.bytes", {}, broker)
-    assert (inherited.value, inherited.source) == ("1", ConfigSource.DYNAMIC_BROKER_CONFIG)
-
-
-def test_a_value_by_another_unit_has_no_synonyms_as_in_kafka() -> None:
-    broker = BrokerValues({"log.retention.hours": "1"}, {}, {})
-    entry = describe_topic_config("retention.ms", {}, broker)
-    assert entry.value == "3600000"
-    assert (entry.source, entry.synonyms) == (ConfigSource.DEFAULT_CONFIG, ())
-    both = BrokerValues({"log.retention.hours": "1", "log.retention.ms": "7"}, {}, {})
-    entry = describe_topic_config("retention.ms", {}, both)
-    assert [each.name for each in entry.synonyms] == [
-        "log.retention.ms",
-        "log.retention.hours",
-        "log.retention.hours",
-    ]
-
-
-def test_an_unknown_dynamic_default_is_hidden() -> None:
-    broker = BrokerValues({}, {"plugin.password": "x", "max.connections": "9"}, {})
-    known, unknown = describe_dynamic_default(broker)
-    assert (known.name, known.value, known.is_sensitive) == ("max.connections", "9", False)
-    assert (unknown.name, unknown.value, unknown.is_sensitive) == ("plugin.password", None, True)
-
-
-def test_broker_values_are_typed() -> None:
-    assert broker_int("num.partitions", {}) == 1
-    assert broker_int("num.partitions", {"num.partitions": "3"}) == 3
-    assert broker_bool("auto.create.topics.enable", {"auto.create.topics.enable": "false"}) is False
-    assert broker_value("log.retention.ms", {}) is None
-
-
-# --- changes ---
-
-
-def test_read_only_properties_do_not_change_while_brokers_run() -> None:
-    wrong = check_dynamic_broker_configs({"num.partitions": "3"}, per_broker=True)
-    assert wrong == "Cannot update these configs dynamically: Set(num.partitions)"
-    assert check_dynamic_broker_configs({"log.retention.ms": "3"}, per_broker=False) is None
-    assert check_dynamic_broker_configs({"log.retention.ms": None}, per_broker=False) is None
-    assert check_dynamic_broker_configs({"somebody.elses": "x"}, per_broker=True) is None
-    wrong = check_dynamic_broker_configs({"log.retention.ms": "x"}, per_broker=False)
-    assert wrong == (
-        "Invalid value x for configuration log.retention.ms: Not a number of type LONG"
-    )
-
-
-def test_static_properties_must_be_known_and_settable() -> None:
-    assert check_static_broker_config("log.retention.hours", "24") is None
-    assert check_static_broker_config("penstock.flush.max.bytes", "1") is None
-    assert check_static_broker_config("nope", "1") == "Unknown broker property: nope"
-    assert check_static_broker_config("node.id", "1") == "node.id is set by --broker-id"
-    assert check_static_broker_config("retention.ms", "1") == (
-        "retention.ms is a topic's property; for all topics set log.retention.ms"
-    )
-
-
-@pytest.mark.parametrize(
-    ("operation", "value", "current", "after"),
-    [
-        (AlterOperation.SET, "compact", "delete", "compact"),
-        (AlterOperation.DELETE, None, "compact", None),
-        (AlterOperation.APPEND, "compact", None, "delete,compact"),
-        (AlterOperation.APPEND, "delete", "delete", "delete"),
-        (AlterOperation.SUBTRACT, "delete", "delete,compact", "compact"),
-        (AlterOperation.SUBTRACT, "delete", None, ""),
-        (AlterOperation.SUBTRACT, "compact", "delete", "delete"),
-    ],
-)
-def test_one_step_of_an_incremental_alteration(
-    operation: AlterOperation, value: str | None, current: str | None, after: str | None
-) -> None:
-    definition = TOPIC_CONFIGS["cleanup.policy"]
-    assert alter(operation, "cleanup.policy", value, current, definition) == after
-
-
-@pytest.mark.parametrize("operation", [AlterOperation.APPEND, AlterOperation.SUBTRACT])
-def test_only_lists_take_parts(operation: AlterOperation) -> None:
-    definition = TOPIC_CONFIGS["retention.ms"]
-    with pytest.raises(ConfigError, match=rf"^Can't {operation.name} to key retention.ms because"):
-        alter(operation, "retention.ms", "1", "2", definition)

@@ -4,17 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config_defs import BrokerValues
+from core.config_defs import TOPIC_CONFIGS
 from core.config_rules import (
+    AlterOperation,
     ConfigAlteration,
     ConfigOperation,
     ConfigResource,
     ConfigResourceType,
+    alter,
     check_alterable,
+    check_dynamic_broker_configs,
+    check_static_broker_config,
     check_storable,
     decide_alteration,
     parse_broker_id,
 )
+from core.config_types import ConfigError
+from core.config_values import BrokerValues
 from core.errors import Error, Refusal
 
 TOPIC = ConfigResource(2, "t")
@@ -77,3 +83,51 @@ def test_broker_ids_are_read_as_java_reads_integers(name: str, broker_id: int | 
 def test_text_postgresql_cannot_hold_is_refused(changes: dict[str, str | None]) -> None:
     text = "".join(changes) + "".join(value or "" for value in changes.values())
     assert (check_storable(changes) is not None) == ("\0" in text)
+
+
+def test_read_only_properties_do_not_change_while_brokers_run() -> None:
+    wrong = check_dynamic_broker_configs({"num.partitions": "3"}, per_broker=True)
+    assert wrong == "Cannot update these configs dynamically: Set(num.partitions)"
+    assert check_dynamic_broker_configs({"log.retention.ms": "3"}, per_broker=False) is None
+    assert check_dynamic_broker_configs({"log.retention.ms": None}, per_broker=False) is None
+    assert check_dynamic_broker_configs({"somebody.elses": "x"}, per_broker=True) is None
+    wrong = check_dynamic_broker_configs({"log.retention.ms": "x"}, per_broker=False)
+    assert wrong == (
+        "Invalid value x for configuration log.retention.ms: Not a number of type LONG"
+    )
+
+
+def test_static_properties_must_be_known_and_settable() -> None:
+    assert check_static_broker_config("log.retention.hours", "24") is None
+    assert check_static_broker_config("penstock.flush.max.bytes", "1") is None
+    assert check_static_broker_config("nope", "1") == "Unknown broker property: nope"
+    assert check_static_broker_config("node.id", "1") == "node.id is set by --broker-id"
+    assert check_static_broker_config("retention.ms", "1") == (
+        "retention.ms is a topic's property; for all topics set log.retention.ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("operation", "value", "current", "after"),
+    [
+        (AlterOperation.SET, "compact", "delete", "compact"),
+        (AlterOperation.DELETE, None, "compact", None),
+        (AlterOperation.APPEND, "compact", None, "delete,compact"),
+        (AlterOperation.APPEND, "delete", "delete", "delete"),
+        (AlterOperation.SUBTRACT, "delete", "delete,compact", "compact"),
+        (AlterOperation.SUBTRACT, "delete", None, ""),
+        (AlterOperation.SUBTRACT, "compact", "delete", "delete"),
+    ],
+)
+def test_one_step_of_an_incremental_alteration(
+    operation: AlterOperation, value: str | None, current: str | None, after: str | None
+) -> None:
+    definition = TOPIC_CONFIGS["cleanup.policy"]
+    assert alter(operation, "cleanup.policy", value, current, definition) == after
+
+
+@pytest.mark.parametrize("operation", [AlterOperation.APPEND, AlterOperation.SUBTRACT])
+def test_only_lists_take_parts(operation: AlterOperation) -> None:
+    definition = TOPIC_CONFIGS["retention.ms"]
+    with pytest.raises(ConfigError, match=rf"^Can't {operation.name} to key retention.ms because"):
+        alter(operation, "retention.ms", "1", "2", definition)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.config_defs import TopicConfig, topic_config
+from core.config_values import TopicConfig, topic_config
 from core.log.retention import (
     EMPTY_SEGMENT_BYTES,
     bytes_to_delete,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core.config_defs import TopicConfig, topic_config
+from core.config_values import TopicConfig, topic_config
 from core.types import RecordBatch
 from gateway.runtime.appender import AppendResult
 from gateway.runtime.partitions import Partitions

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.config_defs import topic_config
+from core.config_values import topic_config
 from core.ports import METADATA_CHANGED
 from gateway.runtime import news
 from gateway.runtime.cluster import Cluster
