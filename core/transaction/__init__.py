@@ -1,0 +1,1 @@
+"""Transactions: Kafka's coordinator as pure code. Knows no clock, wire or store."""

@@ -1,0 +1,141 @@
+"""What the transaction coordinator is asked, what it remembers, and what a decision brings about.
+
+Values only. Every time is milliseconds since the epoch, of the database's clock.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from core.errors import Error
+from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+
+
+class TransactionState(Enum):
+    """Kafka's TransactionState; the value is the text that the store and the tools show.
+
+    One commit passes Prepare… and Complete… together, so the store shows Prepare… only where a
+    later two-phase commit (KIP-939) stops there. Which state may follow which is in `state.py`.
+    """
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+class TransactionVersion(Enum):
+    """Kafka's feature `transaction.version`, as one producer uses it (KIP-890)."""
+
+    V1 = 1
+    V2 = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdAndEpoch:
+    """Who writes; (-1, -1) is nobody."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """A transactional id's row. Immutable, replaced as a whole.
+
+    version: of the row, 0 where it is not stored yet; the store raises it with each change, and
+    guards with it. Joining a partition or a group is a row of its own and raises nothing.
+    previous_producer_id: the one before the last rollover, or -1; last_producer_epoch: the epoch
+    before the last bump by InitProducerId or EndTxn, or -1: both so that a retry is recognised.
+    started_at: of the open transaction, else -1. updated_at: of the last change.
+    coordinator_epoch: goes into markers; rises with each change of the database's history.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: TransactionState
+    transaction_version: TransactionVersion = TransactionVersion.V1
+    timeout_ms: int = 60_000
+    previous_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    started_at: int = NO_TIMESTAMP
+    updated_at: int = NO_TIMESTAMP
+    coordinator_epoch: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A control batch to be appended to every partition that joined, and the offsets' fate.
+
+    producer_epoch: the marker's own (bumped where the end bumps).
+    """
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerId:
+    """InitProducerId with a transactional id. current: what the client had (KIP-360), or (-1, -1)."""
+
+    transactional_id: str
+    timeout_ms: int
+    current: ProducerIdAndEpoch
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """EndTxn. transaction_version: V2 from EndTxn v5 on."""
+
+    producer: ProducerIdAndEpoch
+    is_commit: bool
+    transaction_version: TransactionVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered: an error, or the producer id and epoch that hold from now on."""
+
+    error: Error = Error.NONE
+    producer: ProducerIdAndEpoch = ProducerIdAndEpoch()
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A decision of the coordinator. It takes effect as a whole, in one commit, or not at all.
+
+    put: the row anew (with `version` as it was decided on), or None where nothing changes.
+    marker: ends the open transaction: markers on every joined partition, pending offsets committed
+    or dropped, joins forgotten. is_deleted: the row goes (an idle id). answer: for whoever asked.
+    """
+
+    answer: Answer
+    put: TransactionMetadata | None = None
+    marker: Marker | None = None
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """Whether a partition or a group may take part, and what that changes.
+
+    put: the row anew, where this opens the transaction. joins: whether a row of joining is to be
+    written; False where the partition has joined before, or where refused.
+    """
+
+    error: Error = Error.NONE
+    message: str | None = None
+    put: TransactionMetadata | None = None
+    joins: bool = False
