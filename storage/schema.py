@@ -1,7 +1,8 @@
 """The tables: one definition for queries, migrations and docs. Views are in `storage/views.py`.
 
 Hot tables carry no foreign keys (each check would lock and read another row in the flush); what
-keeps them consistent is that they are only ever written under the row lock of their partition.
+keeps them consistent is that they are only ever written under the row lock of their partition, or
+of their group's lease.
 """
 
 from sqlalchemy import (
@@ -14,6 +15,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     SmallInteger,
     Table,
@@ -22,7 +24,7 @@ from sqlalchemy import (
     Uuid,
     func,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 metadata = MetaData(
     naming_convention={
@@ -165,6 +167,15 @@ Index(
     postgresql_with={"pages_per_range": "16", "autosummarize": "on"},
 )
 
+# Control batches are few; a group's lag leaves them out.
+Index(
+    "record_batch_control_idx",
+    record_batch.c.partition_id,
+    record_batch.c.last_offset,
+    postgresql_include=["base_offset"],
+    postgresql_where=record_batch.c.is_control,
+)
+
 # A segment is one plain table `record_chunk_<segment_id>` of payload, dropped whole when no live
 # batch points into it. Each class of like retention writes to one open segment at a time.
 segment = Table(
@@ -197,6 +208,84 @@ producer_state = Table(
     Column("timestamps", ARRAY(BigInteger), nullable=False),
     _timestamp("updated_at"),
     postgresql_with={"fillfactor": "70"},
+)
+
+# Who coordinates the groups of a shard, while its session as a broker lasts. The generation rises
+# whenever the lease changes hands; it is the version that guards every write of the shard's groups.
+coordinator_lease = Table(
+    "coordinator_lease",
+    metadata,
+    Column("shard", Integer, primary_key=True, autoincrement=False),
+    Column("broker_id", Integer, nullable=False),
+    Column("incarnation", Uuid, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    _timestamp("acquired_at"),
+)
+
+# Ids of groups and members have up to 32 kB, more than a btree takes: their keys are hashes
+# (`storage/group_rows.py`). Text from clients may hold NUL: see there how it is written.
+consumer_group = Table(
+    "consumer_group",
+    metadata,
+    Column("group_key", Uuid, primary_key=True),
+    Column("group_id", Text, nullable=False),
+    Column("shard", Integer, nullable=False),
+    Column("protocol", Text, nullable=False),
+    Column("protocol_type", Text, nullable=False),
+    Column("protocol_name", Text),
+    Column("leader", Text),
+    Column("generation_id", Integer, nullable=False),
+    Column("assignment_epoch", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("state_timestamp", BigInteger, nullable=False),
+    Column("waiting_for", ARRAY(Text), nullable=False),
+    Column("metadata_hash", BigInteger, nullable=False),
+    postgresql_with={"fillfactor": "70"},
+)
+Index("consumer_group_shard_idx", consumer_group.c.shard)
+
+# protocols: [{"name": …, "metadata": base64}], in the member's order of preference. assigned,
+# revoking, target: {topic id: [partitions]}.
+group_member = Table(
+    "group_member",
+    metadata,
+    Column("group_key", Uuid, primary_key=True),
+    Column("member_key", Uuid, primary_key=True),
+    Column("member_id", Text, nullable=False),
+    Column("protocol", Text, nullable=False),
+    Column("group_instance_id", Text),
+    Column("client_id", Text, nullable=False),
+    Column("client_host", Text, nullable=False),
+    Column("rack_id", Text),
+    Column("session_timeout_ms", Integer, nullable=False),
+    Column("rebalance_timeout_ms", Integer, nullable=False),
+    Column("protocols", JSONB, nullable=False),
+    Column("assignment", LargeBinary, nullable=False),
+    Column("member_epoch", Integer, nullable=False),
+    Column("previous_member_epoch", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("subscribed_topic_names", ARRAY(Text), nullable=False),
+    Column("subscribed_topic_regex", Text),
+    Column("server_assignor", Text),
+    Column("assigned", JSONB, nullable=False),
+    Column("revoking", JSONB, nullable=False),
+    Column("target", JSONB, nullable=False),
+    postgresql_with={"fillfactor": "50"},
+)
+
+# What OffsetCommit writes, again and again to the same rows: no index but the key, and pages with
+# room for a second version of each row, so that updates stay on their page.
+committed_offset = Table(
+    "committed_offset",
+    metadata,
+    Column("group_key", Uuid, primary_key=True),
+    Column("partition_id", BigInteger, primary_key=True),
+    Column("committed_offset", BigInteger, nullable=False),
+    Column("leader_epoch", Integer, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("commit_timestamp", BigInteger, nullable=False),
+    Column("expire_timestamp", BigInteger, nullable=False),
+    postgresql_with={"fillfactor": "40"},
 )
 
 
