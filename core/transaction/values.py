@@ -85,7 +85,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
-    """InitProducerId with a transactional id. current: what the client had (KIP-360), or (-1, -1)."""
+    """InitProducerId. current: what the client had (KIP-360), or (-1, -1)."""
 
     transactional_id: str
     timeout_ms: int
