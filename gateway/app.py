@@ -31,6 +31,7 @@ from gateway.listener import Listener
 from gateway.metrics import Metrics
 from gateway.runtime.cluster import Cluster
 from gateway.runtime.configs import Configs
+from gateway.runtime.groups import Groups
 from gateway.runtime.news import Announcer, NewsReader
 from gateway.runtime.partitions import Partitions
 from gateway.runtime.producer_ids import ProducerIds
@@ -193,6 +194,7 @@ class _Broker:
             cluster=cluster,
             configs=configs,
             producer_ids=producer_ids,
+            groups=Groups(),
             fetch_sessions=FetchSessions(
                 configs.broker_int("max.incremental.fetch.session.cache.slots")
             ),

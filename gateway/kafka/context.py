@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gateway.kafka.fetch_sessions import FetchSessions
     from gateway.runtime.cluster import Cluster
     from gateway.runtime.configs import Configs
+    from gateway.runtime.groups import Groups
     from gateway.runtime.partitions import Partitions
     from gateway.runtime.producer_ids import ProducerIds
     from gateway.runtime.topics import Topics
@@ -47,6 +48,7 @@ class Services:
     cluster: Cluster
     configs: Configs
     producer_ids: ProducerIds
+    groups: Groups
     fetch_sessions: FetchSessions
     clock: Callable[[], int]
 
@@ -85,6 +87,10 @@ class RequestContext:
     @property
     def producer_ids(self) -> ProducerIds:
         return self.services.producer_ids
+
+    @property
+    def groups(self) -> Groups:
+        return self.services.groups
 
     @property
     def fetch_sessions(self) -> FetchSessions:

@@ -35,6 +35,7 @@ class Broker:
     def __init__(self, database: Database, cluster: Cluster, static: Mapping[str, str]) -> None:
         self.partitions: Any = None  # who asks for the log says so
         self.producer_ids: Any = None
+        self.groups: Any = None
         self.fetch_sessions: Any = None
         self.clock = lambda: int(time.time() * 1000)
         topic_store = TopicStore(database)
@@ -70,6 +71,7 @@ class Broker:
             cluster=self.cluster,
             configs=self.configs,
             producer_ids=self.producer_ids,
+            groups=self.groups,
             fetch_sessions=self.fetch_sessions,
             clock=self.clock,
         )
