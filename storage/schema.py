@@ -207,7 +207,88 @@ producer_state = Table(
     Column("offset_deltas", ARRAY(Integer), nullable=False),
     Column("timestamps", ARRAY(BigInteger), nullable=False),
     _timestamp("updated_at"),
+    # First offset of the data of its open transaction, null where none is open. Once a marker has
+    # come, the epoch of the coordinator that wrote it, which an older one may not follow.
+    Column("txn_first_offset", BigInteger),
+    Column("coordinator_epoch", Integer, nullable=False, server_default="-1"),
     postgresql_with={"fillfactor": "70"},
+)
+# The open transactions of a partition, the oldest of which holds back its last stable offset.
+Index(
+    "producer_state_open_transaction_idx",
+    producer_state.c.partition_id,
+    producer_state.c.txn_first_offset,
+    postgresql_where=producer_state.c.txn_first_offset.is_not(None),
+)
+
+# A transactional id and who writes under it now. `version` rises with each change and guards every
+# write of the transaction: appends hold the row FOR SHARE, what ends it holds it alone. Ids of up
+# to 32 kB: the key is a hash. Times are the database's, in milliseconds; -1 for none.
+transaction_state = Table(
+    "transaction_state",
+    metadata,
+    Column("txn_key", Uuid, primary_key=True),
+    Column("transactional_id", Text, nullable=False),
+    Column("producer_id", BigInteger, nullable=False, unique=True),
+    Column("producer_epoch", SmallInteger, nullable=False),
+    Column("previous_producer_id", BigInteger, nullable=False),
+    Column("last_producer_epoch", SmallInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("transaction_version", SmallInteger, nullable=False),
+    Column("timeout_ms", Integer, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("coordinator_epoch", Integer, nullable=False),
+    Column("client_id", Text, nullable=False),
+    Column("client_host", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    postgresql_with={"fillfactor": "50"},
+)
+# Where somebody looks each second for transactions that have had their time.
+Index(
+    "transaction_state_open_idx",
+    transaction_state.c.started_at,
+    postgresql_where=transaction_state.c.started_at >= 0,
+)
+
+# What takes part in the open transaction of an id. Written while its row is held FOR SHARE.
+transaction_partition = Table(
+    "transaction_partition",
+    metadata,
+    Column("txn_key", Uuid, primary_key=True),
+    Column("partition_id", BigInteger, primary_key=True),
+)
+transaction_group = Table(
+    "transaction_group",
+    metadata,
+    Column("txn_key", Uuid, primary_key=True),
+    Column("group_key", Uuid, primary_key=True),
+    Column("group_id", Text, nullable=False),
+)
+
+# Offsets that become committed ones if their producer's transaction does.
+pending_offset = Table(
+    "pending_offset",
+    metadata,
+    Column("producer_id", BigInteger, primary_key=True),
+    Column("group_key", Uuid, primary_key=True),
+    Column("partition_id", BigInteger, primary_key=True),
+    Column("committed_offset", BigInteger, nullable=False),
+    Column("leader_epoch", Integer, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("commit_timestamp", BigInteger, nullable=False),
+)
+Index("pending_offset_group_key_idx", pending_offset.c.group_key)
+
+# Which stretches of a partition readers of committed data have to leave out (Kafka's transaction
+# index): the producer's data between its first offset and the marker at last_offset.
+aborted_transaction = Table(
+    "aborted_transaction",
+    metadata,
+    Column("partition_id", BigInteger, primary_key=True),
+    Column("last_offset", BigInteger, primary_key=True),
+    Column("producer_id", BigInteger, nullable=False),
+    Column("first_offset", BigInteger, nullable=False),
 )
 
 # Who coordinates the groups of a shard, while its session as a broker lasts. The generation rises
