@@ -4,8 +4,14 @@ On the hot path a flush carries some twenty arrays of a few values; packing each
 call costs a tenth of adapting the list item by item. Source: `array_send` in PostgreSQL.
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
 
 _ARRAY_HEADER = struct.Struct(">iIIii")  # dimensions, has nulls, element OID, length, lower bound
 _EMPTY_ARRAY = struct.Struct(">iII")
@@ -62,3 +68,16 @@ def text_array(values: Sequence[str]) -> bytes:
 def array_literal(values: Iterable[int]) -> str:
     """An array as text, `{1,2}`: how arrays of arrays of unequal length travel in a `text[]`."""
     return "{" + ",".join(map(str, values)) + "}"
+
+
+def integer(value: bytes | None) -> int:
+    """A `smallint`, `integer` or `bigint` of a binary result."""
+    return int.from_bytes(value or b"", "big", signed=True)
+
+
+def rows_of(result: PGresult) -> list[tuple[bytes | None, ...]]:
+    """The rows of a binary result."""
+    return [
+        tuple(result.get_value(row, column) for column in range(result.nfields))
+        for row in range(result.ntuples)
+    ]

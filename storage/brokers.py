@@ -3,21 +3,65 @@
 All times are the database's `clock_timestamp()`. Knows nothing of leaders or partitions.
 """
 
-from typing import Any
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Float, Update, cast, delete, func, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Float,
+    Update,
+    cast,
+    delete,
+    func,
+    literal,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from core.group_ports import Lease
 from core.ports import BROKERS_CHANGED
 from core.topic_ports import BrokerIdTaken, BrokerRegistration, Heartbeat
-from core.types import BrokerEndpoint
+from storage.binary import integer, rows_of
+from storage.kept_session import KeptSession
+from storage.leases import endpoint_of
 from storage.pool import Database
 from storage.schema import broker, cluster
 
 FORGET_AFTER_S = 24 * 3600
 """Rows of brokers that have been silent for so long are deleted when another one registers."""
+
+# A heartbeat that takes longer has missed its purpose; the next one tries another connection.
+HEARTBEAT_DEADLINE_S = 3.0
+
+# Whoever stalls while it registers must not keep others from its row (see `storage/leases.py`).
+_REGISTERING: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
+
+RENEW = """
+UPDATE broker SET heartbeat_at = clock_timestamp()
+WHERE broker_id = $1::integer AND incarnation = $2::uuid RETURNING broker_id
+"""
+LIVE = """
+SELECT broker_id, host, port, rack FROM broker
+WHERE clock_timestamp() < heartbeat_at + make_interval(secs => session_timeout_s)
+ORDER BY broker_id
+"""
+# A statement after RENEW: if that had to wait for somebody who took a lease, this shows it.
+HELD_LEASES = """
+SELECT shard, generation FROM coordinator_lease
+WHERE broker_id = $1::integer AND incarnation = $2::uuid ORDER BY shard
+"""
+STATEMENTS: Mapping[bytes, str] = {
+    b"renew": RENEW,
+    b"live": LIVE,
+    b"held_leases": HELD_LEASES,
+}
+
+_INTEGER = struct.Struct(">i")
 
 
 def _seconds(seconds: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -34,6 +78,7 @@ class ClusterStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._session = KeptSession(database, STATEMENTS, deadline_s=HEARTBEAT_DEADLINE_S)
 
     async def cluster_id(self) -> str:
         """The cluster's id, as Metadata tells it."""
@@ -43,6 +88,7 @@ class ClusterStore:
     async def register(self, registration: BrokerRegistration, *, starts: bool = True) -> int:
         """See ClusterStore."""
         async with self._database.begin("register_broker") as connection:
+            await connection.execute(_REGISTERING)
             # One registration at a time; the row is locked for a few statements only.
             await connection.execute(select(cluster.c.only_row).with_for_update())
             silent_for = func.clock_timestamp() - _SESSION_END
@@ -61,21 +107,25 @@ class ClusterStore:
             return broker_id
 
     async def heartbeat(self, broker_id: int, incarnation: UUID) -> Heartbeat:
-        """Renews the session and reads who is live, the caller included if it is registered."""
-        renew = (
-            update(broker)
-            .where(broker.c.broker_id == broker_id, broker.c.incarnation == incarnation)
-            .values(heartbeat_at=func.clock_timestamp())
+        """Renews the session; reads who is live, the caller included if it is registered, and what
+        leases it holds.
+
+        One round trip, and no lock is held while this process is waited for: who would take a lease
+        waits for this row.
+        """
+        of_process = (_INTEGER.pack(broker_id), incarnation.bytes)
+        renewed, live, held, *_ = await self._session.run(
+            "heartbeat",
+            [(b"renew", of_process), (b"live", ()), (b"held_leases", of_process)],
         )
-        live = (
-            select(broker.c.broker_id, broker.c.host, broker.c.port, broker.c.rack)
-            .where(_IS_LIVE)
-            .order_by(broker.c.broker_id)
+        is_registered = renewed.ntuples == 1
+        return Heartbeat(
+            is_registered,
+            tuple(endpoint_of(row) for row in rows_of(live)),
+            tuple(Lease(integer(shard), integer(generation)) for shard, generation in rows_of(held))
+            if is_registered
+            else (),
         )
-        async with self._database.begin("heartbeat") as connection:
-            renewed = (await connection.execute(renew)).rowcount == 1
-            found = await connection.execute(live)
-            return Heartbeat(renewed, tuple(BrokerEndpoint(*row) for row in found))
 
     async def leave(self, broker_id: int, incarnation: UUID) -> None:
         """Ends the session at once. The row stays, so that the same address gets its id again."""

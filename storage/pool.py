@@ -10,7 +10,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -153,6 +153,7 @@ class Database:
         self._reader_slots = asyncio.Semaphore(READERS)
         self._identity: Identity | None = None
         self._listeners: list[Callable[[], None]] = []
+        self._closers: list[Callable[[], Awaitable[None]]] = []
         self._engine: AsyncEngine = create_async_engine(
             "postgresql+psycopg://",
             async_creator=self._connect_cold,
@@ -288,8 +289,14 @@ class Database:
                         await connection.close()
                 self.observe(name, time.perf_counter() - started)
 
+    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Registers what closes a connection that is kept as long as the database is."""
+        self._closers.append(closer)
+
     async def close(self) -> None:
-        """Closes what is idle; connections given by `connect` belong to their callers."""
+        """Closes what is idle or kept; other connections given by `connect` are their callers'."""
+        for closer in self._closers:
+            await closer()
         while self._idle_readers:
             await self._idle_readers.pop().close()
         await self._engine.dispose()

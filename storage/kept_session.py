@@ -1,0 +1,81 @@
+"""A hot session that is kept open for one kind of work: opened when first used, anew when lost.
+
+Everything a call sends is one pipeline, one transaction and one round trip, so that no lock waits
+for this process, stopped or not. Knows no table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from core.ports import RowLocked, StoreUnavailable
+from storage.pool import DEADLINE_S
+from storage.session import HotSession, Statement
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
+    from storage.pool import Database
+
+
+class KeptSession:
+    """One call at a time; others wait for their turn. Closed with the database.
+
+    statements: by name, prepared when a session is opened.
+    deadline_s: of each wait for an answer, after which the session is lost.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        statements: Mapping[bytes, str],
+        *,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._database = database
+        self._statements = statements
+        self._deadline_s = deadline_s
+        self._session: HotSession | None = None
+        self._turn = asyncio.Lock()
+        database.on_close(self.close)
+
+    async def run(self, name: str, statements: Sequence[Statement]) -> list[PGresult]:
+        """Runs prepared statements as one transaction, timed under `name`; gives their results.
+
+        Raises StoreUnavailable, also where a row stays locked; CommitUnknown, VersionMismatch,
+        EffectRefused.
+        """
+        async with self._turn:
+            started = time.perf_counter()
+            try:
+                session = await self._open()
+                return await session.run(statements, commits=True)
+            except RowLocked as error:
+                raise StoreUnavailable(str(error)) from error
+            except asyncio.CancelledError:
+                await self.close()  # in the middle of a pipeline it serves nobody else
+                raise
+            finally:
+                self._database.observe(name, time.perf_counter() - started)
+
+    async def _open(self) -> HotSession:
+        if self._session is None or self._session.is_broken:
+            self._session = None
+            session = HotSession(await self._database.connect(self._deadline_s))
+            try:
+                for name, sql in self._statements.items():
+                    await session.prepare(name, sql)
+            except BaseException:
+                await session.close()
+                raise
+            self._session = session
+        return self._session
+
+    async def close(self) -> None:
+        """Closes the session; the next call opens another."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
