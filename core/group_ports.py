@@ -36,6 +36,7 @@ class LeaseStore(Protocol):
         the two cannot both believe that they have it. The generation rises also where the lease was
         this broker's already: whoever acquires is about to read the groups, and a write of unknown
         outcome that is still on its way (CommitUnknown) must not come in after that.
+        Raises StoreUnavailable also where this broker's own session has run out.
         """
 
     async def holders(self, shards: Sequence[int]) -> Mapping[int, BrokerEndpoint]:
@@ -50,7 +51,10 @@ class LeaseStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GuardedEffects:
-    """Effects of one shard's groups, and the lease they were decided under."""
+    """Effects of one shard's groups, and the lease they were decided under.
+
+    What is in `groups` comes before what is in `offsets`.
+    """
 
     lease: Lease
     groups: tuple[GroupEffects, ...] = ()
@@ -63,8 +67,8 @@ class GroupFlush(Protocol):
     async def commit(self, effects: Sequence[GuardedEffects]) -> None:
         """All or nothing, durable when it returns; a group's effects in the order given.
 
-        Raises VersionMismatch where a lease has another generation or holder; RowLocked,
-        EffectRefused, StoreUnavailable, CommitUnknown.
+        Raises VersionMismatch where a lease has another generation (which of them is not told: then
+        each shard can be tried alone); RowLocked, EffectRefused, StoreUnavailable, CommitUnknown.
         """
 
     async def close(self) -> None:
@@ -77,6 +81,15 @@ class ListedGroup:
 
     group: GroupRow
     has_members: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AgedOffset:
+    """A committed offset that may have to go. topic_name: None where the topic is gone."""
+
+    group_id: str
+    topic_name: str | None
+    offset: CommittedOffset
 
 
 class GroupStore(Protocol):
@@ -102,11 +115,12 @@ class GroupStore(Protocol):
         One round trip, one snapshot. Partitions of deleted topics are left out.
         """
 
-    async def offset_timestamps(
-        self, shards: Sequence[int], older_than: int, limit: int
-    ) -> list[tuple[str, CommittedOffset]]:
-        """Offsets of the shards' groups, committed before `older_than` (ms): candidates to expire,
-        at most `limit`, and those of deleted partitions whatever their age."""
+    async def aged_offsets(
+        self, shards: Sequence[int], older_than: int, limit: int, after: AgedOffset | None = None
+    ) -> list[AgedOffset]:
+        """Offsets of the shards' groups that may have to go: committed before `older_than` (ms), or
+        with a time of their own to expire, or of a topic that is gone. At most `limit`, those that
+        follow `after` in an order of the store's own (the last one of the page before)."""
 
     async def groups_without_offsets(self, shards: Sequence[int], limit: int) -> list[str]:
         """Groups of the shards that have neither members nor offsets."""
