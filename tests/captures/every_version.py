@@ -28,7 +28,7 @@ from kafka.structs import TopicPartition
 
 from gateway.kafka import codec
 from gateway.kafka.api import load_handlers
-from tests.captures import record
+from tests.captures import group_requests, record
 
 ENCODER = f"encoder of kafka-python {installed('kafka-python')}"
 OLDEST = (1, 0)  # before it, kafka-python speaks versions that Kafka 4 no longer does
@@ -61,8 +61,7 @@ def speak_as_of(broker: tuple[int, ...], bootstrap: str) -> None:
             consumer.poll(timeout_ms=2000)
             consumer.offsets_for_times({partition: 0})
             consumer.end_offsets([partition])
-        with closing(KafkaConsumer(topic, **common, group_id=topic)) as member:
-            member.poll(timeout_ms=1000)
+        be_a_member(topic, common, admin)
         admin.describe_configs([ConfigResource("TOPIC", topic)])
         changed = ConfigResource("TOPIC", topic, {"retention.ms": "8000000"})
         admin.alter_configs([changed], raise_on_unknown=False)
@@ -75,6 +74,28 @@ def speak_as_of(broker: tuple[int, ...], bootstrap: str) -> None:
             admin.describe_topic_partitions([topic])
             admin.alter_configs([changed], raise_on_unknown=False, incremental=False)
         admin.delete_topics([topic])
+
+
+def be_a_member(topic: str, common: dict[str, Any], admin: KafkaAdminClient) -> None:
+    """Join a group, commit, be described, leave; then remove what the group left behind."""
+    often = {"heartbeat_interval_ms": 200, "auto_offset_reset": "earliest"}
+    with closing(KafkaConsumer(topic, **common, **often, group_id=topic)) as member:
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            member.poll(timeout_ms=100)
+        partition = TopicPartition(topic, 0)
+        member.commit()
+        member.committed(partition)
+        with suppress(KafkaError):
+            admin.describe_groups([topic], include_authorized_operations=True)
+        with suppress(KafkaError):
+            admin.list_groups()
+    with suppress(KafkaError):
+        admin.list_group_offsets({topic: None})
+    with suppress(KafkaError):
+        admin.delete_group_offsets(topic, [partition])
+    with suppress(KafkaError):
+        admin.delete_groups([topic])
 
 
 def batch() -> bytes:
@@ -236,9 +257,25 @@ def made_answer(name: str, key: int, version: int, older: bytes) -> bytes:
 def send_every_version(bootstrap: str, topic: str, topic_id: uuid.UUID) -> Iterator[str]:
     """One request of each version served; yields a line about each that the broker lacks."""
     answer = b""
+
+    def ask_one(message: Any, version: int) -> Any:
+        with socket.create_connection(record.address(bootstrap), timeout=20) as connection:
+            found = ask(connection, framed(message, version, version))
+        response = record.response_class(message.API_KEY)
+        return response.decode(
+            found[record.body_of_response(message.API_KEY, version) :], version=version
+        )
+
     for api in load_handlers().table():
         for version in api.versions:
-            frame = framed(request(api.name, topic, topic_id, version), version, version)
+            if api.name in group_requests.APIS:
+                subject = group_requests.Subject(
+                    topic, topic_id, f"capture-{uuid.uuid4().hex[:12]}"
+                )
+                message = group_requests.request(api.name, subject, version, ask_one)
+            else:
+                message = request(api.name, topic, topic_id, version)
+            frame = framed(message, version, version)
             try:
                 with socket.create_connection(record.address(bootstrap), timeout=20) as connection:
                     answer = ask(connection, frame)
