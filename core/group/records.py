@@ -82,6 +82,8 @@ class GroupEffects:
     """What an event changes of one group.
 
     group: the row anew. deleted: the group goes, with members and offsets (then the rest is empty).
+    forgotten: the row goes if, by then, there is neither a member nor an offset of the group: for
+    who only read that nothing is left of it, and need not have seen the latest commit.
     lazy: nobody's answer depends on it; it is for psql's eyes.
     """
 
@@ -90,6 +92,7 @@ class GroupEffects:
     put_members: tuple[MemberRow, ...] = ()
     delete_members: tuple[str, ...] = ()
     deleted: bool = False
+    forgotten: bool = False
     lazy: bool = False
 
 
@@ -110,8 +113,12 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetEffects:
-    """Offsets of one group to be stored or deleted. Makes the group's row if there is none."""
+    """Offsets of one group to be stored or deleted. Makes the group's row if there is none.
+
+    expired: deleted only where they are still as they were read: a later commit stays.
+    """
 
     group_id: str
     put: tuple[CommittedOffset, ...] = ()
     delete: tuple[int, ...] = ()
+    expired: tuple[CommittedOffset, ...] = ()
