@@ -18,7 +18,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compat.groups import Group, MakeGroup, groups
+
 MakeTopic = Callable[..., str]
+
+# Until FindCoordinator names a coordinator, only other brokers can be asked.
+collect_ignore_glob = [] if "PENSTOCK_TEST_BOOTSTRAP" in os.environ else ["test_groups_*"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,27 @@ def make_topic(session_admin: AdminClient, topic_name: str) -> Iterator[MakeTopi
 def topic(make_topic: MakeTopic) -> str:
     """A topic of one partition and default configuration."""
     return make_topic()
+
+
+@pytest.fixture
+def group_id(request: pytest.FixtureRequest) -> str:
+    """A name no other test uses for its group."""
+    words = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")
+    return f"{words[:60]}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def make_group(bootstrap: str, group_id: str, make_topic: MakeTopic) -> Iterator[MakeGroup]:
+    """Makes groups with a topic each: `make_group(partitions=6)`; all members leave afterwards."""
+    with groups(bootstrap) as make:
+        count = 0
+
+        def made(partitions: int = 6, topic: str | None = None) -> Group:
+            nonlocal count
+            count += 1
+            return make(f"{group_id}-{count}", topic or make_topic(partitions), partitions)
+
+        yield made
 
 
 def create(
