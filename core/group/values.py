@@ -44,12 +44,16 @@ class GroupSettings:
     group.max.size; group.consumer.session.timeout.ms, …heartbeat.interval.ms, …max.size,
     …assignors (first is the default), …migration.policy (as upgrade/downgrade allowed). The
     consumer session and heartbeat settings may be the group's own (a group config).
+
+    max_metadata_bytes: what a classic group may have stored. In Kafka that is one record of the
+    offsets topic, 1 MB; no setting of ours.
     """
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2_147_483_647
+    max_metadata_bytes: int = 16_777_216
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2_147_483_647

@@ -1,0 +1,79 @@
+"""When committed offsets and groups may go (KIP-211): rules only.
+
+Kafka's OffsetExpirationConditionImpl and OffsetMetadataManager.cleanupExpiredOffsets. Knows neither
+what is stored nor how often somebody looks.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from core.group.records import CommittedOffset, GroupRow
+
+NO_RETENTION_TIME = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetExpiration:
+    """From when a group's offsets count as unused.
+
+    since_ms: when the group became empty; None: each offset's own commit counts.
+    """
+
+    since_ms: int | None = None
+
+    def is_expired(self, offset: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
+        """Whether its time is over: its own, if the commit said how long, or the broker's."""
+        if offset.expire_timestamp >= 0:
+            return now_ms >= offset.expire_timestamp
+        since_ms = offset.commit_timestamp if self.since_ms is None else self.since_ms
+        return now_ms - since_ms >= retention_ms
+
+
+BY_COMMIT_TIMESTAMP: Final = OffsetExpiration()
+
+
+def empty_group_expiration(
+    protocol: str, protocol_type: str, state_timestamp: int
+) -> OffsetExpiration:
+    """How offsets of a group without members expire.
+
+    A classic group that had members: from when it became empty, if that is known. One that only
+    ever had offsets, or a consumer group: from each offset's own commit.
+    """
+    if protocol == "classic" and protocol_type and state_timestamp >= 0:
+        return OffsetExpiration(state_timestamp)
+    return BY_COMMIT_TIMESTAMP
+
+
+def expiration_of(row: GroupRow) -> OffsetExpiration:
+    """How offsets of a stored group expire that has no members, and is in nobody's memory."""
+    return empty_group_expiration(row.protocol, row.protocol_type, row.state_timestamp)
+
+
+def expired_offsets(
+    offsets: Iterable[tuple[str, CommittedOffset]],
+    expiration: OffsetExpiration | None,
+    is_subscribed_to: Callable[[str], bool],
+    now_ms: int,
+    retention_ms: int,
+) -> tuple[CommittedOffset, ...]:
+    """Which of these offsets of one group may go now; with them come the topics' names.
+
+    expiration: None where the group is in a state in which nothing may go. Offsets of topics that
+    members are subscribed to stay, however old: nothing may have been written for a year.
+    """
+    if expiration is None:
+        return ()
+    return tuple(
+        [
+            offset
+            for topic, offset in offsets
+            if expiration.is_expired(offset, now_ms, retention_ms) and not is_subscribed_to(topic)
+        ]
+    )
+
+
+def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
+    """When an offset goes whose commit asked for a time of its own (OffsetCommit 2 to 4), or -1."""
+    return -1 if retention_time_ms == NO_RETENTION_TIME else now_ms + retention_time_ms
