@@ -6,21 +6,32 @@ wire and no SQL.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import structlog
 
 from core.leadership import choose_leader
 from core.ports import StoreUnavailable
-from core.topic_ports import BrokerIdTaken, BrokerRegistration, ClusterStore
+from core.topic_ports import BrokerIdTaken, BrokerRegistration, ClusterStore, Heartbeat
 from core.types import BrokerEndpoint
+from gateway.runtime.shared_read import SharedRead
 
 log = structlog.get_logger(__name__)
 
 HEARTBEAT_INTERVAL_S: Final = 1.0
+
+_CLOCK_ID: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def session_clock() -> float:
+    """Seconds that go on while this process is stopped and, where the system has such a clock,
+    while the machine sleeps: the session goes on as well."""
+    return time.clock_gettime(_CLOCK_ID)
+
 
 # What is said again if another process took the broker id while this one could not be heard.
 _TAKEN_OVER: Final = (
@@ -64,7 +75,19 @@ class Cluster:
         self._endpoint = BrokerEndpoint(-1, host, port, rack)
         self._live: tuple[BrokerEndpoint, ...] = ()
         self._leaders: dict[int, int] = {}
-        self._look_now = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._one_heartbeat = asyncio.Lock()
+        self._fresh = SharedRead(self._read_live)
+        self._on_heartbeat: Callable[[float, Heartbeat], None] = lambda sent_at, heartbeat: None
+
+    def on_heartbeat(self, listener: Callable[[float, Heartbeat], None]) -> None:
+        """Who is told what each heartbeat found, and when (`session_clock`) it was sent."""
+        self._on_heartbeat = listener
+
+    @property
+    def incarnation(self) -> UUID:
+        """This process, as it holds the broker id."""
+        return self._registration.incarnation
 
     @property
     def broker_id(self) -> int:
@@ -139,8 +162,14 @@ class Cluster:
 
         Raises StoreUnavailable; BrokerIdTaken where another process has taken this broker's id.
         """
-        registration = self._registration
-        heartbeat = await self._store.heartbeat(self.broker_id, registration.incarnation)
+        # One after the other: what an earlier one read must not be taken for newer.
+        async with self._one_heartbeat:
+            await self._heartbeat()
+
+    async def _heartbeat(self) -> None:
+        sent_at = session_clock()
+        heartbeat = await self._store.heartbeat(self.broker_id, self.incarnation)
+        self._on_heartbeat(sent_at, heartbeat)
         if not heartbeat.is_registered:
             await self._register_again()
         others = (each for each in heartbeat.live if each.broker_id != self.broker_id)
@@ -168,8 +197,8 @@ class Cluster:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._heartbeat_interval_s):
-                    await self._look_now.wait()
-            self._look_now.clear()
+                    await self._wake.wait()
+            self._wake.clear()
             try:
                 await self.heartbeat()
             except StoreUnavailable as error:
@@ -181,7 +210,18 @@ class Cluster:
 
     def look(self) -> None:
         """A broker has come or gone: `run` heartbeats at once."""
-        self._look_now.set()
+        self._wake.set()
+
+    async def look_now(self) -> tuple[BrokerEndpoint, ...]:
+        """Who is live, from a heartbeat that begins after this call; one for all who ask at once.
+
+        Raises StoreUnavailable.
+        """
+        return (await self._fresh.find([None]))[None]
+
+    async def _read_live(self, _: Collection[None]) -> Mapping[None, tuple[BrokerEndpoint, ...]]:
+        await self.heartbeat()
+        return {None: self._live}
 
     async def leave(self) -> None:
         """Ends the session, so that clients turn to the others at once. Raises StoreUnavailable."""

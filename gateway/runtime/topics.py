@@ -91,6 +91,11 @@ class Topics:
         self._listing: tuple[Topic, ...] | None = None
         self._listing_version: int | None = None
         self._generation = 0
+        self._on_invalidate: Callable[[], None] = lambda: None
+
+    def on_invalidate(self, listener: Callable[[], None]) -> None:
+        """Who is to be told that topics have, or may have, changed."""
+        self._on_invalidate = listener
 
     # --- reading ---
 
@@ -186,6 +191,7 @@ class Topics:
         # The listing itself is kept for the hours without a database.
         self._listing_version = None
         self._configs.invalidate()
+        self._on_invalidate()
 
     async def _prepare(self) -> int:
         """Loads the broker's settings, which a topic's rest on; returns the cache's generation."""
