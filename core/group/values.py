@@ -225,6 +225,10 @@ class Reply:
     answer: Answer
 
 
+Note = tuple[str, Mapping[str, object]]
+"""An event's name and its fields, for the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What an event brings about: answers, to be given once the effects are stored.
@@ -235,7 +239,7 @@ class Outcome:
 
     replies: tuple[Reply, ...] = ()
     effects: GroupEffects | None = None
-    notes: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 # --- descriptions ---
