@@ -196,6 +196,7 @@ class Group:
         self.topic = topic
         self.partitions = partitions
         self.members: list[Member] = []
+        self._left: list[Member] = []
 
     def join(self, settings: dict[str, Any], topics: Sequence[str] | None = None) -> Member:
         """One more member; it has joined when `settle` says so."""
@@ -205,6 +206,7 @@ class Group:
 
     def leave(self, member: Member) -> None:
         self.members.remove(member)
+        self._left.append(member)
         member.close()
 
     def settle(self, among: Sequence[Member] | None = None, partitions: int | None = None) -> None:
@@ -224,8 +226,13 @@ class Group:
         eventually(settled, f"{len(members)} members share {len(wanted)} partitions")
 
     def read(self) -> Counter[bytes]:
-        """The values all members got, with how often."""
-        return Counter(record.value for member in self.members for record in member.records)
+        """The values all members got, those that have left too, with how often."""
+        everybody = (*self._left, *self.members)
+        return Counter(record.value for member in everybody for record in member.records)
+
+    def read_twice(self) -> dict[bytes, int]:
+        """Which values came more than once."""
+        return {value: count for value, count in self.read().items() if count > 1}
 
     def close(self) -> None:
         """All leave at once."""

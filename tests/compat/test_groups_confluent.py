@@ -78,11 +78,10 @@ def test_a_group_goes_on_where_it_committed(make_group: MakeGroup, way: dict[str
     group.leave(member)
     second = fill(group, 30, start=30)
     later = group.join(way)
-    eventually(lambda: len(group.read()) >= len(second))
-    assert set(group.read()) == second
-    assert [record.offset for record in later.records if record.partition == 0] == list(
-        range(10, 20)
-    )
+    eventually(lambda: len(later.records) >= len(second))
+    assert {record.value for record in later.records} == second
+    offsets = [record.offset for record in later.records if record.partition == 0]
+    assert offsets == list(range(10, 20))
 
 
 @both_protocols
@@ -230,6 +229,22 @@ def test_a_commit_for_an_unknown_partition_is_refused(
             assert raised.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         [committed] = client.committed([TopicPartition(topic, 0)], timeout=WAIT)
         assert committed.offset == 1  # beside the one that was refused
+
+
+@both_protocols
+def test_who_is_no_member_may_not_commit_while_there_are_members(
+    make_group: MakeGroup, way: dict[str, Any]
+) -> None:
+    group = make_group(partitions=2)
+    member = group.join(way)
+    group.settle()
+    with (
+        confluent.consumer(group.bootstrap, group_id=group.name) as outsider,
+        pytest.raises(KafkaException) as raised,
+    ):
+        outsider.commit(offsets=[TopicPartition(group.topic, 0, 1)], asynchronous=False)
+    assert raised.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
+    assert member.committed(group.topic, 2) == [OFFSET_INVALID] * 2
 
 
 @both_protocols
