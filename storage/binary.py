@@ -18,7 +18,8 @@ _EMPTY_ARRAY = struct.Struct(">iII")
 
 _TYPES = {"q": 20, "i": 23, "h": 21, "?": 16}
 _SIZES = {code: struct.calcsize(">" + code) for code in _TYPES}
-_TEXT_OID = 25
+_BYTEA_OID, _TEXT_OID, _UUID_OID, _JSONB_OID = 17, 25, 2950, 3802
+_NULL = b"\xff\xff\xff\xff"  # the length of a null element
 
 
 def _array(code: str, values: Sequence[int]) -> bytes:
@@ -53,16 +54,37 @@ def boolean_array(values: Sequence[bool]) -> bytes:
     return _array("?", values)
 
 
-def text_array(values: Sequence[str]) -> bytes:
-    """`text[]`; no element may be null."""
+def _bytes_array(oid: int, values: Sequence[bytes | None]) -> bytes:
     if not values:
-        return _EMPTY_ARRAY.pack(0, 0, _TEXT_OID)
-    parts = [_ARRAY_HEADER.pack(1, 0, _TEXT_OID, len(values), 1)]
+        return _EMPTY_ARRAY.pack(0, 0, oid)
+    parts = [_ARRAY_HEADER.pack(1, 1 if None in values else 0, oid, len(values), 1)]
     for value in values:
-        encoded = value.encode()
-        parts.append(len(encoded).to_bytes(4, "big"))
-        parts.append(encoded)
+        if value is None:
+            parts.append(_NULL)
+        else:
+            parts.append(len(value).to_bytes(4, "big"))
+            parts.append(value)
     return b"".join(parts)
+
+
+def text_array(values: Sequence[str | None]) -> bytes:
+    """`text[]`."""
+    return _bytes_array(_TEXT_OID, [None if value is None else value.encode() for value in values])
+
+
+def bytea_array(values: Sequence[bytes]) -> bytes:
+    """`bytea[]`."""
+    return _bytes_array(_BYTEA_OID, values)
+
+
+def uuid_array(values: Sequence[bytes]) -> bytes:
+    """`uuid[]`, of 16 bytes each."""
+    return _bytes_array(_UUID_OID, values)
+
+
+def jsonb_array(values: Sequence[str]) -> bytes:
+    """`jsonb[]`, of JSON text."""
+    return _bytes_array(_JSONB_OID, [b"\1" + value.encode() for value in values])
 
 
 def array_literal(values: Iterable[int]) -> str:

@@ -114,7 +114,7 @@ class ClusterStore:
         waits for this row.
         """
         of_process = (_INTEGER.pack(broker_id), incarnation.bytes)
-        renewed, live, held, *_ = await self._session.run(
+        renewed, live, held, *_ = await self._session.run_or_fail(
             "heartbeat",
             [(b"renew", of_process), (b"live", ()), (b"held_leases", of_process)],
         )

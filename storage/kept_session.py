@@ -45,21 +45,25 @@ class KeptSession:
     async def run(self, name: str, statements: Sequence[Statement]) -> list[PGresult]:
         """Runs prepared statements as one transaction, timed under `name`; gives their results.
 
-        Raises StoreUnavailable, also where a row stays locked; CommitUnknown, VersionMismatch,
-        EffectRefused.
+        Raises StoreUnavailable, CommitUnknown, RowLocked, VersionMismatch, EffectRefused.
         """
         async with self._turn:
             started = time.perf_counter()
             try:
                 session = await self._open()
                 return await session.run(statements, commits=True)
-            except RowLocked as error:
-                raise StoreUnavailable(str(error)) from error
             except asyncio.CancelledError:
                 await self.close()  # in the middle of a pipeline it serves nobody else
                 raise
             finally:
                 self._database.observe(name, time.perf_counter() - started)
+
+    async def run_or_fail(self, name: str, statements: Sequence[Statement]) -> list[PGresult]:
+        """As `run`; where a row stays locked, it is StoreUnavailable."""
+        try:
+            return await self.run(name, statements)
+        except RowLocked as error:
+            raise StoreUnavailable(str(error)) from error
 
     async def _open(self) -> HotSession:
         if self._session is None or self._session.is_broken:

@@ -110,7 +110,7 @@ class LeaseStore:
         """See LeaseStore. One round trip; no lock is held while this process is waited for."""
         of_shard = (_INTEGER.pack(shard),)
         to_broker = (*of_shard, _INTEGER.pack(broker_id), incarnation.bytes)
-        results = await self._session.run(
+        results = await self._session.run_or_fail(
             "acquire_lease",
             [
                 (b"first_lease", to_broker),
@@ -141,7 +141,7 @@ class LeaseStore:
     async def release(self, broker_id: int, incarnation: UUID) -> None:
         """See LeaseStore."""
         parameters = (_INTEGER.pack(broker_id), incarnation.bytes)
-        await self._session.run("release_leases", [(b"release", parameters)])
+        await self._session.run_or_fail("release_leases", [(b"release", parameters)])
 
 
 def endpoint_of(values: Sequence[bytes | None]) -> BrokerEndpoint:
