@@ -1,7 +1,9 @@
 """What a decision on a partition changes, as values: persisted, then replayed in memory."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from core.log.aborted_txns import AbortedTransaction
 from core.log.producer_state import ProducerState
 from core.types import RecordBatch
 
@@ -32,12 +34,21 @@ class AppendedRow:
         return self.base_offset + self.staged.batch.record_count - 1
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that has written to a partition and has not ended."""
+
+    producer_id: int
+    first_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class LogEffects:
     """All that one flush changes on one partition.
 
     expected_offset: the version decided on; the store refuses the flush if the partition's
     next_offset is another one by then. producers: their whole new state, each once.
+    open_transactions: all that are open afterwards, oldest first (the store has them in the rows
+    of producers; memory replays this). aborted: those that this flush ends.
     """
 
     partition_id: int
@@ -47,3 +58,5 @@ class LogEffects:
     added_bytes: int
     rows: tuple[AppendedRow, ...]
     producers: tuple[ProducerState, ...]
+    open_transactions: tuple[OpenTransaction, ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()

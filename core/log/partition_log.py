@@ -5,12 +5,14 @@ nothing; only effects the store has committed are replayed into the `PartitionLo
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from core.errors import Error
-from core.log.effects import AppendedRow, LogEffects, StagedBatch
+from core.log.aborted_txns import AbortedIndex, AbortedTransaction
+from core.log.effects import AppendedRow, LogEffects, OpenTransaction, StagedBatch
 from core.log.producer_state import ProducerState
+from core.transaction.values import Marker
 from core.types import NO_PRODUCER_ID, NO_TIMESTAMP
 
 PRODUCERS_IN_MEMORY = 1_000
@@ -22,7 +24,9 @@ class PartitionState:
     """A partition's row: immutable, replaced as a whole, so that readers see one moment.
 
     next_offset: the log end offset, which is the high watermark too, since all that is visible is
-    committed. max_timestamp: greatest of all batches ever appended, or -1.
+    committed. max_timestamp: greatest of all batches ever appended, or -1. open_transactions: those
+    that have written here, oldest first. They change only where next_offset moves, so it is their
+    version too; whoever reads a row has to read them with it, in the same snapshot.
     """
 
     partition_id: int
@@ -30,6 +34,7 @@ class PartitionState:
     log_start_offset: int = 0
     leader_epoch: int = 0
     max_timestamp: int = NO_TIMESTAMP
+    open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
     def high_watermark(self) -> int:
@@ -38,8 +43,12 @@ class PartitionState:
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset a read_committed reader may not see yet."""
-        return self.next_offset
+        """The first offset a read_committed reader may not see yet: the first record of the oldest
+        open transaction, if there is one. Never below the log start."""
+        if not self.open_transactions:
+            return self.next_offset
+        first = min(each.first_offset for each in self.open_transactions)
+        return max(first, self.log_start_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +81,12 @@ class LogDraft:
     """Decisions of one flush on one partition: the loaded state and an overlay on top of it."""
 
     __slots__ = (
+        "_aborted",
         "_bytes",
         "_loaded",
         "_max_timestamp",
         "_next_offset",
+        "_open",
         "_producers",
         "_rows",
         "state",
@@ -91,6 +102,8 @@ class LogDraft:
         self._bytes = 0
         self._rows: list[AppendedRow] = []
         self._producers: dict[int, ProducerState] = {}
+        self._open: dict[int, int] = dict(state.open_transactions)
+        self._aborted: list[AbortedTransaction] = []
 
     def prepare_append(self, staged: StagedBatch) -> Decision:
         """Decides on one batch, in arrival order.
@@ -106,6 +119,37 @@ class LogDraft:
             if refusal := known.refusal(batch):
                 return Refused(*refusal)
             self._producers[batch.producer_id] = known.replay_append(batch, base_offset)
+            if batch.is_transactional:
+                self._open.setdefault(batch.producer_id, base_offset)
+        return self._place(staged)
+
+    def prepare_marker(self, marker: Marker, staged: StagedBatch) -> Appended:
+        """Appends a control batch of one record, whether the producer has written here or not.
+
+        Nothing is refused: whoever ends a transaction has its row, and that is the authority. For a
+        marker of a transaction that is nobody's here, ask `marker_refusal` first. The producer's
+        state must be loaded.
+        """
+        known = self.producer(marker.producer_id)
+        offset = self._next_offset
+        self._producers[marker.producer_id] = known.replay_marker(
+            marker, staged.batch.max_timestamp
+        )
+        self._open.pop(marker.producer_id, None)
+        if known.txn_first_offset is not None and not marker.is_commit:
+            self._aborted.append(
+                AbortedTransaction(marker.producer_id, known.txn_first_offset, offset)
+            )
+        return self._place(staged)
+
+    def marker_refusal(self, marker: Marker) -> Refused | None:
+        """Why a marker that came from outside (WriteTxnMarkers) may not be appended here."""
+        refusal = self.producer(marker.producer_id).marker_refusal(marker)
+        return Refused(*refusal) if refusal else None
+
+    def _place(self, staged: StagedBatch) -> Appended:
+        """The next offsets are the batch's."""
+        batch, base_offset = staged.batch, self._next_offset
         if batch.max_timestamp > self._max_timestamp:
             self._max_timestamp = batch.max_timestamp
         self._rows.append(AppendedRow(staged, base_offset, self._max_timestamp))
@@ -130,16 +174,22 @@ class LogDraft:
             added_bytes=self._bytes,
             rows=tuple(self._rows),
             producers=tuple(self._producers.values()),
+            open_transactions=tuple(OpenTransaction(*each) for each in self._open.items()),
+            aborted=tuple(self._aborted),
         )
 
 
 class PartitionLog:
-    """A partition as this process remembers it. A cache: the store's row is the truth."""
+    """A partition as this process remembers it. A cache: the store's row is the truth.
 
-    __slots__ = ("_producers", "state")
+    aborted: the newest aborted transactions. It is replaced together with `state`.
+    """
+
+    __slots__ = ("_producers", "aborted", "state")
 
     def __init__(self, state: PartitionState) -> None:
         self.state = state
+        self.aborted = AbortedIndex(known_from=state.next_offset)
         self._producers: OrderedDict[int, ProducerState | None] = OrderedDict()
 
     def missing_producers(self, producer_ids: Iterable[int]) -> set[int]:
@@ -153,13 +203,15 @@ class PartitionLog:
     def load(self, state: PartitionState, producers: Mapping[int, ProducerState | None]) -> None:
         """Takes over what a read of the store found.
 
-        If the partition has moved since the last look, other producers may have moved as well, so
-        all that was remembered of them is dropped. An older read than what is known is ignored.
+        If the partition has moved since the last look, other producers may have moved as well, and
+        transactions may have been aborted, so all that was remembered of them is dropped. An older
+        read than what is known is ignored.
         """
         if state.next_offset < self.state.next_offset:
             return
         if state.next_offset != self.state.next_offset:
             self._producers.clear()
+            self.aborted = AbortedIndex(known_from=state.next_offset)
         self._producers.update(producers)
         # These move without next_offset, so a read that began earlier may come in later.
         self.state = replace(
@@ -184,9 +236,19 @@ class PartitionLog:
         for producer in effects.producers:
             self._producers[producer.producer_id] = producer
             self._producers.move_to_end(producer.producer_id)
+        self.aborted = self.aborted.with_newer(effects.aborted)
         self.state = replace(
-            self.state, next_offset=effects.next_offset, max_timestamp=effects.max_timestamp
+            self.state,
+            next_offset=effects.next_offset,
+            max_timestamp=effects.max_timestamp,
+            open_transactions=effects.open_transactions,
         )
+
+    def load_aborted(
+        self, from_offset: int, end_offset: int, found: Sequence[AbortedTransaction]
+    ) -> None:
+        """Takes over what a read of the store found (AbortedIndex.with_older)."""
+        self.aborted = self.aborted.with_older(from_offset, end_offset, found)
 
     def trim(self) -> None:
         """Forgets the producers unheard of for longest; between flushes, never under a draft."""

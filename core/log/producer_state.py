@@ -1,14 +1,17 @@
 """What a partition remembers of an idempotent producer: its epoch and its last five batches.
 
-Knows the rules of sequences and duplicates (Kafka's ProducerAppendInfo and ProducerStateEntry).
+Also where its open transaction began there. Knows the rules of sequences, duplicates and markers
+(Kafka's ProducerAppendInfo and ProducerStateEntry), and nothing of transactional ids.
 """
 
 from dataclasses import dataclass
 
 from core.errors import Error
+from core.transaction.values import Marker
 from core.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, RecordBatch
 
 BATCHES_TO_RETAIN = 5
+NO_COORDINATOR_EPOCH = -1
 MAX_SEQUENCE = 2**31 - 1
 
 
@@ -44,12 +47,18 @@ class AppendedBatch:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer on one partition. `batches`: oldest first, at most five, all of this epoch."""
+    """A producer on one partition. `batches`: oldest first, at most five, all of this epoch.
+
+    txn_first_offset: of the first record of its open transaction, or None. coordinator_epoch: of
+    its last marker, or -1.
+    """
 
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
     last_timestamp: int = NO_TIMESTAMP
     batches: tuple[AppendedBatch, ...] = ()
+    txn_first_offset: int | None = None
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
 
     @property
     def last_sequence(self) -> int:
@@ -67,17 +76,40 @@ class ProducerState:
         return None
 
     def refusal(self, batch: RecordBatch) -> tuple[Error, str] | None:
-        """Why the batch may not follow what is remembered, or None where it may.
-
-        A producer nothing is known of may start at any sequence: its records may have been deleted
-        by retention. Kafka 4 never raises UNKNOWN_PRODUCER_ID here, nor do we (KIP-360).
-        """
-        if batch.producer_epoch < self.producer_epoch:
+        """Why the batch may not follow what is remembered, or None where it may."""
+        refused = self._epoch_refusal(batch.producer_epoch) or self._sequence_refusal(batch)
+        if refused is None and self.txn_first_offset is not None and not batch.is_transactional:
             return (
-                Error.INVALID_PRODUCER_EPOCH,
-                f"Epoch of producer {self.producer_id} is {batch.producer_epoch}, which is smaller"
-                f" than the last seen epoch {self.producer_epoch}",
+                Error.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {self.producer_id}",
             )
+        return refused
+
+    def marker_refusal(self, marker: Marker) -> tuple[Error, str] | None:
+        """Why a marker from outside may not be appended, or None where it may."""
+        if refused := self._epoch_refusal(marker.producer_epoch):
+            return refused
+        if marker.coordinator_epoch >= self.coordinator_epoch:
+            return None
+        return (
+            Error.TRANSACTION_COORDINATOR_FENCED,
+            f"Invalid coordinator epoch for producer {self.producer_id}:"
+            f" {marker.coordinator_epoch} (zombie), {self.coordinator_epoch} (current)",
+        )
+
+    def _epoch_refusal(self, producer_epoch: int) -> tuple[Error, str] | None:
+        if producer_epoch >= self.producer_epoch:
+            return None
+        return (
+            Error.INVALID_PRODUCER_EPOCH,
+            f"Epoch of producer {self.producer_id} is {producer_epoch}, which is smaller"
+            f" than the last seen epoch {self.producer_epoch}",
+        )
+
+    def _sequence_refusal(self, batch: RecordBatch) -> tuple[Error, str] | None:
+        """A producer nothing is known of may start at any sequence: its records may have been
+        deleted by retention. Kafka 4 never raises UNKNOWN_PRODUCER_ID here, nor do we (KIP-360).
+        """
         if self.producer_epoch == NO_PRODUCER_EPOCH:
             return None
         if batch.producer_epoch != self.producer_epoch:
@@ -99,7 +131,10 @@ class ProducerState:
         )
 
     def replay_append(self, batch: RecordBatch, base_offset: int) -> "ProducerState":
-        """The state once `batch` lies at `base_offset`; a new epoch forgets old batches."""
+        """The state once `batch` lies at `base_offset`; a new epoch forgets old batches.
+
+        The first transactional batch opens the transaction here.
+        """
         retained = self.batches if batch.producer_epoch == self.producer_epoch else ()
         delta = batch.record_count - 1
         appended = AppendedBatch(
@@ -113,4 +148,24 @@ class ProducerState:
             batch.producer_epoch,
             batch.max_timestamp,
             (*retained[-(BATCHES_TO_RETAIN - 1) :], appended),
+            base_offset
+            if batch.is_transactional and self.txn_first_offset is None
+            else self.txn_first_offset,
+            self.coordinator_epoch,
+        )
+
+    def replay_marker(self, marker: Marker, timestamp: int) -> "ProducerState":
+        """The state once a marker has ended the transaction here, whether it had written or not.
+
+        A marker of the same epoch (V1) keeps the batches, so that a retry from before it is still a
+        duplicate; one of a higher epoch (V2, a fence) forgets them: sequences restart at 0.
+        """
+        epoch = max(marker.producer_epoch, self.producer_epoch)
+        return ProducerState(
+            self.producer_id,
+            epoch,
+            timestamp,
+            self.batches if epoch == self.producer_epoch else (),
+            None,
+            max(marker.coordinator_epoch, self.coordinator_epoch),
         )

@@ -1,0 +1,67 @@
+"""Which aborted transactions a read_committed reader must skip (Kafka's TransactionIndex).
+
+An entry is made by the abort marker, so entries are in order of their last offset. This process
+remembers the newest; older ones are rows in the store. Knows no marker and no producer's state.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+ABORTED_IN_MEMORY = 1_000
+"""Aborted transactions a partition keeps in memory; readers of older offsets ask the store."""
+
+_LAST_OFFSET = attrgetter("last_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A producer's records in [first_offset, last_offset], the latter being the abort marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedIndex:
+    """All aborted transactions of a partition that end at or after `known_from`, by last offset.
+
+    Immutable, like the PartitionState it stands beside. It may be newer than the state a reader
+    began with: whatever was added later begins at or after that state's last stable offset.
+    """
+
+    known_from: int = 0
+    transactions: tuple[AbortedTransaction, ...] = ()
+
+    def overlapping(self, from_offset: int, to_offset: int) -> Sequence[AbortedTransaction] | None:
+        """Those that touch [from_offset, to_offset), or None where the store has to be asked."""
+        if from_offset < self.known_from:
+            return None
+        known = self.transactions
+        start = bisect_left(known, from_offset, key=_LAST_OFFSET)
+        return [each for each in known[start:] if each.first_offset < to_offset]
+
+    def with_newer(self, aborted: Sequence[AbortedTransaction]) -> "AbortedIndex":
+        """The index once transactions have been aborted after all that it knows."""
+        return _bounded(self.known_from, (*self.transactions, *aborted)) if aborted else self
+
+    def with_older(
+        self, from_offset: int, end_offset: int, found: Sequence[AbortedTransaction]
+    ) -> "AbortedIndex":
+        """The index once the store was read: `found`, by last offset, are all that end in
+        [from_offset, end_offset). Nothing is learnt where a gap would be left."""
+        if from_offset >= self.known_from or end_offset < self.known_from:
+            return self
+        older = tuple(each for each in found if each.last_offset < self.known_from)
+        return _bounded(from_offset, (*older, *self.transactions))
+
+
+def _bounded(known_from: int, transactions: tuple[AbortedTransaction, ...]) -> AbortedIndex:
+    """An index that forgets its oldest entries where it has too many."""
+    excess = len(transactions) - ABORTED_IN_MEMORY
+    if excess > 0:
+        known_from = transactions[excess - 1].last_offset + 1
+        transactions = transactions[excess:]
+    return AbortedIndex(known_from, transactions)
