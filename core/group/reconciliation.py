@@ -1,0 +1,109 @@
+"""One member's way from what it has to what it shall have (Kafka's CurrentAssignmentBuilder).
+
+Member by member, without a barrier: partitions are taken away, the member says that it has let
+go, then it gets the new epoch and what is free by then; the rest follows as others let go. So a
+partition has one owner at a time. Knows one member, its target, and whether a partition is taken.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from core.errors import Error, Refusal
+from core.group.consumer_member import (
+    STABLE,
+    UNRELEASED_PARTITIONS,
+    UNREVOKED_PARTITIONS,
+    ascending,
+    overlap,
+)
+from core.group.records import MemberRow, Partitions
+
+IsTaken = Callable[[str, int], bool]
+"""(topic id, partition) → whether another member owns it, or has not yet given it back. What the
+member itself was to give back is not taken: it may keep it after all."""
+
+
+def reconcile(
+    row: MemberRow, target_epoch: int, is_taken: IsTaken, owned: Partitions | None
+) -> MemberRow | Refusal:
+    """The member's next state, or the row itself where it cannot go on.
+
+    owned: what the member says it owns, None where it did not say.
+    """
+    if row.state == STABLE:
+        if row.member_epoch == target_epoch:
+            return row
+        return _next(row, row.member_epoch, target_epoch, is_taken, owned)
+    if row.state == UNREVOKED_PARTITIONS:
+        if _still_owns(owned, row.revoking):
+            return row
+        # One epoch at a time: what was to be revoked for the next one is revoked.
+        return _next(row, row.member_epoch + 1, target_epoch, is_taken, owned)
+    if row.state == UNRELEASED_PARTITIONS:
+        return _next(row, row.member_epoch, target_epoch, is_taken, owned)
+    # A state of a newer release, before a downgrade: begin anew, with empty hands.
+    if owned is None or any(owned.values()):
+        return Refusal(
+            Error.FENCED_MEMBER_EPOCH,
+            "The consumer group member is in a unknown state. "
+            "The member must abandon all its partitions and rejoin.",
+        )
+    return _next(row, target_epoch, target_epoch, is_taken, owned)
+
+
+def _still_owns(owned: Partitions | None, revoking: Partitions) -> bool:
+    return owned is None or overlap(owned, revoking)
+
+
+def _next(
+    row: MemberRow, epoch: int, target_epoch: int, is_taken: IsTaken, owned: Partitions | None
+) -> MemberRow:
+    """Revoke first; when nothing is left to revoke, the target's epoch and what is free of it."""
+    kept: dict[str, set[int]] = {}
+    revoking: dict[str, set[int]] = {}
+    added: dict[str, set[int]] = {}
+    unreleased = False
+    for topic_id in row.target.keys() | row.assigned.keys():
+        target = set(row.target.get(topic_id, ()))
+        assigned = set(row.assigned.get(topic_id, ()))
+        kept[topic_id] = assigned & target
+        revoking[topic_id] = assigned - target
+        missing = target - assigned
+        added[topic_id] = {each for each in missing if not is_taken(topic_id, each)}
+        unreleased = unreleased or len(added[topic_id]) < len(missing)
+    to_revoke = ascending(revoking)
+    if to_revoke and _still_owns(owned, to_revoke):
+        return _moved(row, UNREVOKED_PARTITIONS, epoch, ascending(kept), to_revoke)
+    return _moved(
+        row,
+        UNRELEASED_PARTITIONS if unreleased else STABLE,
+        target_epoch,
+        ascending({topic_id: kept[topic_id] | added[topic_id] for topic_id in kept}),
+        {},
+    )
+
+
+def _moved(
+    row: MemberRow, state: str, epoch: int, assigned: Partitions, revoking: Partitions
+) -> MemberRow:
+    """The row in its next state.
+
+    The previous epoch is the one before the last *change* of the epoch (Kafka forgets it when a
+    member is looked at again in the same epoch): so an answer may be lost twice.
+    """
+    previous = row.previous_member_epoch if epoch == row.member_epoch else row.member_epoch
+    if (
+        state == row.state
+        and epoch == row.member_epoch
+        and assigned == row.assigned
+        and revoking == row.revoking
+    ):
+        return row
+    return replace(
+        row,
+        state=state,
+        member_epoch=epoch,
+        previous_member_epoch=previous,
+        assigned=assigned,
+        revoking=revoking,
+    )
