@@ -27,6 +27,22 @@ CREATE OR REPLACE FUNCTION from_unix_ms(ms bigint) RETURNS timestamptz LANGUAGE 
     SELECT CASE WHEN ms >= 0 AND ms < 253402300800000 THEN to_timestamp(ms / 1000.0) END
 $$
 """,
+    # An assignment by topic id (or by name, as classic members have it): "flights 0-3,7; taxis 0".
+    "partitions_text": """
+CREATE OR REPLACE FUNCTION partitions_text(assigned jsonb) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT string_agg(coalesce(t.name, a.key) || ' ' || (
+        SELECT string_agg(concat_ws('-', first, nullif(last, first)), ',' ORDER BY first)
+        FROM (SELECT min(partition) AS first, max(partition) AS last
+              FROM (SELECT n::integer AS partition,
+                           n::integer - row_number() OVER (ORDER BY n::integer) AS stretch
+                    FROM jsonb_array_elements_text(a.value) AS n) AS numbered
+              GROUP BY stretch) AS stretches
+    ), '; ' ORDER BY coalesce(t.name, a.key))
+    FROM jsonb_each(assigned) AS a
+    LEFT JOIN topic t ON t.topic_id =
+        CASE WHEN a.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN a.key::uuid END
+$$
+""",
 }
 
 VIEWS = {
@@ -78,6 +94,67 @@ SELECT t.name AS topic, p.partition, s.producer_id, s.producer_epoch,
        cardinality(s.last_sequences) AS batches_remembered,
        from_unix_ms(s.last_timestamp) AS last_record, s.updated_at
 FROM producer_state s JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
+""",
+    "v_coordinator_lease": """
+SELECT l.shard, CASE WHEN b.broker_id IS NULL THEN 'free' ELSE 'held' END AS state,
+       l.broker_id AS last_holder, b.host || ':' || b.port AS coordinator, l.generation,
+       l.acquired_at, (SELECT count(*) FROM consumer_group g WHERE g.shard = l.shard) AS groups
+FROM coordinator_lease l
+LEFT JOIN broker b ON b.broker_id = l.broker_id AND b.incarnation = l.incarnation
+    AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
+ORDER BY l.shard
+""",
+    "v_group": """
+SELECT g.group_id, g.protocol, g.state, from_unix_ms(g.state_timestamp) AS since,
+       (SELECT count(*) FROM group_member m WHERE m.group_key = g.group_key) AS members,
+       nullif(array_to_string(g.waiting_for, ', '), '') AS waiting_for,
+       g.generation_id AS generation, nullif(g.assignment_epoch, -1) AS assignment_epoch,
+       nullif(g.protocol_type, '') AS protocol_type, g.protocol_name AS assignor, g.leader,
+       b.host || ':' || b.port AS coordinator, g.shard
+FROM consumer_group g
+LEFT JOIN coordinator_lease l USING (shard)
+LEFT JOIN broker b ON b.broker_id = l.broker_id AND b.incarnation = l.incarnation
+    AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
+ORDER BY g.group_id
+""",
+    # assigned: what the member may read now. revoking: what it still has to give back. target:
+    # where it is going (the new protocol only).
+    "v_group_member": """
+SELECT g.group_id, m.member_id, m.group_instance_id, m.protocol, nullif(m.state, '') AS state,
+       CASE g.protocol WHEN 'consumer' THEN m.member_epoch ELSE g.generation_id END AS epoch,
+       g.leader IS NOT DISTINCT FROM m.member_id AS is_leader,
+       partitions_text(m.assigned) AS assigned, partitions_text(m.revoking) AS revoking,
+       partitions_text(m.target) AS target,
+       nullif(concat_ws(', ', nullif(array_to_string(m.subscribed_topic_names, ', '), ''),
+                        m.subscribed_topic_regex), '') AS subscribed,
+       (SELECT string_agg(p ->> 'name', ', ') FROM jsonb_array_elements(m.protocols) AS p)
+           AS offers,
+       m.client_id, m.client_host, m.rack_id,
+       make_interval(secs => m.session_timeout_ms / 1000.0) AS session_timeout
+FROM group_member m JOIN consumer_group g USING (group_key)
+ORDER BY g.group_id, m.member_id
+""",
+    # lag: records after the committed offset that a reader can see, so without control batches and
+    # what is deleted. Partitions without a committed offset are not listed.
+    "v_group_lag": """
+SELECT g.group_id, t.name AS topic, p.partition, o.committed_offset, p.log_start_offset,
+       p.next_offset AS high_watermark,
+       greatest(p.next_offset - r.next_read, 0) - c.control_records AS lag,
+       from_unix_ms(o.commit_timestamp) AS committed_at, nullif(o.metadata, '') AS metadata
+FROM committed_offset o
+JOIN consumer_group g USING (group_key)
+JOIN topic_partition p USING (partition_id)
+JOIN topic t USING (topic_id)
+CROSS JOIN LATERAL (
+    SELECT greatest(o.committed_offset, p.log_start_offset) AS next_read
+) AS r
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(b.last_offset - greatest(b.base_offset, r.next_read) + 1), 0)::bigint
+               AS control_records
+    FROM record_batch b
+    WHERE b.partition_id = p.partition_id AND b.last_offset >= r.next_read AND b.is_control
+) AS c
+ORDER BY g.group_id, t.name, p.partition
 """,
     "v_segment": """
 SELECT segment_id, retention_class,
