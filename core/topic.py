@@ -25,3 +25,7 @@ class Topic:
     overrides: Mapping[str, str]
     config: TopicConfig
     is_internal: bool = False
+
+    def partition_id(self, number: int) -> int | None:
+        """The id of partition `number`, or None where the topic has no such partition."""
+        return self.partition_ids[number] if 0 <= number < len(self.partition_ids) else None

@@ -120,6 +120,8 @@ from gateway.kafka.compiled import make_decoder, make_encoder, read_varint
 API_VERSIONS_KEY: Final = 18
 PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
+JOIN_GROUP_KEY: Final = 11
+SYNC_GROUP_KEY: Final = 14
 
 Buffer = bytes | bytearray | memoryview
 

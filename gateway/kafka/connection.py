@@ -26,9 +26,10 @@ log = structlog.get_logger(__name__)
 # observer(api_key, version, seconds, request_bytes, response_bytes)
 Observer = Callable[[int, int, float, int, int], None]
 
-# Handlers that only wait and read; cancelled when their client has gone. The others run to their
-# end: a Produce may be in a flush already.
-_LONG_POLLS: Final = frozenset({codec.FETCH_KEY})
+# Handlers that may wait for minutes; cancelled when their client has gone. A group forgets who
+# waited there, not what they said: its member stays until its session ends, as in Kafka. The other
+# handlers run to their end: a Produce may be in a flush already.
+_LONG_POLLS: Final = frozenset({codec.FETCH_KEY, codec.JOIN_GROUP_KEY, codec.SYNC_GROUP_KEY})
 _CONTEXTS_KEPT: Final = 32
 _FLUSH_TIMEOUT_S: Final = 5.0
 _CLIENT_ID_LOGGED: Final = 100  # characters; a client may send 32,767

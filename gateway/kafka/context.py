@@ -5,10 +5,13 @@ Values and references only; it does not know sockets, frames or SQL.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from core.group.values import ClientIdentity
 
 if TYPE_CHECKING:
     from gateway.kafka.fetch_sessions import FetchSessions
@@ -34,6 +37,20 @@ class ClientSoftware:
     def is_valid(self) -> bool:
         """Whether Kafka would accept both texts; else ApiVersions answers INVALID_REQUEST."""
         return bool(_SOFTWARE.fullmatch(self.name) and _SOFTWARE.fullmatch(self.version))
+
+
+def shown_host(peer: str) -> str:
+    """The host of a client's address as Kafka shows it: a slash, and Java's way with IPv6."""
+    host = peer.rpartition(":")[0].strip("[]") or peer
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return f"/{host}"
+    if isinstance(address, ipaddress.IPv4Address):
+        return f"/{host}"
+    if address.ipv4_mapped is not None:
+        return f"/{address.ipv4_mapped}"
+    return "/" + ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +84,11 @@ class RequestContext:
     client_id: str
     peer: str
     client_software: ClientSoftware | None = None
+
+    @property
+    def client(self) -> ClientIdentity:
+        """Who asks, as groups remember their members."""
+        return ClientIdentity(self.client_id, shown_host(self.peer))
 
     @property
     def topics(self) -> Topics:

@@ -8,6 +8,9 @@ Each API gives the answer in its own shape, with an error that its clients take 
   when it cannot reach its controller in time; a RetriableException in every client.
 - DescribeProducers: NOT_LEADER_OR_FOLLOWER (`DescribeProducersHandler` looks for the leader again);
   DescribeLogDirs: KAFKA_STORAGE_ERROR for the directory; Metadata: LEADER_NOT_AVAILABLE.
+- Groups, their offsets and coordinators: COORDINATOR_NOT_AVAILABLE, after which clients look for
+  the coordinator again; OffsetFetch: NOT_COORDINATOR, because it is what Java's consumers before
+  3.9 take for that there (GroupCoordinatorService.handleOffsetFetchException).
 - Produce: NOT_ENOUGH_REPLICAS, which says that the batch is certainly not stored.
 
 Does not know why the database is away, and does not log: the heartbeat does, once.
@@ -27,6 +30,7 @@ _MESSAGE: Final = "The database cannot be reached at the moment; try again."
 
 CHANGE_REFUSED: Final = Refusal(Error.NOT_CONTROLLER, _MESSAGE)
 NOT_STORED: Final = Refusal(Error.NOT_ENOUGH_REPLICAS, _MESSAGE)
+COORDINATOR_AWAY: Final = Refusal(Error.COORDINATOR_NOT_AVAILABLE, _MESSAGE)
 TIMED_OUT: Final = Refusal(Error.REQUEST_TIMED_OUT, _MESSAGE)
 
 

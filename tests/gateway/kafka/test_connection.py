@@ -22,10 +22,14 @@ from gateway.kafka.codec import (
     ApiVersionsResponse,
     FetchRequest,
     FetchResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
     MetadataRequest,
     MetadataResponse,
     ProduceRequest,
     ProduceResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
 )
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.context import RequestContext, Services
@@ -44,7 +48,7 @@ class Script:
     started: list[Any] = field(default_factory=list)
     ended: list[Any] = field(default_factory=list)
     cancelled: list[Any] = field(default_factory=list)
-    gates: dict[str, asyncio.Event] = field(default_factory=dict)
+    gates: dict[Any, asyncio.Event] = field(default_factory=dict)
     contexts: list[RequestContext] = field(default_factory=list)
     fetch_bytes: int = 0
 
@@ -52,9 +56,11 @@ class Script:
         self.registry.api(0, versions=range(3, 14), advertised=range(14))(self.produce)
         self.registry.api(1, versions=range(4, 19))(self.fetch)
         self.registry.api(3, versions=range(14))(self.metadata)
+        self.registry.api(11, versions=range(10))(self.join)
+        self.registry.api(14, versions=range(6))(self.sync)
         self.registry.api(18, versions=range(5), unsupported=self.unsupported)(self.versions)
 
-    def gate(self, name: str) -> asyncio.Event:
+    def gate(self, name: Any) -> asyncio.Event:
         return self.gates.setdefault(name, asyncio.Event())
 
     async def work(self, name: Any) -> None:
@@ -91,6 +97,14 @@ class Script:
         name = request.topics[0].name if request.topics else "all"
         await self.work(name)
         return MetadataResponse(brokers=[], cluster_id=name, controller_id=1, topics=[])
+
+    async def join(self, request: JoinGroupRequest, ctx: RequestContext) -> Any:
+        await self.work(request.group_id)
+        return JoinGroupResponse(members=[])
+
+    async def sync(self, request: SyncGroupRequest, ctx: RequestContext) -> Any:
+        await self.work(request.group_id)
+        return SyncGroupResponse(assignment=b"".join(e.assignment for e in request.assignments))
 
     async def versions(self, request: ApiVersionsRequest, ctx: RequestContext) -> Any:
         return ApiVersionsResponse(error_code=0, api_keys=[])
@@ -187,6 +201,18 @@ def fetch(correlation_id: int, max_wait_ms: int = 0) -> bytes:
         max_wait_ms=max_wait_ms, min_bytes=1, topics=[], forgotten_topics_data=[]
     )
     return framed(request, 11, correlation_id)
+
+
+def join(correlation_id: int, name: str) -> bytes:
+    request = JoinGroupRequest(group_id=name, protocols=[])
+    return framed(request, 5, correlation_id)
+
+
+def sync(correlation_id: int, name: str, assignment: bytes = b"") -> bytes:
+    assignments = [
+        SyncGroupRequest.SyncGroupRequestAssignment(member_id="m", assignment=assignment)
+    ]
+    return framed(SyncGroupRequest(group_id=name, assignments=assignments), 3, correlation_id)
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = 30) -> None:
@@ -483,14 +509,55 @@ async def test_unencodable_response_is_logged_and_closes(script: Script) -> None
         assert [line["event"] for line in logs] == ["response cannot be encoded"]
 
 
+LONG_POLLS = pytest.mark.parametrize(
+    ("name", "request_bytes"),
+    [(5000, fetch(0, max_wait_ms=5000)), ("j", join(0, "j")), ("s", sync(0, "s"))],
+    ids=["fetch", "join", "sync"],
+)
+
+
+@LONG_POLLS
 @on_every_loop
-async def test_long_poll_ends_when_its_client_leaves(script: Script) -> None:
-    script.gates[5000] = asyncio.Event()  # type: ignore[index]  # named by its max wait
+async def test_long_poll_ends_when_its_client_leaves(
+    script: Script, name: Any, request_bytes: bytes
+) -> None:
+    script.gate(name)
     async with serving(script) as listener:
         async with connected(listener) as client:
-            client.send(fetch(0, max_wait_ms=5000))
-            await eventually(lambda: script.started == [5000])
-        await eventually(lambda: script.cancelled == [5000])
+            client.send(request_bytes)
+            await eventually(lambda: script.started == [name])
+        await eventually(lambda: script.cancelled == [name])
+
+
+@on_every_loop
+async def test_a_join_that_waits_holds_up_its_own_connection_only(script: Script) -> None:
+    limits = replace(LIMITS, connections_max_idle_ms=400)
+    script.gate("j")
+    async with (
+        serving(script, limits) as listener,
+        connected(listener) as member,
+        connected(listener) as other,
+    ):
+        member.send(join(0, "j"), metadata(1, "later"))
+        await eventually(lambda: script.started == ["j"])
+        for i in range(20):  # longer than a connection may idle
+            other.send(metadata(i))
+            assert (await other.receive())[0] == i
+            await asyncio.sleep(0.04)
+        assert "later" not in script.started
+        script.gates["j"].set()
+        assert [(await member.receive())[0] for _ in range(2)] == [0, 1]
+
+
+@on_every_loop
+async def test_an_assignment_of_50_mb(script: Script) -> None:
+    assignment = bytes(50 << 20)
+    async with serving(script) as listener, connected(listener) as leader:
+        leader.send(sync(0, "s", assignment), metadata(1))
+        number, answer = await leader.receive()
+        assert number == 0
+        assert len(answer) > len(assignment)
+        assert (await leader.receive())[0] == 1
 
 
 @on_every_loop
@@ -642,17 +709,20 @@ async def test_shutdown_finishes_what_is_in_flight(script: Script) -> None:
         assert script.started == ["p0", "p1"]
 
 
+@LONG_POLLS
 @on_every_loop
-async def test_shutdown_does_not_wait_for_long_polls_and_idle_clients(script: Script) -> None:
-    script.gates[5000] = asyncio.Event()  # type: ignore[index]  # named by its max wait
+async def test_shutdown_does_not_wait_for_long_polls_and_idle_clients(
+    script: Script, name: Any, request_bytes: bytes
+) -> None:
+    script.gate(name)
     async with serving(script) as listener, connected(listener) as idle, connected(listener) as one:
-        one.send(fetch(0, max_wait_ms=5000))
-        await eventually(lambda: script.started == [5000])
+        one.send(request_bytes)
+        await eventually(lambda: script.started == [name])
         async with asyncio.timeout(30):
             await listener.shutdown(60)
         assert await idle.is_closed()
         assert await one.is_closed()
-        assert script.cancelled == [5000]
+        assert script.cancelled == [name]
 
 
 @on_every_loop
