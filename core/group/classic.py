@@ -321,11 +321,12 @@ class ClassicGroup(ClassicState):
             return Error.ILLEGAL_GENERATION
         if request.protocol_type not in (None, self.protocol_type):
             return Error.INCONSISTENT_GROUP_PROTOCOL
-        if request.protocol_name not in (None, self.protocol_name):
+        if self.protocol_name is not None and request.protocol_name not in (
+            None,
+            self.protocol_name,
+        ):
             return Error.INCONSISTENT_GROUP_PROTOCOL
-        if self.state == PREPARING_REBALANCE:
-            return Error.REBALANCE_IN_PROGRESS
-        return Error.NONE
+        return Error.REBALANCE_IN_PROGRESS if self.state == PREPARING_REBALANCE else Error.NONE
 
     def _sync_of_leader(self, request: SyncRequest, now: Instant) -> None:
         members = self._roster.members.values()

@@ -135,7 +135,7 @@ class ClassicMember:
 def readable_topics(metadata: bytes) -> tuple[str, ...]:
     """The topics a consumer wants, for people to read; nothing where it cannot be read."""
     topics = parse_subscribed_topics(metadata)
-    return () if isinstance(topics, Malformed) else tuple([_without_nul(topic) for topic in topics])
+    return () if isinstance(topics, Malformed) else topics
 
 
 def readable_assignment(assignment: bytes) -> Partitions:
@@ -144,12 +144,7 @@ def readable_assignment(assignment: bytes) -> Partitions:
     if isinstance(parsed, Malformed):
         return {}
     return {
-        _without_nul(topic): tuple(sorted(set(partitions)))
+        topic: tuple(sorted(set(partitions)))
         for topic, partitions in parsed.partitions.items()
         if partitions
     }
-
-
-def _without_nul(text: str) -> str:
-    """No topic's name has a NUL, and no text that people read may."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -178,7 +178,7 @@ class ClassicState:
 
     def _expire(self, now: Instant) -> None:
         """All that is due: ids nobody joined with, sessions, missing syncs and joins."""
-        self._expire_members(now.monotonic_ms, now)
+        self._expire_members(now)
         sync_deadline_ms = self._sync_deadline_ms
         if sync_deadline_ms is not None and sync_deadline_ms <= now.monotonic_ms:
             self._sync_deadline_ms = None
@@ -198,7 +198,8 @@ class ClassicState:
         deadlines += [each for each in others if each is not None]
         self.deadline_ms = min(deadlines, default=None)
 
-    def _expire_members(self, now_ms: int, now: Instant) -> None:
+    def _expire_members(self, now: Instant) -> None:
+        now_ms = now.monotonic_ms
         pending = self._roster.pending
         forgotten = [
             member_id for member_id, deadline_ms in pending.items() if deadline_ms <= now_ms

@@ -17,7 +17,8 @@ NO_RETENTION_TIME = -1
 class OffsetExpiration:
     """From when a group's offsets count as unused.
 
-    since_ms: when the group became empty; None: each offset's own commit counts.
+    since_ms: when the group became empty; None: each offset's own commit counts. A commit to a group
+    that has long been empty counts as well: in Kafka it would be gone minutes later.
     """
 
     since_ms: int | None = None
@@ -26,7 +27,9 @@ class OffsetExpiration:
         """Whether its time is over: its own, if the commit said how long, or the broker's."""
         if offset.expire_timestamp >= 0:
             return now_ms >= offset.expire_timestamp
-        since_ms = offset.commit_timestamp if self.since_ms is None else self.since_ms
+        since_ms = offset.commit_timestamp
+        if self.since_ms is not None:
+            since_ms = max(since_ms, self.since_ms)
         return now_ms - since_ms >= retention_ms
 
 
@@ -52,7 +55,7 @@ def expiration_of(row: GroupRow) -> OffsetExpiration:
 
 
 def expired_offsets(
-    offsets: Iterable[tuple[str, CommittedOffset]],
+    offsets: Iterable[tuple[str | None, CommittedOffset]],
     expiration: OffsetExpiration | None,
     is_subscribed_to: Callable[[str], bool],
     now_ms: int,
@@ -60,18 +63,21 @@ def expired_offsets(
 ) -> tuple[CommittedOffset, ...]:
     """Which of these offsets of one group may go now; with them come the topics' names.
 
-    expiration: None where the group is in a state in which nothing may go. Offsets of topics that
-    members are subscribed to stay, however old: nothing may have been written for a year.
+    None for a name: the topic is gone, and its offsets go. None for expiration: the group is in a
+    state in which no others may. Offsets of topics that members are subscribed to stay, however
+    old: perhaps nothing was written for a year.
     """
-    if expiration is None:
-        return ()
-    return tuple(
-        [
-            offset
-            for topic, offset in offsets
-            if expiration.is_expired(offset, now_ms, retention_ms) and not is_subscribed_to(topic)
-        ]
-    )
+
+    def may_go(topic: str | None, offset: CommittedOffset) -> bool:
+        if topic is None:
+            return True
+        return (
+            expiration is not None
+            and expiration.is_expired(offset, now_ms, retention_ms)
+            and not is_subscribed_to(topic)
+        )
+
+    return tuple([offset for topic, offset in offsets if may_go(topic, offset)])
 
 
 def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
