@@ -44,10 +44,11 @@ def uniform(
     if not members:
         return {}
     draft = _Draft(members, partitions)
-    if all(each.topic_ids == members[0].topic_ids for each in members):
+    if len({each.topic_ids for each in members}) == 1:
         draft.trim()
         draft.deal()
     else:
+        draft.find_subscribers()
         draft.hand_out()
         draft.balance()
     return draft.assignment()
@@ -60,12 +61,8 @@ class _Draft:
         self.members = members
         self.loads = [0] * len(members)
         self.subscribers: dict[str, list[int]] = {}
-        for index, member in enumerate(members):
-            for topic_id in member.topic_ids:
-                self.subscribers.setdefault(topic_id, []).append(index)
-        self.owners = {
-            topic_id: [-1] * partitions[topic_id] for topic_id in sorted(self.subscribers)
-        }
+        topic_ids = frozenset().union(*{each.topic_ids for each in members})
+        self.owners = {topic_id: [-1] * partitions[topic_id] for topic_id in sorted(topic_ids)}
         self._keep()
 
     def _keep(self) -> None:
@@ -119,6 +116,12 @@ class _Draft:
                     del hungry[turn]
                 else:
                     turn += 1
+
+    def find_subscribers(self) -> None:
+        """Who wants what: only where members want different things."""
+        for index, member in enumerate(self.members):
+            for topic_id in member.topic_ids:
+                self.subscribers.setdefault(topic_id, []).append(index)
 
     def hand_out(self) -> None:
         """Gives each free partition to the topic's least loaded subscriber.

@@ -100,6 +100,11 @@ class ClassicGroup(ClassicState):
         """Rows as they would be written now."""
         return StoredGroup(self._row(), tuple(self._member_rows()))
 
+    def in_store(self) -> StoredGroup:
+        """Rows as the store has them once all effects so far are in it: perhaps of an earlier
+        generation."""
+        return StoredGroup(self._rows.group, tuple(self._rows.members.values()))
+
     def is_subscribed_to(self, topic_name: str) -> bool:
         """Whether consumers read this topic; consumers who cannot be understood read all."""
         if self._subscribed_topics is None:

@@ -59,20 +59,26 @@ class ConsumerGroup:
     type = GroupType.CONSUMER
 
     def __init__(
-        self, stored: StoredGroup, settings: GroupSettings, now: Instant, *, is_new: bool = False
+        self,
+        stored: StoredGroup,
+        settings: GroupSettings,
+        now: Instant,
+        in_store: StoredGroup | None = None,
     ) -> None:
-        """is_new: the store does not have these rows yet; the first effects bring them."""
+        """in_store: what the store has, if anything; the first effects bring what differs."""
         row = stored.group
         self.group_id = row.group_id
         self.settings = settings
         self.group_epoch = row.generation_id
         self.assignment_epoch = row.assignment_epoch
-        self.roster = Roster(stored.members, row.assignment_epoch, is_new=is_new)
+        self.roster = Roster(
+            stored.members, row.assignment_epoch, in_store.members if in_store else ()
+        )
         self.timers = Timers()
         self._metadata_hash = row.metadata_hash
         self._assignor = row.protocol_name
         self._state_timestamp = row.state_timestamp
-        self._row = None if is_new else row
+        self._row = in_store.group if in_store else None
         for member in stored.members:
             self.extend_session(member, now)
             if member.state == UNREVOKED_PARTITIONS and not speaks_classic(member):
@@ -87,12 +93,12 @@ class ConsumerGroup:
         row = GroupRow(
             group_id, CONSUMER, PROTOCOL_TYPE, generation_id=epoch, assignment_epoch=epoch
         )
-        return cls(StoredGroup(row), settings, now, is_new=True)
+        return cls(StoredGroup(row), settings, now)
 
     @classmethod
     def load(cls, stored: StoredGroup, settings: GroupSettings, now: Instant) -> Self:
         """A group as it was stored. All members get their sessions anew (Kafka's onLoaded)."""
-        return cls(stored, settings, now)
+        return cls(stored, settings, now, in_store=stored)
 
     def stored(self) -> StoredGroup:
         """The rows as they would be written now."""

@@ -16,8 +16,10 @@ from core.group.subscriptions import Subscriptions
 class Roster:
     """Members by id; static ones by instance id too; partitions by owner."""
 
-    def __init__(self, rows: Iterable[MemberRow], epoch: int, *, is_new: bool) -> None:
-        """epoch: of the target assignment. is_new: the store does not have these rows yet."""
+    def __init__(
+        self, rows: Iterable[MemberRow], epoch: int, in_store: Iterable[MemberRow] = ()
+    ) -> None:
+        """epoch: of the target assignment. in_store: what the store has, perhaps other rows."""
         self.members: dict[str, MemberRow] = {}
         self.subscriptions = Subscriptions()
         self.votes: Counter[str] = Counter()
@@ -27,12 +29,10 @@ class Roster:
         self._static: dict[str, str] = {}
         self._protocols: Counter[str] = Counter()
         self._owner: dict[str, dict[int, str]] = {}
-        self._stored: dict[str, MemberRow] = {}
-        self._touched: dict[str, None] = {}
+        self._stored = {row.member_id: row for row in in_store}
+        self._touched: dict[str, None] = dict.fromkeys(self._stored)
         for row in rows:
             self.put(row)
-        if not is_new:
-            self.take_changes()
 
     def static_member(self, instance_id: str) -> MemberRow | None:
         """Who has the instance id."""
