@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from kafka.record import MemoryRecordsBuilder
 
 from core.log.effects import StagedBatch
+from core.transaction.values import Marker
 from core.types import RecordBatch
 
 T0 = 1_700_000_000_000
@@ -23,9 +24,23 @@ def batch(
     producer: int = -1,
     epoch: int = -1,
     sequence: int = -1,
+    transactional: bool = False,
 ) -> RecordBatch:
     """A batch as the log sees it."""
-    return RecordBatch(records, timestamp, size, producer, epoch, sequence)
+    return RecordBatch(records, timestamp, size, producer, epoch, sequence, transactional)
+
+
+def control_batch(marker: Marker, *, timestamp: int = T0, size: int = 78) -> RecordBatch:
+    """The marker as the log sees it: one record, which no application gets to see."""
+    return RecordBatch(
+        1,
+        timestamp,
+        size,
+        marker.producer_id,
+        marker.producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
 
 
 def staged(of: RecordBatch, batch_id: int = 1, segment_id: int = 1) -> StagedBatch:

@@ -6,7 +6,8 @@ import pytest
 
 from core.errors import Error
 from core.log import partition_log
-from core.log.effects import LogEffects
+from core.log.aborted_txns import AbortedIndex, AbortedTransaction
+from core.log.effects import LogEffects, OpenTransaction
 from core.log.partition_log import (
     Appended,
     Duplicate,
@@ -16,8 +17,9 @@ from core.log.partition_log import (
     Refused,
 )
 from core.log.producer_state import ProducerState
+from core.transaction.values import Marker
 from core.types import RecordBatch
-from tests.batches import T0, batch, staged
+from tests.batches import T0, batch, control_batch, staged
 
 P = 7
 
@@ -195,3 +197,149 @@ def test_the_producers_unheard_of_for_longest_are_forgotten(
         log.replay(effects_of(draft))
     log.trim()
     assert log.missing_producers([1, 2, 3, 4]) == {2}
+
+
+# Transactions.
+
+
+def in_txn(producer: int, sequence: int, records: int = 1, epoch: int = 0) -> RecordBatch:
+    return batch(records, producer=producer, epoch=epoch, sequence=sequence, transactional=True)
+
+
+def end(draft: LogDraft, producer: int, *, is_commit: bool, epoch: int = 0) -> Appended:
+    marker = Marker(producer, epoch, is_commit, 0)
+    return draft.prepare_marker(marker, staged(control_batch(marker)))
+
+
+def replayed(log: PartitionLog, draft: LogDraft) -> PartitionLog:
+    log.replay(effects_of(draft))
+    return log
+
+
+def test_the_last_stable_offset_is_the_first_record_of_the_oldest_open_transaction() -> None:
+    log = log_at(10)
+    log.load(log.state, {1: None, 2: None})
+    draft = log.draft()
+    draft.prepare_append(staged(batch(5)))
+    draft.prepare_append(staged(in_txn(1, 0, records=3)))
+    draft.prepare_append(staged(in_txn(2, 0)))
+    draft.prepare_append(staged(in_txn(1, 3)))
+    effects = effects_of(draft)
+    assert effects.open_transactions == (OpenTransaction(1, 15), OpenTransaction(2, 18))
+    assert log.state.last_stable_offset == 10  # nothing is true before it is committed
+    log.replay(effects)
+    assert (log.state.last_stable_offset, log.state.high_watermark) == (15, 20)
+
+    # The older one ends; plain records behind the other are still held back.
+    draft = log.draft()
+    assert end(draft, 1, is_commit=True) == Appended(20)
+    draft.prepare_append(staged(batch(4)))
+    replayed(log, draft)
+    assert (log.state.last_stable_offset, log.state.high_watermark) == (18, 25)
+
+    draft = log.draft()
+    assert end(draft, 2, is_commit=False) == Appended(25)
+    replayed(log, draft)
+    assert (log.state.last_stable_offset, log.state.high_watermark) == (26, 26)
+    assert log.aborted.transactions == (AbortedTransaction(2, 18, 25),)
+
+
+def test_the_last_stable_offset_does_not_depend_on_the_order_they_are_read_in() -> None:
+    state = PartitionState(P, 30, open_transactions=(OpenTransaction(5, 20), OpenTransaction(4, 9)))
+    assert state.last_stable_offset == 9
+
+
+def test_the_last_stable_offset_is_never_below_the_log_start() -> None:
+    state = PartitionState(P, 30, 12, open_transactions=(OpenTransaction(4, 9),))
+    assert state.last_stable_offset == 12
+
+
+def test_a_transaction_that_begins_and_ends_in_one_draft() -> None:
+    log = log_at()
+    log.load(log.state, {1: None})
+    draft = log.draft()
+    draft.prepare_append(staged(in_txn(1, 0, records=2)))
+    end(draft, 1, is_commit=False, epoch=1)
+    assert draft.prepare_append(staged(in_txn(1, 0, epoch=1))) == Appended(3)
+    effects = effects_of(draft)
+    assert effects.aborted == (AbortedTransaction(1, 0, 2),)
+    assert effects.open_transactions == (OpenTransaction(1, 3),)
+    (producer,) = effects.producers
+    assert (producer.producer_epoch, producer.txn_first_offset) == (1, 3)
+    assert [row.staged.batch.is_control for row in effects.rows] == [False, True, False]
+
+
+def test_a_committed_transaction_and_one_that_wrote_nothing_are_not_in_the_index() -> None:
+    log = log_at()
+    log.load(log.state, {1: None, 2: None})
+    draft = log.draft()
+    draft.prepare_append(staged(in_txn(1, 0)))
+    end(draft, 1, is_commit=True)
+    assert end(draft, 2, is_commit=False) == Appended(2)
+    effects = effects_of(draft)
+    assert (effects.aborted, effects.open_transactions) == ((), ())
+    assert effects.next_offset == 3
+    assert {each.producer_id for each in effects.producers} == {1, 2}
+
+
+def test_a_draft_does_not_see_other_drafts_transactions() -> None:
+    log = log_at()
+    log.load(log.state, {1: None})
+    first, second = log.draft(), log.draft()
+    first.prepare_append(staged(in_txn(1, 0)))
+    second.prepare_append(staged(batch()))
+    assert effects_of(second).open_transactions == ()
+
+
+def test_a_draft_of_duplicates_leaves_open_what_is_open() -> None:
+    log = log_at()
+    log.load(log.state, {1: None})
+    draft = log.draft()
+    draft.prepare_append(staged(in_txn(1, 0)))
+    replayed(log, draft)
+    draft = log.draft()
+    assert draft.prepare_append(staged(in_txn(1, 0))) == Duplicate(0, T0)
+    assert draft.effects() is None
+    draft.prepare_append(staged(batch()))
+    assert replayed(log, draft).state.last_stable_offset == 0
+
+
+def test_a_marker_from_outside_can_be_refused() -> None:
+    log = log_at()
+    log.load(log.state, {1: ProducerState(1, 3, coordinator_epoch=2)})
+    draft = log.draft()
+    refused = draft.marker_refusal(Marker(1, 3, False, 1))
+    assert isinstance(refused, Refused)
+    assert refused.error is Error.TRANSACTION_COORDINATOR_FENCED
+    assert draft.marker_refusal(Marker(1, 3, False, 2)) is None
+
+
+def test_a_partition_that_moved_on_takes_over_what_is_open_and_forgets_the_aborted() -> None:
+    log = log_at()
+    log.load(log.state, {1: None})
+    draft = log.draft()
+    draft.prepare_append(staged(in_txn(1, 0)))
+    end(draft, 1, is_commit=False)
+    replayed(log, draft)
+    assert log.aborted.overlapping(0, 2) == [AbortedTransaction(1, 0, 1)]
+    opened = (OpenTransaction(9, 4),)
+    log.advance(PartitionState(P, 6, open_transactions=opened))
+    assert (log.state.open_transactions, log.state.last_stable_offset) == (opened, 4)
+    # Somebody else's markers may lie in between.
+    assert log.aborted == AbortedIndex(known_from=6)
+    log.load_aborted(0, 6, [AbortedTransaction(1, 0, 1), AbortedTransaction(8, 2, 3)])
+    assert log.aborted.overlapping(0, 6) == [
+        AbortedTransaction(1, 0, 1),
+        AbortedTransaction(8, 2, 3),
+    ]
+
+
+def test_effects_of_another_version_abort_nothing_in_memory() -> None:
+    log = log_at()
+    log.load(log.state, {1: None})
+    draft = log.draft()
+    draft.prepare_append(staged(in_txn(1, 0)))
+    end(draft, 1, is_commit=False)
+    log.advance(PartitionState(P, 2))
+    log.replay(effects_of(draft))
+    assert log.aborted == AbortedIndex(known_from=2)

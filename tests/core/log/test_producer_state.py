@@ -15,6 +15,7 @@ from core.log.producer_state import (
     next_sequence,
     previous_sequence,
 )
+from core.transaction.values import Marker
 from core.types import RecordBatch
 from tests.batches import T0, batch
 
@@ -144,6 +145,89 @@ def test_sequences_go_round_and_come_back(sequence: int, by: int) -> None:
     assert next_sequence(sequence, by) == up
     assert previous_sequence(sequence, by) == down
     assert previous_sequence(next_sequence(sequence, by), by) == sequence
+
+
+# Transactions (ProducerAppendInfo.appendDataBatch and appendEndTxnMarker).
+
+
+def in_txn(sequence: int, records: int = 1, epoch: int = 0) -> RecordBatch:
+    return batch(records, producer=PRODUCER, epoch=epoch, sequence=sequence, transactional=True)
+
+
+def marker(epoch: int = 0, *, is_commit: bool = True, coordinator_epoch: int = 0) -> Marker:
+    return Marker(PRODUCER, epoch, is_commit, coordinator_epoch)
+
+
+def test_the_first_transactional_batch_opens_the_transaction() -> None:
+    state = after(of(0))
+    assert state.txn_first_offset is None
+    state = state.replay_append(in_txn(1, records=2), 200)
+    state = state.replay_append(in_txn(3), 300)
+    assert state.txn_first_offset == 200
+    ended = state.replay_marker(marker(), T0 + 7)
+    assert (ended.txn_first_offset, ended.last_timestamp) == (None, T0 + 7)
+    assert ended.replay_append(in_txn(4), 400).txn_first_offset == 400
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_plain_batch_in_an_open_transaction_is_refused(epoch: int) -> None:
+    state = after(in_txn(0))
+    assert refused(state, of(0 if epoch else 1, epoch=epoch)) is Error.INVALID_TXN_STATE
+    # What Kafka looks at first.
+    assert refused(state, of(9)) is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, of(0, epoch=-1)) is Error.INVALID_PRODUCER_EPOCH
+    assert state.find_duplicate(of(0)) is not None
+    assert refused(state.replay_marker(marker(), T0), of(1)) is None
+
+
+def test_a_marker_of_the_same_epoch_keeps_the_batches() -> None:
+    state = after(in_txn(0), in_txn(1)).replay_marker(marker(), T0)
+    assert state.find_duplicate(in_txn(0)) is not None
+    assert refused(state, in_txn(2)) is None
+    assert refused(state, in_txn(0)) is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_marker_of_a_higher_epoch_forgets_them_and_sequences_restart() -> None:
+    state = after(in_txn(0), in_txn(1)).replay_marker(marker(epoch=1), T0)
+    assert (state.producer_epoch, state.batches) == (1, ())
+    assert state.find_duplicate(in_txn(0)) is None
+    assert refused(state, in_txn(2)) is Error.INVALID_PRODUCER_EPOCH
+    assert refused(state, in_txn(2, epoch=1)) is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, in_txn(0, epoch=1)) is None
+
+
+def test_a_marker_is_remembered_of_a_producer_that_has_not_written() -> None:
+    state = ProducerState(PRODUCER).replay_marker(marker(epoch=4, coordinator_epoch=2), T0)
+    assert state == ProducerState(PRODUCER, 4, T0, (), None, 2)
+    assert refused(state, in_txn(0, epoch=4)) is None
+    assert refused(state, in_txn(5, epoch=4)) is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(state, in_txn(0, epoch=3)) is Error.INVALID_PRODUCER_EPOCH
+
+
+def test_markers_from_outside_are_held_to_both_epochs() -> None:
+    def refusal(of_marker: Marker) -> Error | None:
+        found = state.marker_refusal(of_marker)
+        return found[0] if found else None
+
+    state = after(in_txn(0, epoch=3)).replay_marker(marker(epoch=3, coordinator_epoch=5), T0)
+    assert refusal(marker(epoch=2, coordinator_epoch=9)) is Error.INVALID_PRODUCER_EPOCH
+    assert refusal(marker(epoch=3, coordinator_epoch=4)) is Error.TRANSACTION_COORDINATOR_FENCED
+    assert refusal(marker(epoch=3, coordinator_epoch=5)) is None
+    assert refusal(marker(epoch=4, coordinator_epoch=6)) is None
+    # Before the first marker nobody's coordinator epoch is too old.
+    state = after(in_txn(0, epoch=3))
+    assert refusal(marker(epoch=3, coordinator_epoch=0)) is None
+
+
+def test_no_marker_takes_an_epoch_back() -> None:
+    state = ProducerState(PRODUCER, 5, coordinator_epoch=7)
+    state = state.replay_marker(marker(epoch=4, coordinator_epoch=6), T0)
+    assert (state.producer_epoch, state.coordinator_epoch) == (5, 7)
+
+
+def test_a_batch_keeps_what_is_known_of_the_coordinator() -> None:
+    state = ProducerState(PRODUCER).replay_marker(marker(coordinator_epoch=3), T0)
+    assert state.replay_append(in_txn(0), 10).coordinator_epoch == 3
 
 
 class KafkaEntry:
