@@ -17,8 +17,8 @@ NO_RETENTION_TIME = -1
 class OffsetExpiration:
     """From when a group's offsets count as unused.
 
-    since_ms: when the group became empty; None: each offset's own commit counts. A commit to a group
-    that has long been empty counts as well: in Kafka it would be gone minutes later.
+    since_ms: when the group became empty; None: each offset's own commit counts. A later commit
+    counts as well: in Kafka one to a group that has long been empty is gone minutes later.
     """
 
     since_ms: int | None = None
