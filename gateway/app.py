@@ -23,6 +23,7 @@ from core.version import VERSION
 from gateway import logs
 from gateway.banner import banner
 from gateway.config import Settings
+from gateway.group_metrics import watch_groups
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.context import Services
@@ -31,6 +32,7 @@ from gateway.listener import Listener
 from gateway.metrics import Metrics
 from gateway.runtime.cluster import Cluster
 from gateway.runtime.configs import Configs
+from gateway.runtime.coordinator_leases import CoordinatorLeases
 from gateway.runtime.groups import Groups
 from gateway.runtime.news import Announcer, NewsReader
 from gateway.runtime.partitions import Partitions
@@ -41,6 +43,8 @@ from gateway.runtime.topics import Topics
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from storage.groups import GroupStore
+from storage.leases import LeaseStore
 from storage.logs import PostgresLogStore
 from storage.migrate import upgrade
 from storage.notifications import PostgresChangeFeed
@@ -163,6 +167,8 @@ class _Broker:
             announce=announcer.announce,
         )
         producer_ids = ProducerIds(log_store)
+        leases = CoordinatorLeases(LeaseStore(database), cluster)
+        groups = Groups(GroupStore(database), leases, topics, configs)
 
         changed = asyncio.Event()
         changed.set()
@@ -176,6 +182,7 @@ class _Broker:
             log.warning("database_history_changed")
             partitions.forget_everything()
             producer_ids.forget()
+            groups.forget_everything()
             on_metadata()
 
         database.on_identity_change(on_other_history)
@@ -194,7 +201,7 @@ class _Broker:
             cluster=cluster,
             configs=configs,
             producer_ids=producer_ids,
-            groups=Groups(),
+            groups=groups,
             fetch_sessions=FetchSessions(
                 configs.broker_int("max.incremental.fetch.session.cache.slots")
             ),
@@ -216,9 +223,14 @@ class _Broker:
         )
         if (endpoint := self._settings.metrics_listen) is not None:
             self._metrics.serve(endpoint.host, endpoint.port)
+        watch_groups(self._metrics, groups, leases)
         partitions.start()
+        groups.start()
+        await cluster.heartbeat()  # leases rest on it
         for work in (
             cluster.run(),
+            groups.run(),
+            groups.run_expiry(),
             announcer.run(),
             news.listen(),
             news.run(),
@@ -237,14 +249,16 @@ class _Broker:
         await self._stop.wait()
         log.info("stopping")
         timeout_s = configs.broker_int("penstock.shutdown.timeout.ms") / 1000
+        await groups.stop()
         await listener.shutdown(timeout_s)
         await kafka.drain(timeout_s)
-        await self._finish(partitions, cluster, feed)
+        await self._finish(partitions, groups, cluster, feed)
 
     async def _finish(
-        self, partitions: Partitions, cluster: Cluster, feed: PostgresChangeFeed
+        self, partitions: Partitions, groups: Groups, cluster: Cluster, feed: PostgresChangeFeed
     ) -> None:
         await partitions.close()
+        await groups.close()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

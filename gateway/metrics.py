@@ -71,6 +71,7 @@ class Metrics:
         # Looking a labelled metric up by its labels costs more than counting.
         self._by_api: dict[tuple[int, int], tuple[Counter, Histogram, Counter, Counter]] = {}
         self._by_query: dict[str, Histogram] = {}
+        self._watched: dict[str, Gauge] = {}
 
     def observe_request(
         self, api_key: int, version: int, seconds: float, request_bytes: int, response_bytes: int
@@ -98,12 +99,23 @@ class Metrics:
             found = self._by_query[name] = self._query_s.labels(name)
         found.observe(seconds)
 
-    def watch(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+    def watch(
+        self,
+        name: str,
+        documentation: str,
+        read: Callable[[], float],
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         """A value that is asked for at each scrape, in the scraping thread: it must only read.
 
         Connections are kafka_server_socketservermetrics_connection_count.
+        labels: with their values; the same ones for every value of this name.
         """
-        Gauge(name, documentation, registry=self.registry).set_function(read)
+        gauge = self._watched.get(name)
+        if gauge is None:
+            gauge = Gauge(name, documentation, tuple(labels or ()), registry=self.registry)
+            self._watched[name] = gauge
+        (gauge.labels(**labels) if labels else gauge).set_function(read)
 
     def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
         """Serves /metrics in a thread; gives the port listened on, and what ends it.

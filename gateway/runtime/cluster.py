@@ -90,6 +90,11 @@ class Cluster:
         return self._registration.incarnation
 
     @property
+    def session_timeout_s(self) -> float:
+        """How long this broker's session lasts after a heartbeat."""
+        return self._registration.session_timeout_s
+
+    @property
     def broker_id(self) -> int:
         """This broker's id; -1 before `join`."""
         return self._endpoint.broker_id

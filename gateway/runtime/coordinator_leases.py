@@ -23,20 +23,19 @@ class CoordinatorLeases:
 
     A lease is held from `take` until it is lost, and each time it is taken its generation rises: so
     whatever was decided under an earlier one cannot be written any more once groups are loaded.
-
-    session_timeout_s: of the broker's registration.
     """
 
-    def __init__(self, store: LeaseStore, cluster: Cluster, *, session_timeout_s: float) -> None:
+    def __init__(self, store: LeaseStore, cluster: Cluster) -> None:
         self._store = store
         self._cluster = cluster
-        self._session_timeout_s = session_timeout_s
         self._held: dict[int, Lease] = {}
         self._taken_at: dict[int, float] = {}
         self._forgotten: set[int] = set()  # ours by the last heartbeat, but not taken here
         self._acquiring: dict[int, asyncio.Task[Lease | BrokerEndpoint]] = {}
         self._valid_until = float("-inf")
         self._lapse: asyncio.TimerHandle | None = None
+        self._beat = asyncio.Event()
+        self._has_claimed_all = False
         self._is_releasing = False
         self._on_lost: Callable[[Lease], None] = lambda lease: None
         cluster.on_heartbeat(self._on_heartbeat)
@@ -116,10 +115,15 @@ class CoordinatorLeases:
         members that have vanished meanwhile must not be waited for. Raises StoreUnavailable."""
         if not self.is_live:
             return []
-        free = await self._store.free()
-        live, own_id = self._cluster.live_ids, self._cluster.broker_id
-        wanted = {shard for shard in free if choose_leader(shard, live) == own_id}
-        leases = [await self.take(shard) for shard in sorted(wanted | self._forgotten)]
+        is_alone, live = self._cluster.is_alone, self._cluster.live_ids
+        wanted = set(self._forgotten)
+        # While nobody else is there, nothing comes free but what this broker itself has lost.
+        if not (is_alone and self._has_claimed_all):
+            free = await self._store.free()
+            own_id = self._cluster.broker_id
+            wanted |= {shard for shard in free if choose_leader(shard, live) == own_id}
+        leases = [await self.take(shard) for shard in sorted(wanted)]
+        self._has_claimed_all = is_alone and None not in leases
         return [lease for lease in leases if lease is not None]
 
     # --- losing ---
@@ -139,10 +143,12 @@ class CoordinatorLeases:
     async def release(self) -> None:
         """Lets others have the leases at once; takes none again. Raises StoreUnavailable."""
         self._is_releasing = True
-        self._lose_all()
         if self._lapse is not None:
             self._lapse.cancel()
-        await self._store.release(self._cluster.broker_id, self._cluster.incarnation)
+        try:
+            await self._store.release(self._cluster.broker_id, self._cluster.incarnation)
+        finally:
+            self._lose_all()
 
     def _lose(self, shard: int) -> None:
         lease = self._held.pop(shard, None)
@@ -157,6 +163,11 @@ class CoordinatorLeases:
 
     # --- heartbeats ---
 
+    async def wait_for_heartbeat(self) -> None:
+        """Returns after the next heartbeat, or the last one nobody has waited for."""
+        await self._beat.wait()
+        self._beat.clear()
+
     def _on_heartbeat(self, sent_at: float, heartbeat: Heartbeat) -> None:
         """A heartbeat proves leases, or shows that they have gone."""
         if not heartbeat.is_registered:
@@ -164,7 +175,7 @@ class CoordinatorLeases:
         if not self.is_live:
             # Whoever waits has been told already, or is now. Others may have come and gone.
             self._lose_all()
-        self._valid_until = max(self._valid_until, sent_at + self._session_timeout_s)
+        self._valid_until = max(self._valid_until, sent_at + self._cluster.session_timeout_s)
         ours = set(heartbeat.leases)
         for shard, lease in list(self._held.items()):
             if lease not in ours and self._taken_at[shard] <= sent_at:
@@ -173,6 +184,7 @@ class CoordinatorLeases:
         self._forgotten = {each.shard for each in ours} - set(self._held)
         if self._lapse is None and not self._is_releasing:
             self._watch_lapse()
+        self._beat.set()
 
     def _watch_lapse(self) -> None:
         """At the moment at which the session ends here, everybody who waits has to be told."""

@@ -225,7 +225,7 @@ class GroupWriter:
 
 
 def _deletes(effects: GroupEffects | OffsetEffects) -> bool:
-    return isinstance(effects, GroupEffects) and effects.deleted
+    return isinstance(effects, GroupEffects) and (effects.deleted or effects.forgotten)
 
 
 def _guarded(writes: Iterable[_Write]) -> list[GuardedEffects]:

@@ -5,12 +5,21 @@ groups, and no answer leaves before everything that the group decided earlier is
 wire, no SQL and no rule of a group.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import structlog
 
 from core.errors import Error, Refusal
-from core.group.records import CommittedOffset
+from core.group.classic import ClassicGroup
+from core.group.consumer import ConsumerGroup
+from core.group.records import CommittedOffset, OffsetEffects
+from core.group.shard import shard_of
 from core.group.values import (
+    Answer,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     DescribedConsumerGroup,
@@ -23,7 +32,20 @@ from core.group.values import (
     SyncRequest,
     SyncResult,
 )
+from core.group_ports import GroupStore
+from core.ports import StoreUnavailable
 from core.types import BrokerEndpoint
+from gateway.runtime.configs import Configs
+from gateway.runtime.coordinator_leases import CoordinatorLeases
+from gateway.runtime.loaded_groups import LoadedGroup, LoadedGroups, instant
+from gateway.runtime.offset_expiry import OffsetExpiry
+from gateway.runtime.subscriptions import Subscriptions
+from gateway.runtime.topics import Topics
+
+log = structlog.get_logger(__name__)
+
+_STOP_S: Final = 2.0
+"""How long a broker that stops waits for what its groups have decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +80,215 @@ class Groups:
     StoreUnavailable where the database has to be read and cannot be.
     """
 
+    def __init__(
+        self, store: GroupStore, leases: CoordinatorLeases, topics: Topics, configs: Configs
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._subscriptions = Subscriptions(topics)
+        self._loaded = LoadedGroups(store, leases, self._subscriptions, configs.group_settings)
+        self._expiry = OffsetExpiry(store, leases, self._loaded, configs)
+        self._is_stopping = False
+        self.offsets_committed = 0
+
+    # --- its life ---
+
+    def start(self) -> None:
+        """Starts the work in the background; `run` beside it."""
+        self._loaded.start()
+
+    async def run(self) -> None:
+        """Watches over members whose coordinator has gone, with each heartbeat, until cancelled."""
+        while True:
+            await self._leases.wait_for_heartbeat()
+            try:
+                await self._loaded.keep_watch()
+            except StoreUnavailable as error:
+                log.debug("groups_not_watched", reason=str(error))
+
+    async def run_expiry(self) -> None:
+        """Deletes what has expired, from time to time, until cancelled."""
+        await self._expiry.run()
+
+    async def expire_offsets(self, now_ms: int) -> None:
+        """One round of that. Raises StoreUnavailable."""
+        await self._expiry.expire(now_ms)
+
+    async def stop(self) -> None:
+        """Lets other brokers have the groups, and tells whoever waits to go there."""
+        self._is_stopping = True
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._loaded.all_settled()
+                await self._leases.release()
+        except (StoreUnavailable, TimeoutError) as error:
+            log.info("groups_left_without_notice", reason=str(error))
+        self._leases.forget_everything()
+
+    async def close(self) -> None:
+        """Ends the work in the background. After `stop`."""
+        await self._loaded.close()
+        self._subscriptions.close()
+
+    def forget_everything(self) -> None:
+        """The database has another history: drops all that is in memory."""
+        self._leases.forget_everything()
+
+    def count_by_state(self) -> Mapping[tuple[GroupType, str], int]:
+        """How many groups in memory are in which state. May be asked in any thread."""
+        return Counter(
+            (group.type, group.state)
+            for loaded in self._loaded.snapshot()
+            if (group := loaded.group) is not None
+        )
+
+    @property
+    def offsets_expired(self) -> int:
+        """How many offsets have expired."""
+        return self._expiry.offsets_expired
+
+    def rebalances(self, kind: GroupType) -> int:
+        """How many new generations, or epochs, there were."""
+        return self._loaded.rebalances[kind]
+
+    # --- finding ---
+
     async def find_coordinator(self, group_id: str) -> BrokerEndpoint:
         """The broker to ask about a group: the live holder of its lease, else who may take it."""
-        raise NotImplementedError
+        return await self._leases.find(shard_of(group_id))
+
+    async def _find(self, group_id: str, *, may_be_empty: bool = False) -> LoadedGroup | Error:
+        """The group, loaded; act on it before the next `await`.
+
+        may_be_empty: "" is a group id, as old clients have it that only commit and fetch.
+        """
+        if "\0" in group_id or not (group_id or may_be_empty):
+            # PostgreSQL's text has no NUL; it is the only id that Kafka takes and we do not.
+            return Error.INVALID_GROUP_ID
+        if self._is_stopping:
+            return Error.NOT_COORDINATOR
+        return await self._loaded.find(group_id)
+
+    # --- members of the classic protocol ---
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """JoinGroup. Waits until the group's members are there, or the group gives up."""
-        raise NotImplementedError
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return JoinResult(loaded, member_id=request.member_id)
+        token, waiting = self._loaded.expect(loaded)
+        with self._loaded.keeping_whole(loaded):
+            before = loaded.group
+            group = self._for_classic_member(loaded)
+            self._loaded.apply(loaded, group.join(request, token, instant()))
+            if group is not before and before is not None and group.is_idle:
+                self._loaded.become(loaded, before)  # nobody has joined after all
+        answer = await self._answer(loaded, waiting)
+        if isinstance(answer, JoinResult):
+            return answer
+        assert isinstance(answer, Error)
+        return JoinResult(answer, member_id=request.member_id)
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
         """SyncGroup. Waits for the leader's assignment."""
-        raise NotImplementedError
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return SyncResult(loaded)
+        if loaded.group is None:
+            return SyncResult(await self._told(loaded, Error.UNKNOWN_MEMBER_ID))
+        token, waiting = self._loaded.expect(loaded)
+        with self._loaded.keeping_whole(loaded):
+            self._loaded.apply(loaded, loaded.group.sync(request, token, instant()))
+        answer = await self._answer(loaded, waiting)
+        if isinstance(answer, SyncResult):
+            return answer
+        assert isinstance(answer, Error)
+        return SyncResult(answer)
 
     async def heartbeat(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> Error:
         """Heartbeat of a member that speaks the classic protocol."""
-        raise NotImplementedError
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return loaded
+        if loaded.group is None:
+            return await self._told(loaded, Error.UNKNOWN_MEMBER_ID)
+        with self._loaded.keeping_whole(loaded):
+            error, outcome = loaded.group.heartbeat(
+                member_id, group_instance_id, generation_id, instant()
+            )
+            self._loaded.apply(loaded, outcome)
+        return await self._told(loaded, error)
 
     async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveResult:
         """LeaveGroup."""
-        raise NotImplementedError
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return LeaveResult((), loaded)
+        if loaded.group is None:
+            result = LeaveResult(tuple((each, Error.UNKNOWN_MEMBER_ID) for each in members))
+        else:
+            with self._loaded.keeping_whole(loaded):
+                result, outcome = loaded.group.leave(members, instant())
+                self._loaded.apply(loaded, outcome)
+        error = await self._loaded.settled(loaded)
+        return result if error is Error.NONE else LeaveResult((), error)
+
+    def _for_classic_member(self, loaded: LoadedGroup) -> ClassicGroup | ConsumerGroup:
+        """The group that one who speaks the classic protocol joins.
+
+        A consumer group without members becomes a classic one (Kafka's
+        maybeDeleteEmptyConsumerGroup).
+        """
+        group = loaded.group
+        if isinstance(group, ConsumerGroup) and group.is_empty:
+            group = ClassicGroup.load(group.stored(), group.settings, instant())
+            self._loaded.become(loaded, group)
+        return group or self._loaded.create_classic(loaded)
+
+    # --- KIP-848 ---
 
     async def consumer_heartbeat(
         self, group_id: str, request: ConsumerHeartbeat
     ) -> ConsumerHeartbeatResult:
         """ConsumerGroupHeartbeat (KIP-848): joins, goes on, leaves."""
-        raise NotImplementedError
+        expression = request.subscribed_topic_regex
+        await self._subscriptions.ready([expression] if expression else ())
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return ConsumerHeartbeatResult(loaded)
+        with self._loaded.keeping_whole(loaded):
+            before = loaded.group
+            group = self._for_consumer(loaded, request)
+            if isinstance(group, Refusal):
+                result = ConsumerHeartbeatResult(group.error, group.message)
+            else:
+                result, outcome = group.consumer_heartbeat(request, instant())
+                self._loaded.apply(loaded, outcome)
+                if group is not before and before is not None and group.is_idle:
+                    self._loaded.become(loaded, before)  # nobody has joined after all
+        error = await self._loaded.settled(loaded)
+        return result if error is Error.NONE else ConsumerHeartbeatResult(error)
+
+    def _for_consumer(
+        self, loaded: LoadedGroup, request: ConsumerHeartbeat
+    ) -> ConsumerGroup | Refusal:
+        """The group that one who speaks the consumer protocol joins, or is in."""
+        group, joins = loaded.group, request.member_epoch == 0
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is None and joins:
+            return self._loaded.create_consumer(loaded)
+        if group is None:
+            return Refusal(Error.GROUP_ID_NOT_FOUND, f"Consumer group {loaded.group_id} not found.")
+        if joins and group.is_empty:
+            return self._loaded.create_consumer(loaded, group.generation_id)
+        return Refusal(
+            Error.GROUP_ID_NOT_FOUND, f"Group {loaded.group_id} is not a consumer group."
+        )
+
+    # --- offsets ---
 
     async def commit_offsets(
         self,
@@ -99,32 +303,176 @@ class Groups:
         GROUP_ID_NOT_FOUND where there is no such group and a generation was given (OffsetCommit
         before v9 calls that ILLEGAL_GENERATION).
         """
-        raise NotImplementedError
+        loaded = await self._find(group_id, may_be_empty=True)
+        if isinstance(loaded, Error):
+            return loaded
+        if loaded.group is None and generation_or_epoch >= 0:
+            return await self._told(loaded, Error.GROUP_ID_NOT_FOUND)
+        with self._loaded.keeping_whole(loaded):
+            group = loaded.group or self._loaded.create_classic(loaded)
+            refusal = group.commit_refusal(
+                member_id, group_instance_id, generation_or_epoch, instant()
+            )
+            if refusal is Error.NONE and offsets:
+                self._loaded.write(loaded, OffsetEffects(group_id, put=tuple(offsets)))
+        error = await self._told(loaded, refusal)
+        if error is Error.NONE:
+            self.offsets_committed += len(offsets)
+        return error
 
     async def fetch_offsets(
         self, requests: Sequence[OffsetsWanted]
     ) -> list[Error | Mapping[int, CommittedOffset]]:
         """Per request: what is committed, by partition id (what is not, lacks), or a refusal."""
-        raise NotImplementedError
+        verdicts = [await self._fetch_verdict(wanted) for wanted in requests]
+        wanted = [
+            (each.group_id, each.partition_ids)
+            for each, verdict in zip(requests, verdicts, strict=True)
+            if isinstance(verdict, LoadedGroup)
+        ]
+        found = iter(await self._store.fetch_offsets(wanted) if wanted else ())
+        answers: list[Error | Mapping[int, CommittedOffset]] = []
+        for verdict in verdicts:
+            if isinstance(verdict, Error):
+                answers.append(verdict)
+                continue
+            offsets, error = next(found), self._loaded.verdict(verdict)
+            answers.append(offsets if error is Error.NONE else error)
+        return answers
+
+    async def _fetch_verdict(self, wanted: OffsetsWanted) -> LoadedGroup | Error:
+        """The group, if its offsets may be fetched. An unknown group has none, for anybody."""
+        loaded = await self._find(wanted.group_id, may_be_empty=True)
+        if isinstance(loaded, Error) or loaded.group is None:
+            return loaded
+        refusal = loaded.group.fetch_refusal(wanted.member_id, wanted.member_epoch)
+        if refusal is Error.NONE and not wanted.require_stable:
+            return loaded
+        # Who asks for what is stable is told of all that was committed before, as in Kafka.
+        error = await self._told(loaded, refusal)
+        return loaded if error is Error.NONE else error
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[tuple[str, int]]
     ) -> Error | Mapping[int, Error]:
         """Deletes offsets of (topic name, partition id); by partition id, what became of each."""
-        raise NotImplementedError
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return loaded
+        group = loaded.group
+        refusal = Error.GROUP_ID_NOT_FOUND if group is None else group.delete_offsets_refusal()
+        if group is None or refusal is not Error.NONE:
+            return await self._told(loaded, refusal)
+        answers = {
+            partition_id: Error.GROUP_SUBSCRIBED_TO_TOPIC
+            if group.is_subscribed_to(topic_name)
+            else Error.NONE
+            for topic_name, partition_id in partitions
+        }
+        doomed = tuple(each for each, error in answers.items() if error is Error.NONE)
+        if doomed:
+            self._loaded.write(loaded, OffsetEffects(group_id, delete=doomed))
+        error = await self._loaded.settled(loaded)
+        return answers if error is Error.NONE else error
+
+    # --- groups as a whole ---
 
     async def delete_groups(self, group_ids: Sequence[str]) -> list[Error]:
         """Deletes groups that have no members, with their offsets."""
-        raise NotImplementedError
+        return list(await asyncio.gather(*map(self._delete_group, group_ids)))
+
+    async def _delete_group(self, group_id: str) -> Error:
+        loaded = await self._find(group_id, may_be_empty=True)
+        if isinstance(loaded, Error):
+            return loaded
+        group = loaded.group
+        refusal = Error.GROUP_ID_NOT_FOUND if group is None else group.delete_refusal()
+        if group is not None and refusal is Error.NONE:
+            with self._loaded.keeping_whole(loaded):
+                self._loaded.apply(loaded, group.delete(instant()))
+        return await self._told(loaded, refusal)
 
     async def list_groups(self) -> Error | list[GroupOverview]:
         """The groups that this broker coordinates."""
-        raise NotImplementedError
+        if self._is_stopping or not self._leases.is_live:
+            return Error.COORDINATOR_NOT_AVAILABLE
+        await self._loaded.keep_watch()
+        listed = await self._store.list_groups(self._leases.shards)
+        overviews = {
+            each.group.group_id: GroupOverview(
+                each.group.group_id,
+                each.group.protocol_type,
+                each.group.state if each.has_members else "Empty",
+                GroupType(each.group.protocol),
+            )
+            for each in listed
+        }
+        # What is in memory is newer. What it has decided must be true before anybody hears of it.
+        loaded = self._loaded.snapshot()
+        for each in loaded:
+            if each.group is None:
+                overviews.pop(each.group_id, None)
+            else:
+                overviews[each.group_id] = _overview(each.group)
+        await self._loaded.all_settled()
+        if any(self._loaded.verdict(each) is not Error.NONE for each in loaded):
+            return Error.COORDINATOR_NOT_AVAILABLE
+        return list(overviews.values())
 
     async def describe_classic(self, group_id: str) -> DescribedGroup | Refusal:
         """A classic group. GROUP_ID_NOT_FOUND where there is none, or it is of the other type."""
-        raise NotImplementedError
+        loaded = await self._find(group_id, may_be_empty=True)
+        if isinstance(loaded, Error):
+            return Refusal(loaded)
+        described = _describe_classic(loaded)
+        error = await self._loaded.settled(loaded)
+        return described if error is Error.NONE else Refusal(error)
 
     async def describe_consumer(self, group_id: str) -> DescribedConsumerGroup | Refusal:
         """A consumer group. GROUP_ID_NOT_FOUND where there is none, or it is of the other type."""
-        raise NotImplementedError
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return Refusal(loaded)
+        described = _describe_consumer(loaded)
+        error = await self._loaded.settled(loaded)
+        return described if error is Error.NONE else Refusal(error)
+
+    # --- answering ---
+
+    async def _answer(self, loaded: LoadedGroup, waiting: asyncio.Future[Answer]) -> Answer:
+        """The answer to one who had to wait, if it may be given now."""
+        answer = await waiting
+        error = self._loaded.verdict(loaded)
+        return answer if error is Error.NONE else error
+
+    async def _told(self, loaded: LoadedGroup, error: Error) -> Error:
+        """`error`, once all that it rests on is stored."""
+        trouble = await self._loaded.settled(loaded)
+        return error if trouble is Error.NONE else trouble
+
+
+def _overview(group: ClassicGroup | ConsumerGroup) -> GroupOverview:
+    protocol_type = "consumer" if isinstance(group, ConsumerGroup) else group.protocol_type
+    return GroupOverview(group.group_id, protocol_type, group.state, group.type)
+
+
+def _describe_classic(loaded: LoadedGroup) -> DescribedGroup | Refusal:
+    match loaded.group:
+        case ClassicGroup() as group:
+            return group.describe()
+        case None:
+            return Refusal(Error.GROUP_ID_NOT_FOUND, f"Group {loaded.group_id} not found.")
+        case _:
+            message = f"Group {loaded.group_id} is not a classic group."
+            return Refusal(Error.GROUP_ID_NOT_FOUND, message)
+
+
+def _describe_consumer(loaded: LoadedGroup) -> DescribedConsumerGroup | Refusal:
+    match loaded.group:
+        case ConsumerGroup() as group:
+            return group.describe()
+        case None:
+            return Refusal(Error.GROUP_ID_NOT_FOUND, f"Group {loaded.group_id} not found.")
+        case _:
+            message = f"Group {loaded.group_id} is not a consumer group."
+            return Refusal(Error.GROUP_ID_NOT_FOUND, message)
