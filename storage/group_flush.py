@@ -29,10 +29,8 @@ WITH held AS MATERIALIZED (
     SELECT shard, generation FROM coordinator_lease
     WHERE shard = ANY ($1::integer[]) ORDER BY shard FOR SHARE
 )
-SELECT CASE WHEN (SELECT count(*) FROM held
-                  JOIN unnest($1::integer[], $2::bigint[]) AS e (shard, generation)
-                  USING (shard, generation)) <> cardinality($1::integer[])
-            THEN version_mismatch() END
+SELECT CASE WHEN (SELECT array_agg(generation ORDER BY shard) FROM held)
+                 IS DISTINCT FROM $2::bigint[] THEN version_mismatch() END
 """
 
 DELETE_GROUPS = """
