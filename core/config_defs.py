@@ -8,6 +8,7 @@ for 4.0's changes); `DEVIATIONS` lists what differs.
 import re
 from collections.abc import Mapping
 
+from core.config_inert import INERT
 from core.config_types import (
     DAY_MS,
     HOUR_MS,
@@ -125,7 +126,7 @@ _NO_EFFECT = "Accepted and reported; without effect, since PostgreSQL keeps the 
 _LATER = "Accepted and reported; log compaction is not there yet."
 _ONE_COPY = "Accepted and reported; without effect: replication is PostgreSQL's."
 
-DEFINITIONS: tuple[ConfigDef, ...] = (
+_HONOURED: tuple[ConfigDef, ...] = (
     # --- topics, with the broker's name for the default of all topics ---
     _topic(
         "cleanup.policy",
@@ -568,7 +569,14 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
         "Most partitions in one answer to DescribeTopicPartitions (KIP-966).",
         validator=at_least(1),
     ),
-    _broker("node.id", _INT, -1, "The same as broker.id.", set_by="--broker-id"),
+    _broker(
+        "node.id",
+        _INT,
+        None,
+        "The same as broker.id.",
+        validator=at_least(0),
+        set_by="--broker-id",
+    ),
     _broker(
         "num.partitions",
         _INT,
@@ -672,7 +680,11 @@ DEFINITIONS: tuple[ConfigDef, ...] = (
     ),
 )
 
+DEFINITIONS: tuple[ConfigDef, ...] = (*_HONOURED, *INERT)
+
 DEVIATIONS: Mapping[str, str] = {
+    "group.coordinator.rebalance.protocols": "There are no groups of the streams protocol here.",
+    "process.roles": "Kafka has no default; every process here is a broker.",
     "queued.max.request.bytes": "Kafka has no limit by default (-1); memory is bounded here.",
     "socket.listen.backlog.size": "Kafka's 50 makes clients that come all at once wait a second.",
 }

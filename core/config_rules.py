@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from core.config_defs import BROKER_CONFIGS, TOPIC_CONFIGS
+from core.config_defs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from core.config_types import ConfigDef, ConfigError, ConfigType, UpdateMode, parse
-from core.config_values import BrokerValues, topic_value
+from core.config_values import BrokerValues, broker_int, group_int, topic_value
 from core.errors import Error, Refusal
 from core.topic_rules import check_topic_name, find_repeated
 
 MAX_CONFIG_NAME_LENGTH = 1000
 MAX_CONFIG_VALUE_LENGTH = 32_767
 """Kafka's strings before flexible versions; what is stored is what old clients can be told."""
+MAX_GROUP_ID_BYTES = 2000
+"""Of groups that have settings of their own: the id is part of an index."""
 
 
 class AlterOperation(Enum):
@@ -46,7 +48,7 @@ class ConfigResourceType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A topic by name, a broker by id, or ("" with BROKER) all brokers.
+    """A topic by name, a group or a broker by id, or ("" with BROKER) all brokers.
 
     type_number: Kafka's id of the type, as the client sent it.
     """
@@ -106,6 +108,10 @@ def check_alterable(alteration: ConfigAlteration, own_id: int) -> Refusal | None
             return Refusal(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
         case ConfigResourceType.TOPIC:
             return check_topic_name(resource.name)
+        case ConfigResourceType.GROUP if not resource.name:
+            return Refusal(Error.INVALID_REQUEST, "Default group resources are not allowed.")
+        case ConfigResourceType.GROUP:
+            return _check_group_id(resource.name)
         case ConfigResourceType.BROKER if not resource.name:
             return None
         case ConfigResourceType.BROKER:
@@ -113,6 +119,16 @@ def check_alterable(alteration: ConfigAlteration, own_id: int) -> Refusal | None
         case _:
             message = f"Unknown resource type {resource.type_number}"
             return Refusal(Error.INVALID_REQUEST, message)
+
+
+def _check_group_id(name: str) -> Refusal | None:
+    """Kafka takes any; but a group with NUL in its id cannot exist here, nor be stored."""
+    if "\0" in name:
+        return Refusal(Error.INVALID_REQUEST, "A group id may not contain NUL characters.")
+    if len(name.encode(errors="surrogatepass")) > MAX_GROUP_ID_BYTES:
+        message = f"Groups whose id is longer than {MAX_GROUP_ID_BYTES} bytes have no settings."
+        return Refusal(Error.INVALID_REQUEST, message)
+    return None
 
 
 def parse_broker_id(name: str) -> int | None:
@@ -138,28 +154,38 @@ def decide_alteration(
 ) -> ConfigChanges | Refusal:
     """The changes to one resource (`ConfigurationControlManager`), all of them or a refusal.
 
-    current: what is set on the resource now. broker: the broker's values, for a topic's defaults.
+    current: what is set on the resource now. broker: the broker's values, for the defaults of a
+    topic or a group.
     """
     resource = alteration.resource
     changes: dict[str, str | None] = dict.fromkeys(current) if alteration.replaces_all else {}
     for each in alteration.operations:
-        after = _apply(each, current.get(each.name), resource.type is ConfigResourceType.TOPIC)
+        after = _apply(each, current.get(each.name), resource.type)
         if isinstance(after, Refusal):
             return after
         changes[each.name] = after
     return _checked(resource, changes, current, broker)
 
 
-def _apply(step: ConfigOperation, current: str | None, is_topic: bool) -> str | Refusal | None:
+_DEFINITIONS = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIGS,
+    ConfigResourceType.GROUP: GROUP_CONFIGS,
+    ConfigResourceType.BROKER: BROKER_CONFIGS,
+}
+
+
+def _apply(
+    step: ConfigOperation, current: str | None, kind: ConfigResourceType
+) -> str | Refusal | None:
     operation = next((each for each in AlterOperation if each.value == step.operation), None)
     if operation is None:
         message = f"Unknown operations type {step.operation}"
         return Refusal(Error.INVALID_REQUEST, message)
-    definition = (TOPIC_CONFIGS if is_topic else BROKER_CONFIGS).get(step.name)
+    definition = _DEFINITIONS[kind].get(step.name)
     try:
         return alter(operation, step.name, step.value, current, definition)
     except ConfigError as error:
-        if is_topic:
+        if kind is not ConfigResourceType.BROKER:
             return Refusal(Error.INVALID_CONFIG, str(error))
         # The same rule, in the words of Kafka's brokers (`ConfigAdminManager`).
         message = (
@@ -176,9 +202,11 @@ def _checked(
 ) -> ConfigChanges | Refusal:
     if refusal := check_storable(changes):
         return refusal
-    if resource.type is ConfigResourceType.TOPIC:
+    if resource.type is not ConfigResourceType.BROKER:
         after = {name: value for name, value in {**current, **changes}.items() if value is not None}
-        if wrong := check_topic_configs(after, broker.merged()):
+        is_topic = resource.type is ConfigResourceType.TOPIC
+        check = check_topic_configs if is_topic else check_group_configs
+        if wrong := check(after, broker.merged()):
             return Refusal(Error.INVALID_CONFIG, wrong)
     elif wrong := check_dynamic_broker_configs(changes, per_broker=bool(resource.name)):
         # Not INVALID_CONFIG: KAFKA-13609 keeps the code that clients have always got.
@@ -228,6 +256,53 @@ def check_topic_configs(
             f"conflict topic config setting min.compaction.lag.ms ({low})"
             f" > max.compaction.lag.ms ({high})"
         )
+    return None
+
+
+# A group's property, and the broker's properties that bound it; in Kafka's order.
+_GROUP_BOUNDS: tuple[tuple[str, str | None, str], ...] = (
+    *(
+        (f"{kind}.{what}", f"group.{kind}.min.{what}", f"group.{kind}.max.{what}")
+        for kind, what in (
+            ("consumer", "heartbeat.interval.ms"),
+            ("consumer", "session.timeout.ms"),
+            ("share", "heartbeat.interval.ms"),
+            ("share", "session.timeout.ms"),
+            ("share", "record.lock.duration.ms"),
+            ("streams", "heartbeat.interval.ms"),
+            ("streams", "session.timeout.ms"),
+        )
+    ),
+    ("streams.num.standby.replicas", None, "group.streams.max.standby.replicas"),
+)
+
+
+def check_group_configs(
+    overrides: Mapping[str, str], broker: Mapping[str, str] | None = None
+) -> str | None:
+    """What is wrong with a group's whole set of overrides, or None (GroupConfig.validate).
+
+    broker: the broker's values, whose defaults and bounds count.
+    """
+    for name in overrides:
+        if name not in GROUP_CONFIGS:
+            return f"Unknown group config name: {name}"
+    broker = broker or {}
+    try:
+        for name, text in overrides.items():
+            parse(name, text, GROUP_CONFIGS[name])
+        for name, low, high in _GROUP_BOUNDS:
+            value = group_int(name, overrides, broker)
+            if low is not None and value < broker_int(low, broker):
+                return f"{name} must be greater than or equal to {low}"
+            if value > broker_int(high, broker):
+                return f"{name} must be less than or equal to {high}"
+        for kind in ("consumer", "share", "streams"):
+            session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+            if group_int(session, overrides, broker) <= group_int(interval, overrides, broker):
+                return f"{session} must be greater than {interval}"
+    except ConfigError as error:
+        return str(error)
     return None
 
 
@@ -282,6 +357,29 @@ def check_static_broker_config(name: str, value: str) -> str | None:
         parse(name, value, definition)
     except ConfigError as error:
         return str(error)
+    return None
+
+
+def check_static_bounds(values: Mapping[str, str]) -> str | None:
+    """Which of a broker's properties contradict each other, or None (GroupCoordinatorConfig).
+
+    values: each of them passes `check_static_broker_config`.
+    """
+    for name, low, high in _GROUP_BOUNDS:
+        value, most = broker_int(f"group.{name}", values), broker_int(high, values)
+        if low is not None and most < broker_int(low, values):
+            return f"{high} must be greater than or equal to {low}"
+        if low is not None and value < broker_int(low, values):
+            return f"group.{name} must be greater than or equal to {low}"
+        if value > most:
+            return f"group.{name} must be less than or equal to {high}"
+    for kind in ("group.consumer", "group.share", "group.streams"):
+        session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if broker_int(interval, values) >= broker_int(session, values):
+            return f"{interval} must be less than {session}"
+    low, high = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+    if broker_int(high, values) < broker_int(low, values):
+        return f"{high} must be greater than or equal to {low}"
     return None
 
 

@@ -7,6 +7,7 @@ Knows no property by name, no file, environment, wire or database. Sentences are
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 
 INT_MAX = 2**31 - 1
@@ -92,6 +93,38 @@ def one_of_any_case(*allowed: str) -> Validator:
     return check
 
 
+def only_default(default: str | None, why: str) -> Validator:
+    """No value but the default: any other would be a promise that is not kept.
+
+    The value is not repeated: it may be a password.
+    """
+
+    def check(name: str, value: ConfigValue) -> None:
+        if default is None or to_text(value) != default:
+            raise ConfigError(f"{name} cannot be changed: {why}")
+
+    return check
+
+
+_DURATION = re.compile(
+    r"[-+]?P(?=.)([-+]?\d+D)?(T(?=.)([-+]?\d+H)?([-+]?\d+M)?([-+]?\d+(\.\d*)?S)?)?"
+)
+
+
+def offset_reset(name: str, value: ConfigValue) -> None:
+    """Kafka's `ShareGroupAutoOffsetResetStrategy.Validator`."""
+    assert isinstance(value, str)
+    strategy, colon, duration = value.partition(":")
+    if value not in {"earliest", "latest"} and not (
+        strategy == "by_duration" and colon and _DURATION.fullmatch(duration)
+    ):
+        why = (
+            f"Invalid value `{value}` for configuration {name}. The value must be either "
+            "'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+        )
+        raise invalid(name, value, why)
+
+
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """A broker property that says the same in another unit (`log.retention.hours`)."""
@@ -174,4 +207,12 @@ def to_text(value: ConfigValue) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
-    return str(value)
+    return _java_double(value) if isinstance(value, float) else str(value)
+
+
+def _java_double(value: float) -> str:
+    """As Java's `Double.toString` has it: 0.5, 1.0E7, 1.0E-4."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return str(value)
+    digits, _, exponent = f"{Decimal(repr(value)).normalize():E}".partition("E")
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"

@@ -8,19 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from core.config_defs import BROKER_CONFIGS, DEFINITIONS, TOPIC_CONFIGS
+from core.config_defs import BROKER_CONFIGS, DEFINITIONS, GROUP_CONFIGS, TOPIC_CONFIGS
 from core.config_types import ConfigType, ConfigValue, UpdateMode, parse, parse_type, to_text
 from core.types import TimestampType
 
 
 class ConfigSource(Enum):
-    """Where a value comes from, strongest first; the value is Kafka's id in DescribeConfigs."""
+    """Where a value comes from; the value is Kafka's id in DescribeConfigs."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,31 @@ def describe_topic_config(
     )
 
 
+def describe_group_config(
+    name: str, overrides: Mapping[str, str], broker: Mapping[str, str]
+) -> ConfigEntry:
+    """A group's property as DescribeConfigs tells it (ConfigHelper.createGroupConfigEntry).
+
+    The broker's value is the group's default, under the group's name for it; a value of the
+    group's own hides it. broker: values in effect on the broker (`BrokerValues.merged`). Raises
+    KeyError for a name that no group's property has.
+    """
+    definition = GROUP_CONFIGS[name]
+    value = to_text(group_value(name, overrides, broker))
+    own = name in overrides
+    source = ConfigSource.DYNAMIC_GROUP_CONFIG if own else ConfigSource.DEFAULT_CONFIG
+    return ConfigEntry(
+        name=name,
+        value=value,
+        source=source,
+        is_sensitive=definition.is_sensitive,
+        is_read_only=False,
+        synonyms=(ConfigSynonym(name, value, source),),
+        type=definition.type,
+        documentation=definition.documentation,
+    )
+
+
 def describe_broker_config(name: str, broker: BrokerValues) -> ConfigEntry:
     """A broker property as DescribeConfigs tells it (ConfigHelper.createBrokerConfigEntry).
 
@@ -199,6 +225,27 @@ def broker_bool(name: str, broker: Mapping[str, str]) -> bool:
     """`broker_value` of a property that is true or false."""
     value = broker_value(name, broker)
     assert isinstance(value, bool), name
+    return value
+
+
+def group_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, str]) -> ConfigValue:
+    """The effective typed value of a group's property: its own, else the broker's.
+
+    Raises ConfigError for text that should not have been let in.
+    """
+    definition = GROUP_CONFIGS[name]
+    assert definition.default is not None
+    if name in overrides:
+        return parse(name, overrides[name], definition)
+    if definition.broker_name is not None and definition.broker_name in broker:
+        return parse(definition.broker_name, broker[definition.broker_name], definition)
+    return parse(name, definition.default, definition)
+
+
+def group_int(name: str, overrides: Mapping[str, str], broker: Mapping[str, str]) -> int:
+    """`group_value` of a property that is a whole number."""
+    value = group_value(name, overrides, broker)
+    assert isinstance(value, int), name
     return value
 
 

@@ -105,8 +105,8 @@ class MetadataChange(Protocol):
     ) -> None:
         """Sets or (None) deletes settings of a broker id, or of all brokers ("")."""
 
-    async def read_group_configs(self, group_id: str) -> dict[str, str]:
-        """Settings in the database for a group."""
+    async def read_group_configs(self, group_ids: Collection[str]) -> dict[str, dict[str, str]]:
+        """Settings in the database for groups that have any, by group id."""
 
     async def write_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
         """Sets or (None) deletes settings of a group."""

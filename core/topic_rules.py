@@ -209,6 +209,33 @@ def decide_added_partitions(
     return added
 
 
+def check_reassignment(
+    broker_ids: Sequence[int] | None, leader: int, live_broker_ids: Collection[int]
+) -> Refusal | None:
+    """Whether a partition may have these replicas (`ReplicationControlManager`).
+
+    broker_ids: None cancels. leader: who leads it now. There is nothing to move: every broker can
+    serve every partition, so only what is the case already can be asked for.
+    """
+    if broker_ids is None:
+        return Refusal(Error.NO_REASSIGNMENT_IN_PROGRESS)
+    if refusal := _check_replicas(broker_ids, None, live_broker_ids):
+        return refusal
+    if len(broker_ids) > 1:
+        message = (
+            "A partition has one replica here, the broker that leads it: "
+            "copies of the data are PostgreSQL's replication."
+        )
+        return Refusal(Error.INVALID_REPLICATION_FACTOR, message)
+    if broker_ids[0] != leader:
+        message = (
+            f"Broker {leader} leads this partition, chosen by a hash over the live brokers: "
+            "the data is in PostgreSQL, any broker can serve it, and nothing can be moved."
+        )
+        return Refusal(Error.INVALID_REPLICA_ASSIGNMENT, message)
+    return None
+
+
 def _check_replicas(
     broker_ids: Sequence[int], factor: int | None, live_broker_ids: Collection[int]
 ) -> Refusal | None:

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from core.config_defs import BROKER_CONFIGS, DEVIATIONS, TOPIC_CONFIGS
+from core.config_defs import BROKER_CONFIGS, DEVIATIONS, GROUP_CONFIGS, TOPIC_CONFIGS
+from core.config_inert import ONLY_DEFAULT, REASONS
 from core.config_types import ConfigDef, UpdateMode
 from gateway.config import ENVIRONMENT_PREFIX, Settings
 from gateway.kafka.api import Api, load_handlers
@@ -48,15 +49,11 @@ MISSING: dict[int, tuple[str, str]] = {
     40: ("ExpireDelegationToken", LATER),
     41: ("DescribeDelegationToken", LATER),
     42: ("DeleteGroups", GROUPS),
-    43: ("ElectLeaders", GROUPS),
-    45: ("AlterPartitionReassignments", GROUPS),
-    46: ("ListPartitionReassignments", GROUPS),
     47: ("OffsetDelete", GROUPS),
     48: ("DescribeClientQuotas", LATER),
     49: ("AlterClientQuotas", LATER),
     50: ("DescribeUserScramCredentials", LATER),
     51: ("AlterUserScramCredentials", LATER),
-    55: ("DescribeQuorum", GROUPS),
     57: ("UpdateFeatures", TRANSACTIONS),
     64: ("UnregisterBroker", LATER),
     65: ("DescribeTransactions", TRANSACTIONS),
@@ -65,7 +62,6 @@ MISSING: dict[int, tuple[str, str]] = {
     69: ("ConsumerGroupDescribe", GROUPS),
     71: ("GetTelemetrySubscriptions", LATER),
     72: ("PushTelemetry", LATER),
-    74: ("ListConfigResources", GROUPS),
     76: ("ShareGroupHeartbeat", LATER),
     77: ("ShareGroupDescribe", LATER),
     78: ("ShareFetch", LATER),
@@ -221,12 +217,27 @@ def configuration() -> str:
                 for name, row in TOPIC_CONFIGS.items()
             ),
         ),
+        "## Group properties",
+        "Set with `kafka-configs --entity-type groups`, or any admin client, before or while the "
+        "group is there. The broker's name sets the default of all groups that do not say "
+        "otherwise; its `min` and `max` bound what a group may say.",
+        _table(
+            ("property", "broker's name", "default", "what Penstock does with it"),
+            (
+                (f"`{name}`", _broker_names(row), _default(row.default), _group_effect(row))
+                for name, row in GROUP_CONFIGS.items()
+            ),
+        ),
         "## Broker properties",
         "Those that are the default of a topic property are in the table above and have the same "
         "effect"
         " (only `log.segment.bytes` differs). *dynamic*: may be changed while brokers run, for one "
         "broker or for all; the others are read at start.",
         _table(("property", "default", "change", "what Penstock does with it"), _broker_rows()),
+        "## Broker properties without effect",
+        "Every other property that Apache Kafka 4.1 describes is known, checked and reported with "
+        "Kafka's default, so that tools and settings files find it; it changes nothing.",
+        _table(("why", "properties"), _inert_rows()),
         "## Defaults that are not Kafka's",
         "\n".join(f"- `{name}`: {why}" for name, why in DEVIATIONS.items()),
     ]
@@ -247,8 +258,21 @@ def _broker_names(row: ConfigDef) -> str:
     return ", ".join(f"`{name}`" for name in names if name)
 
 
+def _group_effect(row: ConfigDef) -> str:
+    """What is told of the broker's property, else why there is no effect."""
+    _, _, why = row.documentation.partition("without effect: ")
+    return f"**No effect**: {why}" if why else f"Honoured. {row.documentation}"
+
+
+def _inert_rows() -> Iterator[tuple[str, ...]]:
+    for why, names in REASONS.items():
+        only = " They take their default only." if ONLY_DEFAULT.issuperset(names) else ""
+        yield f"{why[:1].upper()}{why[1:]}{only}", ", ".join(f"`{name}`" for name in sorted(names))
+
+
 def _broker_rows() -> Iterator[tuple[str, ...]]:
     alternatives = {other.name for row in TOPIC_CONFIGS.values() for other in row.alternatives}
+    alternatives |= {name for names in REASONS.values() for name in names}
     for name, row in BROKER_CONFIGS.items():
         own = row.topic_name is None or name in NOTES_ON_BROKERS
         if own and name not in alternatives:

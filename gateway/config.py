@@ -30,7 +30,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableVariable
 
 from core.config_defs import BROKER_CONFIGS
-from core.config_rules import check_static_broker_config
+from core.config_rules import check_static_bounds, check_static_broker_config
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
@@ -154,6 +154,8 @@ class Settings(BaseSettings):
                 unknown = wrong.startswith("Unknown")
                 hint = _did_you_mean(name, BROKER_CONFIGS) if unknown else ""
                 raise ValueError(f"{wrong}{hint}")
+        if wrong := check_static_bounds(value):
+            raise ValueError(wrong)
         return value
 
     @model_validator(mode="after")

@@ -42,15 +42,16 @@ class ConfigStore:
         return StoredConfigs(brokers[ALL_BROKERS], brokers[own], groups)
 
 
-async def read(
-    connection: AsyncConnection, resource_type: str, resource_name: str
-) -> dict[str, str]:
-    """The settings of one resource."""
-    query = select(config_entry.c.name, config_entry.c.value).where(
-        _belongs_to(resource_type, [resource_name])
-    )
-    found = await connection.execute(query)
-    return {row.name: row.value for row in found}
+async def read_many(
+    connection: AsyncConnection, resource_type: str, resource_names: Collection[str]
+) -> dict[str, dict[str, str]]:
+    """The settings of resources that have any, by the resource's name."""
+    found: dict[str, dict[str, str]] = {}
+    if resource_names:
+        query = select(config_entry).where(_belongs_to(resource_type, resource_names))
+        for row in await connection.execute(query):
+            found.setdefault(row.resource_name, {})[row.name] = row.value
+    return found
 
 
 async def write(

@@ -213,7 +213,8 @@ class MetadataChange:
 
     async def read_broker_configs(self, resource_name: str) -> dict[str, str]:
         """Settings for a broker id, or for all brokers ("")."""
-        return await configs.read(self._connection, configs.BROKER, resource_name)
+        found = await configs.read_many(self._connection, configs.BROKER, [resource_name])
+        return found.get(resource_name, {})
 
     async def write_topic_configs(self, topic_id: UUID, changes: Mapping[str, str | None]) -> None:
         """Sets or (None) deletes settings of a topic."""
@@ -227,9 +228,9 @@ class MetadataChange:
         self.is_changed = True
         await configs.write(self._connection, configs.BROKER, resource_name, changes)
 
-    async def read_group_configs(self, group_id: str) -> dict[str, str]:
-        """Settings for a group."""
-        return await configs.read(self._connection, configs.GROUP, group_id)
+    async def read_group_configs(self, group_ids: Collection[str]) -> dict[str, dict[str, str]]:
+        """Settings for groups that have any, by group id."""
+        return await configs.read_many(self._connection, configs.GROUP, group_ids)
 
     async def write_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
         """Sets or (None) deletes settings of a group."""

@@ -6,9 +6,9 @@ Knows the names of properties; must not know where their text was set.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.config_defs import ASSIGNORS, GROUP_CONFIGS
-from core.config_types import MINUTE_MS, parse
-from core.config_values import broker_int, broker_value
+from core.config_defs import ASSIGNORS
+from core.config_types import MINUTE_MS
+from core.config_values import broker_int, broker_value, group_int
 from core.group.values import GroupSettings
 
 
@@ -42,17 +42,13 @@ def group_settings(overrides: Mapping[str, str], broker: Mapping[str, str]) -> G
     policy = str(broker_value("group.consumer.migration.policy", broker)).upper()
     assignors = broker_value("group.consumer.assignors", broker)
     assert isinstance(assignors, tuple)
-    session_timeout_ms = _own_value(
-        "consumer.session.timeout.ms",
-        overrides,
-        default=broker_int("group.consumer.session.timeout.ms", broker),
+    session_timeout_ms = _bounded(
+        group_int("consumer.session.timeout.ms", overrides, broker),
         low=broker_int("group.consumer.min.session.timeout.ms", broker),
         high=broker_int("group.consumer.max.session.timeout.ms", broker),
     )
-    heartbeat_interval_ms = _own_value(
-        "consumer.heartbeat.interval.ms",
-        overrides,
-        default=broker_int("group.consumer.heartbeat.interval.ms", broker),
+    heartbeat_interval_ms = _bounded(
+        group_int("consumer.heartbeat.interval.ms", overrides, broker),
         low=broker_int("group.consumer.min.heartbeat.interval.ms", broker),
         high=broker_int("group.consumer.max.heartbeat.interval.ms", broker),
     )
@@ -70,12 +66,6 @@ def group_settings(overrides: Mapping[str, str], broker: Mapping[str, str]) -> G
     )
 
 
-def _own_value(
-    name: str, overrides: Mapping[str, str], *, default: int, low: int, high: int
-) -> int:
-    """A group's own value within the broker's bounds: they may have changed since it was set."""
-    if name not in overrides:
-        return default
-    value = parse(name, overrides[name], GROUP_CONFIGS[name])
-    assert isinstance(value, int)
+def _bounded(value: int, *, low: int, high: int) -> int:
+    """The broker's bounds may have changed since a group's own value was set."""
     return max(low, min(value, high))

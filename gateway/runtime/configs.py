@@ -4,10 +4,12 @@ Which property exists and what it takes is core's; knows no wire and no SQL.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from core.config_defs import (
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     TOPIC_CONFIGS,
 )
 from core.config_rules import (
@@ -27,6 +29,7 @@ from core.config_values import (
     broker_int,
     describe_broker_config,
     describe_dynamic_default,
+    describe_group_config,
     describe_topic_config,
     topic_config,
 )
@@ -40,7 +43,7 @@ _ALL_BROKERS: Final = ""
 
 
 class Configs:
-    """Settings of this broker and of topics. One per process.
+    """Settings of this broker, of topics and of groups. One per process.
 
     static: what the command line, a file or the environment set, by Kafka's name. Until `load`
     has been called, only that is in effect.
@@ -145,6 +148,8 @@ class Configs:
                 return self.describe_overrides(topics[resource.name].overrides)
             case ConfigResourceType.TOPIC:
                 return unknown_topic(resource.name)
+            case ConfigResourceType.GROUP:
+                return self._describe_group(resource.name)
             case ConfigResourceType.BROKER:
                 return self._describe_broker(resource.name)
             case ConfigResourceType.UNKNOWN:
@@ -158,6 +163,14 @@ class Configs:
         """Every setting of a topic with these overrides, by name."""
         return tuple(
             describe_topic_config(name, overrides, self._values) for name in sorted(TOPIC_CONFIGS)
+        )
+
+    def _describe_group(self, group_id: str) -> tuple[ConfigEntry, ...] | Refusal:
+        if not group_id:
+            return Refusal(Error.INVALID_REQUEST, "Group name must not be empty")
+        overrides = self._groups.get(group_id, {})
+        return tuple(
+            describe_group_config(name, overrides, self._merged) for name in sorted(GROUP_CONFIGS)
         )
 
     def _describe_broker(self, name: str) -> tuple[ConfigEntry, ...] | Refusal:
@@ -174,6 +187,11 @@ class Configs:
             )
             return Refusal(Error.INVALID_REQUEST, message)
         return tuple(describe_broker_config(each, self._values) for each in BROKER_CONFIGS)
+
+    async def groups_with_settings(self) -> list[str]:
+        """The ids of groups that have settings of their own now. Raises StoreUnavailable."""
+        await self.load()
+        return sorted(self._groups)
 
     async def alter(
         self, alterations: Sequence[ConfigAlteration], *, validate_only: bool
@@ -193,59 +211,78 @@ class Configs:
         self, change: MetadataChange, alterations: Sequence[ConfigAlteration], validate_only: bool
     ) -> list[Refusal | None]:
         repeated = find_repeated(each.resource for each in alterations)
-        levels = [await change.read_broker_configs(name) for name in self._levels()]
-        broker = BrokerValues(self._values.static, *levels)
-        names = {
-            each.resource.name
-            for each in alterations
-            if each.resource.type is ConfigResourceType.TOPIC
-        }
-        topics = await change.find_topics([name for name in names if not check_topic_name(name)])
+        current = await self._read_current(change, alterations)
         answers: list[Refusal | None] = []
         for each in alterations:
             if each.resource in repeated:
                 message = "Each resource must appear at most once."
                 answers.append(Refusal(Error.INVALID_REQUEST, message))
                 continue
-            decided = self._decide(each, topics, broker)
+            decided = self._decide(each, current)
             answers.append(decided if isinstance(decided, Refusal) else None)
             if not isinstance(decided, Refusal) and not validate_only:
-                await self._write(change, each.resource, topics, decided)
+                await self._write(change, each.resource, current, decided)
         return answers
 
-    def _levels(self) -> tuple[str, str]:
-        return _ALL_BROKERS, str(self._broker_id)
+    async def _read_current(
+        self, change: MetadataChange, alterations: Sequence[ConfigAlteration]
+    ) -> "_Current":
+        asked = [each for each in alterations if check_alterable(each, self._broker_id) is None]
 
-    def _decide(
-        self,
-        alteration: ConfigAlteration,
-        topics: Mapping[str, StoredTopic],
-        broker: BrokerValues,
-    ) -> ConfigChanges | Refusal:
+        def names(kind: ConfigResourceType) -> set[str]:
+            return {each.resource.name for each in asked if each.resource.type is kind}
+
+        levels = [
+            await change.read_broker_configs(name) for name in (_ALL_BROKERS, str(self._broker_id))
+        ]
+        return _Current(
+            BrokerValues(self._values.static, *levels),
+            await change.find_topics(names(ConfigResourceType.TOPIC)),
+            await change.read_group_configs(names(ConfigResourceType.GROUP)),
+        )
+
+    def _decide(self, alteration: ConfigAlteration, current: "_Current") -> ConfigChanges | Refusal:
         if refusal := check_alterable(alteration, self._broker_id):
             return refusal
-        resource = alteration.resource
-        if resource.type is ConfigResourceType.TOPIC:
-            topic = topics.get(resource.name)
-            decided = decide_alteration(alteration, topic.overrides if topic else {}, broker)
-            # Kafka finds fault with the settings first, and then with the topic.
-            if topic is None and not isinstance(decided, Refusal):
-                message = f"The topic '{resource.name}' does not exist."
-                return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, message)
-            return decided
-        current = broker.dynamic if resource.name else broker.dynamic_default
-        return decide_alteration(alteration, current, broker)
+        name, broker = alteration.resource.name, current.broker
+        match alteration.resource.type:
+            case ConfigResourceType.TOPIC:
+                topic = current.topics.get(name)
+                decided = decide_alteration(alteration, topic.overrides if topic else {}, broker)
+                # Kafka finds fault with the settings first, and then with the topic.
+                if topic is None and not isinstance(decided, Refusal):
+                    message = f"The topic '{name}' does not exist."
+                    return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, message)
+                return decided
+            case ConfigResourceType.GROUP:
+                return decide_alteration(alteration, current.groups.get(name, {}), broker)
+            case _:
+                level = broker.dynamic if name else broker.dynamic_default
+                return decide_alteration(alteration, level, broker)
 
     async def _write(
         self,
         change: MetadataChange,
         resource: ConfigResource,
-        topics: Mapping[str, StoredTopic],
+        current: "_Current",
         changes: ConfigChanges,
     ) -> None:
-        if resource.type is ConfigResourceType.TOPIC:
-            await change.write_topic_configs(topics[resource.name].topic_id, changes)
-        else:
-            # "+1" is broker 1 too.
-            name = str(self._broker_id) if resource.name else _ALL_BROKERS
-            await change.write_broker_configs(name, changes)
+        match resource.type:
+            case ConfigResourceType.TOPIC:
+                topic = current.topics[resource.name]
+                await change.write_topic_configs(topic.topic_id, changes)
+            case ConfigResourceType.GROUP:
+                await change.write_group_configs(resource.name, changes)
+            case _:
+                # "+1" is broker 1 too.
+                name = str(self._broker_id) if resource.name else _ALL_BROKERS
+                await change.write_broker_configs(name, changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Current:
+    """What is set now on the resources that are to be altered."""
+
+    broker: BrokerValues
+    topics: Mapping[str, StoredTopic]
+    groups: Mapping[str, Mapping[str, str]]

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaException
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource
 from kafka.errors import KafkaError
+from kafka.protocol.admin.topics import ElectionType
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 from kafka.record import MemoryRecordsBuilder
 from kafka.structs import TopicPartition
@@ -70,6 +71,16 @@ def speak_as_of(broker: tuple[int, ...], bootstrap: str) -> None:
         with suppress(KeyError):  # this client expects the newest answer's fields
             admin.describe_cluster()
         admin.describe_log_dirs({topic: [0]})
+        with suppress(KafkaError):
+            admin.elect_leaders(ElectionType.PREFERRED, {topic: [0]})
+        with suppress(KafkaError):
+            admin.list_partition_reassignments({topic: [0]})
+        with suppress(KafkaError):
+            admin.alter_partition_reassignments({partition: None})
+        with suppress(KafkaError):
+            admin.describe_metadata_quorum()
+        with suppress(KafkaError):
+            admin.list_config_resources()
         with suppress(KafkaError):
             admin.describe_topic_partitions([topic])
             admin.alter_configs([changed], raise_on_unknown=False, incremental=False)
@@ -200,6 +211,34 @@ def request(name: str, topic: str, topic_id: uuid.UUID, version: int) -> Any:
             ]
             changed = Resource(resource_type=2, resource_name=topic, configs=configs)
             return codec.IncrementalAlterConfigsRequest(resources=[changed], validate_only=True)
+        case "ElectLeaders":
+            Topic = codec.ElectLeadersRequest.TopicPartitions
+            parts = [Topic(topic=topic, partitions=[0, 7])]
+            return codec.ElectLeadersRequest(
+                election_type=0, topic_partitions=parts, timeout_ms=5000
+            )
+        case "AlterPartitionReassignments":
+            Topic = codec.AlterPartitionReassignmentsRequest.ReassignableTopic
+            parts = [
+                Topic.ReassignablePartition(partition_index=0, replicas=None),
+                Topic.ReassignablePartition(partition_index=1, replicas=[1000]),
+            ]
+            return codec.AlterPartitionReassignmentsRequest(
+                timeout_ms=5000, topics=[Topic(name=topic, partitions=parts)]
+            )
+        case "ListPartitionReassignments":
+            Topic = codec.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+            return codec.ListPartitionReassignmentsRequest(
+                timeout_ms=5000, topics=[Topic(name=topic, partition_indexes=[0])]
+            )
+        case "DescribeQuorum":
+            Topic = codec.DescribeQuorumRequest.TopicData
+            parts = [Topic.PartitionData(partition_index=0)]
+            return codec.DescribeQuorumRequest(
+                topics=[Topic(topic_name="__cluster_metadata", partitions=parts)]
+            )
+        case "ListConfigResources":
+            return codec.ListConfigResourcesRequest(resource_types=[2, 4])
         case "DescribeLogDirs":
             Topic = codec.DescribeLogDirsRequest.DescribableLogDirTopic
             return codec.DescribeLogDirsRequest(topics=[Topic(topic=topic, partitions=[0])])

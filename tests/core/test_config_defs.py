@@ -1,164 +1,134 @@
-"""core.config_defs and core.config_types: Kafka's table, and its sentences."""
+"""core.config_defs, core.config_inert and core.config_types: Kafka's table, and its sentences.
+
+`kafka_configs.json` is what Apache Kafka 4.1.1 itself says of every property.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from core.config_defs import BROKER_CONFIGS, DEVIATIONS, TOPIC_CONFIGS
-from core.config_rules import check_topic_configs
-from core.config_types import parse, to_text
+from core.config_defs import BROKER_CONFIGS, DEVIATIONS, GROUP_CONFIGS, TOPIC_CONFIGS
+from core.config_inert import ONLY_DEFAULT
+from core.config_rules import check_static_broker_config, check_topic_configs
+from core.config_types import ConfigDef, ConfigError, parse, to_text
 from core.config_values import (
     BrokerValues,
+    ConfigEntry,
     ConfigSource,
     describe_broker_config,
+    describe_group_config,
     describe_topic_config,
 )
 
-# As Apache Kafka 4.1 describes a topic and a broker: type, default, the synonym that it lists.
-KAFKA_TOPIC_DEFAULTS = {
-    "cleanup.policy": ("LIST", "delete", "log.cleanup.policy"),
-    "compression.gzip.level": ("INT", "-1", "compression.gzip.level"),
-    "compression.lz4.level": ("INT", "9", "compression.lz4.level"),
-    "compression.type": ("STRING", "producer", "compression.type"),
-    "compression.zstd.level": ("INT", "3", "compression.zstd.level"),
-    "delete.retention.ms": ("LONG", "86400000", "log.cleaner.delete.retention.ms"),
-    "file.delete.delay.ms": ("LONG", "60000", "log.segment.delete.delay.ms"),
-    "flush.messages": ("LONG", "9223372036854775807", "log.flush.interval.messages"),
-    "flush.ms": ("LONG", "9223372036854775807", None),
-    "follower.replication.throttled.replicas": ("LIST", "", None),
-    "index.interval.bytes": ("INT", "4096", "log.index.interval.bytes"),
-    "leader.replication.throttled.replicas": ("LIST", "", None),
-    "local.retention.bytes": ("LONG", "-2", "log.local.retention.bytes"),
-    "local.retention.ms": ("LONG", "-2", "log.local.retention.ms"),
-    "max.compaction.lag.ms": ("LONG", "9223372036854775807", "log.cleaner.max.compaction.lag.ms"),
-    "max.message.bytes": ("INT", "1048588", "message.max.bytes"),
-    "message.timestamp.after.max.ms": ("LONG", "3600000", "log.message.timestamp.after.max.ms"),
-    "message.timestamp.before.max.ms": (  # 2**63 - 1
-        "LONG",
-        "9223372036854775807",
-        "log.message.timestamp.before.max.ms",
-    ),
-    "message.timestamp.type": ("STRING", "CreateTime", "log.message.timestamp.type"),
-    "min.cleanable.dirty.ratio": ("DOUBLE", "0.5", "log.cleaner.min.cleanable.ratio"),
-    "min.compaction.lag.ms": ("LONG", "0", "log.cleaner.min.compaction.lag.ms"),
-    "min.insync.replicas": ("INT", "1", "min.insync.replicas"),
-    "preallocate": ("BOOLEAN", "false", "log.preallocate"),
-    "remote.log.copy.disable": ("BOOLEAN", "false", None),
-    "remote.log.delete.on.disable": ("BOOLEAN", "false", None),
-    "remote.storage.enable": ("BOOLEAN", "false", None),
-    "retention.bytes": ("LONG", "-1", "log.retention.bytes"),
-    "retention.ms": ("LONG", "604800000", None),
-    "segment.bytes": ("INT", "1073741824", "log.segment.bytes"),
-    "segment.index.bytes": ("INT", "10485760", "log.index.size.max.bytes"),
-    "segment.jitter.ms": ("LONG", "0", None),
-    "segment.ms": ("LONG", "604800000", None),
-    "unclean.leader.election.enable": ("BOOLEAN", "false", "unclean.leader.election.enable"),
-}
-
-KAFKA_BROKER_DEFAULTS = {
-    "auto.create.topics.enable": ("BOOLEAN", "true", True),
-    "compression.gzip.level": ("INT", "-1", False),
-    "compression.lz4.level": ("INT", "9", False),
-    "compression.type": ("STRING", "producer", False),
-    "compression.zstd.level": ("INT", "3", False),
-    "connections.max.idle.ms": ("LONG", "600000", True),
-    "default.replication.factor": ("INT", "1", True),
-    "delete.topic.enable": ("BOOLEAN", "true", True),
-    "fetch.max.bytes": ("INT", "57671680", True),
-    "group.consumer.assignors": ("LIST", "uniform,range", True),
-    "group.consumer.heartbeat.interval.ms": ("INT", "5000", True),
-    "group.consumer.max.heartbeat.interval.ms": ("INT", "15000", True),
-    "group.consumer.max.session.timeout.ms": ("INT", "60000", True),
-    "group.consumer.max.size": ("INT", "2147483647", True),
-    "group.consumer.migration.policy": ("STRING", "bidirectional", True),
-    "group.consumer.min.heartbeat.interval.ms": ("INT", "5000", True),
-    "group.consumer.min.session.timeout.ms": ("INT", "45000", True),
-    "group.consumer.session.timeout.ms": ("INT", "45000", True),
-    "group.initial.rebalance.delay.ms": ("INT", "3000", True),
-    "group.max.session.timeout.ms": ("INT", "1800000", True),
-    "group.max.size": ("INT", "2147483647", True),
-    "group.min.session.timeout.ms": ("INT", "6000", True),
-    "log.cleaner.delete.retention.ms": ("LONG", "86400000", False),
-    "log.cleaner.max.compaction.lag.ms": ("LONG", "9223372036854775807", False),
-    "log.cleaner.min.cleanable.ratio": ("DOUBLE", "0.5", False),
-    "log.cleaner.min.compaction.lag.ms": ("LONG", "0", False),
-    "log.cleanup.policy": ("LIST", "delete", False),
-    "log.flush.interval.messages": ("LONG", "9223372036854775807", False),
-    "log.flush.interval.ms": ("LONG", None, False),
-    "log.flush.scheduler.interval.ms": ("LONG", "9223372036854775807", True),
-    "log.index.interval.bytes": ("INT", "4096", False),
-    "log.index.size.max.bytes": ("INT", "10485760", False),
-    "log.local.retention.bytes": ("LONG", "-2", False),
-    "log.local.retention.ms": ("LONG", "-2", False),
-    "log.message.timestamp.after.max.ms": ("LONG", "3600000", False),
-    "log.message.timestamp.before.max.ms": ("LONG", "9223372036854775807", False),
-    "log.message.timestamp.type": ("STRING", "CreateTime", False),
-    "log.preallocate": ("BOOLEAN", "false", False),
-    "log.retention.bytes": ("LONG", "-1", False),
-    "log.retention.check.interval.ms": ("LONG", "300000", True),
-    "log.retention.hours": ("INT", "168", True),
-    "log.retention.minutes": ("INT", None, True),
-    "log.retention.ms": ("LONG", None, False),
-    "log.roll.hours": ("INT", "168", True),
-    "log.roll.jitter.hours": ("INT", "0", True),
-    "log.roll.jitter.ms": ("LONG", None, False),
-    "log.roll.ms": ("LONG", None, False),
-    "log.segment.bytes": ("INT", "1073741824", False),
-    "log.segment.delete.delay.ms": ("LONG", "60000", False),
-    "max.connections": ("INT", "2147483647", False),
-    "max.connections.per.ip": ("INT", "2147483647", False),
-    "max.incremental.fetch.session.cache.slots": ("INT", "1000", True),
-    "max.request.partition.size.limit": ("INT", "2000", True),
-    "message.max.bytes": ("INT", "1048588", False),
-    "min.insync.replicas": ("INT", "1", False),
-    "num.partitions": ("INT", "1", True),
-    "offset.metadata.max.bytes": ("INT", "4096", True),
-    "offsets.retention.check.interval.ms": ("LONG", "600000", True),
-    "offsets.retention.minutes": ("INT", "10080", True),
-    "producer.id.expiration.ms": ("INT", "86400000", False),
-    "queued.max.request.bytes": ("LONG", "-1", True),
-    "request.timeout.ms": ("INT", "30000", True),
-    "socket.listen.backlog.size": ("INT", "50", True),
-    "socket.request.max.bytes": ("INT", "104857600", True),
-    "unclean.leader.election.enable": ("BOOLEAN", "false", False),
-}
-
+KAFKA: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("kafka_configs.json").read_text()
+)
+OURS = {"broker": BROKER_CONFIGS, "group": GROUP_CONFIGS, "topic": TOPIC_CONFIGS}
+EVERY = [(kind, name) for kind, table in OURS.items() for name in table if name in KAFKA[kind]]
 NOTHING = BrokerValues({}, {}, {})
 
+ANY_CASE = re.compile(r"\(case insensitive\) \[(.+)\]")
+RANGE = re.compile(r"\[(-?[\d.]+),\.\.\.(?:,([\d.]+))?\]")
+WORDS = re.compile(r"\[(\w[^.:]*)\]")
 
-@pytest.mark.parametrize("name", KAFKA_TOPIC_DEFAULTS)
-def test_a_topics_property_is_kafkas(name: str) -> None:
-    kind, value, synonym = KAFKA_TOPIC_DEFAULTS[name]
-    entry = describe_topic_config(name, {}, NOTHING)
-    assert (entry.type.name, entry.value) == (kind, value)
+
+def described(kind: str, name: str) -> ConfigEntry:
+    match kind:
+        case "broker":
+            return describe_broker_config(name, NOTHING)
+        case "group":
+            return describe_group_config(name, {}, {})
+        case _:
+            return describe_topic_config(name, {}, NOTHING)
+
+
+def definition(kind: str, name: str) -> ConfigDef:
+    return OURS[kind][name]
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_every_property_of_kafka_is_there_and_no_other(kind: str) -> None:
+    others = set(OURS[kind]) - set(KAFKA[kind])
+    assert set(KAFKA[kind]) <= set(OURS[kind])
+    assert all(name.startswith("penstock.") for name in others)
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_a_property_is_kafkas(kind: str, name: str) -> None:
+    kafka, entry = KAFKA[kind][name], described(kind, name)
+    assert (entry.type.name, entry.is_sensitive) == (kafka["type"], kafka["sensitive"])
+    if definition(kind, name).set_by is None:
+        assert entry.is_read_only == kafka["read_only"]
+    if name in DEVIATIONS and kind == "broker":
+        assert entry.value != kafka["default"]
+    elif not entry.is_sensitive:
+        assert entry.value == kafka["default"]
     assert entry.source is ConfigSource.DEFAULT_CONFIG
-    assert [each.name for each in entry.synonyms] == ([synonym] if synonym else [])
-    assert not entry.is_read_only
+    if kind == "topic":
+        assert [each.name for each in entry.synonyms] == kafka["synonyms"]
 
 
-def test_there_is_no_other_topic_property() -> None:
-    assert set(TOPIC_CONFIGS) == set(KAFKA_TOPIC_DEFAULTS)
+def test_deviations_are_of_kafkas_properties() -> None:
+    assert DEVIATIONS.keys() <= KAFKA["broker"].keys()
 
 
-@pytest.mark.parametrize("name", sorted(set(KAFKA_BROKER_DEFAULTS) - set(DEVIATIONS)))
-def test_a_brokers_property_is_kafkas(name: str) -> None:
-    kind, value, is_read_only = KAFKA_BROKER_DEFAULTS[name]
-    entry = describe_broker_config(name, NOTHING)
-    assert (entry.type.name, entry.value, entry.is_read_only) == (kind, value, is_read_only)
+@pytest.mark.parametrize(
+    ("kind", "name"), [each for each in EVERY if KAFKA[each[0]][each[1]]["valid"]]
+)
+def test_a_property_takes_what_kafka_takes(kind: str, name: str) -> None:
+    row, valid = definition(kind, name), KAFKA[kind][name]["valid"]
+    good: list[str] = []
+    bad: list[str] = []
+    if found := RANGE.fullmatch(valid):
+        low, high = found.groups()
+        good, bad = [low], [str(float(low) - 1) if "." in low else str(int(low) - 1)]
+        if high is not None:
+            good.append(high)
+            bad.append(str(float(high) + 1) if "." in high else str(int(high) + 1))
+    elif found := ANY_CASE.fullmatch(valid) or WORDS.fullmatch(valid):
+        good, bad = found[1].split(", "), ["nonsense"]
+    if name in ONLY_DEFAULT:
+        good, bad = [row.default] if row.default is not None else [], ["nonsense"]
+    for text in good:
+        assert parse(name, text, row) is not None
+    for text in bad:
+        with pytest.raises(ConfigError):
+            parse(name, text, row)
 
 
-def test_what_is_not_kafkas_says_so() -> None:
-    others = {name for name in BROKER_CONFIGS if name not in KAFKA_BROKER_DEFAULTS}
-    named_by_flags = {name for name in others if BROKER_CONFIGS[name].set_by}
-    assert all(name.startswith("penstock.") for name in others - named_by_flags)
-    for name in DEVIATIONS:
-        assert BROKER_CONFIGS[name].default != KAFKA_BROKER_DEFAULTS[name][1]
+@pytest.mark.parametrize("name", sorted(ONLY_DEFAULT))
+def test_a_promise_that_cannot_be_kept_is_refused_without_repeating_it(name: str) -> None:
+    kind = BROKER_CONFIGS[name].type.name
+    other = {"BOOLEAN": "true", "INT": "77", "LONG": "77", "SHORT": "77", "DOUBLE": "0.7"}
+    wrong = check_static_broker_config(name, other.get(kind, "swordfish"))
+    assert wrong is not None
+    assert wrong.startswith(f"{name} cannot be changed: ")
+    assert "swordfish" not in wrong
 
 
-@pytest.mark.parametrize("table", [TOPIC_CONFIGS, BROKER_CONFIGS])
-def test_every_default_passes_its_own_check(table: dict[str, object]) -> None:
-    for name, definition in (TOPIC_CONFIGS | BROKER_CONFIGS).items():
-        if name in table and definition.default is not None:
-            assert to_text(parse(name, definition.default, definition)) == definition.default
-        assert definition.documentation
+@pytest.mark.parametrize("kind", OURS)
+def test_every_default_passes_its_own_check(kind: str) -> None:
+    for name, row in OURS[kind].items():
+        if row.default is not None:
+            assert to_text(parse(name, row.default, row)) == row.default
+        assert row.documentation
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.5"),
+        (1e7, "1.0E7"),
+        (1e-4, "1.0E-4"),
+        (123456789.5, "1.234567895E8"),
+        (0.001, "0.001"),
+    ],
+)
+def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> None:
+    assert to_text(value) == text
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from core.config_rules import (
     alter,
     check_alterable,
     check_dynamic_broker_configs,
+    check_group_configs,
+    check_static_bounds,
     check_static_broker_config,
     check_storable,
     decide_alteration,
@@ -131,3 +133,90 @@ def test_only_lists_take_parts(operation: AlterOperation) -> None:
     definition = TOPIC_CONFIGS["retention.ms"]
     with pytest.raises(ConfigError, match=rf"^Can't {operation.name} to key retention.ms because"):
         alter(operation, "retention.ms", "1", "2", definition)
+
+
+# --- groups ---
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+def test_a_groups_times_are_bounded_by_the_brokers(kind: str) -> None:
+    session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+    for name, low, high in ((session, 45_000, 60_000), (interval, 5_000, 15_000)):
+        what = name.removeprefix(f"{kind}.")
+        least, most = f"group.{kind}.min.{what}", f"group.{kind}.max.{what}"
+        assert check_group_configs({name: str(low)}) is None
+        assert check_group_configs({name: str(high)}) is None
+        assert check_group_configs({name: str(low - 1)}) == (
+            f"{name} must be greater than or equal to {least}"
+        )
+        assert check_group_configs({name: str(high + 1)}) == (
+            f"{name} must be less than or equal to {most}"
+        )
+        assert check_group_configs({name: str(high + 1)}, {most: str(high + 1)}) is None
+    broker = {f"group.{kind}.min.session.timeout.ms": "1"}
+    assert check_group_configs({session: "5000"}, broker) == (
+        f"{session} must be greater than {interval}"
+    )
+    assert check_group_configs({session: "5001"}, broker) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("nope", "1", "Unknown group config name: nope"),
+        ("consumer.session.timeout.ms", "0", "Value must be at least 1"),
+        ("streams.num.standby.replicas", "3", "less than or equal to group.streams.max.standby"),
+        ("share.record.lock.duration.ms", "1000", "equal to group.share.min.record.lock"),
+        ("share.isolation.level", "READ_COMMITTED", "String must be one of"),
+        ("share.auto.offset.reset", "EARLIEST", "must be either 'earliest', 'latest' or"),
+        ("share.auto.offset.reset", "by_duration:P", "must be either 'earliest', 'latest' or"),
+        ("share.auto.offset.reset", "by_duration:P1DT", "must be either 'earliest', 'latest' or"),
+    ],
+)
+def test_a_groups_bad_value_gets_kafkas_sentence(name: str, text: str, wrong: str) -> None:
+    assert wrong in (check_group_configs({name: text}) or "")
+
+
+@pytest.mark.parametrize("text", ["earliest", "by_duration:PT1H", "by_duration:-P1DT2.5S"])
+def test_a_groups_good_value_passes(text: str) -> None:
+    assert check_group_configs({"share.auto.offset.reset": text}) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ({}, None),
+        (
+            {"group.consumer.session.timeout.ms": "44999"},
+            "group.consumer.session.timeout.ms must be greater than or equal to "
+            "group.consumer.min.session.timeout.ms",
+        ),
+        (
+            {"group.consumer.heartbeat.interval.ms": "15001"},
+            "group.consumer.heartbeat.interval.ms must be less than or equal to "
+            "group.consumer.max.heartbeat.interval.ms",
+        ),
+        (
+            {"group.consumer.max.session.timeout.ms": "44999"},
+            "group.consumer.max.session.timeout.ms must be greater than or equal to "
+            "group.consumer.min.session.timeout.ms",
+        ),
+        (
+            {
+                "group.consumer.session.timeout.ms": "5000",
+                "group.consumer.min.session.timeout.ms": "1",
+            },
+            "group.consumer.heartbeat.interval.ms must be less than "
+            "group.consumer.session.timeout.ms",
+        ),
+        (
+            {"group.max.session.timeout.ms": "5999"},
+            "group.max.session.timeout.ms must be greater than or equal to "
+            "group.min.session.timeout.ms",
+        ),
+    ],
+)
+def test_a_brokers_bounds_may_not_contradict_each_other(
+    values: dict[str, str], wrong: str | None
+) -> None:
+    assert check_static_bounds(values) == wrong

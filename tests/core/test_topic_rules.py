@@ -10,6 +10,7 @@ from core.topic_rules import (
     ReplicaAssignment,
     TopicDefaults,
     check_new_name,
+    check_reassignment,
     check_topic_name,
     check_total_added,
     collision_key,
@@ -98,3 +99,21 @@ def test_total_of_a_request_is_bounded() -> None:
 def test_repeated() -> None:
     assert find_repeated(["a", "b", "a", "a"]) == {"a"}
     assert find_repeated([]) == set()
+
+
+@given(
+    st.sets(st.integers(0, 5), min_size=1),
+    st.data(),
+    st.none() | st.lists(st.integers(-1, 6), max_size=3),
+)
+def test_only_what_is_so_already_can_be_reassigned(
+    live: set[int], data: st.DataObject, broker_ids: list[int] | None
+) -> None:
+    leader = data.draw(st.sampled_from(sorted(live)))
+    refusal = check_reassignment(broker_ids, leader, live)
+    assert (refusal is None) == (broker_ids == [leader])
+    if broker_ids is None:
+        assert refusal == Refusal(Error.NO_REASSIGNMENT_IN_PROGRESS)
+    elif not broker_ids or not set(broker_ids) <= live:
+        assert refusal is not None
+        assert refusal.error is Error.INVALID_REPLICA_ASSIGNMENT

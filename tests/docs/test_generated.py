@@ -8,6 +8,7 @@ import pytest
 from kafka.protocol.api_key import ApiKey
 
 from core.config_defs import BROKER_CONFIGS, TOPIC_CONFIGS
+from core.config_inert import REASONS
 from core.config_values import TopicConfig
 from docs import generate
 from gateway.kafka.api import load_handlers
@@ -16,19 +17,22 @@ ROOT = Path(__file__).parents[2]
 
 # How the code says that it asks for a topic's property, where it is not by the field's name.
 SPELT = {"cleanup.policy": r"is_deleted|is_compacted"}
+INERT = {name for names in REASONS.values() for name in names}
 # Checked when it is set; there is nothing to do later.
 VALIDATED_ONLY = {"remote.storage.enable"}
 
 
+# Tables and rules of properties: they name all, and act on none.
+TABLES = {"config_defs.py", "config_inert.py", "config_rules.py"}
+
+
 @cache
 def sources() -> str:
-    """The server's code but for the table of properties itself."""
+    """The server's code but for the tables of properties themselves."""
     files = (
         path for room in ("core", "gateway", "storage") for path in (ROOT / room).rglob("*.py")
     )
-    return "\n".join(
-        path.read_text() for path in files if path.name not in {"config_defs.py", "config_inert.py"}
-    )
+    return "\n".join(path.read_text() for path in files if path.name not in TABLES)
 
 
 def is_read_of_topic(name: str) -> bool:
@@ -71,8 +75,10 @@ def test_a_topic_property_has_the_effect_it_is_said_to_have(name: str) -> None:
 def test_a_broker_property_has_the_effect_it_is_said_to_have(name: str) -> None:
     weaker = {other.name for row in TOPIC_CONFIGS.values() for other in row.alternatives}
     if name not in weaker and BROKER_CONFIGS[name].set_by is None:
-        without_effect = name in generate.WITHOUT_EFFECT_ON_BROKERS
-        assert (f'"{name}"' in sources()) == (not without_effect)
+        without_effect = name in generate.WITHOUT_EFFECT_ON_BROKERS or name in INERT
+        # A group's property is read by the group's name for it.
+        spelt = {name, BROKER_CONFIGS[name].group_name or name}
+        assert any(f'"{each}"' in sources() for each in spelt) == (not without_effect)
 
 
 def test_what_is_said_of_properties_is_said_of_real_ones() -> None:

@@ -138,6 +138,16 @@ def test_a_password_stays_out_of_the_sentence() -> None:
             "for all topics set log.retention.ms",
         ),
         (
+            {"broker": {"authorizer.class.name": "x"}},
+            "Broker properties: authorizer.class.name cannot be changed: authentication and "
+            "authorization are not there yet.",
+        ),
+        (
+            {"broker": {"group.consumer.session.timeout.ms": "10000"}},
+            "Broker properties: group.consumer.session.timeout.ms must be greater than or equal "
+            "to group.consumer.min.session.timeout.ms.",
+        ),
+        (
             {"broker": {"broker.id": "1"}},
             "Broker properties: broker.id is set by --broker-id",
         ),

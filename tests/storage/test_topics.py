@@ -108,10 +108,19 @@ async def test_settings_are_set_changed_and_deleted(store: TopicStore) -> None:
     async with store.change("test") as change:
         await change.write_topic_configs(wanted.topic_id, {"a": None, "b": "3", "c": "4"})
         await change.write_broker_configs("1", {"x": "y"})
+        await change.write_group_configs("g", {"x": "1", "y": "2"})
+        await change.write_group_configs("1", {"x": "3"})
     assert (await store.find_topics(["t"]))["t"].overrides == {"b": "3", "c": "4"}
     async with store.change("test") as change:
         assert await change.read_broker_configs("1") == {"x": "y"}
         assert await change.read_broker_configs("") == {}
+        assert await change.read_group_configs(["g", "1", "none"]) == {
+            "g": {"x": "1", "y": "2"},
+            "1": {"x": "3"},
+        }
+        assert await change.read_group_configs([]) == {}
+        await change.write_group_configs("g", {"x": None, "y": None})
+        assert await change.read_group_configs(["g"]) == {}
 
 
 async def test_deleted_partitions_are_left_for_the_background(

@@ -1,8 +1,8 @@
-"""DescribeConfigs (key 32): the settings of topics, of this broker, and of all brokers.
+"""DescribeConfigs (key 32): the settings of topics, of groups, of this broker, and of all brokers.
 
 Behavior: a broker describes itself only, as in Kafka; clients ask the broker they mean. The empty
-broker name is what is set for all brokers, not their defaults. Loggers and client metrics are not
-there; groups come with the group coordinator.
+broker name is what is set for all brokers, not their defaults. A group need not exist (KIP-848);
+its defaults are the broker's. Loggers and client metrics are not there.
 
 Versions: v1 is Kafka 4's first and has sources and synonyms (KIP-226); v3 types and documentation
 (KIP-569); v4 is flexible.

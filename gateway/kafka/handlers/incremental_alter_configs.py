@@ -2,7 +2,7 @@
 
 Behavior: each resource whole or not at all. A broker alters its own settings and those of all
 brokers; what it cannot change while it runs is INVALID_REQUEST, Kafka's code (KAFKA-13609).
-Loggers (KIP-412) and client metrics are not there; groups come with the group coordinator.
+A group need not exist to be given settings. Loggers (KIP-412) and client metrics are not there.
 
 Versions: v1 is flexible.
 """

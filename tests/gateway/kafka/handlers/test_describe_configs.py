@@ -11,6 +11,7 @@ VERSIONS = range(1, 5)
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 UNKNOWN, TIMED_OUT, INVALID_TOPIC, INVALID_REQUEST = 3, 7, 17, 42
 FROM_TOPIC, FROM_BROKER, FROM_DEFAULT_BROKER, FROM_STATIC, FROM_DEFAULT = 1, 2, 3, 4, 5
+FROM_GROUP = 8
 LONG = 5
 
 
@@ -81,6 +82,33 @@ async def test_own_broker_and_all_brokers(broker: Broker) -> None:
     assert [(each.name, each.value) for each in for_all.configs] == [("log.retention.ms", "60000")]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_groups_default_is_the_brokers_value(make_broker: MakeBroker, version: int) -> None:
+    """Whether there is such a group or not; a value of its own hides the default, as in Kafka."""
+    broker = await make_broker({"group.consumer.session.timeout.ms": "50000"})
+    await set_config(broker, GROUP, "g", "consumer.heartbeat.interval.ms", "7000")
+    (result,) = await ask(broker, (GROUP, "g", None), version=version, include_synonyms=True)
+    assert (result.error_code, result.resource_type, result.resource_name) == (0, GROUP, "g")
+    entries = {entry.name: entry for entry in result.configs}
+    told = {
+        name: (entry.value, entry.config_source, [each.name for each in entry.synonyms])
+        for name, entry in entries.items()
+        if name.startswith("consumer.")
+    }
+    assert told == {
+        "consumer.heartbeat.interval.ms": ("7000", FROM_GROUP, ["consumer.heartbeat.interval.ms"]),
+        "consumer.session.timeout.ms": ("50000", FROM_DEFAULT, ["consumer.session.timeout.ms"]),
+    }
+    assert not any(entry.read_only for entry in result.configs)
+    assert {"share.isolation.level", "streams.num.standby.replicas"} <= entries.keys()
+
+
+async def test_a_group_id_of_any_length_can_be_described(broker: Broker) -> None:
+    (long, nul) = await ask(broker, (GROUP, "g" * 32_000, None), (GROUP, "nul\0", None))
+    assert (long.error_code, nul.error_code) == (0, 0)
+    assert {entry.config_source for entry in [*long.configs, *nul.configs]} == {FROM_DEFAULT}
+
+
 async def test_change_at_another_broker_shows_at_once(make_broker: MakeBroker) -> None:
     one, other = await make_broker(), await make_broker()
     await one.topics.create([NewTopic("t")])
@@ -103,7 +131,7 @@ async def test_change_at_another_broker_shows_at_once(make_broker: MakeBroker) -
         (BROKER, "one", INVALID_REQUEST, "Broker id must be an integer, but it is: one"),
         (LOGGER, "1", INVALID_REQUEST, "Unsupported resource type: BROKER_LOGGER"),
         (METRICS, "m", INVALID_REQUEST, "Unsupported resource type: CLIENT_METRICS"),
-        (GROUP, "g", INVALID_REQUEST, "Unsupported resource type: GROUP"),
+        (GROUP, "", INVALID_REQUEST, "Group name must not be empty"),
         (99, "x", INVALID_REQUEST, "Unexpected resource type UNKNOWN for resource x"),
     ],
 )

@@ -11,6 +11,7 @@ VERSIONS = range(2)
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 UNKNOWN, TIMED_OUT, INVALID_TOPIC, INVALID_CONFIG, INVALID_REQUEST = 3, 7, 17, 40, 42
+SESSION = "consumer.session.timeout.ms"
 
 Step = tuple[str, int, str | None]
 
@@ -120,7 +121,16 @@ async def test_validate_only_changes_nothing(broker: Broker, topic: str) -> None
         (BROKER, "2", [("log.retention.ms", SET, "2")], INVALID_REQUEST, "expected 1, but receiv"),
         (BROKER, "one", [("log.retention.ms", SET, "2")], INVALID_REQUEST, "must be an integer"),
         (LOGGER, "1", [("root", SET, "INFO")], INVALID_REQUEST, "Unknown resource type 8"),
-        (GROUP, "g", [("x", SET, "1")], INVALID_REQUEST, "Unknown resource type 32"),
+        (GROUP, "g", [("x", SET, "1")], INVALID_CONFIG, "Unknown group config name: x"),
+        (GROUP, "", [(SESSION, SET, "50000")], INVALID_REQUEST, "Default group resources"),
+        (GROUP, "nul\0", [(SESSION, SET, "50000")], INVALID_REQUEST, "NUL"),
+        (GROUP, "é" * 1001, [(SESSION, SET, "50000")], INVALID_REQUEST, "longer than 2000 bytes"),
+        (GROUP, "g", [(SESSION, SET, "40000")], INVALID_CONFIG, "greater than or equal to group."),
+        (GROUP, "g", [(SESSION, SET, "60001")], INVALID_CONFIG, "less than or equal to group."),
+        (GROUP, "g", [(SESSION, SET, "soon")], INVALID_CONFIG, "Not a number of type INT"),
+        (GROUP, "g", [(SESSION, APPEND, "1")], INVALID_CONFIG, "its type is not LIST"),
+        (GROUP, "g", [(SESSION, SET, None)], INVALID_REQUEST, "Null value not supported"),
+        (BROKER, "1", [("ssl.client.auth", SET, "required")], INVALID_REQUEST, "cannot be changed"),
         (0, "g", [("x", SET, "1")], INVALID_REQUEST, "Unknown resource type 0"),
     ],
 )
@@ -137,6 +147,39 @@ async def test_bad_step_is_refused_whole(
     async with broker.database.begin("test") as connection:
         left = await connection.scalar(text("SELECT count(*) FROM config_entry"))
     assert left == len(before)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_groups_own_settings_are_what_it_goes_by(broker: Broker, version: int) -> None:
+    longest = "g" * 2000
+    steps: list[Step] = [(SESSION, SET, "50000"), ("consumer.heartbeat.interval.ms", SET, "6000")]
+    told = await alter(broker, (GROUP, "g", steps), (GROUP, longest, steps), version=version)
+    assert told == [(0, None)] * 2
+    await broker.configs.load()
+    for group_id in ("g", longest):
+        settings = broker.configs.group_settings(group_id)
+        assert settings.consumer_session_timeout_ms == 50_000
+        assert settings.consumer_heartbeat_interval_ms == 6_000
+    assert broker.configs.group_settings("other").consumer_session_timeout_ms == 45_000
+    assert await broker.configs.groups_with_settings() == ["g", longest]
+    assert await alter(broker, (GROUP, "g", [(SESSION, DELETE, None)])) == [(0, None)]
+    await broker.configs.load()
+    assert broker.configs.group_settings("g").consumer_session_timeout_ms == 45_000
+    assert broker.configs.group_settings("g").consumer_heartbeat_interval_ms == 6_000
+
+
+async def test_a_groups_settings_reach_other_brokers(make_broker: MakeBroker) -> None:
+    one, other = await make_broker(), await make_broker()
+    assert other.configs.group_settings("g").consumer_session_timeout_ms == 45_000
+    assert await alter(one, (GROUP, "g", [(SESSION, SET, "50000")])) == [(0, None)]
+    await other.configs.load()
+    assert other.configs.group_settings("g").consumer_session_timeout_ms == 50_000
+
+
+async def test_validating_a_groups_settings_changes_nothing(broker: Broker) -> None:
+    steps: list[Step] = [(SESSION, SET, "50000")]
+    assert await alter(broker, (GROUP, "g", steps), validate_only=True) == [(0, None)]
+    assert await broker.configs.groups_with_settings() == []
 
 
 async def test_one_resource_fails_and_another_does_not(broker: Broker, topic: str) -> None:
