@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import LogEffects, StagedBatch
 from core.log.partition_log import PartitionState
 from core.log.producer_state import ProducerState
+from core.transaction.values import StoredTransaction, TransactionEffects
 from core.types import BatchFormat
 
 Payload = bytes | bytearray | memoryview
@@ -78,6 +80,36 @@ class EpochStart:
     start_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class ToLock:
+    """The rows a group of effects is decided on.
+
+    producers: (partition, producer) pairs. transactional_ids: of transactions to be changed; what
+    joined them is locked too. producer_ids: of transactional appends, whose transaction's row is
+    locked if it exists.
+    """
+
+    partition_ids: Sequence[int]
+    producers: Sequence[tuple[int, int]] = ()
+    transactional_ids: Sequence[str] = ()
+    producer_ids: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """What was read under the lock; what does not exist, or is locked by another, lacks.
+
+    producers: those asked for, and those of the transactions on the partitions that joined.
+    held_elsewhere: transactional ids asked for whose row, or one of whose partitions, another
+    broker holds (only where `skip_locked`).
+    """
+
+    partitions: Mapping[int, PartitionState]
+    producers: Mapping[tuple[int, int], ProducerState]
+    transactions: Sequence[StoredTransaction] = ()
+    held_elsewhere: frozenset[str] = frozenset()
+
+
 class Flush(Protocol):
     """One database transaction at a time, for appends. After an exception nothing took effect
     (CommitUnknown apart), and the object serves the next flush."""
@@ -85,16 +117,14 @@ class Flush(Protocol):
     async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
         """Takes the payload, without locking a row. Raises StoreUnavailable, SegmentGone."""
 
-    async def lock(
-        self,
-        partition_ids: Sequence[int],
-        producers: Sequence[tuple[int, int]],
-        *,
-        skip_locked: bool = False,
-    ) -> tuple[Mapping[int, PartitionState], Mapping[tuple[int, int], ProducerState]]:
-        """Locks partitions and reads them and (partition, producer) pairs under the lock."""
+    async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
+        """Locks transactions, then partitions, each by id, and reads all of it under the lock."""
 
-    async def commit(self, effects: Sequence[LogEffects]) -> None:
+    async def commit(
+        self,
+        effects: Sequence[LogEffects],
+        transactions: Sequence[TransactionEffects] = (),
+    ) -> None:
         """Applies and commits, or raises VersionMismatch, RowLocked, SegmentGone, EffectRefused,
         StoreUnavailable, CommitUnknown."""
 
@@ -127,6 +157,16 @@ class LogStore(Protocol):
         self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
     ) -> tuple[Mapping[int, PartitionState], Mapping[tuple[int, int], ProducerState]]:
         """Partitions and (partition, producer) pairs, one snapshot; what is not there lacks."""
+
+    async def load_transactions(
+        self, producer_ids: Sequence[int]
+    ) -> Mapping[int, StoredTransaction]:
+        """The transactions of producers, by producer id; who has none lacks."""
+
+    async def aborted(
+        self, ranges: Sequence[tuple[int, int, int]]
+    ) -> list[Sequence[AbortedTransaction]]:
+        """Per (partition id, from offset, to offset): what was aborted and touches the range."""
 
     async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
         """Batches of each range by offset. Raises SegmentGone where retention was faster."""

@@ -28,6 +28,7 @@ from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.context import Services
 from gateway.kafka.fetch_sessions import FetchSessions
+from gateway.kafka.markers import control_batch
 from gateway.listener import Listener
 from gateway.metrics import Metrics
 from gateway.runtime.cluster import Cluster
@@ -165,6 +166,7 @@ class _Broker:
             tail_cache_bytes=configs.broker_int("penstock.tail.cache.bytes"),
             max_flush_bytes=configs.broker_int("penstock.flush.max.bytes"),
             announce=announcer.announce,
+            make_marker=control_batch,
         )
         producer_ids = ProducerIds(log_store)
         leases = CoordinatorLeases(LeaseStore(database), cluster)

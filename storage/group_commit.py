@@ -13,18 +13,24 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from core.log.effects import LogEffects, StagedBatch
+from core.log.effects import LogEffects, OpenTransaction, StagedBatch
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
-from core.ports import Payload, StoreUnavailable
+from core.ports import Locked, Payload, StoreUnavailable, ToLock
+from core.transaction.values import TransactionEffects
+from storage import transaction_rows
 from storage.binary import (
     array_literal,
     bigint_array,
     boolean_array,
+    integer,
     integer_array,
+    rows_of,
     smallint_array,
     text_array,
+    uuid_array,
 )
+from storage.client_text import key_of
 from storage.schema import CHUNK_BYTES, chunk_table_name
 from storage.session import HotSession, Statement
 
@@ -64,38 +70,67 @@ SELECT CASE WHEN (SELECT count(*) FROM moved) <> cardinality($1::bigint[])
 # Guarded by the lock that APPEND_BATCHES has taken on the partition.
 PUT_PRODUCERS = """
 INSERT INTO producer_state AS s (partition_id, producer_id, producer_epoch, last_timestamp,
-    last_sequences, last_offsets, offset_deltas, timestamps)
+    last_sequences, last_offsets, offset_deltas, timestamps, txn_first_offset, coordinator_epoch)
 SELECT e.partition_id, e.producer_id, e.producer_epoch, e.last_timestamp,
     e.last_sequences::integer[], e.last_offsets::bigint[], e.offset_deltas::integer[],
-    e.timestamps::bigint[]
+    e.timestamps::bigint[], nullif(e.txn_first_offset, -1), e.coordinator_epoch
 FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[], $6::text[],
-    $7::text[], $8::text[])
+    $7::text[], $8::text[], $9::bigint[], $10::integer[])
     AS e (partition_id, producer_id, producer_epoch, last_timestamp, last_sequences, last_offsets,
-          offset_deltas, timestamps)
+          offset_deltas, timestamps, txn_first_offset, coordinator_epoch)
 ON CONFLICT (partition_id, producer_id) DO UPDATE SET
     producer_epoch = excluded.producer_epoch, last_timestamp = excluded.last_timestamp,
     last_sequences = excluded.last_sequences, last_offsets = excluded.last_offsets,
     offset_deltas = excluded.offset_deltas, timestamps = excluded.timestamps,
+    txn_first_offset = excluded.txn_first_offset, coordinator_epoch = excluded.coordinator_epoch,
     updated_at = clock_timestamp()
 """
 
+# Guarded likewise.
+PUT_ABORTED = """
+INSERT INTO aborted_transaction (partition_id, last_offset, producer_id, first_offset)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
+"""
+
 # The slow path's lock; what depends on the rows is read by a later statement (READ COMMITTED: a
-# statement that waits for a lock returns joined rows as they were before the wait).
+# statement that waits for a lock returns joined rows as they were before the wait). The partitions
+# that joined a transaction are known only once its row is locked, hence by this statement.
 LOCK_PARTITIONS = """
-SELECT partition_id FROM topic_partition
-WHERE partition_id = ANY ($1::bigint[]) ORDER BY partition_id FOR NO KEY UPDATE
+SELECT p.partition_id FROM topic_partition p
+JOIN (SELECT unnest($1::bigint[]) AS partition_id UNION
+      SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = ANY ($2::uuid[])) AS w
+    USING (partition_id)
+ORDER BY p.partition_id FOR NO KEY UPDATE OF p
 """
 LOCK_FREE_PARTITIONS = LOCK_PARTITIONS.rstrip() + " SKIP LOCKED"
 
-READ_PARTITIONS = """
-SELECT partition_id, next_offset, log_start_offset, leader_epoch, max_timestamp
-FROM topic_partition WHERE partition_id = ANY ($1::bigint[])
+PARTITION_COLUMNS = """p.partition_id, p.next_offset, p.log_start_offset, p.leader_epoch,
+       p.max_timestamp,
+       ARRAY(SELECT s.producer_id FROM producer_state s
+             WHERE s.partition_id = p.partition_id AND s.txn_first_offset IS NOT NULL
+             ORDER BY s.txn_first_offset),
+       ARRAY(SELECT s.txn_first_offset FROM producer_state s
+             WHERE s.partition_id = p.partition_id AND s.txn_first_offset IS NOT NULL
+             ORDER BY s.txn_first_offset)"""
+
+READ_PARTITIONS = f"""
+SELECT {PARTITION_COLUMNS}
+FROM topic_partition p
+JOIN (SELECT unnest($1::bigint[]) AS partition_id UNION
+      SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = ANY ($2::uuid[])) AS w
+    USING (partition_id)
 """
 
-READ_PRODUCERS = """
-SELECT s.partition_id, s.producer_id, s.producer_epoch, s.last_timestamp,
-       s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps
-FROM unnest($1::bigint[], $2::bigint[]) AS w (partition_id, producer_id)
+PRODUCER_COLUMNS = """s.partition_id, s.producer_id, s.producer_epoch, s.last_timestamp,
+       s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps,
+       coalesce(s.txn_first_offset, -1), s.coordinator_epoch"""
+
+READ_PRODUCERS = f"""
+SELECT {PRODUCER_COLUMNS}
+FROM (SELECT * FROM unnest($1::bigint[], $2::bigint[]) UNION
+      SELECT j.partition_id, t.producer_id FROM transaction_state t
+      JOIN transaction_partition j USING (txn_key) WHERE t.txn_key = ANY ($3::uuid[]))
+    AS w (partition_id, producer_id)
 JOIN producer_state s USING (partition_id, producer_id)
 """
 
@@ -112,10 +147,12 @@ STATEMENTS: Mapping[bytes, str] = {
     b"commit": "COMMIT",
     b"append_batches": APPEND_BATCHES,
     b"put_producers": PUT_PRODUCERS,
+    b"put_aborted": PUT_ABORTED,
     b"lock_partitions": LOCK_PARTITIONS,
     b"lock_free_partitions": LOCK_FREE_PARTITIONS,
     b"read_partitions": READ_PARTITIONS,
     b"read_producers": READ_PRODUCERS,
+    **transaction_rows.STATEMENTS,
 }
 
 _BIGINT = struct.Struct(">q")
@@ -154,53 +191,74 @@ class FlushSession:
             parts.append(payload)
         await self._prepare_segments(await self._open())
 
-    async def lock(
-        self,
-        partition_ids: Sequence[int],
-        producers: Sequence[tuple[int, int]],
-        *,
-        skip_locked: bool = False,
-    ) -> tuple[dict[int, PartitionState], dict[tuple[int, int], ProducerState]]:
-        """Locks the partitions in order; reads them and the (partition, producer) pairs.
-
-        A partition that does not exist, or is locked by another where `skip_locked`, is missing
-        from the answer. Raises RowLocked, StoreUnavailable.
-        """
+    async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
+        """See `core.ports.Flush`. Raises RowLocked, StoreUnavailable."""
         session = await self._open()
-        ids = [bigint_array(sorted(partition_ids))]
         statements: list[Statement] = [] if self._in_transaction else [(b"begin", ())]
-        statements.append((b"lock_free_partitions" if skip_locked else b"lock_partitions", ids))
-        statements.append((b"read_partitions", ids))
-        statements.append((b"read_producers", _pairs(producers)))
+        keys = uuid_array([key_of(each) for each in wanted.transactional_ids])
+        transactions = (keys, bigint_array(wanted.producer_ids))
+        if has_transactions := bool(wanted.transactional_ids or wanted.producer_ids):
+            lock = b"lock_free_transactions" if skip_locked else b"lock_transactions"
+            statements.append((lock, transactions))
+        partitions = (bigint_array(sorted(wanted.partition_ids)), keys)
+        first = len(statements)
+        statements.append(
+            (b"lock_free_partitions" if skip_locked else b"lock_partitions", partitions)
+        )
+        statements.append((b"read_partitions", partitions))
+        statements.append((b"read_producers", (*_pairs(wanted.producers), keys)))
+        if has_transactions:
+            statements.append((b"read_transactions", transactions))
         try:
             results = await session.run(statements, commits=False)
         except BaseException:
             await self._abandon(in_transaction=True)
             raise
         self._in_transaction = True
-        locked = {_BIGINT.unpack(value)[0] for (value,) in rows_of(results[-4])}
-        states = {
-            partition_id: state
-            for partition_id, state in partition_states(results[-3]).items()
-            if partition_id in locked
-        }
-        return states, producer_states(results[-2])
+        states = partition_states(results[first + 1])
+        locked_ids = {integer(value) for (value,) in rows_of(results[first])}
+        locked = {i: state for i, state in states.items() if i in locked_ids}
+        producers = producer_states(results[first + 2])
+        if not has_transactions:
+            return Locked(locked, producers)
+        held_keys = {key for (key,) in rows_of(results[first - 1])}
+        found = transaction_rows.transactions(results[first + 3])
+        return Locked(
+            locked,
+            producers,
+            tuple(each for key, each in found if key in held_keys),
+            frozenset(
+                each.metadata.transactional_id
+                for key, each in found
+                if key not in held_keys
+                or any(i in states and i not in locked for i in each.partitions)
+            ),
+        )
 
-    async def commit(self, effects: Sequence[LogEffects]) -> None:
-        """Applies the effects and commits, if every partition still has the version decided on.
+    async def commit(
+        self,
+        effects: Sequence[LogEffects],
+        transactions: Sequence[TransactionEffects] = (),
+    ) -> None:
+        """Applies the effects and commits, if every row still has the version decided on.
 
         Raises VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable,
         CommitUnknown.
         """
         session = await self._open()
         await self._prepare_segments(session)
-        statements: list[Statement] = [
+        statements = transaction_rows.guards(transactions)
+        statements += [
             (_put_payload(segment_id), (_BIGINT.pack(payload_id), b"".join(parts)))
             for segment_id, (payload_id, parts) in self._payloads.items()
         ]
-        statements.append((b"append_batches", _append_parameters(effects, self._places)))
+        if effects:
+            statements.append((b"append_batches", _append_parameters(effects, self._places)))
         if any(effect.producers for effect in effects):
             statements.append((b"put_producers", _producer_parameters(effects)))
+        if any(effect.aborted for effect in effects):
+            statements.append((b"put_aborted", _aborted_parameters(effects)))
+        statements += transaction_rows.consequences(transactions)
         if self._in_transaction:
             statements.append((b"commit", ()))
         started = time.perf_counter()
@@ -264,20 +322,17 @@ def _put_payload(segment_id: int) -> bytes:
     return b"put_payload_%d" % segment_id
 
 
-def rows_of(result: PGresult) -> list[tuple[bytes, ...]]:
-    """Rows of a binary result whose values are never null."""
-    return [
-        tuple(result.get_value(row, column) or b"" for column in range(result.nfields))
-        for row in range(result.ntuples)
-    ]
-
-
 def partition_states(result: PGresult) -> dict[int, PartitionState]:
     """Rows of READ_PARTITIONS, by partition id."""
     states = {}
     for row in rows_of(result):
-        partition_id, next_offset, start, epoch, timestamp = struct.unpack(">qqqiq", b"".join(row))
-        states[partition_id] = PartitionState(partition_id, next_offset, start, epoch, timestamp)
+        partition_id, next_offset, start, epoch, timestamp = struct.unpack(
+            ">qqqiq", b"".join(value or b"" for value in row[:5])
+        )
+        opened = map(OpenTransaction, _integers(row[5], "q"), _integers(row[6], "q"))
+        states[partition_id] = PartitionState(
+            partition_id, next_offset, start, epoch, timestamp, tuple(opened)
+        )
     return states
 
 
@@ -285,7 +340,9 @@ def producer_states(result: PGresult) -> dict[tuple[int, int], ProducerState]:
     """Rows of READ_PRODUCERS, by (partition id, producer id)."""
     states = {}
     for row in rows_of(result):
-        partition_id, producer_id, epoch, timestamp = struct.unpack(">qqhq", b"".join(row[:4]))
+        partition_id, producer_id, epoch, timestamp = struct.unpack(
+            ">qqhq", b"".join(value or b"" for value in row[:4])
+        )
         batches = map(
             AppendedBatch,
             _integers(row[4], "i"),
@@ -293,14 +350,20 @@ def producer_states(result: PGresult) -> dict[tuple[int, int], ProducerState]:
             _integers(row[6], "i"),
             _integers(row[7], "q"),
         )
+        first_offset = integer(row[8])
         states[partition_id, producer_id] = ProducerState(
-            producer_id, epoch, timestamp, tuple(batches)
+            producer_id,
+            epoch,
+            timestamp,
+            tuple(batches),
+            None if first_offset == -1 else first_offset,
+            integer(row[9]),
         )
     return states
 
 
-def _integers(array: bytes, code: str) -> tuple[int, ...]:
-    if len(array) == struct.calcsize(">iII"):
+def _integers(array: bytes | None, code: str) -> tuple[int, ...]:
+    if array is None or len(array) == struct.calcsize(">iII"):
         return ()
     length = struct.unpack_from(">i", array, 12)[0]
     values: tuple[int, ...] = struct.unpack_from(">" + ("i" + code) * length, array, 20)
@@ -349,6 +412,16 @@ def _append_parameters(
     return parameters
 
 
+def _aborted_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
+    rows = [(effect.partition_id, each) for effect in effects for each in effect.aborted]
+    return [
+        bigint_array([partition_id for partition_id, _ in rows]),
+        bigint_array([each.last_offset for _, each in rows]),
+        bigint_array([each.producer_id for _, each in rows]),
+        bigint_array([each.first_offset for _, each in rows]),
+    ]
+
+
 def _producer_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
     states = [
         (effect.partition_id, producer)
@@ -364,4 +437,10 @@ def _producer_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
         text_array([array_literal(b.last_offset for b in state.batches) for _, state in states]),
         text_array([array_literal(b.offset_delta for b in state.batches) for _, state in states]),
         text_array([array_literal(b.timestamp for b in state.batches) for _, state in states]),
+        bigint_array([_or_minus_one(state.txn_first_offset) for _, state in states]),
+        integer_array([state.coordinator_epoch for _, state in states]),
     ]
+
+
+def _or_minus_one(offset: int | None) -> int:
+    return -1 if offset is None else offset

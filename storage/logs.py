@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
 
+from core.log.aborted_txns import AbortedTransaction
+from core.log.effects import OpenTransaction
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
 from core.ports import EpochStart, Payload, ReadRange, SegmentGone, StoredBatch
+from core.transaction.values import StoredTransaction
 from core.types import BatchFormat
-from storage.group_commit import FlushSession
+from storage.binary import bigint_array, uuid_array
+from storage.group_commit import PARTITION_COLUMNS, FlushSession
+from storage.kept_session import KeptSession
 from storage.schema import CHUNK_BYTES, chunk_table_name, create_chunk_table_sql
+from storage.transaction_rows import READ_TRANSACTIONS, transactions
 
 if TYPE_CHECKING:
     from storage.pool import Database
 
-LOAD_PARTITIONS = """
-SELECT partition_id, next_offset, log_start_offset, leader_epoch, max_timestamp
-FROM topic_partition WHERE partition_id = ANY (%(partition_ids)s::bigint[])
+LOAD_PARTITIONS = f"""
+SELECT {PARTITION_COLUMNS}
+FROM topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
 """
 # One statement, so that a producer's state is of the very version that comes with it.
-LOAD_PARTITIONS_AND_PRODUCERS = """
-SELECT p.partition_id, p.next_offset, p.log_start_offset, p.leader_epoch, p.max_timestamp,
-       s.producer_id, s.producer_epoch, s.last_timestamp,
-       s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps
+LOAD_PARTITIONS_AND_PRODUCERS = f"""
+SELECT {PARTITION_COLUMNS},
+       s.producer_id, s.producer_epoch, s.last_timestamp, s.last_sequences, s.last_offsets,
+       s.offset_deltas, s.timestamps, s.txn_first_offset, s.coordinator_epoch
 FROM topic_partition p
 LEFT JOIN unnest(%(of_partitions)s::bigint[], %(producer_ids)s::bigint[])
      AS w (partition_id, producer_id) ON w.partition_id = p.partition_id
@@ -82,10 +88,21 @@ WHERE partition_id = %(partition_id)s ORDER BY leader_epoch
 
 # Monotone, so it needs no version: whoever comes second moves nothing back.
 ADVANCE_LOG_START = """
-UPDATE topic_partition
+UPDATE topic_partition p
 SET log_start_offset = greatest(log_start_offset, least(%(offset)s, next_offset))
 WHERE partition_id = %(partition_id)s
-RETURNING partition_id, next_offset, log_start_offset, leader_epoch, max_timestamp
+RETURNING p.partition_id
+"""
+
+# By last offset: what touches each range, the newest last.
+READ_ABORTED = """
+SELECT r.n, a.producer_id, a.first_offset, a.last_offset
+FROM unnest(%(partition_ids)s::bigint[], %(from_offsets)s::bigint[], %(to_offsets)s::bigint[])
+     WITH ORDINALITY AS r (partition_id, from_offset, to_offset, n)
+JOIN aborted_transaction a
+  ON a.partition_id = r.partition_id AND a.last_offset >= r.from_offset
+     AND a.first_offset < r.to_offset
+ORDER BY r.n, a.last_offset
 """
 
 ALLOCATE_BATCH_IDS = """
@@ -164,6 +181,7 @@ class PostgresLogStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._segments: dict[str, int] = {}
+        self._transactions = KeptSession(database, {b"read_transactions": READ_TRANSACTIONS})
 
     def open_flush(self) -> FlushSession:
         """See LogStore."""
@@ -220,7 +238,7 @@ class PostgresLogStore:
         async with self._database.reader("load_partitions") as cursor:
             if not producers:
                 await cursor.execute(LOAD_PARTITIONS, {"partition_ids": list(partition_ids)})
-                return {row[0]: PartitionState(*row) for row in await cursor.fetchall()}, known
+                return {row[0]: partition_state(row) for row in await cursor.fetchall()}, known
             await cursor.execute(
                 LOAD_PARTITIONS_AND_PRODUCERS,
                 {
@@ -230,11 +248,38 @@ class PostgresLogStore:
                 },
             )
             for row in await cursor.fetchall():
-                states[row[0]] = PartitionState(*row[:5])
-                if row[5] is not None:
-                    batches = tuple(map(AppendedBatch, *row[8:]))
-                    known[row[0], row[5]] = ProducerState(row[5], row[6], row[7], batches)
+                states[row[0]] = partition_state(row)
+                producer_id, epoch, timestamp, *columns, first_offset, coordinator_epoch = row[7:]
+                if producer_id is not None:
+                    batches = tuple(map(AppendedBatch, *columns))
+                    known[row[0], producer_id] = ProducerState(
+                        producer_id, epoch, timestamp, batches, first_offset, coordinator_epoch
+                    )
         return states, known
+
+    async def load_transactions(self, producer_ids: Sequence[int]) -> dict[int, StoredTransaction]:
+        """See LogStore."""
+        statement = (b"read_transactions", (uuid_array(()), bigint_array(producer_ids)))
+        (result, *_) = await self._transactions.run("load_transactions", [statement])
+        return {each.metadata.producer_id: each for _, each in transactions(result)}
+
+    async def aborted(
+        self, ranges: Sequence[tuple[int, int, int]]
+    ) -> list[Sequence[AbortedTransaction]]:
+        """See LogStore: one round trip."""
+        found: list[list[AbortedTransaction]] = [[] for _ in ranges]
+        async with self._database.reader("read_aborted") as cursor:
+            await cursor.execute(
+                READ_ABORTED,
+                {
+                    "partition_ids": [partition_id for partition_id, _, _ in ranges],
+                    "from_offsets": [from_offset for _, from_offset, _ in ranges],
+                    "to_offsets": [to_offset for _, _, to_offset in ranges],
+                },
+            )
+            for n, *columns in await cursor.fetchall():
+                found[n - 1].append(AbortedTransaction(*columns))
+        return list(found)
 
     async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
         """See LogStore: two round trips, and one more for each further segment touched."""
@@ -334,5 +379,10 @@ class PostgresLogStore:
             await cursor.execute(
                 ADVANCE_LOG_START, {"partition_id": partition_id, "offset": offset}
             )
-            row = await cursor.fetchone()
-            return PartitionState(*row) if row else None
+        return (await self.load([partition_id]))[0].get(partition_id)
+
+
+def partition_state(row: Sequence[Any]) -> PartitionState:
+    """A row that begins with PARTITION_COLUMNS."""
+    opened = tuple(map(OpenTransaction, row[5], row[6]))
+    return PartitionState(row[0], row[1], row[2], row[3], row[4], opened)

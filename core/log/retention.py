@@ -17,6 +17,8 @@ _CLASSES = (
 )
 KEPT = "kept"
 BY_SIZE = "by_size"
+CONTROL = "control"
+"""Control batches of all topics: some bytes serve every partition of a transaction that ends."""
 
 EMPTY_SEGMENT_BYTES = 32 * 1024
 """A chunk table with its index has some pages before it has a row."""

@@ -139,3 +139,34 @@ class Joining:
     message: str | None = None
     put: TransactionMetadata | None = None
     joins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTransaction:
+    """A transactional id's row with what takes part in its open transaction, as it was read.
+
+    partitions: partition ids. groups: group ids whose offsets are pending.
+    """
+
+    metadata: TransactionMetadata
+    partitions: frozenset[int] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEffects:
+    """What a flush changes of one transactional id.
+
+    expected_version: of the row, as decided on; the store refuses the flush if it is another one by
+    then. put: the row anew; None where it is only held still while partitions append or join.
+    joined: partitions that take part from now on. marker: how the transaction ends (pending
+    offsets, joins); None where it does not.
+    """
+
+    transactional_id: str
+    expected_version: int
+    put: TransactionMetadata | None = None
+    joined: tuple[int, ...] = ()
+    marker: Marker | None = None
+    has_groups: bool = False
+    is_deleted: bool = False

@@ -1,4 +1,4 @@
-"""Group commit: what waits is staged, decided in order of arrival, committed at once, answered.
+"""Group commit: what waits is decided in order of arrival, committed at once, answered.
 
 decide (core) → persist (store) → replay (core) → answer. Knows no protocol and no SQL. A decision
 is released only once it is committed or, where it changes nothing, confirmed by a fresh read.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import structlog
 
@@ -26,6 +27,7 @@ from core.log.partition_log import (
     Refused,
 )
 from core.log.producer_state import ProducerState
+from core.log.retention import CONTROL
 from core.log.turned_away import TurnedAway
 from core.ports import (
     CommitUnknown,
@@ -36,9 +38,22 @@ from core.ports import (
     RowLocked,
     SegmentGone,
     StoreUnavailable,
+    ToLock,
     VersionMismatch,
 )
-from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
+from core.transaction.values import Answer, StoredTransaction
+from core.types import NO_OFFSET
+from gateway.runtime.group_draft import GroupDraft, MakeMarker
+from gateway.runtime.parking import Parking
+from gateway.runtime.pending import (
+    AppendResult,
+    Pending,
+    PendingAppend,
+    PendingTransition,
+    appends,
+    refuse_all,
+    transitions,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -47,49 +62,11 @@ CONTENDED_FOR_S = 1.0
 LOAD_ATTEMPTS = 20
 PARKED_RETRY_S = 0.2
 PARKED_LIMIT_S = 30.0
+TRANSACTIONS_IN_MEMORY = 10_000
 
-
-@dataclass(frozen=True, slots=True)
-class AppendResult:
-    """What became of one batch.
-
-    base_offset: where it lies, or -1. log_append_time is the caller's own; `duplicate_timestamp`
-    is the stored batch's where this one had been appended before.
-    """
-
-    error: Error = Error.NONE
-    message: str | None = None
-    base_offset: int = NO_OFFSET
-    log_start_offset: int = NO_OFFSET
-    duplicate_timestamp: int = NO_TIMESTAMP
-
-
-@dataclass(slots=True)
-class PendingAppend:
-    """A batch on its way into a partition.
-
-    history: which history of the database it was queued under. arrival, parked_at: its place among
-    the others, and since when it waits for a locked partition (the loop's seconds).
-    """
-
-    partition_id: int
-    retention_class: str
-    batch: RecordBatch
-    payload: Payload
-    done: asyncio.Future[AppendResult]
-    history: int = 0
-    staged: StagedBatch | None = None
-    arrival: int = 0
-    parked_at: float = 0.0
-
-    def resolve(self, result: AppendResult) -> None:
-        """Answers, unless whoever asked has gone."""
-        if not self.done.done():
-            self.done.set_result(result)
-
-
-OnAppended = Callable[[LogEffects, Sequence[PendingAppend]], None]
-"""Called after each commit with a partition's effects and the batches appended, in order."""
+OnAppended = Callable[[LogEffects, Mapping[int, Payload]], None]
+"""Called after each commit with a partition's effects and the payload of its rows by batch id
+(without those of another history of the database than the present one)."""
 
 
 class Appender:
@@ -102,19 +79,24 @@ class Appender:
         on_appended: OnAppended,
         *,
         max_flush_bytes: int,
+        make_marker: MakeMarker,
     ) -> None:
         self._store = store
         self._logs = logs
         self._on_appended = on_appended
+        self._make_marker = make_marker
         self._max_bytes = max_flush_bytes
-        self._queue: deque[PendingAppend] = deque()
+        self._queue: deque[Pending] = deque()
         self._arrivals = itertools.count()
         self._wake = asyncio.Event()
         self._settling = asyncio.Lock()  # one flush at a time decides and commits
         self._batch_ids: deque[int] = deque()
         self._contended_until: dict[int, float] = {}
-        self._parked: dict[int, list[PendingAppend]] = {}
+        self._parking = Parking()
         self._turned_away = TurnedAway()
+        # By producer id; None where no transaction has this producer.
+        self._transactions: OrderedDict[int, StoredTransaction | None] = OrderedDict()
+        self._history = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._is_flushed = False
@@ -130,18 +112,26 @@ class Appender:
         self._wake.set()
         await asyncio.gather(*self._tasks)
 
-    def submit(self, pending: PendingAppend) -> None:
-        """Queues a batch; its place among the others is that of this call."""
+    def submit(self, pending: Pending) -> None:
+        """Queues a batch or a transition; its place among the others is that of this call."""
         pending.arrival = next(self._arrivals)
-        if pending.partition_id in self._parked:
+        pending.history = self._history
+        if self._parking.takes(pending):
             self._park([pending])
             return
         self._queue.append(pending)
         self._wake.set()
 
-    def forget_ids(self) -> None:
-        """Drops the block of batch ids (after a failover, another history may hand them out)."""
+    def note_transaction(self, stored: StoredTransaction) -> None:
+        """Takes over what was read, or has just been committed, of a transaction."""
+        self._remember({stored.metadata.producer_id: stored})
+
+    def forget_everything(self) -> None:
+        """Drops ids and what was known of transactions (after a failover, another history may hand
+        the ids out again)."""
+        self._history += 1
         self._batch_ids.clear()
+        self._transactions.clear()
         self._turned_away.forget_everything()
 
     # The flusher.
@@ -156,43 +146,38 @@ class Appender:
             self._is_flushed = True
         await flush.close()
 
-    async def _next_group(self) -> list[PendingAppend]:
+    async def _next_group(self) -> list[Pending]:
         """Everything queued, up to the flush's limit; empty once the appender closes."""
         while not self._queue:
             if self._closing:
                 return []
             self._wake.clear()
             await self._wake.wait()
-        group: list[PendingAppend] = []
+        group: list[Pending] = []
         size = 0
-        while self._queue and (not group or size + self._queue[0].batch.size <= self._max_bytes):
+        while self._queue and (not group or size + self._queue[0].size <= self._max_bytes):
             pending = self._queue.popleft()
-            size += pending.batch.size
+            size += pending.size
             group.append(pending)
         return group
 
     async def _flush_group(
-        self, flush: Flush, group: list[PendingAppend], *, from_parked: bool = False
+        self, flush: Flush, group: list[Pending], *, from_parked: bool = False
     ) -> None:
-        """Stages, decides, commits and answers, one way or another."""
+        """Places, decides, commits and answers, one way or another."""
         try:
-            try:
-                await self._stage(flush, group)
-            except EffectRefused as error:
-                await self._find_culprit(flush, group, error, from_parked=from_parked)
-            else:
-                await self._settle(flush, group, from_parked=from_parked)
+            await self._settle(flush, group, from_parked=from_parked)
         except (StoreUnavailable, RowLocked) as error:
             await self._give_up(flush, group, error)
         except Exception:  # a bug must not stop every later append
             log.exception("flush_failed", batches=len(group))
             group = self._still_ours(group)
             self._forget(group)
-            _refuse(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
+            refuse_all(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
             await flush.rollback()
 
     async def _give_up(
-        self, flush: Flush, group: Sequence[PendingAppend], error: StoreUnavailable | RowLocked
+        self, flush: Flush, group: Sequence[Pending], error: StoreUnavailable | RowLocked
     ) -> None:
         """Retriable refusals: in one the batch is certainly not stored, in the other it may be.
 
@@ -204,43 +189,36 @@ class Appender:
         await flush.rollback()
         if isinstance(error, CommitUnknown):
             log.warning("commit_unknown", batches=len(group), reason=str(error))
-            _refuse(
-                group, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "the commit's outcome is unknown"
-            )
+            unknown = Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            refuse_all(group, unknown, "the commit's outcome is unknown")
         else:
             log.warning("database_unavailable", batches=len(group), reason=str(error))
-            _refuse(group, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
+            refuse_all(group, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
 
-    def _still_ours(self, group: Sequence[PendingAppend]) -> list[PendingAppend]:
+    def _still_ours(self, group: Sequence[Pending]) -> list[Pending]:
         """Without those parked meanwhile, which will be stored, or refused, later."""
-        parked = {pending.arrival for waiting in self._parked.values() for pending in waiting}
+        parked = self._parking.arrivals()
         return [pending for pending in group if pending.arrival not in parked]
 
-    def _turn_away(self, group: Iterable[PendingAppend]) -> None:
+    def _turn_away(self, group: Iterable[Pending]) -> None:
         """The producers will try again; what is on its way behind these batches has to wait."""
         now = asyncio.get_running_loop().time()
-        for pending in group:
+        for pending in appends(group):
             if not pending.done.done():
                 self._turned_away.note(pending.partition_id, pending.batch, now)
 
-    async def _stage(self, flush: Flush, group: Sequence[PendingAppend]) -> None:
-        for attempt in range(5):
-            for pending in group:
+    async def _place(self, group: Sequence[Pending]) -> None:
+        """Gives each an id of its payload and the segment open for it."""
+        for pending in group:
+            if isinstance(pending, PendingTransition):
+                pending.batch_id = await self._next_batch_id()
+                pending.segment_id = await self._store.current_segment(CONTROL)
+            else:
                 pending.staged = StagedBatch(
                     pending.batch,
                     await self._next_batch_id(),
                     await self._store.current_segment(pending.retention_class),
                 )
-            # Side by side in the payload what will be read together.
-            by_partition = sorted(group, key=lambda pending: pending.partition_id)
-            try:
-                await flush.stage([(p.staged, p.payload) for p in by_partition if p.staged])
-            except SegmentGone:
-                self._store.forget_segments()
-                if attempt == 4:
-                    raise StoreUnavailable("segments are dropped faster than written") from None
-            else:
-                return
 
     async def _next_batch_id(self) -> int:
         while not self._batch_ids:
@@ -250,37 +228,50 @@ class Appender:
     # Deciding and committing.
 
     async def _settle(
-        self, flush: Flush, group: list[PendingAppend], *, from_parked: bool = False
+        self, flush: Flush, group: list[Pending], *, from_parked: bool = False
     ) -> None:
-        """Decides on a staged group, commits, replays and answers, however often it takes."""
+        """Decides on a group, commits, replays and answers, however often it takes."""
         skip_locked = from_parked
-        under_lock = from_parked or self._is_contended(group)
+        under_lock = from_parked or bool(transitions(group)) or self._is_contended(group)
         fresh: set[int] = set()
+        fresh_producers: set[int] = set()
         absent: set[int] = set()
+        failures = 0
+        await self._place(group)
         while True:
+            by_id: Mapping[str, StoredTransaction] = {}
             if not from_parked:
                 group = self._without_parked(group)
             if not group:
                 await flush.rollback()
                 return
             if under_lock:
-                group = await self._load_under_lock(flush, group, skip_locked=skip_locked)
-                fresh = {pending.partition_id for pending in group}
+                group, by_id = await self._load_under_lock(flush, group, skip_locked=skip_locked)
+                fresh = {pending.partition_id for pending in appends(group)}
+                fresh_producers = set(_transactional_producers(group))
             else:
                 await self._load_missing(group, absent)
-            decisions, effects = self._decide(group)
+            draft = self._decide(group, by_id, fresh_producers)
+            effects, transactions = draft.effects(), draft.transactions()
             moved = {effect.partition_id for effect in effects}
-            unconfirmed = {p.partition_id for p in group} - moved - fresh
-            if unconfirmed:
-                absent |= await self._reload([p for p in group if p.partition_id in unconfirmed])
+            unconfirmed = {p.partition_id for p in appends(group)} - moved - fresh
+            doubtful = draft.doubtful - fresh_producers
+            if unconfirmed or doubtful:
+                absent |= await self._reload(
+                    [p for p in appends(group) if p.partition_id in unconfirmed]
+                )
+                await self._reload_transactions(doubtful)
                 fresh |= unconfirmed
+                fresh_producers |= doubtful
                 continue
-            if not effects:
+            if not effects and not any(each.put or each.is_deleted for each in transactions):
                 await flush.rollback()
-                self._answer(group, decisions, ())
+                self._answer(group, draft, (), {})
                 return
             try:
-                await flush.commit(effects)
+                payloads = _payloads(group, effects, draft)
+                await flush.stage(_in_order(effects, payloads))
+                await flush.commit(effects, transactions)
             except VersionMismatch:
                 until = asyncio.get_running_loop().time() + CONTENDED_FOR_S
                 self._contended_until.update(dict.fromkeys(moved, until))
@@ -288,38 +279,36 @@ class Appender:
             except RowLocked:
                 under_lock = skip_locked = True
             except SegmentGone:
+                failures += 1
+                if failures == 5:
+                    raise StoreUnavailable("segments are dropped faster than written") from None
                 self._store.forget_segments()
+                await self._place(group)
             except EffectRefused as error:
                 await self._find_culprit(flush, group, error, from_parked=from_parked)
                 return
             else:
-                self._answer(group, decisions, effects)
+                self._answer(group, draft, effects, payloads)
                 return
-            fresh = set()
-            try:
-                await self._stage(flush, group)
-            except EffectRefused as error:
-                await self._find_culprit(flush, group, error, from_parked=from_parked)
-                return
+            fresh, fresh_producers = set(), set()
 
-    def _decide(self, group: Sequence[PendingAppend]) -> tuple[list[Decision], list[LogEffects]]:
-        drafts = {
-            partition_id: self._logs[partition_id].draft()
-            for partition_id in {pending.partition_id for pending in group}
-            if partition_id in self._logs
-        }
-        decisions: list[Decision] = []
-        for pending in group:
-            draft = drafts.get(pending.partition_id)
-            assert pending.staged is not None
-            if draft is None:
-                decisions.append(_NO_PARTITION)
-            elif self._comes_too_early(pending, draft):
-                decisions.append(_TOO_EARLY)
-            else:
-                decisions.append(draft.prepare_append(pending.staged))
-        effects = [effect for draft in drafts.values() if (effect := draft.effects())]
-        return decisions, effects
+    def _decide(
+        self,
+        group: Sequence[Pending],
+        by_id: Mapping[str, StoredTransaction],
+        fresh_producers: set[int],
+    ) -> GroupDraft:
+        draft = GroupDraft(
+            self._logs,
+            self._transactions,
+            by_id,
+            fresh_producers=frozenset(fresh_producers),
+            make_marker=self._make_marker,
+            must_wait=self._comes_too_early,
+            now_ms=time.time_ns() // 1_000_000,
+        )
+        draft.decide(group)
+        return draft
 
     def _comes_too_early(self, pending: PendingAppend, draft: LogDraft) -> bool:
         batch = pending.batch
@@ -331,33 +320,42 @@ class Appender:
 
     def _answer(
         self,
-        group: Sequence[PendingAppend],
-        decisions: Sequence[Decision],
+        group: Sequence[Pending],
+        draft: GroupDraft,
         effects: Sequence[LogEffects],
+        payloads: Mapping[int, Payload],
     ) -> None:
         """Replays committed effects, then lets every waiting answer go."""
+        if any(pending.history != self._history for pending in group):
+            payloads = {}  # they may have been committed to a history that is no more
+        else:
+            self._remember_committed(draft)
         for effect in effects:
             if known := self._logs.get(effect.partition_id):
                 known.replay(effect)
                 known.trim()
-            appended = [
-                pending
-                for pending, decision in zip(group, decisions, strict=True)
-                if pending.partition_id == effect.partition_id and isinstance(decision, Appended)
-            ]
-            self._on_appended(effect, appended)
-        for pending, decision in zip(group, decisions, strict=True):
-            match decision:
-                case Appended(base_offset):
-                    self._turned_away.settle(pending.partition_id, pending.batch, is_new=True)
-                    start = self._log_start(pending.partition_id)
-                    pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
-                case Duplicate(base_offset, timestamp):
-                    self._turned_away.settle(pending.partition_id, pending.batch, is_new=False)
-                    start = self._log_start(pending.partition_id)
-                    pending.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
-                case Refused(error, message):
-                    pending.resolve(AppendResult(error, message))
+            self._on_appended(effect, payloads)
+        for pending, decision in zip(group, draft.decisions, strict=True):
+            if isinstance(pending, PendingAppend):
+                assert not isinstance(decision, Answer), "an append is not a coordinator's"
+                self._answer_append(pending, decision)
+            else:
+                assert isinstance(decision, Answer), "a transition is answered by a coordinator"
+                pending.resolve(decision)
+
+    def _answer_append(self, pending: PendingAppend, decision: Decision) -> None:
+        partition_id, batch = pending.partition_id, pending.batch
+        match decision:
+            case Appended(base_offset):
+                self._turned_away.settle(partition_id, batch, is_new=True)
+                start = self._log_start(partition_id)
+                pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
+            case Duplicate(base_offset, timestamp):
+                self._turned_away.settle(partition_id, batch, is_new=False)
+                start = self._log_start(partition_id)
+                pending.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
+            case Refused(error, message):
+                pending.refuse(error, message)
 
     def _log_start(self, partition_id: int) -> int:
         known = self._logs.get(partition_id)
@@ -366,46 +364,45 @@ class Appender:
     async def _find_culprit(
         self,
         flush: Flush,
-        group: Sequence[PendingAppend],
+        group: Sequence[Pending],
         error: EffectRefused,
         *,
         from_parked: bool = False,
     ) -> None:
-        """The database refused something: each batch goes alone, so that only one is refused."""
+        """The database refused something: each goes alone, so that only one is refused."""
         if error.out_of_space:
             log.error("database_out_of_space", reason=str(error))
             self._forget(group)
             self._turn_away(group)
-            _refuse(group, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
+            refuse_all(group, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
         elif len(group) == 1:
-            log.error(
-                "append_refused_by_database", partition=group[0].partition_id, reason=str(error)
-            )
+            log.error("effect_refused_by_database", of=_name(group[0]), reason=str(error))
             self._forget(group)
-            _refuse(group, Error.UNKNOWN_SERVER_ERROR, str(error))
+            group[0].refuse(Error.UNKNOWN_SERVER_ERROR, str(error))
         else:
             for index, pending in enumerate(group):
-                if from_parked and self._parked.get(pending.partition_id):
+                if from_parked and self._parking.is_waited_for(pending):
                     self._park(group[index:])  # one before it is locked out again
                     return
                 try:
-                    await self._stage(flush, [pending])
                     await self._settle(flush, [pending], from_parked=from_parked)
                 except EffectRefused as refusal:
                     await self._find_culprit(flush, [pending], refusal)
 
     # Loading.
 
-    async def _load_missing(self, group: Sequence[PendingAppend], absent: set[int]) -> None:
+    async def _load_missing(self, group: Sequence[Pending], absent: set[int]) -> None:
         """Reads what a decision needs and memory lacks.
 
         More than once where a notification has meanwhile shown that a partition moved on, which
         forgets its producers. Adds partitions that do not exist to `absent`.
         """
+        unknown = {i for i in _transactional_producers(group) if i not in self._transactions}
+        await self._reload_transactions(unknown)
         for _ in range(LOAD_ATTEMPTS):
             missing = [
                 pending
-                for pending in group
+                for pending in appends(group)
                 if pending.partition_id not in absent
                 and (
                     (known := self._logs.get(pending.partition_id)) is None
@@ -419,11 +416,41 @@ class Appender:
 
     async def _reload(self, group: Sequence[PendingAppend]) -> set[int]:
         """Reads all that the group touches; returns the partitions that do not exist."""
+        if not group:
+            return set()
         pairs = _producer_pairs(group)
         ids = sorted({pending.partition_id for pending in group})
         states, producers = await self._store.load(ids, pairs)
         self._take_over(ids, pairs, states, producers)
         return set(ids) - set(states)
+
+    async def _reload_transactions(self, producer_ids: Iterable[int]) -> None:
+        """Reads the transactions of producers."""
+        if wanted := sorted(producer_ids):
+            found = await self._store.load_transactions(wanted)
+            self._remember({producer_id: found.get(producer_id) for producer_id in wanted})
+
+    def _remember(self, transactions: Mapping[int, StoredTransaction | None]) -> None:
+        """Takes over what was read of transactions, unless memory is newer.
+
+        Joins come between two versions, so of one version the larger set is the newer one.
+        """
+        for producer_id, stored in transactions.items():
+            known = self._transactions.get(producer_id)
+            if known is not None and stored is not None:
+                if stored.metadata.version < known.metadata.version:
+                    continue
+                if stored.metadata.version == known.metadata.version:
+                    partitions = stored.partitions | known.partitions
+                    stored = replace(stored, partitions=partitions)
+            self._transactions[producer_id] = stored
+            self._transactions.move_to_end(producer_id)
+        while len(self._transactions) > TRANSACTIONS_IN_MEMORY:
+            self._transactions.popitem(last=False)
+
+    def _remember_committed(self, draft: GroupDraft) -> None:
+        for stored in draft.committed():
+            self._remember({stored.metadata.producer_id: stored})
 
     def _take_over(
         self,
@@ -433,41 +460,55 @@ class Appender:
         producers: Mapping[tuple[int, int], ProducerState],
     ) -> None:
         """Remembers what was read of `ids`; a partition that is not there any more is forgotten."""
+        read: dict[int, dict[int, ProducerState | None]] = {}
+        for partition_id, producer_id in pairs:
+            of_partition = read.setdefault(partition_id, {})
+            of_partition[producer_id] = producers.get((partition_id, producer_id))
         for partition_id in ids:
             state = states.get(partition_id)
             if state is None:
                 self._logs.pop(partition_id, None)
                 continue
             known = self._logs.setdefault(partition_id, PartitionLog(state))
-            known.load(
-                state,
-                {
-                    producer_id: producers.get((partition_id, producer_id))
-                    for of_partition, producer_id in pairs
-                    if of_partition == partition_id
-                },
-            )
+            known.load(state, read.get(partition_id, {}))
 
     async def _load_under_lock(
-        self, flush: Flush, group: list[PendingAppend], *, skip_locked: bool
-    ) -> list[PendingAppend]:
-        """Loads all that the group touches, under the lock; what another broker holds is parked."""
-        pairs = _producer_pairs(group)
-        ids = sorted({pending.partition_id for pending in group})
-        try:
-            states, producers = await flush.lock(ids, pairs, skip_locked=skip_locked)
-        except RowLocked:
-            await self._stage(flush, group)
-            states, producers = await flush.lock(ids, pairs, skip_locked=True)
-        absent = [partition_id for partition_id in ids if partition_id not in states]
-        held = set((await self._store.load(absent))[0]) if absent else set()
-        self._take_over([i for i in ids if i not in held], pairs, states, producers)
-        if not held:
-            return group
-        self._park([pending for pending in group if pending.partition_id in held])
-        return [pending for pending in group if pending.partition_id not in held]
+        self, flush: Flush, group: list[Pending], *, skip_locked: bool
+    ) -> tuple[list[Pending], Mapping[str, StoredTransaction]]:
+        """Loads all that the group touches, under the lock; what another broker holds is parked.
 
-    def _is_contended(self, group: Sequence[PendingAppend]) -> bool:
+        Returns what is left of the group, and the transactions it decides on, by id.
+        """
+        pairs = _producer_pairs(appends(group))
+        ids = sorted({pending.partition_id for pending in appends(group)})
+        producer_ids = _transactional_producers(group)
+        names = sorted({pending.transactional_id for pending in transitions(group)})
+        wanted = ToLock(ids, pairs, names, producer_ids)
+        try:
+            locked = await flush.lock(wanted, skip_locked=skip_locked)
+        except RowLocked:
+            locked = await flush.lock(wanted, skip_locked=True)
+        absent = [partition_id for partition_id in ids if partition_id not in locked.partitions]
+        held = set((await self._store.load(absent))[0]) if absent else set()
+        everything = {*ids, *locked.partitions} - held
+        known_pairs = {*pairs, *locked.producers}
+        joined = {
+            (partition_id, each.metadata.producer_id)
+            for each in locked.transactions
+            for partition_id in each.partitions
+        }
+        self._take_over(everything, known_pairs | joined, locked.partitions, locked.producers)
+        by_producer = {each.metadata.producer_id: each for each in locked.transactions}
+        self._remember({i: by_producer.get(i) for i in producer_ids} | by_producer)
+        by_id = {each.metadata.transactional_id: each for each in locked.transactions}
+        free: list[Pending] = []
+        away: list[Pending] = []
+        for pending in group:
+            (away if _is_held(pending, held, locked.held_elsewhere) else free).append(pending)
+        self._park(away)
+        return free, by_id
+
+    def _is_contended(self, group: Sequence[Pending]) -> bool:
         """Whether another broker has lately written to one of the partitions: then locking first
         costs a round trip, and not locking costs a flush."""
         if not self._contended_until:
@@ -475,70 +516,78 @@ class Appender:
         now = asyncio.get_running_loop().time()
         for partition_id in [i for i, until in self._contended_until.items() if until < now]:
             del self._contended_until[partition_id]
-        return any(pending.partition_id in self._contended_until for pending in group)
+        return any(pending.partition_id in self._contended_until for pending in appends(group))
 
-    def _forget(self, group: Iterable[PendingAppend]) -> None:
-        """Drops what was known of the partitions; the next flush reads them again."""
-        for pending in group:
+    def _forget(self, group: Sequence[Pending]) -> None:
+        """Drops what was known of the partitions and transactions; the next flush reads them."""
+        for pending in appends(group):
             self._logs.pop(pending.partition_id, None)
+        for producer_id in _transactional_producers(group):
+            self._transactions.pop(producer_id, None)
+        names = {pending.transactional_id for pending in transitions(group)}
+        for producer_id, stored in list(self._transactions.items()) if names else ():
+            if stored is not None and stored.metadata.transactional_id in names:
+                del self._transactions[producer_id]
+                for partition_id in stored.partitions:
+                    self._logs.pop(partition_id, None)
 
-    # Partitions whose row another broker holds for longer than `lock_timeout`: their batches wait
-    # here, in order, and everybody else goes on.
+    # What another broker holds for longer than `lock_timeout` waits, in order; the rest goes on.
 
-    def _park(self, group: Iterable[PendingAppend]) -> None:
+    def _park(self, group: Iterable[Pending]) -> None:
         now = asyncio.get_running_loop().time()
         for pending in group:
-            pending.parked_at = pending.parked_at or now
-            if pending.partition_id not in self._parked:
-                log.warning("partition_locked", partition=pending.partition_id)
-                self._parked[pending.partition_id] = self._unqueue(pending.partition_id)
-            self._parked[pending.partition_id].append(pending)
+            if self._parking.add(pending, now):
+                log.warning("row_locked", of=_name(pending))
+                behind = [each for each in self._queue if self._parking.takes(each)]
+                for each in behind:
+                    self._queue.remove(each)
+                    self._parking.add(each, now)
 
-    def _unqueue(self, partition_id: int) -> list[PendingAppend]:
-        queued = [pending for pending in self._queue if pending.partition_id == partition_id]
-        for pending in queued:
-            pending.parked_at = asyncio.get_running_loop().time()
-            self._queue.remove(pending)
-        return queued
-
-    def _without_parked(self, group: list[PendingAppend]) -> list[PendingAppend]:
-        if not self._parked:
+    def _without_parked(self, group: list[Pending]) -> list[Pending]:
+        if not self._parking:
             return group
-        self._park([pending for pending in group if pending.partition_id in self._parked])
-        return [pending for pending in group if pending.partition_id not in self._parked]
+        self._park([pending for pending in group if self._parking.takes(pending)])
+        return [pending for pending in group if not self._parking.takes(pending)]
 
     async def _run_parked(self) -> None:
         flush = self._store.open_flush()
         # Until the very last flush is done, something may still come to be parked.
-        while not (self._is_flushed and not self._parked):
+        while not (self._is_flushed and not self._parking):
             await asyncio.sleep(PARKED_RETRY_S)
-            for partition_id in list(self._parked):
+            for place in self._parking.places():
                 # A flush under way may hold batches of the partition that came before those
                 # parked so far. Once it is done there are none: they are parked as they come.
                 async with self._settling:
-                    await self._retry_parked(flush, partition_id)
+                    group = self._parking.take_out(place)
+                    await self._retry_parked(flush, group)
+                    self._parking.tidy(place)
         await flush.close()
 
-    async def _retry_parked(self, flush: Flush, partition_id: int) -> None:
-        group = sorted(self._parked[partition_id], key=lambda pending: pending.arrival)
-        self._parked[partition_id] = []
+    async def _retry_parked(self, flush: Flush, group: list[Pending]) -> None:
         limit = asyncio.get_running_loop().time() - PARKED_LIMIT_S
         overdue = [pending for pending in group if pending.parked_at < limit]
         self._turn_away(overdue)
-        _refuse(overdue, Error.REQUEST_TIMED_OUT, "another broker holds the partition")
+        refuse_all(overdue, Error.REQUEST_TIMED_OUT, "another broker holds the partition")
         group = [pending for pending in group if pending.parked_at >= limit]
         if group:
             await self._flush_group(flush, group, from_parked=True)
-        if not self._parked[partition_id]:
-            del self._parked[partition_id]
 
 
-_TOO_EARLY = Refused(
-    Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
-)
-_NO_PARTITION = Refused(
-    Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-)
+def _name(pending: Pending) -> int | str:
+    """The partition's or the transactional id, for the log."""
+    if isinstance(pending, PendingAppend):
+        return pending.partition_id
+    return pending.transactional_id
+
+
+def _is_held(pending: Pending, partitions: set[int], transactional_ids: frozenset[str]) -> bool:
+    if isinstance(pending, PendingAppend):
+        return pending.partition_id in partitions
+    return pending.transactional_id in transactional_ids
+
+
+def _transactional_producers(group: Iterable[Pending]) -> list[int]:
+    return sorted({p.batch.producer_id for p in appends(group) if p.batch.is_transactional})
 
 
 def _producer_pairs(group: Iterable[PendingAppend]) -> list[tuple[int, int]]:
@@ -551,6 +600,20 @@ def _producer_pairs(group: Iterable[PendingAppend]) -> list[tuple[int, int]]:
     )
 
 
-def _refuse(group: Iterable[PendingAppend], error: Error, message: str) -> None:
-    for pending in group:
-        pending.resolve(AppendResult(error, message))
+def _payloads(
+    group: Sequence[Pending], effects: Sequence[LogEffects], draft: GroupDraft
+) -> dict[int, Payload]:
+    """The payload of every row that the effects write, by batch id."""
+    given = {p.staged.batch_id: p.payload for p in appends(group) if p.staged is not None}
+    given |= {batch_id: payload for batch_id, (_, payload) in draft.markers().items()}
+    written = {row.staged.batch_id for effect in effects for row in effect.rows}
+    return {batch_id: given[batch_id] for batch_id in written}
+
+
+def _in_order(
+    effects: Sequence[LogEffects], payloads: Mapping[int, Payload]
+) -> list[tuple[StagedBatch, Payload]]:
+    """Side by side in the payload what will be read together; a marker of many partitions once."""
+    ordered = sorted(effects, key=lambda effect: effect.partition_id)
+    staged = {row.staged.batch_id: row.staged for effect in ordered for row in effect.rows}
+    return [(each, payloads[batch_id]) for batch_id, each in staged.items()]

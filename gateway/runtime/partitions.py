@@ -14,6 +14,7 @@ import structlog
 
 from core.config_values import TopicConfig
 from core.errors import Error
+from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import LogEffects
 from core.log.partition_log import PartitionLog, PartitionState
 from core.log.retention import retention_class
@@ -25,9 +26,13 @@ from core.ports import (
     SegmentGone,
     StoredBatch,
 )
+from core.transaction.draft import Decide
+from core.transaction.values import Answer, StoredTransaction, TransactionVersion
 from core.types import IsolationLevel, RecordBatch
 from gateway.runtime.admission import Admission
-from gateway.runtime.appender import Appender, AppendResult, PendingAppend
+from gateway.runtime.appender import Appender
+from gateway.runtime.group_draft import MakeMarker
+from gateway.runtime.pending import AppendResult, PendingAppend, PendingTransition
 from gateway.runtime.tail_cache import TailCache
 
 log = structlog.get_logger(__name__)
@@ -50,12 +55,14 @@ class Found:
     """What a reader gets: the partition's state at that moment, and batches, if any.
 
     state: None where the partition does not exist. leader_epochs: the partition's, oldest first.
+    aborted: what a reader of committed data has to leave out of the batches, by last offset.
     """
 
     error: Error
     state: PartitionState | None
     batches: Sequence[StoredBatch] = ()
     leader_epochs: Sequence[EpochStart] = FIRST_EPOCH
+    aborted: Sequence[AbortedTransaction] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -77,18 +84,23 @@ class Partitions:
         tail_cache_bytes: int,
         max_flush_bytes: int,
         announce: Callable[[Iterable[int]], None],
+        make_marker: MakeMarker,
     ) -> None:
-        """announce: told after each commit which partitions have changed, to tell other brokers."""
+        """announce: told after each commit which partitions have changed, to tell other brokers.
+        make_marker: the bytes of a control batch."""
         self._store = store
         self._announce = announce
         self._logs: dict[int, PartitionLog] = {}
         self._tail = TailCache(tail_cache_bytes)
-        self._history = 0
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
         self.admission = Admission()
         self._appender = Appender(
-            store, self._logs, self._on_appended, max_flush_bytes=max_flush_bytes
+            store,
+            self._logs,
+            self._on_appended,
+            max_flush_bytes=max_flush_bytes,
+            make_marker=make_marker,
         )
 
     @property
@@ -106,11 +118,10 @@ class Partitions:
 
     def forget_everything(self) -> None:
         """Drops every cache: the database has another history than the one known so far."""
-        self._history += 1
         self._logs.clear()
         self._tail.clear()
         self._epochs.clear()
-        self._appender.forget_ids()
+        self._appender.forget_everything()
         self._store.forget_segments()
         for partition_id in list(self._waiters):
             self._wake(partition_id)
@@ -122,31 +133,48 @@ class Partitions:
     # Appending.
 
     def append(
-        self, partition_id: int, config: TopicConfig, batch: RecordBatch, payload: Payload
+        self,
+        partition_id: int,
+        config: TopicConfig,
+        batch: RecordBatch,
+        payload: Payload,
+        transaction_version: TransactionVersion = TransactionVersion.V1,
     ) -> asyncio.Future[AppendResult]:
         """Queues a batch at once; its order among others is that of the calls.
 
         The future resolves when the batch is committed, or refused.
+        transaction_version: how the producer joins partitions, where the batch is transactional.
         """
         done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self._appender.submit(
             PendingAppend(
-                partition_id, retention_class(config), batch, payload, done, self._history
+                partition_id, retention_class(config), batch, payload, done, transaction_version
             )
         )
         return done
 
-    def _on_appended(self, effects: LogEffects, appended: Sequence[PendingAppend]) -> None:
+    def transition(self, transactional_id: str, decide: Decide) -> asyncio.Future[Answer]:
+        """Queues a decision on a transactional id among the appends; resolves once it is stored.
+
+        decide: called when its turn comes, with what is stored by then; it may be called again.
+        """
+        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._appender.submit(PendingTransition(transactional_id, decide, done))
+        return done
+
+    def note_transaction(self, stored: StoredTransaction) -> None:
+        """Takes over what was read, or has just been committed, of a transaction."""
+        self._appender.note_transaction(stored)
+
+    def _on_appended(self, effects: LogEffects, payloads: Mapping[int, Payload]) -> None:
         partition_id = effects.partition_id
-        for row, pending in zip(effects.rows, appended, strict=True):
-            if pending.history != self._history:
-                continue  # it may have been committed to a history that is no more
-            self._tail.append(
-                partition_id,
-                StoredBatch(
-                    row.base_offset, row.last_offset, pending.payload, pending.batch.format
-                ),
-            )
+        for row in effects.rows:
+            payload = payloads.get(row.staged.batch_id)
+            if payload is not None:
+                self._tail.append(
+                    partition_id,
+                    StoredBatch(row.base_offset, row.last_offset, payload, row.staged.batch.format),
+                )
         self._wake(partition_id)
         self._announce((partition_id,))
 
@@ -189,7 +217,32 @@ class Partitions:
         if from_store:
             await self._read_store(wants, found, from_store)
         within = _within(wants, [each for each in found if each is not None], max_bytes)
+        within = await self._with_aborted(wants, within)
         return [await self._with_epochs(each) for each in within]
+
+    async def _with_aborted(self, wants: Sequence[Want], found: list[Found]) -> list[Found]:
+        """Adds the aborted transactions that touch what was found, for readers of committed data.
+
+        Read after the batches: what was aborted later lies at or after the last stable offset that
+        the batches end at, so nothing of it touches them.
+        """
+        unknown: list[tuple[int, tuple[int, int, int]]] = []
+        for position, (want, each) in enumerate(zip(wants, found, strict=True)):
+            if want.isolation_level is not IsolationLevel.READ_COMMITTED or not each.batches:
+                continue
+            end = each.batches[-1].last_offset + 1
+            known = self._logs.get(want.partition_id)
+            aborted = known.aborted.overlapping(want.offset, end) if known else None
+            if aborted is None:
+                unknown.append((position, (want.partition_id, want.offset, end)))
+            elif aborted:
+                found[position] = replace(each, aborted=aborted)
+        if unknown:
+            answers = await self._store.aborted([read for _, read in unknown])
+            for (position, _), aborted in zip(unknown, answers, strict=True):
+                if aborted:
+                    found[position] = replace(found[position], aborted=aborted)
+        return found
 
     async def _confirm(self, wants: Sequence[Want]) -> None:
         """Reads what is not known here, or is not as wanted, so that a refusal is a fresh one.

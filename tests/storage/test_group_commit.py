@@ -17,6 +17,7 @@ from core.ports import (
     RowLocked,
     SegmentGone,
     StoreUnavailable,
+    ToLock,
     VersionMismatch,
 )
 from storage.group_commit import APPEND_BATCHES, FlushSession
@@ -168,7 +169,7 @@ async def test_a_row_held_for_long_is_row_locked(log: Log, size: int) -> None:
         with pytest.raises(RowLocked):
             await flush.commit([effects])
         with pytest.raises(RowLocked):
-            await flush.lock([p], [])
+            await flush.lock(ToLock([p]))
     assert untouched(log)
     await assert_usable(log, flush, p)
     await flush.close()
@@ -181,7 +182,8 @@ async def test_lock_can_leave_out_what_another_holds(log: Log) -> None:
     flush = log.store.open_flush()
     with psycopg.connect(log.url) as other:
         other.execute("SELECT 1 FROM topic_partition WHERE partition_id = %s FOR UPDATE", [p])
-        states, producers = await flush.lock([q, p, gone], [(q, 5), (q, 6)], skip_locked=True)
+        found = await flush.lock(ToLock([q, p, gone], [(q, 5), (q, 6)]), skip_locked=True)
+        states, producers = found.partitions, found.producers
         assert set(states) == {q}
         assert states[q].next_offset == 2
         assert producers[q, 5].last_sequence == 1
@@ -205,7 +207,7 @@ async def test_decide_and_commit_under_the_lock(log: Log, size: int) -> None:
         await flush.stage(payload)
         # Another broker was quicker: what is read under the lock counts.
         await log.append(p, batch(size=10))
-        states, _ = await flush.lock([p], [])
+        states = (await flush.lock(ToLock([p]))).partitions
         assert states[p].next_offset == 2 * round_number + 1
         locked = PartitionLog(states[p]).draft()
         locked.prepare_append(payload[0][0])
@@ -223,13 +225,14 @@ async def test_what_is_read_under_the_lock_is_as_of_after_the_wait(log: Log) -> 
     flush = log.store.open_flush()
     with psycopg.connect(log.url) as other:
         other.execute("SELECT 1 FROM topic_partition WHERE partition_id = %s FOR UPDATE", [p])
-        waiting = asyncio.create_task(flush.lock([p], [(p, 9)]))
+        waiting = asyncio.create_task(flush.lock(ToLock([p], [(p, 9)])))
         await asyncio.sleep(0.2)
         other.execute("UPDATE topic_partition SET next_offset = 4 WHERE partition_id = %s", [p])
         other.execute(
             "INSERT INTO producer_state VALUES (%s, 9, 3, 1, '{2}', '{3}', '{0}', '{1}')", [p]
         )
-    states, producers = await waiting
+    found = await waiting
+    states, producers = found.partitions, found.producers
     assert states[p].next_offset == 4
     assert producers[p, 9].producer_epoch == 3
     await flush.close()
@@ -293,7 +296,7 @@ async def test_a_session_killed_between_its_steps(log: Log, size: int, point: st
     if point != "idle":
         await flush.stage(payload)
     if point == "locked":
-        await flush.lock([p], [])
+        await flush.lock(ToLock([p]))
     for each in {pid, *pids}:
         log.rows("SELECT pg_terminate_backend(%s, 5000)", each)
     with pytest.raises(StoreUnavailable):
@@ -360,7 +363,7 @@ async def test_a_broker_stalled_under_the_lock_loses_it_within_seconds(log: Log)
     flush = log.store.open_flush()
     effects, payload = await log.drafted(p, batch())
     await flush.stage(payload)
-    await flush.lock([p], [])
+    await flush.lock(ToLock([p]))
     await asyncio.sleep(2.4)
     await log.append(p, batch(size=7))  # the other broker goes on
     with pytest.raises(StoreUnavailable):
@@ -400,7 +403,7 @@ async def test_segment_gone_under_the_lock(log: Log, is_prepared: bool) -> None:
         await assert_usable(log, flush, p)
     effects, payload = await log.drafted(p, batch())
     await flush.stage(payload)
-    await flush.lock([p], [])
+    await flush.lock(ToLock([p]))
     log.rows(f"DROP TABLE record_chunk_{payload[0][0].segment_id}")
     with pytest.raises(SegmentGone):
         await flush.commit([effects])
@@ -444,7 +447,7 @@ async def test_a_chunk_table_locked_between_lock_and_commit(log: Log) -> None:
     flush = log.store.open_flush()
     effects, payload = await log.drafted(p, batch())
     await flush.stage(payload)
-    await flush.lock([p], [])
+    await flush.lock(ToLock([p]))
     with psycopg.connect(log.url) as other:
         other.execute(f"LOCK TABLE record_chunk_{payload[0][0].segment_id}")
         with pytest.raises(RowLocked):
@@ -473,7 +476,7 @@ async def test_producer_state_goes_there_and_back(log: Log, batches: int) -> Non
     await flush.commit([replace(effects, producers=(state,))])
     _, loaded = await log.store.load([p], [(p, 1000), (p, 1001)])
     assert loaded == {(p, 1000): state}
-    _, locked = await flush.lock([p], [(p, 1000), (p, 1001)])
+    locked = (await flush.lock(ToLock([p], [(p, 1000), (p, 1001)]))).producers
     assert locked == {(p, 1000): state}
     await flush.close()
 

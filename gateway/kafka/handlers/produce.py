@@ -28,7 +28,7 @@ from gateway.kafka.errors import kafka_code
 from gateway.kafka.records import InvalidRecords, KafkaBatch, iterate_records, parse_produce_batch
 from gateway.kafka.records import with_log_append_time as stamped
 from gateway.kafka.unavailable import NOT_STORED
-from gateway.runtime.appender import AppendResult
+from gateway.runtime.pending import AppendResult
 
 _TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
 _PartitionResponse: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionProduceResponse

@@ -14,7 +14,7 @@ from core.errors import Error
 from core.ports import ReadRange
 from core.types import RecordBatch
 from gateway.runtime import appender
-from gateway.runtime.appender import AppendResult
+from gateway.runtime.pending import AppendResult
 from storage.embedded import EmbeddedPostgres
 from storage.migrate import upgrade
 from tests.batches import T0, batch, payload_of

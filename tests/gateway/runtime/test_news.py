@@ -11,6 +11,7 @@ import pytest
 
 from core.config_values import topic_config
 from core.ports import METADATA_CHANGED
+from gateway.kafka.markers import control_batch
 from gateway.runtime import news
 from gateway.runtime.cluster import Cluster
 from gateway.runtime.news import Announcer, NewsReader
@@ -43,6 +44,7 @@ class Broker:
             PostgresLogStore(self.database),
             tail_cache_bytes=2**20,
             max_flush_bytes=2**22,
+            make_marker=control_batch,
             announce=self.announcer.announce,
         )
         self.metadata_news = 0

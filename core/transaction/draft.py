@@ -1,0 +1,105 @@
+"""Decisions of one flush on one transactional id: what was read of it, and an overlay on top.
+
+Composes the coordinator's decisions in order of arrival; changes nothing by itself. Knows no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from core.transaction.coordinator import verify_write
+from core.transaction.values import (
+    Joining,
+    Marker,
+    ProducerIdAndEpoch,
+    StoredTransaction,
+    TransactionEffects,
+    TransactionMetadata,
+    TransactionVersion,
+    Transition,
+)
+
+Decide = Callable[[StoredTransaction | None], Transition]
+"""A request to the coordinator, complete but for what is known of its transactional id."""
+
+
+class TransactionDraft:
+    """is_fresh: whether what it stands on was read within this flush, so that a refusal is true."""
+
+    def __init__(
+        self, transactional_id: str, stored: StoredTransaction | None, *, is_fresh: bool
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.is_fresh = is_fresh
+        self._stored = stored
+        self._metadata: TransactionMetadata | None = stored.metadata if stored else None
+        self._partitions = stored.partitions if stored else frozenset()
+        self._put: TransactionMetadata | None = None
+        self._joined: list[int] = []  # since the last end
+        self._marker: Marker | None = None  # of the first end: only it finds offsets and joins
+        self._is_deleted = False
+        self._is_used = False
+
+    def prepare_append(
+        self,
+        partition_id: int,
+        producer: ProducerIdAndEpoch,
+        version: TransactionVersion,
+        now_ms: int,
+    ) -> Joining:
+        """Whether a transactional batch may enter the partition, which takes part if so."""
+        is_joined = partition_id in self._partitions
+        joining = verify_write(self._metadata, producer, version, now_ms, is_joined=is_joined)
+        self._is_used = True
+        if joining.put is not None:
+            self._metadata = self._put = joining.put
+        if joining.joins:
+            self._partitions |= {partition_id}
+            self._joined.append(partition_id)
+        return joining
+
+    def prepare_transition(self, decide: Decide) -> tuple[Transition, frozenset[int]]:
+        """The coordinator's decision, and the partitions that its marker goes to."""
+        groups = self._stored.groups if self._stored and self._marker is None else frozenset()
+        known = self._metadata
+        transition = decide(
+            StoredTransaction(known, self._partitions, groups) if known is not None else None
+        )
+        partitions: frozenset[int] = frozenset()
+        if transition.put is not None:
+            self._metadata = self._put = transition.put
+        if transition.marker is not None:
+            partitions, self._partitions = self._partitions, frozenset()
+            self._marker = self._marker or transition.marker
+            self._joined.clear()
+        if transition.is_deleted:
+            self._metadata = self._put = None
+            self._is_deleted = True
+        return transition, partitions
+
+    def effects(self) -> TransactionEffects | None:
+        """What the decisions change, or what the appends among them stand on; None for neither."""
+        expected = self._stored.metadata.version if self._stored else 0
+        if self._is_deleted and self._metadata is None:
+            return TransactionEffects(self.transactional_id, expected, is_deleted=True)
+        if self._put is None and not (self._is_used and self._stored):
+            return None
+        return TransactionEffects(
+            transactional_id=self.transactional_id,
+            expected_version=expected,
+            put=self._put,
+            joined=tuple(self._joined),
+            marker=self._marker,
+            has_groups=bool(self._stored and self._stored.groups),
+        )
+
+    def committed(self) -> StoredTransaction | None:
+        """What is stored once the effects are; None where there is no such row."""
+        metadata = self._metadata
+        if metadata is None:
+            return None
+        expected = self._stored.metadata.version if self._stored else 0
+        groups = self._stored.groups if self._stored and self._marker is None else frozenset()
+        version = expected + (self._put is not None)
+        return StoredTransaction(replace(metadata, version=version), self._partitions, groups)

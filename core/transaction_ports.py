@@ -1,0 +1,59 @@
+"""What the runtime asks of the store for transactions, beside the flush that ends them.
+
+Implemented by `storage`; knows no SQL. Every method may raise `core.ports.StoreUnavailable`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.transaction.values import StoredTransaction, TransactionMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionJoin:
+    """Partitions or groups that take part from now on, and the version this was decided on.
+
+    put: the transaction's row anew, where this opens it; else the row is only held still.
+    """
+
+    transactional_id: str
+    expected_version: int
+    put: TransactionMetadata | None = None
+    partitions: tuple[int, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransactions:
+    """Transactions that have had their time by the database's clock.
+
+    now_ms: what that clock said. transactional_ids: the longest overdue first.
+    """
+
+    now_ms: int
+    transactional_ids: Sequence[str]
+
+
+class TransactionStore(Protocol):
+    """The transactions' rows."""
+
+    async def load(self, transactional_ids: Sequence[str]) -> Mapping[str, StoredTransaction]:
+        """Transactions by id; what is not there lacks. One round trip."""
+
+    async def join(self, join: TransactionJoin) -> None:
+        """Writes what takes part, visible to every broker when it returns.
+
+        Not durable by itself: it is with the next commit that is. So a crash of the database may
+        lose it, and never anything that was committed after it.
+        Raises VersionMismatch, RowLocked, EffectRefused, CommitUnknown.
+        """
+
+    async def overdue(self, limit: int) -> OpenTransactions:
+        """Open transactions that are older than their timeout."""
+
+    async def idle(self, expiration_ms: int, limit: int) -> OpenTransactions:
+        """Ids without an open transaction, not changed for `expiration_ms`."""
+
+    async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
+        """All transactional ids, and the time by the database's clock (ms)."""

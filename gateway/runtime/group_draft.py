@@ -1,0 +1,172 @@
+"""Decides on a group of pending appends and transitions, in order of arrival, on what is loaded.
+
+The drafts are core's; this puts them side by side for one flush. It changes nothing in memory and
+stores nothing: `decisions` are released only once `effects` and `transactions` are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from core.errors import Error
+from core.log.effects import LogEffects, StagedBatch
+from core.log.partition_log import Decision, LogDraft, PartitionLog, Refused
+from core.ports import Payload
+from core.transaction.draft import TransactionDraft
+from core.transaction.values import (
+    Answer,
+    Marker,
+    ProducerIdAndEpoch,
+    StoredTransaction,
+    TransactionEffects,
+    Transition,
+)
+from core.types import RecordBatch
+from gateway.runtime.pending import Pending, PendingAppend, PendingTransition
+
+NO_PARTITION = Refused(
+    Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+)
+TOO_EARLY = Refused(
+    Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
+)
+
+MakeMarker = Callable[[Marker, int], bytes]
+"""The bytes of a control batch, from a marker and a timestamp (ms); a front-end's business."""
+
+MustWait = Callable[[PendingAppend, LogDraft], bool]
+"""Whether an earlier batch of the same producer has to come first (`core.log.turned_away`)."""
+
+
+class GroupDraft:
+    """The decisions of one flush.
+
+    transactions: what is known, by producer id (None: there is no such row) and, for transitions,
+    read under the lock, by transactional id.
+    """
+
+    def __init__(
+        self,
+        logs: Mapping[int, PartitionLog],
+        by_producer: Mapping[int, StoredTransaction | None],
+        by_id: Mapping[str, StoredTransaction],
+        *,
+        fresh_producers: frozenset[int],
+        make_marker: MakeMarker,
+        must_wait: MustWait,
+        now_ms: int,
+    ) -> None:
+        self._logs = logs
+        self._by_producer = by_producer
+        self._by_id = by_id
+        self._fresh = fresh_producers
+        self._make_marker = make_marker
+        self._must_wait = must_wait
+        self._now_ms = now_ms
+        self._drafts: dict[int, LogDraft] = {}
+        self._transactions: dict[str | int, TransactionDraft] = {}
+        self._markers: dict[int, tuple[StagedBatch, Payload]] = {}
+        self.decisions: list[Decision | Answer] = []
+        self.doubtful: set[int] = set()
+        """Producers whose transaction must be read again before a refusal may be given."""
+
+    def decide(self, group: Sequence[Pending]) -> None:
+        """Decides on each in turn."""
+        for pending in group:
+            if isinstance(pending, PendingTransition):
+                self.decisions.append(self._decide_transition(pending).answer)
+            else:
+                self.decisions.append(self._decide_append(pending))
+
+    def effects(self) -> list[LogEffects]:
+        """What changes in the partitions."""
+        return [effect for draft in self._drafts.values() if (effect := draft.effects())]
+
+    def transactions(self) -> list[TransactionEffects]:
+        """What changes in the transactions, and what appends to them stand on."""
+        return [effect for each in self._transactions.values() if (effect := each.effects())]
+
+    def committed(self) -> list[StoredTransaction]:
+        """The transactions decided on, as they are once the effects are stored."""
+        return [stored for each in self._transactions.values() if (stored := each.committed())]
+
+    def markers(self) -> Mapping[int, tuple[StagedBatch, Payload]]:
+        """The control batches written, by batch id. One payload serves all its partitions."""
+        return self._markers
+
+    def _log(self, partition_id: int) -> LogDraft | None:
+        draft = self._drafts.get(partition_id)
+        if draft is None and (known := self._logs.get(partition_id)) is not None:
+            draft = self._drafts[partition_id] = known.draft()
+        return draft
+
+    def _decide_append(self, pending: PendingAppend) -> Decision:
+        draft = self._log(pending.partition_id)
+        assert pending.staged is not None, "placed before it is decided on"
+        if draft is None:
+            return NO_PARTITION
+        if self._must_wait(pending, draft):
+            return TOO_EARLY
+        batch = pending.batch
+        is_new = not batch.has_producer_id or not draft.producer(batch.producer_id).find_duplicate(
+            batch
+        )
+        if batch.is_transactional and is_new and (refused := self._join(pending, batch)):
+            return refused
+        return draft.prepare_append(pending.staged)
+
+    def _join(self, pending: PendingAppend, batch: RecordBatch) -> Refused | None:
+        transaction = self._transaction_of(batch.producer_id)
+        joining = transaction.prepare_append(
+            pending.partition_id,
+            ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch),
+            pending.transaction_version,
+            self._now_ms,
+        )
+        if joining.error is Error.NONE:
+            return None
+        if not transaction.is_fresh:
+            self.doubtful.add(batch.producer_id)
+        return Refused(joining.error, joining.message or "")
+
+    def _transaction_of(self, producer_id: int) -> TransactionDraft:
+        stored = self._by_producer.get(producer_id)
+        # One that no row names is a draft of its own, which changes nothing.
+        key = stored.metadata.transactional_id if stored else producer_id
+        draft = self._transactions.get(key)
+        if draft is None:
+            name = stored.metadata.transactional_id if stored else ""
+            is_fresh = producer_id in self._fresh
+            draft = self._transactions[key] = TransactionDraft(name, stored, is_fresh=is_fresh)
+        return draft
+
+    def _decide_transition(self, pending: PendingTransition) -> Transition:
+        name = pending.transactional_id
+        draft = self._transactions.get(name)
+        if draft is None:
+            draft = TransactionDraft(name, self._by_id.get(name), is_fresh=True)
+            self._transactions[name] = draft
+        transition, partitions = draft.prepare_transition(pending.decide)
+        if transition.marker is not None and partitions:
+            self._write_markers(pending, transition.marker, partitions)
+        return transition
+
+    def _write_markers(
+        self, pending: PendingTransition, marker: Marker, partitions: frozenset[int]
+    ) -> None:
+        payload = self._make_marker(marker, self._now_ms)
+        batch = RecordBatch(
+            record_count=1,
+            max_timestamp=self._now_ms,
+            size=len(payload),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            is_transactional=True,
+            is_control=True,
+        )
+        staged = StagedBatch(batch, pending.batch_id, pending.segment_id)
+        self._markers[pending.batch_id] = (staged, payload)
+        for partition_id in sorted(partitions):
+            # A partition may have been deleted since it joined.
+            if (log := self._log(partition_id)) is not None:
+                log.prepare_marker(marker, staged)

@@ -1,0 +1,264 @@
+"""Statements of the flush that touch transactions, and their parameters. SQL compares versions
+here and moves what it is told to move; what a state or an epoch means is decided in `core`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from core.transaction.values import (
+    StoredTransaction,
+    TransactionEffects,
+    TransactionMetadata,
+    TransactionState,
+    TransactionVersion,
+)
+from storage.binary import (
+    bigint_array,
+    boolean_array,
+    integer_array,
+    smallint_array,
+    text_array,
+    uuid_array,
+)
+from storage.client_text import key_of, read, written
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
+# An append holds its transaction still: what ends it waits, or has moved the version.
+GUARD_TRANSACTIONS = """
+WITH held AS MATERIALIZED (
+    SELECT txn_key, version FROM transaction_state
+    WHERE txn_key = ANY ($1::uuid[]) ORDER BY txn_key FOR SHARE
+)
+SELECT CASE WHEN count(*) <> cardinality($1::uuid[]) THEN version_mismatch() END
+FROM held JOIN unnest($1::uuid[], $2::bigint[]) AS e (txn_key, version) USING (txn_key, version)
+"""
+
+# Moves each row whose version is still the one decided on (0: there is none yet), and raises PS001
+# unless all were moved. When a transaction starts is the database's own time.
+PUT_TRANSACTIONS = """
+WITH e AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::smallint[], $5::bigint[],
+        $6::smallint[], $7::text[], $8::smallint[], $9::integer[], $10::boolean[], $11::integer[],
+        $12::text[], $13::text[], $14::bigint[])
+    AS e (txn_key, transactional_id, producer_id, producer_epoch, previous_producer_id,
+          last_producer_epoch, state, transaction_version, timeout_ms, is_open, coordinator_epoch,
+          client_id, client_host, version)
+), locked AS MATERIALIZED (
+    SELECT txn_key FROM transaction_state
+    WHERE txn_key = ANY ($1::uuid[]) ORDER BY txn_key FOR NO KEY UPDATE
+), clock AS MATERIALIZED (
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now, count(*) FROM locked
+), moved AS (
+    UPDATE transaction_state t
+    SET producer_id = e.producer_id, producer_epoch = e.producer_epoch,
+        previous_producer_id = e.previous_producer_id,
+        last_producer_epoch = e.last_producer_epoch, state = e.state,
+        transaction_version = e.transaction_version, timeout_ms = e.timeout_ms,
+        started_at = CASE WHEN NOT e.is_open THEN -1 WHEN t.started_at >= 0 THEN t.started_at
+                          ELSE clock.now END,
+        updated_at = clock.now, coordinator_epoch = e.coordinator_epoch,
+        client_id = e.client_id, client_host = e.client_host, version = t.version + 1
+    FROM e, clock
+    WHERE t.txn_key = e.txn_key AND t.version = e.version AND e.version > 0
+    RETURNING 1
+), made AS (
+    INSERT INTO transaction_state (txn_key, transactional_id, producer_id, producer_epoch,
+        previous_producer_id, last_producer_epoch, state, transaction_version, timeout_ms,
+        started_at, updated_at, coordinator_epoch, client_id, client_host, version)
+    SELECT e.txn_key, e.transactional_id, e.producer_id, e.producer_epoch,
+        e.previous_producer_id, e.last_producer_epoch, e.state, e.transaction_version,
+        e.timeout_ms, CASE WHEN e.is_open THEN clock.now ELSE -1 END, clock.now,
+        e.coordinator_epoch, e.client_id, e.client_host, 1
+    FROM e, clock WHERE e.version = 0
+    ON CONFLICT (txn_key) DO NOTHING RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM made)
+                 <> cardinality($1::uuid[])
+            THEN version_mismatch() END
+"""
+
+# Guarded by the transaction's row, which is held.
+JOIN_PARTITIONS = """
+INSERT INTO transaction_partition (txn_key, partition_id)
+SELECT * FROM unnest($1::uuid[], $2::bigint[]) ON CONFLICT DO NOTHING
+"""
+FORGET_JOINS = """
+WITH partitions AS (DELETE FROM transaction_partition WHERE txn_key = ANY ($1::uuid[]))
+DELETE FROM transaction_group WHERE txn_key = ANY ($1::uuid[])
+"""
+DELETE_TRANSACTIONS = """
+WITH gone AS (
+    DELETE FROM transaction_state t USING unnest($1::uuid[], $2::bigint[]) AS e (txn_key, version)
+    WHERE t.txn_key = e.txn_key AND t.version = e.version RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM gone) <> cardinality($1::uuid[])
+            THEN version_mismatch() END
+"""
+
+# What a committed transaction's offsets become. Two producers of one flush may have offsets of one
+# group and partition: the later one counts.
+COMMIT_OFFSETS = """
+WITH moved AS (DELETE FROM pending_offset WHERE producer_id = ANY ($1::bigint[]) RETURNING *)
+INSERT INTO committed_offset AS o (group_key, partition_id, committed_offset, leader_epoch,
+    metadata, commit_timestamp, expire_timestamp)
+SELECT DISTINCT ON (group_key, partition_id) group_key, partition_id, committed_offset,
+    leader_epoch, metadata, commit_timestamp, -1
+FROM moved ORDER BY group_key, partition_id, commit_timestamp DESC
+ON CONFLICT (group_key, partition_id) DO UPDATE SET
+    committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
+    metadata = excluded.metadata, commit_timestamp = excluded.commit_timestamp,
+    expire_timestamp = excluded.expire_timestamp
+"""
+DROP_OFFSETS = "DELETE FROM pending_offset WHERE producer_id = ANY ($1::bigint[])"
+
+LOCK_TRANSACTIONS = """
+SELECT txn_key FROM transaction_state
+WHERE txn_key = ANY ($1::uuid[]) OR producer_id = ANY ($2::bigint[])
+ORDER BY txn_key FOR NO KEY UPDATE
+"""
+LOCK_FREE_TRANSACTIONS = LOCK_TRANSACTIONS.rstrip() + " SKIP LOCKED"
+
+TRANSACTION_COLUMNS = """t.txn_key, t.transactional_id, t.producer_id, t.producer_epoch, t.state,
+       t.transaction_version, t.timeout_ms, t.previous_producer_id, t.last_producer_epoch,
+       t.started_at, t.updated_at, t.coordinator_epoch, t.client_id, t.client_host, t.version,
+       ARRAY(SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = t.txn_key),
+       ARRAY(SELECT g.group_id FROM transaction_group g WHERE g.txn_key = t.txn_key)"""
+
+READ_TRANSACTIONS = f"""
+SELECT {TRANSACTION_COLUMNS}
+FROM transaction_state t
+WHERE t.txn_key = ANY ($1::uuid[]) OR t.producer_id = ANY ($2::bigint[])
+"""
+
+STATEMENTS: Mapping[bytes, str] = {
+    b"guard_transactions": GUARD_TRANSACTIONS,
+    b"put_transactions": PUT_TRANSACTIONS,
+    b"join_partitions": JOIN_PARTITIONS,
+    b"forget_joins": FORGET_JOINS,
+    b"delete_transactions": DELETE_TRANSACTIONS,
+    b"commit_offsets": COMMIT_OFFSETS,
+    b"drop_offsets": DROP_OFFSETS,
+    b"lock_transactions": LOCK_TRANSACTIONS,
+    b"lock_free_transactions": LOCK_FREE_TRANSACTIONS,
+    b"read_transactions": READ_TRANSACTIONS,
+}
+
+Statement = tuple[bytes, Sequence[bytes | None]]
+
+
+def guards(effects: Sequence[TransactionEffects]) -> list[Statement]:
+    """What comes first in a flush: rows held still, rows moved on, rows that go."""
+    statements: list[Statement] = []
+    held = [each for each in effects if each.put is None and not each.is_deleted]
+    moved = [each for each in effects if each.put is not None]
+    gone = [each for each in effects if each.is_deleted]
+    if held:
+        statements.append((b"guard_transactions", _versions(held)))
+    if moved:
+        statements.append((b"put_transactions", _put_parameters(moved)))
+    if gone:
+        statements.append((b"delete_transactions", _versions(gone)))
+    return statements
+
+
+def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
+    """What comes after the log's own rows: offsets, joins forgotten, joins after an end."""
+    statements: list[Statement] = []
+    joins = [(key_of(each.transactional_id), p) for each in effects for p in each.joined]
+    ended = [each for each in effects if each.marker is not None]
+    for name, is_commit in ((b"commit_offsets", True), (b"drop_offsets", False)):
+        producer_ids = [
+            each.marker.producer_id
+            for each in ended
+            if each.has_groups and each.marker and each.marker.is_commit is is_commit
+        ]
+        if producer_ids:
+            statements.append((name, (bigint_array(producer_ids),)))
+    if ended:
+        ended_keys = uuid_array([key_of(each.transactional_id) for each in ended])
+        statements.append((b"forget_joins", (ended_keys,)))
+    if joins:
+        keys, partitions = zip(*joins, strict=True)
+        statements.append((b"join_partitions", (uuid_array(keys), bigint_array(partitions))))
+    return statements
+
+
+def _versions(effects: Sequence[TransactionEffects]) -> list[bytes]:
+    return [
+        uuid_array([key_of(each.transactional_id) for each in effects]),
+        bigint_array([each.expected_version for each in effects]),
+    ]
+
+
+def _put_parameters(effects: Sequence[TransactionEffects]) -> list[bytes]:
+    rows = [each.put for each in effects if each.put is not None]
+    return [
+        uuid_array([key_of(row.transactional_id) for row in rows]),
+        text_array([written(row.transactional_id) for row in rows]),
+        bigint_array([row.producer_id for row in rows]),
+        smallint_array([row.producer_epoch for row in rows]),
+        bigint_array([row.previous_producer_id for row in rows]),
+        smallint_array([row.last_producer_epoch for row in rows]),
+        text_array([row.state.value for row in rows]),
+        smallint_array([row.transaction_version.value for row in rows]),
+        integer_array([row.timeout_ms for row in rows]),
+        boolean_array([row.started_at >= 0 for row in rows]),
+        integer_array([row.coordinator_epoch for row in rows]),
+        text_array([written(row.client_id) for row in rows]),
+        text_array([written(row.client_host) for row in rows]),
+        bigint_array([each.expected_version for each in effects]),
+    ]
+
+
+_NUMBERS = struct.Struct(">qh")
+_MIDDLE = struct.Struct(">hiqhqqi")
+
+
+def transactions(result: PGresult) -> list[tuple[bytes, StoredTransaction]]:
+    """Rows of READ_TRANSACTIONS, in binary."""
+    found = []
+    for number in range(result.ntuples):
+        row = [result.get_value(number, column) or b"" for column in range(result.nfields)]
+        producer_id, epoch = _NUMBERS.unpack(row[2] + row[3])
+        version, timeout_ms, previous_id, last_epoch, started_at, updated_at, coordinator_epoch = (
+            _MIDDLE.unpack(b"".join(row[5:12]))
+        )
+        metadata = TransactionMetadata(
+            read(row[1].decode()),
+            producer_id,
+            epoch,
+            TransactionState(row[4].decode()),
+            TransactionVersion(version),
+            timeout_ms,
+            previous_id,
+            last_epoch,
+            started_at,
+            updated_at,
+            coordinator_epoch,
+            read(row[12].decode()),
+            read(row[13].decode()),
+            int.from_bytes(row[14], "big"),
+        )
+        partitions = frozenset(int.from_bytes(each, "big") for each in _elements(row[15]))
+        groups = frozenset(read(each.decode()) for each in _elements(row[16]))
+        found.append((row[0], StoredTransaction(metadata, partitions, groups)))
+    return found
+
+
+def _elements(array: bytes) -> list[bytes]:
+    """The elements of a binary array without nulls."""
+    dimensions, _, _ = struct.unpack_from(">iII", array)
+    if not dimensions:
+        return []
+    (count,) = struct.unpack_from(">i", array, 12)
+    elements, position = [], 20
+    for _ in range(count):
+        (size,) = struct.unpack_from(">i", array, position)
+        elements.append(array[position + 4 : position + 4 + size])
+        position += 4 + size
+    return elements

@@ -1,0 +1,130 @@
+"""Transactions outside the flush: reads, and joins that cost no fsync. Implements TransactionStore.
+
+What ends a transaction is a flush of the log (`group_commit.py`). SQL compares versions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from core.transaction.values import StoredTransaction, TransactionEffects, TransactionMetadata
+from core.transaction_ports import OpenTransactions, TransactionJoin
+from storage.binary import bigint_array, integer, rows_of, text_array, uuid_array
+from storage.client_text import key_of, read, written
+from storage.kept_session import KeptSession
+from storage.transaction_rows import (
+    GUARD_TRANSACTIONS,
+    JOIN_PARTITIONS,
+    PUT_TRANSACTIONS,
+    READ_TRANSACTIONS,
+    Statement,
+    guards,
+    transactions,
+)
+
+if TYPE_CHECKING:
+    from storage.pool import Database
+
+# For the present transaction alone: whoever reads its rows sees them, the disk may wait.
+ASYNCHRONOUSLY = "SELECT set_config('synchronous_commit', 'off', true)"
+
+# Guarded by the transaction's row, which is held.
+JOIN_GROUPS = """
+INSERT INTO transaction_group (txn_key, group_key, group_id)
+SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[]) ON CONFLICT DO NOTHING
+"""
+
+OVERDUE = """
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, t.transactional_id
+FROM transaction_state t
+WHERE t.started_at >= 0
+  AND t.started_at + t.timeout_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+ORDER BY t.started_at LIMIT $1::bigint
+"""
+IDLE = """
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, t.transactional_id
+FROM transaction_state t
+WHERE t.started_at = -1
+  AND t.updated_at + $2::bigint <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+ORDER BY t.updated_at LIMIT $1::bigint
+"""
+LIST_ALL = """
+SELECT t.txn_key, t.transactional_id, t.producer_id, t.producer_epoch, t.state,
+       t.transaction_version, t.timeout_ms, t.previous_producer_id, t.last_producer_epoch,
+       t.started_at, t.updated_at, t.coordinator_epoch, t.client_id, t.client_host, t.version,
+       '{}'::bigint[], '{}'::text[]
+FROM transaction_state t ORDER BY t.transactional_id
+"""
+NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+JOINS = {
+    b"asynchronously": ASYNCHRONOUSLY,
+    b"guard_transactions": GUARD_TRANSACTIONS,
+    b"put_transactions": PUT_TRANSACTIONS,
+    b"join_partitions": JOIN_PARTITIONS,
+    b"join_groups": JOIN_GROUPS,
+}
+READS = {
+    b"read_transactions": READ_TRANSACTIONS,
+    b"overdue": OVERDUE,
+    b"idle": IDLE,
+    b"list_all": LIST_ALL,
+    b"now": NOW,
+}
+
+
+class PostgresTransactionStore:
+    """`core.transaction_ports.TransactionStore` on PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._joins = KeptSession(database, JOINS)
+        self._reads = KeptSession(database, READS)
+
+    async def load(self, transactional_ids: Sequence[str]) -> dict[str, StoredTransaction]:
+        """See TransactionStore."""
+        keys = uuid_array([key_of(each) for each in transactional_ids])
+        statement = (b"read_transactions", (keys, bigint_array(())))
+        (result, *_) = await self._reads.run("load_transactions", [statement])
+        return {each.metadata.transactional_id: each for _, each in transactions(result)}
+
+    async def join(self, join: TransactionJoin) -> None:
+        """See TransactionStore: one round trip, committed without waiting for the disk."""
+        effects = TransactionEffects(join.transactional_id, join.expected_version, join.put)
+        key = key_of(join.transactional_id)
+        statements: list[Statement] = [(b"asynchronously", ()), *guards([effects])]
+        if join.partitions:
+            keys = uuid_array([key] * len(join.partitions))
+            statements.append((b"join_partitions", (keys, bigint_array(join.partitions))))
+        if join.groups:
+            keys = uuid_array([key] * len(join.groups))
+            groups = uuid_array([key_of(each) for each in join.groups])
+            names = text_array([written(each) for each in join.groups])
+            statements.append((b"join_groups", (keys, groups, names)))
+        await self._joins.run("join_transaction", statements)
+
+    async def overdue(self, limit: int) -> OpenTransactions:
+        """See TransactionStore."""
+        return await self._open((b"overdue", (bigint(limit),)))
+
+    async def idle(self, expiration_ms: int, limit: int) -> OpenTransactions:
+        """See TransactionStore."""
+        return await self._open((b"idle", (bigint(limit), bigint(expiration_ms))))
+
+    async def _open(self, statement: Statement) -> OpenTransactions:
+        (result, *_) = await self._reads.run("look_for_transactions", [statement])
+        rows = rows_of(result)
+        now = integer(rows[0][0]) if rows else -1
+        return OpenTransactions(now, [read((name or b"").decode()) for _, name in rows])
+
+    async def list_all(self) -> tuple[int, list[TransactionMetadata]]:
+        """See TransactionStore."""
+        statements: list[Statement] = [(b"now", ()), (b"list_all", ())]
+        now, listed, *_ = await self._reads.run("list_transactions", statements)
+        found = [each.metadata for _, each in transactions(listed)]
+        return integer(now.get_value(0, 0)), found
+
+
+def bigint(value: int) -> bytes:
+    """One `bigint` parameter."""
+    return value.to_bytes(8, "big", signed=True)
