@@ -193,6 +193,9 @@ class Database:
         except psycopg.Error as error:
             await connection.close()
             raise StoreUnavailable(str(error).strip()) from error
+        except BaseException:  # cancelled
+            await connection.close()
+            raise
         return connection
 
     def on_identity_change(self, listener: Callable[[], None]) -> None:
