@@ -10,17 +10,21 @@ are copied once into `.cache/java/` of the checkout, under a name made from the 
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import fcntl
 import hashlib
 import os
+import select
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 POM = Path(__file__).with_name("pom.xml")
+SHELL = Path(__file__).with_name("ToolShell.java")
 CACHE = POM.parents[2] / ".cache" / "java"
 
 # Kafka's clients need Java 11, its server and tools 17.
@@ -153,3 +157,42 @@ def java_tool(
     if check and process.returncode:
         raise RuntimeError(f"{main} ended with {process.returncode}:\n{out}\n{err}")
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+# Runs a tool: its main class and arguments.
+RunTool = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@contextlib.contextmanager
+def tool_shell(jvm: Sequence[str] = (), timeout: float = 120.0) -> Iterator[RunTool]:
+    """One JVM for many short commands, one at a time; yields what runs a tool in it.
+
+    stdout of a result is what the tool printed on either output. A tool that takes longer than
+    `timeout` seconds raises TimeoutError and takes the JVM with it. Raises JavaUnavailable.
+    """
+    with subprocess.Popen(
+        java_command(SHELL, log_level="error", jvm=jvm),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def run(main: str, *arguments: str | Path | int) -> subprocess.CompletedProcess[str]:
+            words = [main, *map(str, arguments)]
+            process.stdin.write("\x1f".join(words) + "\n")
+            process.stdin.flush()
+            if not select.select([process.stdout], [], [], timeout)[0]:
+                process.kill()
+                raise TimeoutError(f"{main} takes longer than {timeout} s")
+            code, _, printed = process.stdout.readline().partition(" ")
+            shown = base64.b64decode(printed).decode()
+            return subprocess.CompletedProcess(words, int(code), shown)
+
+        try:
+            yield run
+        finally:
+            process.kill()

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.compat.groups import Group, MakeGroup, groups
+from tests.compat.groups import BROKER_SETTINGS, Group, MakeGroup, groups
+from tests.conftest import copied_database, gateways
 
 MakeTopic = Callable[..., str]
 
@@ -34,11 +35,21 @@ class Broker:
 
 
 @pytest.fixture(scope="session")
-def gateway(request: pytest.FixtureRequest) -> Any:
-    """What is tested: `PENSTOCK_TEST_BOOTSTRAP` if it is set, else the session's own gateway."""
+def gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """What is tested: `PENSTOCK_TEST_BOOTSTRAP` if it is set, else a gateway with quick groups."""
     if bootstrap := os.environ.get("PENSTOCK_TEST_BOOTSTRAP"):
-        return Broker(bootstrap)
-    return request.getfixturevalue("gateway")  # the fixture of this name in tests/conftest.py
+        yield Broker(bootstrap)
+        return
+    postgres = request.getfixturevalue("postgres")
+    template = request.getfixturevalue("template_database")
+    quick = [f"--override={name}={value}" for name, value in BROKER_SETTINGS.items()]
+    with (
+        copied_database(postgres, template) as url,
+        gateways(tmp_path_factory.mktemp("gateway")) as start,
+    ):
+        yield start(*quick, database_url=url)
 
 
 @pytest.fixture(scope="session")
