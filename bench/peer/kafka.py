@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bench.brokers import Broker, wait_until_ready
@@ -54,17 +54,22 @@ def server_properties(port: int, controller_port: int, logs: Path) -> str:
 
 @contextlib.contextmanager
 def started_kafka(
-    home: Path, durabilities: list[str], heap: str = "1g"
+    home: Path,
+    durabilities: list[str],
+    heap: str = "1g",
+    settings_beside: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[list[Broker], float]]:
     """One Kafka on a free loopback port with its log under `home`.
 
-    Yields a Broker for each of `durabilities` ("nosync", "sync") and the start-up time in seconds
-    (formatting not counted); stops the JVM afterwards. Raises JavaUnavailable.
+    settings_beside: further lines of its server.properties. Yields a Broker for each of
+    `durabilities` ("nosync", "sync") and the start-up time in seconds (formatting not counted);
+    stops the JVM afterwards. Raises JavaUnavailable.
     """
     home.mkdir(parents=True, exist_ok=True)
     port = free_port()
     settings = home / "server.properties"
-    settings.write_text(server_properties(port, free_port(), home / "log"))
+    further = "".join(f"{name}={value}\n" for name, value in (settings_beside or {}).items())
+    settings.write_text(server_properties(port, free_port(), home / "log") + further)
     if not (home / "log").exists():
         cluster_id = "cGVuc3RvY2stYmVuY2gtMQ"  # any 16 bytes in base64
         java_tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", settings)

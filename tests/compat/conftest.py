@@ -1,8 +1,8 @@
 """Fixtures for the tests that stock clients run against a live broker.
 
 Knows a bootstrap address and how to make topics with unique names; must not know which broker is
-behind it: `PENSTOCK_TEST_BOOTSTRAP=host:port` runs the same tests against any other Kafka, which
-is how their expectations were found (Apache Kafka 4.1).
+behind it: `PENSTOCK_TEST_BOOTSTRAP=kafka` runs the same tests against an Apache Kafka of their own,
+`=host:port` against any other broker; so their expectations were found (Apache Kafka 4.1).
 """
 
 from __future__ import annotations
@@ -38,8 +38,16 @@ class Broker:
 def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
-    """What is tested: `PENSTOCK_TEST_BOOTSTRAP` if it is set, else a gateway with quick groups."""
-    if bootstrap := os.environ.get("PENSTOCK_TEST_BOOTSTRAP"):
+    """What is tested: a gateway with quick groups, or what `PENSTOCK_TEST_BOOTSTRAP` says."""
+    bootstrap = os.environ.get("PENSTOCK_TEST_BOOTSTRAP")
+    if bootstrap == "kafka":
+        from bench.peer.kafka import started_kafka
+
+        home = tmp_path_factory.mktemp("kafka")
+        with started_kafka(home, ["nosync"], settings_beside=BROKER_SETTINGS) as ([broker], _):
+            yield broker
+        return
+    if bootstrap is not None:
         yield Broker(bootstrap)
         return
     postgres = request.getfixturevalue("postgres")
