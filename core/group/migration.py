@@ -68,7 +68,7 @@ def consumer_heartbeat(
     """
     if isinstance(group, ConsumerGroup):
         result, outcome = group.consumer_heartbeat(request, now)
-        return result, *_settled(group, outcome, now)
+        return result, *settle(group, outcome, now)
     found = heartbeat_refusal(request, settings.consumer_assignors) or _joined_group(
         group_id, group, request, topics, resolve, settings, now
     )
@@ -94,27 +94,30 @@ def join(
 ) -> tuple[Outcome, Group | None]:
     """JoinGroup to whatever there is. The last of the two is the group from now on."""
     if isinstance(group, ConsumerGroup) and not group.is_empty:
-        return _settled(group, group.join(request, token, now), now)
+        return settle(group, group.join(request, token, now), now)
     if isinstance(group, ClassicGroup):
         return group.join(request, token, now), group
-    classic = (
-        ClassicGroup.create(group_id, settings, now)
-        if group is None
-        else ClassicGroup.load(group.stored(), settings, now)
-    )
+    if group is None:
+        classic = ClassicGroup.create(group_id, settings, now)
+    else:
+        # Without members it is of no protocol; its generations do not start again.
+        row = GroupRow(
+            group_id,
+            CLASSIC,
+            PROTOCOL_TYPE,
+            generation_id=group.group_epoch,
+            state_timestamp=now.timestamp_ms,
+        )
+        classic = ClassicGroup.load(StoredGroup(row), settings, now)
     outcome = classic.join(request, token, now)
     return outcome, group if classic.is_idle else classic
 
 
 def settle(group: ConsumerGroup, outcome: Outcome, now: Instant) -> tuple[Outcome, Group]:
-    """After an event on a consumer group that may have taken its last member of KIP-848.
+    """After an event that may have taken a consumer group's last member of KIP-848.
 
-    (leave and expire; consumer_heartbeat and join here have done so.)
+    For leave and expire; consumer_heartbeat and join here have done so.
     """
-    return _settled(group, outcome, now)
-
-
-def _settled(group: ConsumerGroup, outcome: Outcome, now: Instant) -> tuple[Outcome, Group]:
     if not group.wants_downgrade or not may_downgrade(group):
         return outcome, group
     downgraded, classic = downgrade(group, now)
