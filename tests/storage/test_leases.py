@@ -195,6 +195,22 @@ async def test_of_brokers_that_ask_at_once_one_gets_it(brokers: Brokers) -> None
         assert answers.count(winner.endpoint) == len(asking) - 1
 
 
+async def test_who_comes_second_waits_and_sees_who_was_first(brokers: Brokers) -> None:
+    one, two, three = [await brokers.start(port) for port in (1, 2, 3)]
+    first = brokers.begin()
+    first.acquire(SHARD, one)
+    acquiring = await brokers.when_waiting(two.acquire())
+    first.commit()
+    assert await acquiring == one.endpoint
+    brokers.end_session(one)
+    second = brokers.begin()
+    second.acquire(SHARD, two)
+    acquiring = await brokers.when_waiting(three.acquire())
+    second.commit()
+    assert await acquiring == two.endpoint
+    assert await two.heartbeat() == (Lease(SHARD, 2),)
+
+
 async def test_a_dead_holders_shards_are_each_taken_once(brokers: Brokers) -> None:
     dead, *others = [await brokers.start(port) for port in range(1, 4)]
     shards = range(10)
