@@ -18,21 +18,12 @@ from gateway.kafka.api import Api, load_handlers
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; do not edit. -->"
 
-GROUPS = "consumer groups"
 TRANSACTIONS = "transactions"
 LATER = "no step yet"
 
 # APIs that Kafka 4's brokers offer to clients, and Penstock does not: name and the step that
 # brings it.
 MISSING: dict[int, tuple[str, str]] = {
-    8: ("OffsetCommit", GROUPS),
-    9: ("OffsetFetch", GROUPS),
-    11: ("JoinGroup", GROUPS),
-    12: ("Heartbeat", GROUPS),
-    13: ("LeaveGroup", GROUPS),
-    14: ("SyncGroup", GROUPS),
-    15: ("DescribeGroups", GROUPS),
-    16: ("ListGroups", GROUPS),
     17: ("SaslHandshake", LATER),
     24: ("AddPartitionsToTxn", TRANSACTIONS),
     25: ("AddOffsetsToTxn", TRANSACTIONS),
@@ -48,8 +39,6 @@ MISSING: dict[int, tuple[str, str]] = {
     39: ("RenewDelegationToken", LATER),
     40: ("ExpireDelegationToken", LATER),
     41: ("DescribeDelegationToken", LATER),
-    42: ("DeleteGroups", GROUPS),
-    47: ("OffsetDelete", GROUPS),
     48: ("DescribeClientQuotas", LATER),
     49: ("AlterClientQuotas", LATER),
     50: ("DescribeUserScramCredentials", LATER),
@@ -58,8 +47,6 @@ MISSING: dict[int, tuple[str, str]] = {
     64: ("UnregisterBroker", LATER),
     65: ("DescribeTransactions", TRANSACTIONS),
     66: ("ListTransactions", TRANSACTIONS),
-    68: ("ConsumerGroupHeartbeat", GROUPS),
-    69: ("ConsumerGroupDescribe", GROUPS),
     71: ("GetTelemetrySubscriptions", LATER),
     72: ("PushTelemetry", LATER),
     76: ("ShareGroupHeartbeat", LATER),
@@ -167,7 +154,7 @@ def protocol_support() -> str:
                         f"{name} ({key})" for key, (name, by) in MISSING.items() if by == step
                     ),
                 )
-                for step in (GROUPS, TRANSACTIONS, LATER)
+                for step in (TRANSACTIONS, LATER)
             ),
         ),
     ]

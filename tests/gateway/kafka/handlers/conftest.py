@@ -17,13 +17,18 @@ from gateway.kafka.api import load_handlers
 from gateway.kafka.codec import decode_message, encode_message
 from gateway.kafka.context import RequestContext, Services
 from gateway.kafka.fetch_sessions import FetchSessions
+from gateway.kafka.markers import control_batch
 from gateway.runtime.cluster import Cluster
 from gateway.runtime.configs import Configs
+from gateway.runtime.coordinator_leases import CoordinatorLeases
+from gateway.runtime.groups import Groups
 from gateway.runtime.partitions import Partitions
 from gateway.runtime.producer_ids import ProducerIds
 from gateway.runtime.topics import Topics
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
+from storage.groups import GroupStore
+from storage.leases import LeaseStore
 from storage.logs import PostgresLogStore
 from storage.pool import Database
 from storage.topics import TopicStore
@@ -51,6 +56,7 @@ class Broker:
             store,
             tail_cache_bytes=tail_cache_bytes,
             max_flush_bytes=2**22,
+            make_marker=control_batch,
             announce=lambda partition_ids: None,
         )
         self.producer_ids = ProducerIds(store)
@@ -58,7 +64,16 @@ class Broker:
         self.partitions.start()
         return self
 
-    async def handle(self, request: Any, version: int) -> Any:
+    async def with_groups(self, alive: bool = True) -> Broker:
+        """Coordinates groups as well; close `groups` afterwards. alive: its session is renewed."""
+        leases = CoordinatorLeases(LeaseStore(self.database), self.cluster)
+        self.groups = Groups(GroupStore(self.database), leases, self.topics, self.configs)
+        self.groups.start()
+        if alive:
+            await self.cluster.heartbeat()
+        return self
+
+    async def handle(self, request: Any, version: int, client_id: str = "") -> Any:
         """What the handler returns, as it returns it."""
         api = load_handlers().find(request.API_KEY)
         assert api is not None
@@ -75,11 +90,12 @@ class Broker:
             fetch_sessions=self.fetch_sessions,
             clock=self.clock,
         )
-        return await api.handler(received, RequestContext(services, version, "", "test"))
+        context = RequestContext(services, version, client_id, "127.0.0.1:54321")
+        return await api.handler(received, context)
 
-    async def ask(self, request: Any, version: int) -> Any:
+    async def ask(self, request: Any, version: int, client_id: str = "tester") -> Any:
         """The answer to a request, as a client of this version would read it."""
-        answer = await self.handle(request, version)
+        answer = await self.handle(request, version, client_id)
         sent = b"".join(encode_message(answer, version))
         return decode_message(type(answer), version, memoryview(sent))
 
@@ -123,6 +139,26 @@ async def log_broker(broker: Broker) -> AsyncIterator[Broker]:
     """A broker alone that serves the log."""
     yield broker.with_log()
     await broker.partitions.close()
+
+
+NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
+
+
+@pytest.fixture
+async def group_broker(make_broker: MakeBroker) -> AsyncIterator[Broker]:
+    """A broker alone that coordinates groups; nobody waits for members that may come."""
+    broker = await (await make_broker(NO_DELAY)).with_groups()
+    yield broker
+    await broker.groups.close()
+
+
+@pytest.fixture
+async def two_group_brokers(make_broker: MakeBroker) -> AsyncIterator[tuple[Broker, Broker]]:
+    """Two brokers; each coordinates the groups that it was asked for first."""
+    one, other = [await (await make_broker(NO_DELAY)).with_groups() for _ in range(2)]
+    yield one, other
+    for broker in (one, other):
+        await broker.groups.close()
 
 
 class LostDatabase(Database):

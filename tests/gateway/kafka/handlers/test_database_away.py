@@ -59,6 +59,8 @@ async def away(data_dir: Path) -> AsyncIterator[Away]:
         await cluster.join()
         broker = Broker(database, cluster, {}).with_log()
         stack.push_async_callback(broker.partitions.close)
+        await broker.with_groups()
+        stack.push_async_callback(broker.groups.close)
         await create(broker)
         broker.topics.invalidate()
         yield Away(broker, server)

@@ -1,14 +1,15 @@
-"""FindCoordinator: every key is refused, in the words and codes that clients act on."""
+"""FindCoordinator: groups have one; what has none is refused in words that clients act on."""
+
+from __future__ import annotations
 
 import pytest
 
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.grouping import Code, stable
 
 VERSIONS = range(7)
 GROUP, TRANSACTION, SHARE = range(3)
-COORDINATOR_NOT_AVAILABLE, UNSUPPORTED_VERSION, INVALID_REQUEST = 15, 35, 42
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 
 
 async def ask(
@@ -27,39 +28,67 @@ async def ask(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_group_has_no_coordinator(broker: Broker, version: int) -> None:
-    [answer] = await ask(broker, version, GROUP, "g")
-    expected = COORDINATOR_NOT_AVAILABLE if version == 2 else UNSUPPORTED_VERSION
-    assert answer.error_code == expected
-    assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
-    if version >= 1:
-        assert "does not serve consumer groups yet" in answer.error_message
+async def test_a_broker_alone_coordinates_every_group(group_broker: Broker, version: int) -> None:
+    for key in ("g", "", "ü\0", "g" * 32_000):
+        [answer] = await ask(group_broker, version, GROUP, key)
+        assert (answer.error_code, answer.error_message) == (
+            Code.NONE,
+            None if version else "",
+        )
+        [me] = group_broker.cluster.live
+        assert (answer.node_id, answer.host, answer.port) == (me.broker_id, me.host, me.port)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_everybody_names_who_has_the_group(
+    two_group_brokers: tuple[Broker, Broker], version: int
+) -> None:
+    for coordinator, group in zip(two_group_brokers, ("one", "another"), strict=True):
+        await stable(coordinator, group)
+        for broker in two_group_brokers:
+            [answer] = await ask(broker, version, GROUP, group)
+            assert answer.error_code == Code.NONE
+            assert answer.node_id == coordinator.cluster.broker_id
+
+
+async def test_everybody_names_the_same_for_a_group_that_nobody_has(
+    two_group_brokers: tuple[Broker, Broker],
+) -> None:
+    groups = [f"g{number}" for number in range(40)]
+    for broker in two_group_brokers:
+        await broker.cluster.heartbeat()  # both know of both
+    named = [
+        [answer.node_id for answer in await ask(broker, 6, GROUP, *groups)]
+        for broker in two_group_brokers
+    ]
+    assert named[0] == named[1]
+    assert set(named[0]) == {broker.cluster.broker_id for broker in two_group_brokers}
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
 async def test_a_transactional_id_has_no_coordinator(broker: Broker, version: int) -> None:
     [answer] = await ask(broker, version, TRANSACTION, "t")
-    final = TRANSACTIONAL_ID_AUTHORIZATION_FAILED if version == 2 else UNSUPPORTED_VERSION
+    final = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if version == 2 else Code.UNSUPPORTED_VERSION
     assert answer.error_code == final
     assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
     assert "does not serve transactions yet" in answer.error_message
 
 
 @pytest.mark.parametrize("version", VERSIONS[4:])
-async def test_each_of_several_keys_is_answered(broker: Broker, version: int) -> None:
-    answers = await ask(broker, version, GROUP, "a", "ü\0", "")
-    assert [answer.key for answer in answers] == ["a", "ü\0", ""]
-    assert {answer.error_code for answer in answers} == {UNSUPPORTED_VERSION}
-    assert await ask(broker, version, GROUP) == []
+async def test_each_of_several_keys_is_answered(group_broker: Broker, version: int) -> None:
+    answers = await ask(group_broker, version, GROUP, "a", "ü\0", "", "a")
+    assert [answer.key for answer in answers] == ["a", "ü\0", "", "a"]
+    assert {answer.error_code for answer in answers} == {Code.NONE}
+    assert await ask(group_broker, version, GROUP) == []
 
 
 async def test_share_groups_are_known_from_version_6_on(broker: Broker) -> None:
     [answer] = await ask(broker, 6, SHARE, "g:t:0")
-    assert answer.error_code == UNSUPPORTED_VERSION
+    assert answer.error_code == Code.UNSUPPORTED_VERSION
     assert "share groups" in answer.error_message
     for version in VERSIONS[1:6]:
         [answer] = await ask(broker, version, SHARE, "g:t:0")
-        assert answer.error_code == INVALID_REQUEST
+        assert answer.error_code == Code.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("key_type", [-1, 3, 127])
@@ -68,10 +97,14 @@ async def test_an_unknown_type_of_key_is_an_invalid_request(
     broker: Broker, version: int, key_type: int
 ) -> None:
     [answer] = await ask(broker, version, key_type, "k")
-    assert answer.error_code == INVALID_REQUEST
+    assert answer.error_code == Code.INVALID_REQUEST
     assert f"type {key_type}" in answer.error_message
 
 
-async def test_without_a_database_the_answer_is_the_same(cut_off: Broker) -> None:
-    [answer] = await ask(cut_off, 6, GROUP, "g")
-    assert answer.error_code == UNSUPPORTED_VERSION
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_without_a_database(cut_off: Broker, version: int) -> None:
+    await cut_off.with_groups(alive=False)
+    [answer] = await ask(cut_off, version, GROUP, "g")
+    assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
+    assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
+    await cut_off.groups.close()

@@ -1,0 +1,30 @@
+"""Heartbeat (key 12): a member of a classic group is alive, and hears of rebalances.
+
+Behavior: answered from memory. While a group is loaded, "all is well" is the answer, as in Kafka
+(GroupCoordinatorService.heartbeat): nothing is known yet that would be worth a rebalance.
+
+Versions: v3 static members (KIP-345); v4 flexible.
+"""
+
+from core.errors import Error
+from gateway.kafka.api import api
+from gateway.kafka.codec import HeartbeatRequest, HeartbeatResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+
+def _unavailable(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=kafka_code(Error.COORDINATOR_NOT_AVAILABLE))
+
+
+@api(12, versions=range(5))
+@when_unavailable(_unavailable)
+async def heartbeat(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
+    """Tell the group that the member lives."""
+    error = await ctx.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    if error is Error.COORDINATOR_LOAD_IN_PROGRESS:
+        error = Error.NONE
+    return HeartbeatResponse(error_code=kafka_code(error))

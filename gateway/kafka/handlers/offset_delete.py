@@ -1,0 +1,59 @@
+"""OffsetDelete (key 47): deletes offsets of topics that the group does not read (KIP-496).
+
+Versions: v0. Behavior: an unknown topic or partition is an error of its own. The group is looked at
+also if nothing is left to delete; if it refuses, that is the whole answer.
+"""
+
+from typing import Any
+
+from core.errors import Error
+from core.topic import Topic
+from gateway.kafka.api import api
+from gateway.kafka.codec import OffsetDeleteRequest, OffsetDeleteResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+_Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+_Partition = _Topic.OffsetDeleteResponsePartition
+
+
+def _unavailable(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
+    return _refused(Error.COORDINATOR_NOT_AVAILABLE)
+
+
+@api(47, versions=range(1))
+@when_unavailable(_unavailable)
+async def offset_delete(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
+    """Delete what exists; one result for each partition."""
+    topics = await ctx.topics.get_many({each.name for each in request.topics})
+    known = [
+        (each.name, partition_id)
+        for each in request.topics
+        for partition in each.partitions
+        if (partition_id := _partition_id(topics.get(each.name), partition)) is not None
+    ]
+    deleted = await ctx.groups.delete_offsets(request.group_id, known)
+    if isinstance(deleted, Error):
+        return _refused(deleted)
+    answers = []
+    for each in request.topics:
+        partitions = []
+        for partition in each.partitions:
+            partition_id = _partition_id(topics.get(each.name), partition)
+            error = Error.UNKNOWN_TOPIC_OR_PARTITION
+            if partition_id is not None:
+                error = deleted[partition_id]
+            partitions.append(
+                _Partition(partition_index=partition.partition_index, error_code=kafka_code(error))
+            )
+        answers.append(_Topic(name=each.name, partitions=partitions))
+    return OffsetDeleteResponse(error_code=0, topics=answers)
+
+
+def _partition_id(topic: Topic | None, partition: Any) -> int | None:
+    return None if topic is None else topic.partition_id(partition.partition_index)
+
+
+def _refused(error: Error) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=kafka_code(error), topics=[])
