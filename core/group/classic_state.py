@@ -222,7 +222,7 @@ class ClassicState:
     def _expire_syncs(self, now: Instant) -> None:
         """Who has not asked for an assignment in time goes (Kafka's expirePendingSync)."""
         missing = sorted(self._pending_sync)
-        if missing and self.state in (COMPLETING_REBALANCE, STABLE):
+        if missing:
             for member_id in missing:
                 self._remove(member_id)
             self._note("group_members_have_not_synced", members=missing)

@@ -206,6 +206,18 @@ def test_the_rebalance_timeout_is_that_of_the_most_patient_member() -> None:
     assert group.joined(rejoined).generation_id == 2
 
 
+def test_a_short_rebalance_timeout_is_kept() -> None:
+    group = Driver()
+    (leader,) = group.completing(1)
+    group.join(leader, rebalance_ms=300, offers=protocols("range", "x"))
+    group.sync_all([leader])
+    newcomer = group.join(group.given_id(), rebalance_ms=300)
+    group.advance(299)
+    assert newcomer in group.waiting
+    group.advance(1)
+    assert len(group.joined(newcomer).members) == 1
+
+
 def test_all_members_gone_while_one_was_given_an_id_leaves_an_empty_group_at_once() -> None:
     group = Driver()
     ids = group.stable()

@@ -11,6 +11,7 @@ from tests.core.group.classic_driver import (
     SESSION_MS,
     Driver,
     assignment,
+    protocols,
 )
 
 FROM_LEADER = {"unknown": b"not asked for"}
@@ -91,6 +92,33 @@ def test_a_leader_that_is_gone_ends_the_waiting_earlier() -> None:
     # Who waited has a session again.
     group.advance(SESSION_MS - 1)
     assert group.heartbeat(follower, 1) is Error.REBALANCE_IN_PROGRESS
+
+
+def test_short_rebalance_timeouts_are_kept_as_well() -> None:
+    group = Driver()
+    tokens = [group.join(instance=name, rebalance_ms=500) for name in ("i", "j")]
+    group.advance(DELAY_MS)
+    leader, follower = (group.joined(token).member_id for token in tokens)
+    waiting = group.sync(follower, 1)
+    group.advance(499)
+    assert waiting in group.waiting
+    group.advance(1)
+    assert group.error(waiting) is Error.REBALANCE_IN_PROGRESS
+    assert leader not in group.group.members
+
+
+def test_what_members_had_is_not_shown_once_they_were_asked_to_sync() -> None:
+    group = Driver()
+    leader, follower = group.stable()
+    group.join(leader)
+    assert [each.assignment for each in group.group.describe().members] == [
+        assignment("orders", 0),
+        assignment("orders", 1),
+    ]
+    group.join(follower)
+    group.join(follower, offers=protocols("range", "x"))
+    assert group.group.state == PREPARING_REBALANCE
+    assert [each.assignment for each in group.group.describe().members] == [b"", b""]
 
 
 def test_a_follower_that_does_not_sync_is_out_of_the_stable_group() -> None:
