@@ -1,4 +1,4 @@
-"""The `penstock` command: serve, migrate, check, topics.
+"""The `penstock` command: serve, migrate, check, topics, groups.
 
 Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
 so that `--help` is quick. Exit codes: 0 done, 1 the broker said no, 2 a wrong setting.
@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from core.version import VERSION
+from gateway.cli_groups import groups
 from gateway.cli_topics import topics
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(topics, name="topics")
+app.add_typer(groups, name="groups")
 
 _CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 

@@ -4,15 +4,25 @@ Knows kafka-python's admin client and a terminal; nothing of the server. Works w
 Exit codes: 0 done, 1 the broker refused or did not answer, 2 a wrong argument.
 """
 
-import json
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from gateway.cli_client import (
+    DEFAULT_BOOTSTRAP,
+    EARLIEST,
+    LATEST,
+    AsJson,
+    Bootstrap,
+    admin_client,
+    complain,
+    fail,
+    print_json,
+    sentence,
+)
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -23,81 +33,19 @@ topics = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-DEFAULT_BOOTSTRAP = "localhost:9092"
-ANSWER_TIMEOUT_MS = 30_000
-BOOTSTRAP_TIMEOUT_MS = 5_000
-EARLIEST, LATEST = -2, -1  # ListOffsets' timestamps for both ends of a log
-
-Bootstrap = Annotated[
-    str, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="A broker to ask.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="One or more.")]
-
-
-def _fail(sentence: str, exit_code: int = 1) -> NoReturn:
-    Console(stderr=True).print(sentence, style="red", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(exit_code)
-
-
-@contextmanager
-def _admin(bootstrap: str) -> Iterator["KafkaAdminClient"]:
-    """A connected client; what goes wrong on the way is one sentence."""
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
-
-    # The client reports each failed connection; we say once what it comes to.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    try:
-        client = KafkaAdminClient(
-            bootstrap_servers=bootstrap,
-            client_id="penstock-topics",
-            bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
-            request_timeout_ms=ANSWER_TIMEOUT_MS,
-        )
-    except KafkaError:
-        _fail(
-            f"No broker answers at {bootstrap}: start one with 'penstock serve', "
-            "or name another with --bootstrap-server."
-        )
-    try:
-        yield client
-    except KafkaError as error:
-        _fail(f"The broker at {bootstrap} refused: {error}.")
-    finally:
-        client.close()
-
-
-def _sentence(code: int, message: str | None) -> str:
-    """Kafka's name of an error with the broker's words, else Kafka's own."""
-    from kafka.errors import for_code
-
-    error = for_code(code)
-    name = getattr(error, "message", error.__name__)
-    words = message or getattr(error, "description", "")
-    return f"{name}: {words}" if words else str(name)
-
-
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2))
 
 
 def _finish(results: list[dict[str, Any]], done: str, *, as_json: bool) -> None:
     """Reports topic by topic; exit code 1 if any was refused."""
     if as_json:
-        _print_json(results)
+        print_json(results)
     else:
         for result in results:
             if result["error"] is None:
                 Console().print(f"{done} {result['name']}", markup=False, highlight=False)
             else:
-                Console(stderr=True).print(
-                    f"{result['name']}: {result['error']}",
-                    style="red",
-                    markup=False,
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                complain(f"{result['name']}: {result['error']}")
     if any(result["error"] is not None for result in results):
         raise typer.Exit(1)
 
@@ -123,14 +71,14 @@ def create(
     for pair in config or []:
         name, equals, value = pair.partition("=")
         if not equals:
-            _fail(f"--config: '{pair}' is not NAME=VALUE, as in retention.ms=3600000.", 2)
+            fail(f"--config: '{pair}' is not NAME=VALUE, as in retention.ms=3600000.", 2)
         configs[name.strip()] = value
     wanted = {
         "num_partitions": partitions or -1,
         "replication_factor": replication_factor or -1,
         "configs": configs,
     }
-    with _admin(bootstrap_server) as admin:
+    with admin_client(bootstrap_server) as admin:
         answer = admin.create_topics(dict.fromkeys(names, wanted), raise_errors=False)
     _finish(_results(answer["topics"]), "Created", as_json=as_json)
 
@@ -142,7 +90,7 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete topics with all their records."""
-    with _admin(bootstrap_server) as admin:
+    with admin_client(bootstrap_server) as admin:
         answer = admin.delete_topics(list(names), raise_errors=False)
     _finish(_results(answer["topics"]), "Deleted", as_json=as_json)
 
@@ -151,7 +99,7 @@ def _results(topics_answered: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "name": topic["name"],
-            "error": _sentence(topic["error_code"], topic.get("error_message"))
+            "error": sentence(topic["error_code"], topic.get("error_message"))
             if topic["error_code"]
             else None,
         }
@@ -166,7 +114,7 @@ def list_topics(
     as_json: AsJson = False,
 ) -> None:
     """List topics."""
-    with _admin(bootstrap_server) as admin:
+    with admin_client(bootstrap_server) as admin:
         found = sorted(admin.describe_topics(), key=lambda topic: str(topic["name"]))
     rows = [
         {"name": topic["name"], "partitions": len(topic["partitions"])}
@@ -174,7 +122,7 @@ def list_topics(
         if internal or not topic["is_internal"]
     ]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     if not rows:
         Console().print("There are no topics.")
@@ -191,10 +139,10 @@ def describe(
     names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:
     """Show topics: partitions with their offsets, and settings that are not defaults."""
-    with _admin(bootstrap_server) as admin:
+    with admin_client(bootstrap_server) as admin:
         described = [_describe(admin, topic) for topic in admin.describe_topics(list(names))]
     if as_json:
-        _print_json(described)
+        print_json(described)
     else:
         for topic in described:
             _print_topic(topic)
@@ -208,7 +156,7 @@ def _describe(admin: "KafkaAdminClient", topic: Mapping[str, Any]) -> dict[str, 
 
     name = topic["name"]
     if topic["error_code"]:
-        return {"name": name, "error": _sentence(topic["error_code"], None)}
+        return {"name": name, "error": sentence(topic["error_code"], None)}
     numbers = sorted(partition["partition_index"] for partition in topic["partitions"])
     ends = {
         end: admin.list_partition_offsets({TopicPartition(name, n): end for n in numbers})
@@ -236,13 +184,7 @@ def _describe(admin: "KafkaAdminClient", topic: Mapping[str, Any]) -> dict[str, 
 
 def _print_topic(topic: Mapping[str, Any]) -> None:
     if topic["error"] is not None:
-        Console(stderr=True).print(
-            f"{topic['name']}: {topic['error']}",
-            style="red",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        complain(f"{topic['name']}: {topic['error']}")
         return
     console = Console()
     console.print(f"{topic['name']}  (id {topic['topic_id']})", markup=False, highlight=False)

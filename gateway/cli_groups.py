@@ -1,0 +1,297 @@
+"""`penstock groups`: list, describe, lag, reset-offsets and delete, as kafka-consumer-groups does.
+
+Knows flags and tables; what is asked of a broker is `group_reads`, and resetting has a file of its
+own. Works with any Kafka. Exit codes: 0 done, 1 the broker refused or did not answer, 2 a wrong
+argument.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from gateway.cli_client import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ask_patiently,
+    complain,
+    fail,
+    print_json,
+    print_table,
+    send,
+    sentence,
+    shown,
+)
+from gateway.cli_reset_offsets import reset_offsets
+from gateway.group_reads import (
+    Group,
+    GroupView,
+    by_coordinator,
+    raise_if_retriable,
+    with_progress,
+)
+from gateway.group_reads import describe as describe_groups
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+groups = typer.Typer(
+    help="List, describe and delete groups of any Kafka broker; their lag; reset their offsets.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+STATES = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Assigning",
+    "Reconciling",
+)
+TYPES = ("classic", "consumer", "share", "streams")
+
+Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="One or more.")]
+
+
+# --- list ---
+
+
+@groups.command("list")
+def list_groups(
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only groups in this state; may be repeated.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Only groups of this type, classic or consumer."),
+    ] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """List groups with their type and state."""
+    states = _known("--state", state or [], STATES)
+    types = _known("--type", kind or [], TYPES)
+    found = ask_patiently(bootstrap_server, lambda client: client.list_groups())
+    rows = [
+        {
+            "group_id": each["group_id"],
+            "type": each.get("group_type", ""),
+            "state": each.get("group_state", ""),
+            "protocol_type": each["protocol_type"],
+        }
+        for each in sorted(found, key=lambda each: str(each["group_id"]))
+    ]
+    rows = [
+        row
+        for row in rows
+        if (not states or row["state"] in states) and (not types or row["type"] in types)
+    ]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        Console().print("There are no such groups." if states or types else "There are no groups.")
+    else:
+        print_table(("Group", "Type", "State", "Protocol"), [list(row.values()) for row in rows])
+
+
+def _known(option: str, given: Sequence[str], known: Sequence[str]) -> set[str]:
+    by_lower_case = {each.lower(): each for each in known}
+    for each in given:
+        if each.lower() not in by_lower_case:
+            fail(f"{option}: '{each}' is none of {', '.join(known)}.", 2)
+    return {by_lower_case[each.lower()] for each in given}
+
+
+# --- describe, lag ---
+
+
+@groups.command()
+def describe(
+    names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
+) -> None:
+    """Show groups: state, members with their partitions, offsets and lag."""
+    views = ask_patiently(bootstrap_server, lambda client: _views(client, names))
+    if as_json:
+        print_json([view.as_json() for view in views])
+    else:
+        for view in views:
+            _print_group(view)
+    _end_if_any_failed(views, unknown_is_failure=True)
+
+
+@groups.command()
+def lag(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP]", help="By default all groups.")
+    ] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far groups are behind, partition by partition.
+
+    Counts offsets, as every Kafka client does: the markers of transactions are among them. For the
+    records that are really left to read: SELECT * FROM v_group_lag.
+    """
+
+    def ask(client: "KafkaAdminClient") -> list[GroupView]:
+        wanted = names or sorted(each["group_id"] for each in client.list_groups())
+        return _views(client, wanted)
+
+    views = ask_patiently(bootstrap_server, ask)
+    if as_json:
+        print_json(
+            [
+                {key: view.as_json().get(key) for key in ("group_id", "error", "lag", "partitions")}
+                for view in views
+            ]
+        )
+    else:
+        _print_lag(views)
+    _end_if_any_failed(views, unknown_is_failure=bool(names))
+
+
+def _views(client: "KafkaAdminClient", names: Iterable[str]) -> list[GroupView]:
+    described = describe_groups(client, list(dict.fromkeys(names)))
+    return [with_progress(client, group) for group in described.values()]
+
+
+def _is_unknown(view: GroupView) -> bool:
+    return view.group.error is None and not view.group.type and not view.progress
+
+
+def _end_if_any_failed(views: Iterable[GroupView], *, unknown_is_failure: bool) -> None:
+    failed = [view.group for view in views if view.group.error is not None]
+    for group in failed:
+        complain(f"{group.group_id}: {group.error}")
+    unknown = [view.group for view in views if unknown_is_failure and _is_unknown(view)]
+    for group in unknown:
+        complain(f"{group.group_id}: there is no such group.")
+    if failed or unknown:
+        raise typer.Exit(1)
+
+
+def _print_group(view: GroupView) -> None:
+    group, console = view.group, Console()
+    if group.error is not None or _is_unknown(view):
+        return
+    about = [f"{group.type} group, {group.state}"]
+    if group.assignor:
+        about.append(f"assignor {group.assignor}")
+    if group.epoch is not None:
+        about.append(f"epoch {group.epoch}")
+    about.append(f"coordinator {group.coordinator}")
+    about.append(f"lag {shown(view.lag)}")
+    line = f"{group.group_id}  ({', '.join(about)})"
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    _print_members(group)
+    if view.progress:
+        print_table(
+            ("Topic", "Partition", "Committed", "End", "Lag", "Client", "Host"),
+            [
+                (
+                    each.topic,
+                    each.partition,
+                    each.committed_offset,
+                    each.end_offset,
+                    each.lag,
+                    each.client_id,
+                    each.host,
+                )
+                for each in view.progress
+            ],
+        )
+
+
+def _print_members(group: Group) -> None:
+    if not group.members:
+        Console().print("  no members", highlight=False)
+        return
+    rows = []
+    for member in group.members:
+        target = "" if member.target in (None, member.partitions) else _places(member.target)
+        rows.append(
+            (
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.host,
+                member.epoch,
+                _places(member.partitions),
+                target,
+            )
+        )
+    heads = ("Member", "Instance", "Client", "Host", "Epoch", "Partitions", "Moving to")
+    shown = [i for i in range(len(heads)) if i in {0, 5} or any(row[i] for row in rows)]
+    print_table([heads[i] for i in shown], [[row[i] for i in shown] for row in rows])
+
+
+def _places(partitions: Any) -> str:
+    parts = (
+        f"{topic}:{','.join(str(number) for number in numbers)}"
+        for topic, numbers in (partitions or {}).items()
+    )
+    return " ".join(parts)
+
+
+def _print_lag(views: Sequence[GroupView]) -> None:
+    rows = [
+        (
+            view.group.group_id,
+            each.topic,
+            each.partition,
+            each.committed_offset,
+            each.end_offset,
+            each.lag,
+            each.client_id,
+        )
+        for view in views
+        for each in view.progress
+    ]
+    if not rows:
+        Console().print("Nothing is committed or assigned.")
+        return
+    print_table(("Group", "Topic", "Partition", "Committed", "End", "Lag", "Client"), rows)
+
+
+groups.command("reset-offsets")(reset_offsets)
+
+
+# --- delete ---
+
+
+@groups.command()
+def delete(
+    names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
+) -> None:
+    """Delete groups without members, with all their offsets."""
+    from kafka.protocol.admin import DeleteGroupsRequest
+
+    def ask(client: "KafkaAdminClient") -> dict[str, int]:
+        codes: dict[str, int] = {}
+        for broker_id, group_ids in by_coordinator(client, names).items():
+            answer = send(client, DeleteGroupsRequest(groups_names=group_ids), broker_id)
+            codes |= {each.group_id: each.error_code for each in answer.results}
+        for code in codes.values():
+            # Deleting is done again, too: what is gone by then is not found, and that is told.
+            raise_if_retriable(code)
+        return codes
+
+    codes = ask_patiently(bootstrap_server, ask)
+    results = [
+        {"group_id": name, "error": sentence(codes[name]) if codes[name] else None}
+        for name in dict.fromkeys(names)
+    ]
+    if as_json:
+        print_json(results)
+    else:
+        for each in results:
+            if each["error"] is None:
+                Console().print(f"Deleted {each['group_id']}", markup=False, highlight=False)
+            else:
+                complain(f"{each['group_id']}: {each['error']}")
+    if any(each["error"] is not None for each in results):
+        raise typer.Exit(1)
