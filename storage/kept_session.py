@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.ports import RowLocked, StoreUnavailable
-from storage.pool import DEADLINE_S
+from storage.pool import DEADLINE_S, HotConnection, is_stale
 from storage.session import HotSession, Statement
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class KeptSession:
         self._database = database
         self._statements = statements
         self._deadline_s = deadline_s
+        self._connection: HotConnection[tuple[Any, ...]] | None = None
         self._session: HotSession | None = None
         self._turn = asyncio.Lock()
         database.on_close(self.close)
@@ -66,17 +67,20 @@ class KeptSession:
             raise StoreUnavailable(str(error)) from error
 
     async def _open(self) -> HotSession:
-        if self._session is None or self._session.is_broken:
-            self._session = None
-            session = HotSession(await self._database.connect(self._deadline_s))
-            try:
-                for name, sql in self._statements.items():
-                    await session.prepare(name, sql)
-            except BaseException:
-                await session.close()
-                raise
-            self._session = session
-        return self._session
+        if self._session is not None and self._connection is not None:
+            if not is_stale(self._connection):
+                return self._session
+            await self.close()
+        connection = await self._database.connect(self._deadline_s)
+        session = HotSession(connection)
+        try:
+            for name, sql in self._statements.items():
+                await session.prepare(name, sql)
+        except BaseException:
+            await session.close()
+            raise
+        self._connection, self._session = connection, session
+        return session
 
     async def close(self) -> None:
         """Closes the session; the next call opens another."""

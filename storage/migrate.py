@@ -55,6 +55,7 @@ def upgrade(url: str) -> bool:
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             connection.autocommit = True
+            _check_encoding(connection)
             if _is_current(connection):
                 _check_rights(connection)
                 return False
@@ -95,6 +96,15 @@ def _missing_right(reason: str) -> str:
         f"The database's role lacks a right ({reason}): let it own the database, or the schema and"
         " all of Penstock's tables in it."
     )
+
+
+def _check_encoding(connection: psycopg.Connection[Any]) -> None:
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise SchemaRefused(
+            f"The database's encoding is {encoding}, and clients' text may hold any character: "
+            "create the database with ENCODING 'UTF8' TEMPLATE template0."
+        )
 
 
 def _check_rights(connection: psycopg.Connection[Any]) -> None:

@@ -101,7 +101,9 @@ FROM cluster AS c, current_history() AS h
 """
 
 # After a failover or a restore: ids of the lost history must not come back, and the leader epoch
-# rises, so that clients notice a truncated log. The row lock on `cluster` makes it happen once.
+# rises, so that clients notice a truncated log. Leases are nobody's, beyond all generations of the
+# lost history: what a coordinator knows may not have come to pass here. The row lock on `cluster`
+# makes it happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
     UPDATE cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
@@ -109,6 +111,10 @@ WITH adopted AS (
         metadata_version = metadata_version + 1
     WHERE (system_identifier, timeline) <> (%(system_identifier)s, %(timeline)s)
     RETURNING only_row
+), freed AS (
+    UPDATE coordinator_lease SET generation = generation + 1000000,
+        incarnation = '00000000-0000-0000-0000-000000000000'
+    WHERE EXISTS (SELECT FROM adopted)
 ), risen AS (
     UPDATE topic_partition SET leader_epoch = leader_epoch + 1
     WHERE EXISTS (SELECT FROM adopted) RETURNING partition_id, leader_epoch, next_offset

@@ -73,8 +73,9 @@ def system_postgres() -> Iterator[SystemPostgres]:
         if user is not None:
             os.chown(path, user.pw_uid, user.pw_gid)
             as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        options = ["-U", "postgres", "-A", "trust", "-N", "--encoding=UTF8", "--locale=C"]
         subprocess.run(
-            [binaries / "initdb", "-D", path / "pgdata", "-U", "postgres", "-A", "trust", "-N"],
+            [binaries / "initdb", "-D", path / "pgdata", *options],
             check=True,
             capture_output=True,
             cwd=path,

@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from core.ports import StoreUnavailable
 from storage import migrate, schema, views
+from storage.embedded import EmbeddedPostgres
 from storage.migrate import SchemaRefused, SchemaTooNew, upgrade
 from tests.batches import batch
 from tests.storage.conftest import Log
@@ -81,6 +82,17 @@ def test_a_newer_schema_is_left_alone(database_url: str) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(SchemaTooNew, match="9999"):
         upgrade(database_url)
+
+
+def test_a_database_that_cannot_hold_any_text_is_refused(postgres: EmbeddedPostgres) -> None:
+    name = f"latin_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+        )
+        with pytest.raises(SchemaRefused, match=r"encoding is LATIN1.*ENCODING 'UTF8'"):
+            upgrade(postgres.url_of(name))
+        connection.execute(f"DROP DATABASE {name}")
 
 
 def test_no_database() -> None:

@@ -244,6 +244,10 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     await (await other.connect()).close()
     (batch_id,) = await log.store.allocate_batch_ids(1)
     (producer_id,) = await log.store.allocate_producer_ids(1)
+    log.rows(
+        "INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)"
+        " VALUES (3, 1, gen_random_uuid(), 5)"
+    )
     version = log.value("SELECT metadata_version FROM cluster")
     log.rows(
         "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
@@ -259,6 +263,8 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
         (p, 1, 7),
         (q, 1, 0),
     ]
+    (generation, incarnation) = log.rows("SELECT generation, incarnation FROM coordinator_lease")[0]
+    assert (generation, incarnation.int) == (1_000_005, 0)
     (after,) = await log.store.allocate_batch_ids(1)
     assert after > batch_id + 10**8
     (after,) = await log.store.allocate_producer_ids(1)
