@@ -152,7 +152,8 @@ def _evaluated(expression: str, names: Iterable[str]) -> _Expression:
     try:
         regexp = re2.compile(expression, options)
     except re2.error as fault:
-        return _Expression(None, fault=str(fault))
+        reason = fault.args[0]
+        return _Expression(None, fault=reason.decode() if isinstance(reason, bytes) else reason)
     return _Expression(regexp, _matches(regexp, names))
 
 

@@ -176,6 +176,15 @@ def test_a_lie_is_named(body: bytes, reason: str) -> None:
         metadata_v9(body)
 
 
+@pytest.mark.parametrize(
+    ("version", "length"), [(3, struct.pack(">H", 40_000)), (6, varint(40_001))]
+)
+def test_a_group_id_longer_than_a_string_may_be(version: int, length: bytes) -> None:
+    body = memoryview(length + b"g" * 40_000 + bytes(100))
+    with pytest.raises(MalformedRequest, match=r"group_id is (long|null)"):
+        codec.decode_message(codec.JoinGroupRequest, version, body)
+
+
 def test_a_frame_full_of_tiny_elements_costs_no_memory() -> None:
     body = varint(10_000_000 + 1) + b"\x01\0" * 10_000_000
     tracemalloc.start()

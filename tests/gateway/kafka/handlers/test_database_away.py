@@ -24,6 +24,7 @@ from tests.batches import kafka_batch
 from tests.captures import record
 from tests.conftest import SMALL_POSTGRES
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.grouping import Code, commit, committed, heartbeat, stable
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
 
 NOT_ENOUGH_REPLICAS = 19
@@ -140,3 +141,19 @@ async def test_who_waited_for_a_look_in_vain_does_not_look_again(away: Away) -> 
     refused = await asyncio.gather(*(produce(away.broker, kafka_batch()) for _ in range(5)))
     assert {part.error_code for part in refused} == {NOT_ENOUGH_REPLICAS}
     assert looks == 1
+
+
+async def test_members_and_their_commits(away: Away) -> None:
+    """Heartbeats go on from memory; what cannot be stored is refused, and can be said again."""
+    member = await stable(away.broker)
+    await away.stop()
+    assert await heartbeat(away.broker, member) == Code.NONE
+    for _ in range(2):
+        done = await commit(away.broker, {"t": {0: 5}}, member=member)
+        assert done["t"][0] in (Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+    await away.start()
+    await away.broker.cluster.heartbeat()
+    done = await commit(away.broker, {"t": {0: 6}}, member=member)
+    assert done == {"t": {0: Code.NONE}}
+    assert await heartbeat(away.broker, member) == Code.NONE, "it has kept its place"
+    assert await committed(away.broker) == {"t": {0: 6}}
