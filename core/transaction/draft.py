@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from core.errors import Error
 from core.transaction.coordinator import verify_write
 from core.transaction.values import (
     Joining,
@@ -47,14 +48,20 @@ class TransactionDraft:
         producer: ProducerIdAndEpoch,
         version: TransactionVersion,
         now_ms: int,
+        *,
+        is_first: bool,
     ) -> Joining:
-        """Whether a transactional batch may enter the partition, which takes part if so."""
+        """Whether a transactional batch may enter the partition, which takes part if so.
+
+        is_first: whether it is the transaction's first one there. Its join is written once more
+        then, since the one that was answered may not have reached the disk before a crash.
+        """
         is_joined = partition_id in self._partitions
         joining = verify_write(self._metadata, producer, version, now_ms, is_joined=is_joined)
         self._is_used = True
         if joining.put is not None:
             self._metadata = self._put = joining.put
-        if joining.joins:
+        if joining.error is Error.NONE and (joining.joins or is_first):
             self._partitions |= {partition_id}
             self._joined.append(partition_id)
         return joining

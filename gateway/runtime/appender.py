@@ -122,6 +122,10 @@ class Appender:
         self._queue.append(pending)
         self._wake.set()
 
+    def known_transaction(self, producer_id: int) -> StoredTransaction | None:
+        """What memory has of a producer's transaction; it may be older than what is stored."""
+        return self._transactions.get(producer_id)
+
     def note_transaction(self, stored: StoredTransaction) -> None:
         """Takes over what was read, or has just been committed, of a transaction."""
         self._remember({stored.metadata.producer_id: stored})

@@ -111,17 +111,19 @@ class GroupDraft:
         is_new = not batch.has_producer_id or not draft.producer(batch.producer_id).find_duplicate(
             batch
         )
-        if batch.is_transactional and is_new and (refused := self._join(pending, batch)):
+        if batch.is_transactional and is_new and (refused := self._join(pending, draft)):
             return refused
         return draft.prepare_append(pending.staged)
 
-    def _join(self, pending: PendingAppend, batch: RecordBatch) -> Refused | None:
+    def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
+        batch = pending.batch
         transaction = self._transaction_of(batch.producer_id)
         joining = transaction.prepare_append(
             pending.partition_id,
             ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch),
             pending.transaction_version,
             self._now_ms,
+            is_first=draft.producer(batch.producer_id).txn_first_offset is None,
         )
         if joining.error is Error.NONE:
             return None

@@ -162,9 +162,19 @@ class Partitions:
         self._appender.submit(PendingTransition(transactional_id, decide, done))
         return done
 
+    def known_transaction(self, producer_id: int) -> StoredTransaction | None:
+        """What memory has of a producer's transaction; it may be older than what is stored."""
+        return self._appender.known_transaction(producer_id)
+
     def note_transaction(self, stored: StoredTransaction) -> None:
         """Takes over what was read, or has just been committed, of a transaction."""
         self._appender.note_transaction(stored)
+
+    async def load_transactions(
+        self, producer_ids: Sequence[int]
+    ) -> Mapping[int, StoredTransaction]:
+        """The transactions of producers, by a fresh read. Raises StoreUnavailable."""
+        return await self._store.load_transactions(producer_ids)
 
     def _on_appended(self, effects: LogEffects, payloads: Mapping[int, Payload]) -> None:
         partition_id = effects.partition_id

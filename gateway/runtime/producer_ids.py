@@ -16,15 +16,23 @@ class ProducerIds:
     def __init__(self, store: LogStore) -> None:
         self._store = store
         self._ids: deque[int] = deque()
+        self._block = range(0)
         self._refill = asyncio.Lock()
 
     async def next_id(self) -> int:
         """A fresh producer id. Raises StoreUnavailable."""
         async with self._refill:
             if not self._ids:
-                self._ids.extend(await self._store.allocate_producer_ids(BLOCK))
+                self._block = await self._store.allocate_producer_ids(BLOCK)
+                self._ids.extend(self._block)
             return self._ids.popleft()
+
+    def give_back(self, producer_id: int) -> None:
+        """Takes one back that nobody has come to know, if it is of the present block."""
+        if producer_id in self._block:
+            self._ids.appendleft(producer_id)
 
     def forget(self) -> None:
         """Drops the block: after a failover another history may hand the same ids out."""
         self._ids.clear()
+        self._block = range(0)

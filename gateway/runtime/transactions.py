@@ -1,0 +1,298 @@
+"""The transaction coordinator of this process: every broker can be anybody's.
+
+What core decides on a transactional id goes to the store with the log's flushes; joins go by
+themselves. Holds no truth: each decision is guarded by the row's version. Knows no protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from core.errors import Error
+from core.ports import StoreUnavailable, VersionMismatch
+from core.transaction.coordinator import (
+    prepare_end,
+    prepare_expiry,
+    prepare_external_marker,
+    prepare_init_producer_id,
+    prepare_join,
+    prepare_timeout,
+    verify_joined,
+)
+from core.transaction.values import (
+    Answer,
+    EndTransaction,
+    InitProducerId,
+    Joining,
+    Marker,
+    ProducerIdAndEpoch,
+    StoredTransaction,
+    TransactionMetadata,
+    TransactionState,
+    TransactionVersion,
+    Transition,
+)
+from core.transaction_ports import TransactionJoin, TransactionStore
+from gateway.runtime.partitions import Partitions
+from gateway.runtime.producer_ids import ProducerIds
+
+log = structlog.get_logger(__name__)
+
+LOOK_INTERVAL_S: Final = 0.5
+"""How often overdue transactions are looked for; they end within a second of their deadline."""
+AT_ONCE: Final = 100
+JOIN_ATTEMPTS: Final = 20
+
+Prepare = Callable[[TransactionMetadata | None, int], Transition]
+"""A decision, given what is stored and a producer id that nobody has."""
+
+
+class Transactions:
+    """The coordinator. `run` in the background; every other method may raise StoreUnavailable.
+
+    on_ended: told of each transaction that this broker has ended: whether committed, and why
+    ("client", "fenced", "timeout", "marker").
+    """
+
+    def __init__(
+        self,
+        store: TransactionStore,
+        partitions: Partitions,
+        producer_ids: ProducerIds,
+        *,
+        max_timeout_ms: Callable[[], int],
+        expiration_ms: Callable[[], int],
+        expiration_interval_ms: Callable[[], int],
+        on_ended: Callable[[bool, str], None] = lambda is_commit, why: None,
+    ) -> None:
+        self._store = store
+        self._partitions = partitions
+        self._producer_ids = producer_ids
+        self._max_timeout_ms = max_timeout_ms
+        self._expiration_ms = expiration_ms
+        self._expiration_interval_ms = expiration_interval_ms
+        self._on_ended = on_ended
+
+    # What changes a transactional id.
+
+    async def init_producer_id(self, request: InitProducerId) -> Answer:
+        """A producer starts or recovers; what was open under its id is aborted in that commit."""
+        limit = self._max_timeout_ms()
+
+        def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            return prepare_init_producer_id(known, request, fresh, _now(), limit)
+
+        return await self._decide(request.transactional_id, prepare, "fenced")
+
+    async def end(self, transactional_id: str, request: EndTransaction) -> Answer:
+        """Markers, offsets, state and the next epoch, in one commit."""
+
+        def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            return prepare_end(known, request, fresh, _now())
+
+        return await self._decide(transactional_id, prepare, "client")
+
+    async def write_marker(self, marker: Marker, partition_ids: Sequence[int]) -> Answer:
+        """A marker from outside (WriteTxnMarkers), for partitions of one producer.
+
+        An abort of a transaction coordinated here ends it as a whole, and a commit is refused.
+        Where nobody has this producer, nothing can be open: an answer without effect.
+        """
+        found = await self._partitions.load_transactions([marker.producer_id])
+        stored = found.get(marker.producer_id)
+        if stored is None:
+            return Answer()
+        fresh_id = await self._producer_ids.next_id()
+
+        def decide(stored: StoredTransaction | None) -> Transition:
+            known = stored.metadata if stored else None
+            joined = stored.partitions if stored else frozenset()
+            return prepare_external_marker(
+                known, marker, fresh_id, _now(), has_joined=not joined.isdisjoint(partition_ids)
+            )
+
+        answer = await self._partitions.transition(stored.metadata.transactional_id, decide)
+        return answer
+
+    async def _decide(self, transactional_id: str, prepare: Prepare, why: str) -> Answer:
+        fresh = await self._producer_ids.next_id()
+        ended: list[bool] = []
+        is_used = False
+
+        def decide(stored: StoredTransaction | None) -> Transition:
+            nonlocal is_used
+            transition = prepare(stored.metadata if stored else None, fresh)
+            if transition.put is not None and transition.put.producer_id == fresh:
+                is_used = True
+            ended[:] = [transition.marker.is_commit] if transition.marker else []
+            return transition
+
+        answer = await self._partitions.transition(transactional_id, decide)
+        if not is_used:
+            self._producer_ids.give_back(fresh)
+        if ended and answer.error is Error.NONE:
+            self._on_ended(ended[0], why)
+        return answer
+
+    # Who takes part.
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partition_ids: Sequence[int],
+        version: TransactionVersion = TransactionVersion.V1,
+    ) -> Error:
+        """AddPartitionsToTxn: all take part, or none."""
+
+        def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
+            known, joined = _parts(stored)
+            new = tuple(i for i in dict.fromkeys(partition_ids) if i not in joined)
+            joining = prepare_join(known, producer, version, _now(), is_joined=not new)
+            expected = known.version if known else 0
+            if known is not None and known.state is not TransactionState.ONGOING:
+                new = tuple(dict.fromkeys(partition_ids))
+            return joining, TransactionJoin(transactional_id, expected, joining.put, new)
+
+        return await self._join(transactional_id, producer, join)
+
+    async def add_group(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        group_id: str,
+        version: TransactionVersion = TransactionVersion.V1,
+    ) -> Error:
+        """AddOffsetsToTxn: the group's offsets may be part of the transaction."""
+
+        def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
+            known, _ = _parts(stored)
+            is_joined = stored is not None and group_id in stored.groups
+            joining = prepare_join(known, producer, version, _now(), is_joined=is_joined)
+            expected = known.version if known else 0
+            wanted = TransactionJoin(
+                transactional_id, expected, joining.put, groups=(group_id,) if joining.joins else ()
+            )
+            return joining, wanted
+
+        return await self._join(transactional_id, producer, join)
+
+    async def _join(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        prepare: Callable[[StoredTransaction | None], tuple[Joining, TransactionJoin]],
+    ) -> Error:
+        stored = self._partitions.known_transaction(producer.producer_id)
+        if stored is not None and stored.metadata.transactional_id != transactional_id:
+            stored = None
+        is_fresh = False
+        for _ in range(JOIN_ATTEMPTS):
+            joining, join = prepare(stored)
+            is_refused = joining.error is not Error.NONE
+            if is_fresh and is_refused:
+                return joining.error
+            if not is_refused:
+                try:
+                    await self._store.join(join)
+                except VersionMismatch:
+                    pass
+                else:
+                    assert stored is not None, "who is not known may not join"
+                    self._note(stored, join)
+                    return Error.NONE
+            stored = (await self._store.load([transactional_id])).get(transactional_id)
+            is_fresh = True
+        return Error.CONCURRENT_TRANSACTIONS
+
+    def _note(self, stored: StoredTransaction, join: TransactionJoin) -> None:
+        metadata = stored.metadata
+        partitions, groups = stored.partitions, stored.groups
+        if join.put is not None:
+            metadata = replace(join.put, version=metadata.version + 1)
+            partitions, groups = frozenset(), frozenset()
+        self._partitions.note_transaction(
+            StoredTransaction(
+                metadata, partitions | set(join.partitions), groups | set(join.groups)
+            )
+        )
+
+    async def verify(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition_ids: Sequence[int]
+    ) -> Mapping[int, Error]:
+        """AddPartitionsToTxn, verify only: whether each takes part in what is open."""
+        stored = (await self._store.load([transactional_id])).get(transactional_id)
+        known, joined = _parts(stored)
+        return {
+            partition_id: verify_joined(known, producer, is_joined=partition_id in joined)
+            for partition_id in partition_ids
+        }
+
+    # What people look at.
+
+    async def describe(self, transactional_ids: Sequence[str]) -> Mapping[str, StoredTransaction]:
+        """A fresh read; what is not there lacks."""
+        return await self._store.load(transactional_ids)
+
+    async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
+        """All ids, and the time by the database's clock (ms)."""
+        return await self._store.list_all()
+
+    # What time brings.
+
+    async def run(self) -> None:
+        """Aborts overdue transactions and forgets idle ids, until cancelled."""
+        expire_at = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            try:
+                await self.abort_overdue()
+                if time.monotonic() >= expire_at:
+                    await self.expire_idle()
+                    expire_at = time.monotonic() + self._expiration_interval_ms() / 1000
+            except StoreUnavailable as error:
+                log.info("transactions_not_looked_at", reason=str(error))
+
+    async def abort_overdue(self) -> int:
+        """Ends what has outlived its timeout, fencing its producer; returns how many were tried."""
+        overdue = await self._store.overdue(AT_ONCE)
+
+        def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            # By the database's clock as of the read: if it was begun anew since, it is not overdue.
+            return prepare_timeout(known, fresh, overdue.now_ms) or Transition(Answer())
+
+        for transactional_id in overdue.transactional_ids:
+            log.info("transaction_timed_out", transactional_id=transactional_id)
+        await asyncio.gather(
+            *(self._decide(name, prepare, "timeout") for name in overdue.transactional_ids)
+        )
+        return len(overdue.transactional_ids)
+
+    async def expire_idle(self) -> int:
+        """Forgets ids idle for `transactional.id.expiration.ms`; returns how many were tried."""
+        expiration_ms = self._expiration_ms()
+        idle = await self._store.idle(expiration_ms, AT_ONCE)
+
+        def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            return prepare_expiry(known, idle.now_ms, expiration_ms) or Transition(Answer())
+
+        await asyncio.gather(
+            *(self._decide(name, prepare, "expired") for name in idle.transactional_ids)
+        )
+        return len(idle.transactional_ids)
+
+
+def _parts(
+    stored: StoredTransaction | None,
+) -> tuple[TransactionMetadata | None, frozenset[int]]:
+    return (stored.metadata, stored.partitions) if stored else (None, frozenset())
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
