@@ -63,6 +63,8 @@ LOAD_ATTEMPTS = 20
 PARKED_RETRY_S = 0.2
 PARKED_LIMIT_S = 30.0
 TRANSACTIONS_IN_MEMORY = 10_000
+MISMATCHES_UNDER_LOCK = 10
+"""One may come of a row that was not there to be locked; so many are a bug, which must end."""
 
 OnAppended = Callable[[LogEffects, Mapping[int, Payload]], None]
 """Called after each commit with a partition's effects and the payload of its rows by batch id
@@ -240,7 +242,7 @@ class Appender:
         fresh: set[int] = set()
         fresh_producers: set[int] = set()
         absent: set[int] = set()
-        failures = 0
+        failures = segments_gone = 0
         await self._place(group)
         while True:
             by_id: Mapping[str, StoredTransaction] = {}
@@ -277,14 +279,17 @@ class Appender:
                 await flush.stage(_in_order(effects, payloads))
                 await flush.commit(effects, transactions)
             except VersionMismatch:
+                failures += under_lock
+                if failures == MISMATCHES_UNDER_LOCK:
+                    raise StoreUnavailable("rows move that are locked") from None
                 until = asyncio.get_running_loop().time() + CONTENDED_FOR_S
                 self._contended_until.update(dict.fromkeys(moved, until))
                 under_lock = True
             except RowLocked:
                 under_lock = skip_locked = True
             except SegmentGone:
-                failures += 1
-                if failures == 5:
+                segments_gone += 1
+                if segments_gone == 5:
                     raise StoreUnavailable("segments are dropped faster than written") from None
                 self._store.forget_segments()
                 await self._place(group)
@@ -494,13 +499,14 @@ class Appender:
             locked = await flush.lock(wanted, skip_locked=True)
         absent = [partition_id for partition_id in ids if partition_id not in locked.partitions]
         held = set((await self._store.load(absent))[0]) if absent else set()
-        everything = {*ids, *locked.partitions} - held
         known_pairs = {*pairs, *locked.producers}
         joined = {
             (partition_id, each.metadata.producer_id)
             for each in locked.transactions
             for partition_id in each.partitions
         }
+        # What has joined and is not there any more is forgotten: it gets no marker.
+        everything = {*ids, *locked.partitions, *(i for i, _ in joined)} - held
         self._take_over(everything, known_pairs | joined, locked.partitions, locked.producers)
         by_producer = {each.metadata.producer_id: each for each in locked.transactions}
         self._remember({i: by_producer.get(i) for i in producer_ids} | by_producer)

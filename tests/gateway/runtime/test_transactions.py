@@ -1,0 +1,325 @@
+"""The coordinator over the real database: begin, write, end, fence, time out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from core.errors import Error
+from core.transaction.values import (
+    Answer,
+    EndTransaction,
+    InitProducerId,
+    Marker,
+    ProducerIdAndEpoch,
+    TransactionState,
+    TransactionVersion,
+)
+from core.types import IsolationLevel, RecordBatch
+from gateway.runtime.partitions import Found, Want
+from gateway.runtime.pending import AppendResult
+from gateway.runtime.producer_ids import ProducerIds
+from gateway.runtime.transactions import Transactions
+from storage.transactions import PostgresTransactionStore
+from tests.batches import batch, payload_of
+from tests.gateway.runtime.conftest import WEEK, Broker, MakeBroker
+from tests.storage.conftest import Log
+
+V1, V2 = TransactionVersion.V1, TransactionVersion.V2
+NAME = "the id"
+
+
+@dataclass
+class Coordinator:
+    """A broker with its transactions. version: how its producers write."""
+
+    broker: Broker
+    transactions: Transactions
+
+    async def init(
+        self, current: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000
+    ) -> ProducerIdAndEpoch:
+        answer = await self.transactions.init_producer_id(
+            InitProducerId(NAME, timeout_ms, current or ProducerIdAndEpoch(), "client", "/host")
+        )
+        assert answer.error is Error.NONE, answer
+        return answer.producer
+
+    async def write(
+        self,
+        partition_id: int,
+        producer: ProducerIdAndEpoch,
+        sequence: int = 0,
+        version: TransactionVersion = V1,
+        records: int = 1,
+    ) -> AppendResult:
+        of = transactional(producer, sequence, records)
+        return await self.broker.partitions.append(
+            partition_id, WEEK, of, payload_of(of, sequence), version
+        )
+
+    async def end(
+        self, producer: ProducerIdAndEpoch, version: TransactionVersion = V1, *, commit: bool = True
+    ) -> Answer:
+        return await self.transactions.end(NAME, EndTransaction(producer, commit, version))
+
+    async def read(self, partition_id: int, offset: int = 0, *, committed: bool = True) -> Found:
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        (found,) = await self.broker.partitions.read(
+            [Want(partition_id, offset, 10**6, level)], 10**6
+        )
+        return found
+
+
+def transactional(producer: ProducerIdAndEpoch, sequence: int, records: int = 1) -> RecordBatch:
+    return batch(
+        records,
+        producer=producer.producer_id,
+        epoch=producer.producer_epoch,
+        sequence=sequence,
+        transactional=True,
+    )
+
+
+def offsets(found: Found) -> list[int]:
+    return [each.base_offset for each in found.batches]
+
+
+MakeCoordinator = Callable[..., Coordinator]
+
+
+@pytest.fixture
+def make_coordinator(make_broker: MakeBroker) -> MakeCoordinator:
+    def make(**options: int) -> Coordinator:
+        broker = make_broker(**options)
+        transactions = Transactions(
+            PostgresTransactionStore(broker.database),
+            broker.partitions,
+            ProducerIds(broker.store),
+            max_timeout_ms=lambda: 900_000,
+            expiration_ms=lambda: 604_800_000,
+            expiration_interval_ms=lambda: 3_600_000,
+        )
+        return Coordinator(broker, transactions)
+
+    return make
+
+
+@pytest.fixture
+async def here(make_coordinator: MakeCoordinator) -> Coordinator:
+    return make_coordinator()
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("tail_cache_bytes", [0, 2**20], ids=["from the store", "from memory"])
+async def test_a_transaction_over_two_partitions(
+    make_coordinator: MakeCoordinator, log: Log, tail_cache_bytes: int, commit: bool
+) -> None:
+    here = make_coordinator(tail_cache_bytes=tail_cache_bytes)
+    p, q = log.new_partitions(2)
+    await here.broker.append(p, batch(2))
+    producer = await here.init()
+    assert await here.transactions.add_partitions(NAME, producer, [p, q]) is Error.NONE
+    assert (await here.write(p, producer, records=3)).base_offset == 2
+    assert (await here.write(q, producer)).base_offset == 0
+    await here.broker.append(p, batch(1))  # a plain record behind the open transaction
+    assert offsets(await here.read(p)) == [0]
+    assert offsets(await here.read(q)) == []
+    assert offsets(await here.read(p, committed=False)) == [0, 2, 5]
+
+    answer = await here.end(producer, commit=commit)
+    assert answer == Answer(producer=producer)
+
+    found = await here.read(p)
+    assert offsets(found) == [0, 2, 5, 6]
+    assert found.state is not None
+    assert (found.state.high_watermark, found.state.last_stable_offset) == (7, 7)
+    hidden = [(each.producer_id, each.first_offset, each.last_offset) for each in found.aborted]
+    assert hidden == ([] if commit else [(producer.producer_id, 2, 6)])
+    assert offsets(await here.read(q)) == [0, 1]
+    # A reader who starts in the middle is told as well; one behind the marker is not.
+    assert len((await here.read(p, 5)).aborted) == (0 if commit else 1)
+    assert not (await here.read(p, 6, committed=False)).aborted
+    (state,) = log.rows("SELECT state FROM transaction_state")
+    assert state == ("CompleteCommit" if commit else "CompleteAbort",)
+    assert not log.rows("SELECT 1 FROM transaction_partition")
+
+
+async def test_v2_joins_by_writing_and_gets_the_next_epoch(here: Coordinator, log: Log) -> None:
+    (p,) = log.new_partitions()
+    producer = await here.init()
+    for epoch in (0, 1, 2):
+        assert producer.producer_epoch == epoch
+        assert (await here.write(p, producer, version=V2)).error is Error.NONE
+        assert (await here.write(p, producer, 1, V2)).error is Error.NONE
+        ended = await here.end(producer, V2)
+        assert ended.error is Error.NONE
+        # The answer was lost: the same end again.
+        assert await here.end(producer, V2) == ended
+        late = await here.write(p, producer, 2, V2)
+        assert late.error is Error.INVALID_PRODUCER_EPOCH
+        producer = ended.producer
+    assert offsets(await here.read(p)) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+async def test_v1_may_not_write_where_it_has_not_joined(here: Coordinator, log: Log) -> None:
+    p, q = log.new_partitions(2)
+    producer = await here.init()
+    assert (await here.write(p, producer)).error is not Error.NONE
+    await here.transactions.add_partitions(NAME, producer, [p])
+    assert (await here.write(p, producer)).error is Error.NONE
+    assert (await here.write(q, producer)).error is not Error.NONE
+    await here.end(producer)
+    late = await here.write(p, producer, 1)
+    assert late.error is not Error.NONE
+    assert offsets(await here.read(p, committed=False)) == [0, 1]
+
+
+async def test_a_successor_aborts_and_fences(make_coordinator: MakeCoordinator, log: Log) -> None:
+    here, there = make_coordinator(), make_coordinator()
+    (p,) = log.new_partitions()
+    first = await here.init()
+    await here.transactions.add_partitions(NAME, first, [p])
+    await here.write(p, first)
+    second = await there.init()
+    assert second == ProducerIdAndEpoch(first.producer_id, first.producer_epoch + 1)
+    assert (await here.write(p, first, 1)).error is Error.INVALID_PRODUCER_EPOCH
+    assert await here.transactions.add_partitions(NAME, first, [p]) is Error.PRODUCER_FENCED
+    assert (await here.end(first)).error is Error.PRODUCER_FENCED
+    found = await there.read(p)
+    assert offsets(found) == [0, 1]
+    assert [each.first_offset for each in found.aborted] == [0]
+
+
+@pytest.mark.parametrize("version", [V1, V2], ids=["V1", "V2"])
+async def test_each_step_at_another_broker(
+    make_coordinator: MakeCoordinator, log: Log, version: TransactionVersion
+) -> None:
+    one, two, three = (make_coordinator() for _ in range(3))
+    p, q = log.new_partitions(2)
+    producer = await one.init()
+    for number in range(3):
+        if version is V1:
+            assert await two.transactions.add_partitions(NAME, producer, [p, q]) is Error.NONE
+        sequence = number if version is V1 else 0
+        assert (await three.write(p, producer, sequence, version)).error is Error.NONE
+        assert (await two.write(q, producer, sequence, version)).error is Error.NONE
+        ended = await one.end(producer, version, commit=number != 1)
+        assert ended.error is Error.NONE
+        producer = ended.producer
+    for each in (one, two, three):
+        await each.broker.partitions.refresh([p, q])
+        for partition in (p, q):
+            found = await each.read(partition)
+            assert offsets(found) == [0, 1, 2, 3, 4, 5]
+            assert [(a.first_offset, a.last_offset) for a in found.aborted] == [(2, 3)]
+
+
+async def test_a_duplicate_of_an_ended_transaction_is_one(here: Coordinator, log: Log) -> None:
+    (p,) = log.new_partitions()
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, [p])
+    first = await here.write(p, producer)
+    await here.end(producer)
+    again = await here.write(p, producer)
+    assert (again.error, again.base_offset) == (Error.NONE, first.base_offset)
+
+
+@pytest.mark.parametrize("version", [V1, V2], ids=["V1", "V2"])
+async def test_an_overdue_transaction_is_aborted(
+    here: Coordinator, log: Log, version: TransactionVersion
+) -> None:
+    (p,) = log.new_partitions()
+    producer = await here.init(timeout_ms=200)
+    await here.transactions.add_partitions(NAME, producer, [p], version)
+    await here.write(p, producer, version=version)
+    assert await here.transactions.abort_overdue() == 0
+    await asyncio.sleep(0.3)
+    assert await here.transactions.abort_overdue() == 1
+    assert (await here.end(producer, version)).error is not Error.NONE
+    assert (await here.write(p, producer, 1, version)).error is Error.INVALID_PRODUCER_EPOCH
+    assert len((await here.read(p)).aborted) == 1
+    assert await here.transactions.abort_overdue() == 0
+
+
+async def test_many_partitions_end_in_one_commit(here: Coordinator, log: Log) -> None:
+    partitions = log.new_partitions(200)
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, partitions)
+    await asyncio.gather(*(here.write(p, producer) for p in partitions[:150]))
+    ended = await here.end(producer)
+    assert ended.error is Error.NONE
+    rows = log.rows(
+        "SELECT count(*), count(DISTINCT b.xmin::text), count(DISTINCT (payload_id, position))"
+        " FROM record_batch b WHERE is_control"
+    )
+    assert rows == [(200, 1, 1)]
+
+
+async def test_a_transaction_whose_topic_is_deleted(here: Coordinator, log: Log) -> None:
+    p, q = log.new_partitions(2)
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, [p, q])
+    await here.write(p, producer)
+    await here.write(q, producer)
+    log.rows("DELETE FROM topic_partition WHERE partition_id = %s RETURNING 1", q)
+    assert (await here.end(producer)).error is Error.NONE
+    assert offsets(await here.read(p)) == [0, 1]
+
+
+async def test_a_marker_from_outside(here: Coordinator, log: Log) -> None:
+    p, q = log.new_partitions(2)
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, [p, q])
+    await here.write(p, producer)
+    await here.write(q, producer)
+    of = Marker(producer.producer_id, producer.producer_epoch, True, 0)
+    assert (await here.transactions.write_marker(of, [p])).error is Error.INVALID_TXN_STATE
+    of = Marker(producer.producer_id, producer.producer_epoch, False, 0)
+    assert (await here.transactions.write_marker(of, [p])).error is Error.NONE
+    for partition in (p, q):
+        assert [each.first_offset for each in (await here.read(partition)).aborted] == [0]
+    assert (await here.write(p, producer, 1)).error is Error.INVALID_PRODUCER_EPOCH
+
+
+async def test_an_idle_id_is_forgotten(make_coordinator: MakeCoordinator, log: Log) -> None:
+    here = make_coordinator()
+    producer = await here.init()
+    here.transactions._expiration_ms = lambda: 0
+    assert await here.transactions.expire_idle() == 1
+    assert not await here.transactions.describe([NAME])
+    again = await here.init()
+    assert again.producer_id != producer.producer_id
+
+
+async def test_a_lost_join_is_made_good_by_the_first_batch(here: Coordinator, log: Log) -> None:
+    """As after a crash of the database right behind an answered, asynchronous join."""
+    p, q = log.new_partitions(2)
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, [p])
+    await here.write(p, producer)
+    await here.transactions.add_partitions(NAME, producer, [q])
+    log.rows("DELETE FROM transaction_partition WHERE partition_id = %s RETURNING 1", q)
+    assert (await here.write(q, producer)).error is Error.NONE
+    assert (await here.end(producer)).error is Error.NONE
+    assert offsets(await here.read(q)) == [0, 1]
+
+
+async def test_a_lost_beginning_is_a_clean_refusal(here: Coordinator, log: Log) -> None:
+    (p,) = log.new_partitions()
+    producer = await here.init()
+    before = log.rows("SELECT version FROM transaction_state")[0][0]
+    await here.transactions.add_partitions(NAME, producer, [p])
+    log.rows(
+        "UPDATE transaction_state SET state = 'Empty', started_at = -1, version = %s RETURNING 1",
+        before,
+    )
+    log.rows("DELETE FROM transaction_partition RETURNING 1")
+    assert (await here.write(p, producer)).error is not Error.NONE
+    assert (await here.end(producer)).error is Error.INVALID_TXN_STATE
+    assert offsets(await here.read(p, committed=False)) == []
+    stored = (await here.transactions.describe([NAME]))[NAME]
+    assert stored.metadata.state is TransactionState.EMPTY
