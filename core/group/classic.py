@@ -304,8 +304,6 @@ class ClassicGroup(ClassicState):
             return self._outcome()
         member = self._roster.members[request.member_id]
         self._pending_sync.discard(member.member_id)
-        if not self._pending_sync:
-            self._sync_deadline_ms = None
         if self.state == STABLE:
             self._answer(token, self._sync_result(member))
             self._renew(member, now)

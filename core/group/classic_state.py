@@ -75,7 +75,7 @@ class ClassicState:
         self._sync_deadline_ms: int | None = None
         self._shown_deadline_ms: int | None = None
         self._is_initial_rebalance = False
-        self._initial_delay_ms = self._initial_remaining_ms = 0
+        self._initial_remaining_ms = 0
         self._new_member_added = False
         self._replies: list[Reply] = []
         self._notes: list[tuple[str, Mapping[str, object]]] = []
@@ -232,8 +232,7 @@ class ClassicState:
         """Time is up, except that an initial rebalance waits longer while members come."""
         if self._is_initial_rebalance and self._new_member_added and self._initial_remaining_ms:
             delay_ms = min(self.settings.initial_rebalance_delay_ms, self._initial_remaining_ms)
-            self._initial_remaining_ms = max(self._initial_remaining_ms - self._initial_delay_ms, 0)
-            self._initial_delay_ms = delay_ms
+            self._initial_remaining_ms -= delay_ms
             self._new_member_added = False
             self._complete_join_by(now.monotonic_ms + delay_ms)
         else:
@@ -279,12 +278,10 @@ class ClassicState:
 
     def _begin_initial_delay(self, now: Instant) -> None:
         """A group that was empty gets time, so that not each of its first members rebalances it."""
+        delay_ms = self.settings.initial_rebalance_delay_ms
         self._new_member_added = False
-        self._initial_delay_ms = self.settings.initial_rebalance_delay_ms
-        self._initial_remaining_ms = max(
-            self._roster.rebalance_timeout_ms() - self._initial_delay_ms, 0
-        )
-        self._complete_join_by(now.monotonic_ms + self._initial_delay_ms)
+        self._initial_remaining_ms = max(self._roster.rebalance_timeout_ms() - delay_ms, 0)
+        self._complete_join_by(now.monotonic_ms + delay_ms)
 
     def _maybe_complete_join(self, now: Instant) -> None:
         """If everybody has come, on with it; an initial rebalance always takes its time."""

@@ -1,5 +1,7 @@
 """JoinGroup: ids, the first rebalance and later ones, protocols, leaders, sizes, deadlines."""
 
+from dataclasses import replace
+
 import pytest
 
 from core.errors import Error
@@ -211,7 +213,9 @@ def test_a_short_rebalance_timeout_is_kept() -> None:
     (leader,) = group.completing(1)
     group.join(leader, rebalance_ms=300, offers=protocols("range", "x"))
     group.sync_all([leader])
-    newcomer = group.join(group.given_id(), rebalance_ms=300)
+    member_id = group.given_id()
+    group.advance(500)
+    newcomer = group.join(member_id, rebalance_ms=300)
     group.advance(299)
     assert newcomer in group.waiting
     group.advance(1)
@@ -429,6 +433,21 @@ def test_if_only_static_members_are_left_and_none_joins_the_rebalance_is_tried_a
     token = group.join(first, "i")
     group.keep_alive([second], REBALANCE_MS)
     assert group.joined(token).generation_id == 2
+
+
+@pytest.mark.parametrize("rebalance_ms", [0, -1])
+def test_without_any_patience_nobody_is_busy_waiting(rebalance_ms: int) -> None:
+    group = Driver()
+    group.stable(3, instances=("i", "j"))
+    for member_id, row in group.store.members.items():
+        group.store.members[member_id] = replace(row, rebalance_timeout_ms=rebalance_ms)
+    later = group.reloaded()
+    dynamic = next(member_id for member_id in later.group.members if member_id.startswith("m"))
+    later.leave(dynamic)
+    later.advance(0)  # the driver's: `expire` has something to do later only
+    assert later.group.state == PREPARING_REBALANCE
+    later.advance(SESSION_MS)
+    assert later.group.state == EMPTY
 
 
 # --- sizes ---

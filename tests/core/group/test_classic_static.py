@@ -201,6 +201,36 @@ def test_no_crash_brings_the_old_id_back(during: str) -> None:
     assert later.synced(later.sync(new, 1)).assignment == assignment("orders", 1)
 
 
+def test_a_restart_during_a_rebalance_keeps_the_lead_through_a_crash() -> None:
+    group = Driver()
+    leader, follower = group.stable(2, instances=("i",))
+    group.join(follower, offers=protocols("range", "x"))
+    assert group.joined(group.join(instance="i", offers=protocols("range", "x"))).leader != leader
+    later = group.reloaded()
+    assert later.group.stored().group.leader == group.group.stored().group.leader
+    assert next(iter(later.group.members)) == follower
+
+
+def test_what_a_restarted_member_says_is_stored() -> None:
+    group = Driver()
+    group.stable(2, instances=("i", "j"))
+    offers = protocols("range", "x", topics=("bills",))
+    member_id = group.joined(group.join(instance="j", offers=offers, session_ms=20_000)).member_id
+    row = group.store.members[member_id]
+    assert (row.session_timeout_ms, row.subscribed_topic_names) == (20_000, ("bills",))
+    assert [name for name, _ in row.protocols] == ["range", "x"]
+    assert row.assigned == {"orders": (1,)}
+
+
+def test_a_restarted_member_has_a_whole_session() -> None:
+    group = Driver()
+    leader, _ = group.stable(2, instances=("i", "j"))
+    group.keep_alive([leader], SESSION_MS - 1)
+    group.join(instance="j")
+    group.keep_alive([leader], SESSION_MS - 1)
+    assert group.group.state == STABLE
+
+
 def test_a_restarted_leader_is_leader_after_a_crash() -> None:
     group = Driver()
     old, _ = group.stable(2, instances=("i",))

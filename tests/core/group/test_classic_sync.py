@@ -94,12 +94,16 @@ def test_a_leader_that_is_gone_ends_the_waiting_earlier() -> None:
     assert group.heartbeat(follower, 1) is Error.REBALANCE_IN_PROGRESS
 
 
-def test_short_rebalance_timeouts_are_kept_as_well() -> None:
+def test_a_short_rebalance_timeout_is_kept_for_syncs() -> None:
     group = Driver()
     tokens = [group.join(instance=name, rebalance_ms=500) for name in ("i", "j")]
     group.advance(DELAY_MS)
     leader, follower = (group.joined(token).member_id for token in tokens)
-    waiting = group.sync(follower, 1)
+    group.sync_all([leader, follower])
+    group.join(leader, rebalance_ms=500)
+    group.expire()
+    group.join(follower, rebalance_ms=500)
+    waiting = group.sync(follower, 2)
     group.advance(499)
     assert waiting in group.waiting
     group.advance(1)
