@@ -150,6 +150,13 @@ class CoordinatorLeases:
         finally:
             self._lose_all()
 
+    async def close(self) -> None:
+        """Ends what is still being asked. After `release`."""
+        asking = list(self._acquiring.values())
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
     def _lose(self, shard: int) -> None:
         lease = self._held.pop(shard, None)
         self._taken_at.pop(shard, None)

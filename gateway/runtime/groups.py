@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from core.errors import Error, Refusal
+from core.group import migration
 from core.group.classic import ClassicGroup
 from core.group.consumer import ConsumerGroup
 from core.group.records import CommittedOffset, OffsetEffects
@@ -86,7 +87,8 @@ class Groups:
         self._store = store
         self._leases = leases
         self._subscriptions = Subscriptions(topics)
-        self._loaded = LoadedGroups(store, leases, self._subscriptions, configs.group_settings)
+        self._settings_of = configs.group_settings
+        self._loaded = LoadedGroups(store, leases, self._subscriptions, self._settings_of)
         self._expiry = OffsetExpiry(store, leases, self._loaded, configs)
         self._is_stopping = False
         self.offsets_committed = 0
@@ -128,6 +130,7 @@ class Groups:
     async def close(self) -> None:
         """Ends the work in the background. After `stop`."""
         await self._loaded.close()
+        await self._leases.close()
         self._subscriptions.close()
 
     def forget_everything(self) -> None:
@@ -178,11 +181,11 @@ class Groups:
             return JoinResult(loaded, member_id=request.member_id)
         token, waiting = self._loaded.expect(loaded)
         with self._loaded.keeping_whole(loaded):
-            before = loaded.group
-            group = self._for_classic_member(loaded)
-            self._loaded.apply(loaded, group.join(request, token, instant()))
-            if group is not before and before is not None and group.is_idle:
-                self._loaded.become(loaded, before)  # nobody has joined after all
+            now, settings = instant(), self._settings_of(group_id)
+            outcome, loaded.group = migration.join(
+                group_id, loaded.group, request, token, settings, now
+            )
+            self._loaded.apply(loaded, outcome)
         answer = await self._answer(loaded, waiting)
         if isinstance(answer, JoinResult):
             return answer
@@ -235,58 +238,32 @@ class Groups:
         error = await self._loaded.settled(loaded)
         return result if error is Error.NONE else LeaveResult((), error)
 
-    def _for_classic_member(self, loaded: LoadedGroup) -> ClassicGroup | ConsumerGroup:
-        """The group that one who speaks the classic protocol joins.
-
-        A consumer group without members becomes a classic one (Kafka's
-        maybeDeleteEmptyConsumerGroup).
-        """
-        group = loaded.group
-        if isinstance(group, ConsumerGroup) and group.is_empty:
-            group = ClassicGroup.load(group.stored(), group.settings, instant())
-            self._loaded.become(loaded, group)
-        return group or self._loaded.create_classic(loaded)
-
     # --- KIP-848 ---
 
     async def consumer_heartbeat(
         self, group_id: str, request: ConsumerHeartbeat
     ) -> ConsumerHeartbeatResult:
         """ConsumerGroupHeartbeat (KIP-848): joins, goes on, leaves."""
+        if not group_id.strip():
+            return ConsumerHeartbeatResult(Error.INVALID_REQUEST, "GroupId can't be empty.")
         expression = request.subscribed_topic_regex
         await self._subscriptions.ready([expression] if expression else ())
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return ConsumerHeartbeatResult(loaded)
         with self._loaded.keeping_whole(loaded):
-            before = loaded.group
-            group = self._for_consumer(loaded, request)
-            if isinstance(group, Refusal):
-                result = ConsumerHeartbeatResult(group.error, group.message)
-            else:
-                result, outcome = group.consumer_heartbeat(request, instant())
-                self._loaded.apply(loaded, outcome)
-                if group is not before and before is not None and group.is_idle:
-                    self._loaded.become(loaded, before)  # nobody has joined after all
+            result, outcome, loaded.group = migration.consumer_heartbeat(
+                group_id,
+                loaded.group,
+                request,
+                self._subscriptions.picture,
+                self._subscriptions.resolve,
+                self._settings_of(group_id),
+                instant(),
+            )
+            self._loaded.apply(loaded, outcome)
         error = await self._loaded.settled(loaded)
         return result if error is Error.NONE else ConsumerHeartbeatResult(error)
-
-    def _for_consumer(
-        self, loaded: LoadedGroup, request: ConsumerHeartbeat
-    ) -> ConsumerGroup | Refusal:
-        """The group that one who speaks the consumer protocol joins, or is in."""
-        group, joins = loaded.group, request.member_epoch == 0
-        if isinstance(group, ConsumerGroup):
-            return group
-        if group is None and joins:
-            return self._loaded.create_consumer(loaded)
-        if group is None:
-            return Refusal(Error.GROUP_ID_NOT_FOUND, f"Consumer group {loaded.group_id} not found.")
-        if joins and group.is_empty:
-            return self._loaded.create_consumer(loaded, group.generation_id)
-        return Refusal(
-            Error.GROUP_ID_NOT_FOUND, f"Group {loaded.group_id} is not a consumer group."
-        )
 
     # --- offsets ---
 

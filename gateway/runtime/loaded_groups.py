@@ -20,6 +20,7 @@ import structlog
 from core.errors import Error
 from core.group.classic import ClassicGroup
 from core.group.consumer import ConsumerGroup
+from core.group.migration import settle
 from core.group.records import GroupEffects, OffsetEffects, StoredGroup
 from core.group.shard import shard_of
 from core.group.values import (
@@ -129,6 +130,10 @@ class LoadedGroups:
     async def close(self) -> None:
         """Writes what is queued, then stops; whoever still waits is told to go elsewhere."""
         await self._writer.close()
+        loading = list(self._loading.values())
+        for task in loading:
+            task.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
         for loaded in list(self._groups.values()):
             self.drop(loaded, Error.NOT_COORDINATOR)
 
@@ -233,14 +238,6 @@ class LoadedGroups:
         self.become(loaded, group)
         return group
 
-    def create_consumer(self, loaded: LoadedGroup, epoch: int = 0) -> ConsumerGroup:
-        """The same for the other protocol. epoch: of the group whose name it takes over."""
-        group = ConsumerGroup.create(
-            loaded.group_id, self._settings_of(loaded.group_id), instant(), epoch
-        )
-        self.become(loaded, group)
-        return group
-
     def become(self, loaded: LoadedGroup, group: Group) -> None:
         """From now on it is this group."""
         loaded.group = group
@@ -268,6 +265,8 @@ class LoadedGroups:
 
         Call it without an `await` since the event.
         """
+        if isinstance(loaded.group, ConsumerGroup):
+            outcome, loaded.group = settle(loaded.group, outcome, instant())
         for event, fields in outcome.notes:
             log.info(event, group=loaded.group_id[:_ID_LOGGED], **fields)
         if outcome.effects is not None:
@@ -390,8 +389,6 @@ class LoadedGroups:
         if loaded.timer is not None:
             loaded.timer.cancel()
             loaded.timer = None
-        if loaded.group is not None and not loaded.group.is_idle:
-            self._unwatched.add(loaded.group_id)
         for waiting in loaded.waiting.values():
             _resolve(waiting, error)
         loaded.waiting.clear()
@@ -429,12 +426,12 @@ class LoadedGroups:
         of_shard = self._of_shard.pop(lease.shard, {})
         for loaded in list(of_shard.values()):
             self.drop(loaded, Error.NOT_COORDINATOR)
-        # Whoever takes the shard loads all that has members.
-        self._unwatched.difference_update(of_shard)
 
     def _on_failed(self, owner: Owner, error: Error, is_unknown: bool) -> None:
         assert isinstance(owner, LoadedGroup)
         self.drop(owner, error)
+        # Who has left in memory only is still there.
+        self._unwatched.add(owner.group_id)
         if is_unknown:
             self._leases.give_up(owner.lease)
 

@@ -11,11 +11,13 @@ import pytest
 
 from core.config_values import TopicConfig, topic_config
 from core.types import RecordBatch
-from gateway.runtime.appender import AppendResult
+from gateway.kafka.markers import control_batch
 from gateway.runtime.partitions import Partitions
+from gateway.runtime.pending import AppendResult
 from storage.logs import PostgresLogStore
 from storage.pool import Database
 from tests.batches import payload_of
+from tests.gateway.runtime.coordinators import MakeCoordinator, coordinators
 from tests.storage.conftest import Log, open_log
 
 WEEK = topic_config({}, {})
@@ -67,6 +69,7 @@ async def make_broker(database_url: str) -> AsyncIterator[MakeBroker]:
                 store,
                 tail_cache_bytes=tail_cache_bytes,
                 max_flush_bytes=4 * 2**20,
+                make_marker=control_batch,
                 announce=announced.extend,
             )
             database.on_identity_change(partitions.forget_everything)
@@ -82,3 +85,10 @@ async def make_broker(database_url: str) -> AsyncIterator[MakeBroker]:
 async def broker(make_broker: MakeBroker) -> Broker:
     """A broker alone."""
     return make_broker()
+
+
+@pytest.fixture
+async def make_coordinator(database_url: str) -> AsyncIterator[MakeCoordinator]:
+    """Makes coordinators of groups over the test's database."""
+    async with coordinators(database_url) as make:
+        yield make
