@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from core.group.records import CommittedOffset, GroupEffects, GroupRow, MemberRow, OffsetEffects
@@ -290,10 +291,11 @@ def _parts(members: Sequence[tuple[bytes, MemberRow]]) -> Iterator[list[tuple[by
 
 
 def _offset_statements(changes: Sequence[_Changes]) -> Iterator[Statement]:
+    """In order of keys: the end of a transaction writes offsets too, without the lease."""
     gone: list[tuple[bytes, int]] = []
     put: list[tuple[bytes, CommittedOffset]] = []
-    for each in changes:
-        for partition_id, offset in each.offsets.items():
+    for each in sorted(changes, key=lambda each: each.key):
+        for partition_id, offset in sorted(each.offsets.items(), key=itemgetter(0)):
             if offset is not None:
                 put.append((each.key, offset))
             elif not each.is_deleted:

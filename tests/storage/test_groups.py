@@ -401,6 +401,28 @@ async def test_updates_stay_on_their_pages(groups: Groups) -> None:
     assert (updates, in_place) == (39 * 264, 39 * 264)
 
 
+async def test_offsets_are_locked_in_order(groups: Groups) -> None:
+    names = sorted(("g", "h", "i"), key=key)
+    p, q = groups.new_partitions(2)
+    put = [OffsetEffects(name, put=(committed(q, 1), committed(p, 1))) for name in names]
+    await groups.write(*put)
+    with psycopg.connect(groups.psql.info.dsn) as other:
+        other.execute(
+            "SELECT FROM committed_offset WHERE (group_key, partition_id) = (%s, %s) FOR UPDATE",
+            [key(names[0]), p],
+        )
+        writing = asyncio.ensure_future(groups.write(*reversed(put)))
+        while not groups.rows(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        ):
+            assert not writing.done(), "it was to wait"
+            await asyncio.sleep(0.01)
+        # It waits for the first row and has not taken one behind it.
+        other.execute("SELECT FROM committed_offset FOR UPDATE NOWAIT")
+    await writing
+
+
 # --- the guard ---
 
 
