@@ -45,6 +45,13 @@ def _assignors(name: str, value: ConfigValue) -> None:
     one_of(*ASSIGNORS)(name, value)
 
 
+def _rebalance_protocols(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, tuple)
+    one_of("consumer", "classic", "share", "streams")(name, value)
+    if "classic" not in value:
+        raise ConfigError("Disabling the 'classic' protocol is not supported.")
+
+
 def _gzip_level(name: str, value: ConfigValue) -> None:
     if value != -1 and value not in range(1, 10):
         raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")
@@ -503,6 +510,14 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "Time without a heartbeat after which a member of a consumer group is taken for gone.",
         validator=at_least(1),
         group="consumer.session.timeout.ms",
+    ),
+    _broker(
+        "group.coordinator.rebalance.protocols",
+        _LIST,
+        "classic,consumer",
+        "Protocols that groups may use; without consumer, members of the new protocol (KIP-848) "
+        "are refused.",
+        validator=_rebalance_protocols,
     ),
     _broker(
         "group.initial.rebalance.delay.ms",

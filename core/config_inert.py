@@ -254,12 +254,6 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
     ),
     _GROUPS: (
         _Row("group.coordinator.append.linger.ms", _INT, "5", at_least(0)),
-        _Row(
-            "group.coordinator.rebalance.protocols",
-            _LIST,
-            "classic,consumer",
-            one_of("consumer", "classic", "share", "streams"),
-        ),
         _Row("group.coordinator.threads", _INT, "4", at_least(1)),
         _Row("offsets.commit.timeout.ms", _INT, "5000", at_least(1)),
         _Row("offsets.load.buffer.size", _INT, "5242880", at_least(1)),

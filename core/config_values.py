@@ -228,6 +228,13 @@ def broker_bool(name: str, broker: Mapping[str, str]) -> bool:
     return value
 
 
+def broker_list(name: str, broker: Mapping[str, str]) -> tuple[str, ...]:
+    """`broker_value` of a property that is a list."""
+    value = broker_value(name, broker)
+    assert isinstance(value, tuple), name
+    return value
+
+
 def group_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, str]) -> ConfigValue:
     """The effective typed value of a group's property: its own, else the broker's.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from core.config_defs import ASSIGNORS
 from core.config_types import MINUTE_MS
-from core.config_values import broker_int, broker_value, group_int
+from core.config_values import broker_int, broker_list, broker_value, group_int
 from core.group.values import GroupSettings
 
 
@@ -40,8 +40,7 @@ def group_settings(overrides: Mapping[str, str], broker: Mapping[str, str]) -> G
     text that should not have been let in.
     """
     policy = str(broker_value("group.consumer.migration.policy", broker)).upper()
-    assignors = broker_value("group.consumer.assignors", broker)
-    assert isinstance(assignors, tuple)
+    assignors = broker_list("group.consumer.assignors", broker)
     session_timeout_ms = _bounded(
         group_int("consumer.session.timeout.ms", overrides, broker),
         low=broker_int("group.consumer.min.session.timeout.ms", broker),

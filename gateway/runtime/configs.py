@@ -27,6 +27,7 @@ from core.config_values import (
     TopicConfig,
     broker_bool,
     broker_int,
+    broker_list,
     describe_broker_config,
     describe_dynamic_default,
     describe_group_config,
@@ -99,6 +100,10 @@ class Configs:
             settings = group_settings(self._groups.get(group_id, {}), self._merged)
             self._group_settings[key] = settings
         return settings
+
+    def offers_group_protocol(self, protocol: str) -> bool:
+        """Whether groups may use "classic", "consumer" (KIP-848), …"""
+        return protocol in broker_list("group.coordinator.rebalance.protocols", self._merged)
 
     def offset_settings(self) -> OffsetSettings:
         """What is in effect for committed offsets, as last read."""

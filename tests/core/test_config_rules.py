@@ -99,6 +99,15 @@ def test_read_only_properties_do_not_change_while_brokers_run() -> None:
     )
 
 
+def test_the_classic_protocol_cannot_be_switched_off() -> None:
+    name = "group.coordinator.rebalance.protocols"
+    assert check_static_broker_config(name, "classic") is None
+    assert check_static_broker_config(name, "consumer") == (
+        "Disabling the 'classic' protocol is not supported."
+    )
+    assert "String must be one of" in (check_static_broker_config(name, "classic,x") or "")
+
+
 def test_static_properties_must_be_known_and_settable() -> None:
     assert check_static_broker_config("log.retention.hours", "24") is None
     assert check_static_broker_config("penstock.flush.max.bytes", "1") is None

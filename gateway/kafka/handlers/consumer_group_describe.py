@@ -43,6 +43,11 @@ async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, ctx: RequestContext
 ) -> ConsumerGroupDescribeResponse:
     """Describe each group."""
+    if not ctx.configs.offers_group_protocol("consumer"):
+        refusal = Refusal(Error.UNSUPPORTED_VERSION)
+        return ConsumerGroupDescribeResponse(
+            groups=[_refused(group_id, refusal) for group_id in request.group_ids]
+        )
     found = [
         await ctx.groups.describe_consumer(group_id) if group_id else _NO_GROUP_ID
         for group_id in request.group_ids

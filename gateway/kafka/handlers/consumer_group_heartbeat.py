@@ -42,6 +42,8 @@ async def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, ctx: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
     """Tell the group of the member, and the member of its assignment."""
+    if not ctx.configs.offers_group_protocol("consumer"):
+        return _answer(ConsumerHeartbeatResult(Error.UNSUPPORTED_VERSION))
     if not request.group_id.strip():
         return _answer(_NO_GROUP_ID)
     names = request.subscribed_topic_names

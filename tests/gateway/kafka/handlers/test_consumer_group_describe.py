@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.kafka.codec import ConsumerGroupDescribeRequest
-from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import (
     ALL_OPERATIONS,
     NOT_ASKED,
@@ -71,3 +71,9 @@ async def test_a_topic_that_is_gone_is_left_out(group_broker: Broker) -> None:
     [group] = await describe(group_broker, 1, "g")
     [member] = group.members
     assert assignment(member.assignment) == assignment(member.target_assignment) == []
+
+
+async def test_a_broker_without_the_protocol_refuses_it(make_broker: MakeBroker) -> None:
+    broker = await make_broker({"group.coordinator.rebalance.protocols": "classic"})
+    [group] = await describe(broker, 1, "g")
+    assert (group.group_id, group.error_code) == ("g", Code.UNSUPPORTED_VERSION)

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.kafka.codec import ConsumerGroupHeartbeatRequest
 from tests.captures import group_requests
-from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import (
     Code,
     consumer,
@@ -181,3 +181,9 @@ async def test_a_classic_group_that_cannot_be_read_is_not(group_broker: Broker) 
     await stable(group_broker)  # its assignment is of no consumer's making
     answer = await group_broker.ask(consumer_heartbeat_request(), 1)
     assert answer.error_code == Code.GROUP_ID_NOT_FOUND
+
+
+async def test_a_broker_without_the_protocol_refuses_it(make_broker: MakeBroker) -> None:
+    broker = await make_broker({"group.coordinator.rebalance.protocols": "classic"})
+    answer = await broker.ask(consumer_heartbeat_request(), 1)
+    assert answer.error_code == Code.UNSUPPORTED_VERSION
