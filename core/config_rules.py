@@ -14,7 +14,8 @@ from core.config_values import BrokerValues, broker_int, group_int, topic_value
 from core.errors import Error, Refusal
 from core.topic_rules import check_topic_name, find_repeated
 
-MAX_CONFIG_NAME_LENGTH = 1000
+MAX_CONFIG_NAME_BYTES = 1000
+"""The name is part of an index, and PostgreSQL's take no more than 2,700 bytes in all."""
 MAX_CONFIG_VALUE_LENGTH = 32_767
 """Kafka's strings before flexible versions; what is stored is what old clients can be told."""
 MAX_GROUP_ID_BYTES = 2000
@@ -219,7 +220,8 @@ def check_storable(changes: ConfigChanges) -> Refusal | None:
     for name, value in changes.items():
         if "\0" in name or "\0" in (value or ""):
             return Refusal(Error.INVALID_CONFIG, "Configurations may not contain NUL characters.")
-        if len(name) > MAX_CONFIG_NAME_LENGTH or len(value or "") > MAX_CONFIG_VALUE_LENGTH:
+        is_long = len(name.encode(errors="surrogatepass")) > MAX_CONFIG_NAME_BYTES
+        if is_long or len(value or "") > MAX_CONFIG_VALUE_LENGTH:
             return Refusal(
                 Error.INVALID_CONFIG, f"Configuration {name[:100]} is longer than allowed."
             )

@@ -118,6 +118,7 @@ async def test_validate_only_changes_nothing(broker: Broker, topic: str) -> None
         (BROKER, "", [("log.segment.bytes", APPEND, "1")], INVALID_CONFIG, "append is not allowed"),
         (BROKER, "", [("plug\0in", SET, "1")], INVALID_CONFIG, "NUL"),
         (BROKER, "", [("p" * 1001, SET, "1")], INVALID_CONFIG, "longer than allowed"),
+        (BROKER, "", [("é" * 501, SET, "1")], INVALID_CONFIG, "longer than allowed"),
         (BROKER, "2", [("log.retention.ms", SET, "2")], INVALID_REQUEST, "expected 1, but receiv"),
         (BROKER, "one", [("log.retention.ms", SET, "2")], INVALID_REQUEST, "must be an integer"),
         (LOGGER, "1", [("root", SET, "INFO")], INVALID_REQUEST, "Unknown resource type 8"),
