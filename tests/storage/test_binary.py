@@ -1,6 +1,7 @@
 """PostgreSQL reads what we write: arrays, against the server's own output."""
 
 import struct
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -12,9 +13,12 @@ from storage.binary import (
     array_literal,
     bigint_array,
     boolean_array,
+    bytea_array,
     integer_array,
+    jsonb_array,
     smallint_array,
     text_array,
+    uuid_array,
 )
 
 BIG, INT, SMALL = 2**63 - 1, 2**31 - 1, 2**15 - 1
@@ -64,6 +68,15 @@ def test_arrays_of_booleans_and_text(connection: psycopg.Connection) -> None:
     words = ["", "a", "ä→𝄞", "{1,2}", '"', "NULL"]
     assert read_back(connection, "text", text_array(words)) == words
     assert read_back(connection, "text", text_array([])) == []
+
+
+def test_arrays_with_nulls_and_of_other_kinds(connection: psycopg.Connection) -> None:
+    assert read_back(connection, "text", text_array(["a", None, ""])) == ["a", None, ""]
+    assert read_back(connection, "bytea", bytea_array([b"\0\xff", b""])) == ["\\x00ff", "\\x"]
+    assert read_back(connection, "bytea", bytea_array([])) == []
+    some = uuid4()
+    assert read_back(connection, "uuid", uuid_array([some.bytes])) == [str(some)]
+    assert read_back(connection, "jsonb", jsonb_array(['{"ä": [1]}', "{}"])) == [{"ä": [1]}, {}]
 
 
 @pytest.mark.parametrize(("values", "text"), [([], "{}"), ([1], "{1}"), ([-1, 2], "{-1,2}")])
