@@ -14,11 +14,10 @@ from core.group.values import GroupSettings
 
 @dataclass(frozen=True, slots=True)
 class OffsetSettings:
-    """What committed offsets go by; times in milliseconds."""
+    """How long committed offsets are kept; times in milliseconds."""
 
     retention_ms: int
     retention_check_interval_ms: int
-    metadata_max_bytes: int
 
 
 def offset_settings(broker: Mapping[str, str]) -> OffsetSettings:
@@ -29,7 +28,6 @@ def offset_settings(broker: Mapping[str, str]) -> OffsetSettings:
     return OffsetSettings(
         retention_ms=broker_int("offsets.retention.minutes", broker) * MINUTE_MS,
         retention_check_interval_ms=broker_int("offsets.retention.check.interval.ms", broker),
-        metadata_max_bytes=broker_int("offset.metadata.max.bytes", broker),
     )
 
 

@@ -11,7 +11,6 @@ def test_defaults_are_kafkas() -> None:
     assert offset_settings({}) == OffsetSettings(
         retention_ms=7 * 24 * 3_600_000,
         retention_check_interval_ms=600_000,
-        metadata_max_bytes=4096,
     )
 
 
@@ -28,7 +27,6 @@ def test_the_brokers_values_are_read() -> None:
         "group.consumer.migration.policy": "disabled",
         "offsets.retention.minutes": "8",
         "offsets.retention.check.interval.ms": "9",
-        "offset.metadata.max.bytes": "10",
     }
     assert group_settings({}, broker) == GroupSettings(
         min_session_timeout_ms=1,
@@ -42,7 +40,7 @@ def test_the_brokers_values_are_read() -> None:
         upgrade_allowed=False,
         downgrade_allowed=False,
     )
-    assert offset_settings(broker) == OffsetSettings(480_000, 9, 10)
+    assert offset_settings(broker) == OffsetSettings(480_000, 9)
 
 
 def test_a_groups_own_values_win() -> None:
