@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from core.group.records import CommittedOffset
+from core.group_ports import Lease
 from core.transaction.values import StoredTransaction, TransactionMetadata
 
 
@@ -35,6 +37,21 @@ class OpenTransactions:
     transactional_ids: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class PendingOffsets:
+    """Offsets of a group that a transaction commits if it is itself committed.
+
+    lease: under which the group's coordinator let them pass. join: the group takes part, and the
+    version this was decided on.
+    """
+
+    lease: Lease
+    join: TransactionJoin
+    producer_id: int
+    group_id: str
+    offsets: Sequence[CommittedOffset]
+
+
 class TransactionStore(Protocol):
     """The transactions' rows."""
 
@@ -48,6 +65,16 @@ class TransactionStore(Protocol):
         lose it, and never anything that was committed after it.
         Raises VersionMismatch, RowLocked, EffectRefused, CommitUnknown.
         """
+
+    async def put_pending(self, pending: Sequence[PendingOffsets]) -> None:
+        """All or nothing, durable when it returns. One round trip.
+
+        Raises VersionMismatch where a lease or a transaction has moved on; EffectRefused,
+        CommitUnknown.
+        """
+
+    async def pending_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
+        """Per group: partitions with offsets of an open transaction. One round trip."""
 
     async def overdue(self, limit: int) -> OpenTransactions:
         """Open transactions that are older than their timeout."""

@@ -41,6 +41,7 @@ from gateway.runtime.producer_ids import ProducerIds
 from gateway.runtime.retention import Janitor
 from gateway.runtime.snapshots import SnapshotWatch
 from gateway.runtime.topics import Topics
+from gateway.runtime.transactions import Transactions
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
@@ -53,6 +54,7 @@ from storage.pool import Database, describe_url
 from storage.retention import PostgresRetentionStore
 from storage.snapshots import PostgresSnapshots
 from storage.topics import TopicStore
+from storage.transactions import PostgresTransactionStore
 
 log = structlog.get_logger(__name__)
 
@@ -170,7 +172,19 @@ class _Broker:
         )
         producer_ids = ProducerIds(log_store)
         leases = CoordinatorLeases(LeaseStore(database), cluster)
-        groups = Groups(GroupStore(database), leases, topics, configs)
+        transactions = Transactions(
+            PostgresTransactionStore(database),
+            partitions,
+            producer_ids,
+            max_timeout_ms=lambda: configs.broker_int("transaction.max.timeout.ms"),
+            expiration_ms=lambda: configs.broker_int("transactional.id.expiration.ms"),
+            expiration_interval_ms=lambda: configs.broker_int(
+                "transaction.remove.expired.transaction.cleanup.interval.ms"
+            ),
+        )
+        groups = Groups(
+            GroupStore(database), leases, topics, configs, transactions.unstable_partitions
+        )
 
         changed = asyncio.Event()
         changed.set()
@@ -204,6 +218,7 @@ class _Broker:
             configs=configs,
             producer_ids=producer_ids,
             groups=groups,
+            transactions=transactions,
             fetch_sessions=FetchSessions(
                 configs.broker_int("max.incremental.fetch.session.cache.slots")
             ),
@@ -233,6 +248,7 @@ class _Broker:
             cluster.run(),
             groups.run(),
             groups.run_expiry(),
+            transactions.run(),
             announcer.run(),
             news.listen(),
             news.run(),

@@ -36,7 +36,8 @@ SELECT CASE WHEN (SELECT array_agg(generation ORDER BY shard) FROM held)
 
 DELETE_GROUPS = """
 WITH members AS (DELETE FROM group_member WHERE group_key = ANY ($1::uuid[])),
-     offsets AS (DELETE FROM committed_offset WHERE group_key = ANY ($1::uuid[]))
+     offsets AS (DELETE FROM committed_offset WHERE group_key = ANY ($1::uuid[])),
+     pending AS (DELETE FROM pending_offset WHERE group_key = ANY ($1::uuid[]))
 DELETE FROM consumer_group WHERE group_key = ANY ($1::uuid[])
 """
 PUT_GROUPS = """

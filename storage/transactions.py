@@ -9,9 +9,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.transaction.values import StoredTransaction, TransactionEffects, TransactionMetadata
-from core.transaction_ports import OpenTransactions, TransactionJoin
-from storage.binary import bigint_array, integer, rows_of, text_array, uuid_array
+from core.transaction_ports import OpenTransactions, PendingOffsets, TransactionJoin
+from storage.binary import (
+    bigint_array,
+    integer,
+    integer_array,
+    rows_of,
+    text_array,
+    uuid_array,
+)
 from storage.client_text import key_of, read, written
+from storage.group_flush import HOLD_LEASES, MAKE_GROUPS
 from storage.kept_session import KeptSession
 from storage.transaction_rows import (
     GUARD_TRANSACTIONS,
@@ -33,6 +41,21 @@ ASYNCHRONOUSLY = "SELECT set_config('synchronous_commit', 'off', true)"
 JOIN_GROUPS = """
 INSERT INTO transaction_group (txn_key, group_key, group_id)
 SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[]) ON CONFLICT DO NOTHING
+"""
+
+# Guarded by the lease and the transaction's row, both held.
+PUT_PENDING = """
+INSERT INTO pending_offset (producer_id, group_key, partition_id, committed_offset, leader_epoch,
+    metadata, commit_timestamp)
+SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::integer[],
+    $6::text[], $7::bigint[])
+ON CONFLICT (producer_id, group_key, partition_id) DO UPDATE SET
+    committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
+    metadata = excluded.metadata, commit_timestamp = excluded.commit_timestamp
+"""
+PENDING_PARTITIONS = """
+SELECT DISTINCT p.group_key, p.partition_id FROM pending_offset p
+WHERE p.group_key = ANY ($1::uuid[])
 """
 
 OVERDUE = """
@@ -65,7 +88,16 @@ JOINS = {
     b"join_partitions": JOIN_PARTITIONS,
     b"join_groups": JOIN_GROUPS,
 }
+PENDING = {
+    b"hold_leases": HOLD_LEASES,
+    b"make_groups": MAKE_GROUPS,
+    b"guard_transactions": GUARD_TRANSACTIONS,
+    b"put_transactions": PUT_TRANSACTIONS,
+    b"join_groups": JOIN_GROUPS,
+    b"put_pending": PUT_PENDING,
+}
 READS = {
+    b"pending_partitions": PENDING_PARTITIONS,
     b"read_transactions": READ_TRANSACTIONS,
     b"overdue": OVERDUE,
     b"idle": IDLE,
@@ -79,6 +111,7 @@ class PostgresTransactionStore:
 
     def __init__(self, database: Database) -> None:
         self._joins = KeptSession(database, JOINS)
+        self._pending = KeptSession(database, PENDING)
         self._reads = KeptSession(database, READS)
 
     async def load(self, transactional_ids: Sequence[str]) -> dict[str, StoredTransaction]:
@@ -103,6 +136,58 @@ class PostgresTransactionStore:
             statements.append((b"join_groups", (keys, groups, names)))
         await self._joins.run("join_transaction", statements)
 
+    async def put_pending(self, pending: Sequence[PendingOffsets]) -> None:
+        """See TransactionStore."""
+        leases = sorted({(each.lease.shard, each.lease.generation) for each in pending})
+        statements: list[Statement] = [
+            (
+                b"hold_leases",
+                (
+                    integer_array([shard for shard, _ in leases]),
+                    bigint_array([generation for _, generation in leases]),
+                ),
+            )
+        ]
+        statements += guards(
+            [
+                TransactionEffects(join.transactional_id, join.expected_version, join.put)
+                for join in (each.join for each in pending)
+            ]
+        )
+        groups = {each.group_id: each.lease.shard for each in pending}
+        statements.append(
+            (
+                b"make_groups",
+                (
+                    uuid_array([key_of(each) for each in groups]),
+                    text_array([written(each) for each in groups]),
+                    integer_array(list(groups.values())),
+                ),
+            )
+        )
+        statements.append(
+            (
+                b"join_groups",
+                (
+                    uuid_array([key_of(each.join.transactional_id) for each in pending]),
+                    uuid_array([key_of(each.group_id) for each in pending]),
+                    text_array([written(each.group_id) for each in pending]),
+                ),
+            )
+        )
+        statements.append((b"put_pending", _pending_columns(pending)))
+        await self._pending.run("put_pending_offsets", statements)
+
+    async def pending_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
+        """See TransactionStore."""
+        keys = [key_of(each) for each in group_ids]
+        statement = (b"pending_partitions", (uuid_array(keys),))
+        (result, *_) = await self._reads.run("pending_partitions", [statement])
+        found: dict[bytes, set[int]] = {}
+        for key, partition_id in rows_of(result):
+            found.setdefault(key or b"", set()).add(integer(partition_id))
+        return [frozenset(found.get(key, ())) for key in keys]
+
     async def overdue(self, limit: int) -> OpenTransactions:
         """See TransactionStore."""
         return await self._open((b"overdue", (bigint(limit),)))
@@ -123,6 +208,25 @@ class PostgresTransactionStore:
         now, listed, *_ = await self._reads.run("list_transactions", statements)
         found = [each.metadata for _, each in transactions(listed)]
         return integer(now.get_value(0, 0)), found
+
+
+def _pending_columns(pending: Sequence[PendingOffsets]) -> list[bytes]:
+    # Of two for one partition in a flush, the later one counts.
+    last = {
+        (each.producer_id, each.group_id, offset.partition_id): offset
+        for each in pending
+        for offset in each.offsets
+    }
+    offsets = list(last.values())
+    return [
+        bigint_array([producer_id for producer_id, _, _ in last]),
+        uuid_array([key_of(group_id) for _, group_id, _ in last]),
+        bigint_array([each.partition_id for each in offsets]),
+        bigint_array([each.offset for each in offsets]),
+        integer_array([each.leader_epoch for each in offsets]),
+        text_array([written(each.metadata) for each in offsets]),
+        bigint_array([each.commit_timestamp for each in offsets]),
+    ]
 
 
 def bigint(value: int) -> bytes:

@@ -72,6 +72,14 @@ from kafka.protocol.admin.topics import (
 )
 from kafka.protocol.admin.transactions import DescribeProducersRequest as DescribeProducersRequest
 from kafka.protocol.admin.transactions import DescribeProducersResponse as DescribeProducersResponse
+from kafka.protocol.admin.transactions import (
+    DescribeTransactionsRequest as DescribeTransactionsRequest,
+)
+from kafka.protocol.admin.transactions import (
+    DescribeTransactionsResponse as DescribeTransactionsResponse,
+)
+from kafka.protocol.admin.transactions import ListTransactionsRequest as ListTransactionsRequest
+from kafka.protocol.admin.transactions import ListTransactionsResponse as ListTransactionsResponse
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer.fetch import FetchRequest as FetchRequest
 from kafka.protocol.consumer.fetch import FetchResponse as FetchResponse
@@ -109,8 +117,22 @@ from kafka.protocol.metadata.metadata import MetadataRequest as MetadataRequest
 from kafka.protocol.metadata.metadata import MetadataResponse as MetadataResponse
 from kafka.protocol.producer.produce import ProduceRequest as ProduceRequest
 from kafka.protocol.producer.produce import ProduceResponse as ProduceResponse
+from kafka.protocol.producer.transaction import AddOffsetsToTxnRequest as AddOffsetsToTxnRequest
+from kafka.protocol.producer.transaction import AddOffsetsToTxnResponse as AddOffsetsToTxnResponse
+from kafka.protocol.producer.transaction import (
+    AddPartitionsToTxnRequest as AddPartitionsToTxnRequest,
+)
+from kafka.protocol.producer.transaction import (
+    AddPartitionsToTxnResponse as AddPartitionsToTxnResponse,
+)
+from kafka.protocol.producer.transaction import EndTxnRequest as EndTxnRequest
+from kafka.protocol.producer.transaction import EndTxnResponse as EndTxnResponse
 from kafka.protocol.producer.transaction import InitProducerIdRequest as InitProducerIdRequest
 from kafka.protocol.producer.transaction import InitProducerIdResponse as InitProducerIdResponse
+from kafka.protocol.producer.transaction import TxnOffsetCommitRequest as TxnOffsetCommitRequest
+from kafka.protocol.producer.transaction import TxnOffsetCommitResponse as TxnOffsetCommitResponse
+from kafka.protocol.producer.transaction import WriteTxnMarkersRequest as WriteTxnMarkersRequest
+from kafka.protocol.producer.transaction import WriteTxnMarkersResponse as WriteTxnMarkersResponse
 
 from gateway.kafka import schemas
 from gateway.kafka.compiled import MalformedRequest as MalformedRequest
@@ -146,6 +168,8 @@ class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas):  # type: ign
 _REQUESTS: Final[dict[int, Any]] = {
     message.API_KEY: message
     for message in (
+        AddOffsetsToTxnRequest,
+        AddPartitionsToTxnRequest,
         AlterConfigsRequest,
         AlterPartitionReassignmentsRequest,
         ApiVersionsRequest,
@@ -163,7 +187,9 @@ _REQUESTS: Final[dict[int, Any]] = {
         DescribeProducersRequest,
         DescribeQuorumRequest,
         DescribeTopicPartitionsRequest,
+        DescribeTransactionsRequest,
         ElectLeadersRequest,
+        EndTxnRequest,
         FetchRequest,
         FindCoordinatorRequest,
         HeartbeatRequest,
@@ -174,6 +200,7 @@ _REQUESTS: Final[dict[int, Any]] = {
         ListConfigResourcesRequest,
         ListGroupsRequest,
         ListOffsetsRequest,
+        ListTransactionsRequest,
         ListPartitionReassignmentsRequest,
         MetadataRequest,
         OffsetCommitRequest,
@@ -181,6 +208,8 @@ _REQUESTS: Final[dict[int, Any]] = {
         OffsetFetchRequest,
         OffsetForLeaderEpochRequest,
         ProduceRequest,
+        TxnOffsetCommitRequest,
+        WriteTxnMarkersRequest,
         SyncGroupRequest,
     )
 }

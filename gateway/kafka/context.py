@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.runtime.partitions import Partitions
     from gateway.runtime.producer_ids import ProducerIds
     from gateway.runtime.topics import Topics
+    from gateway.runtime.transactions import Transactions
 
 # Kafka's ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN (KIP-511).
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -66,6 +67,7 @@ class Services:
     configs: Configs
     producer_ids: ProducerIds
     groups: Groups
+    transactions: Transactions
     fetch_sessions: FetchSessions
     clock: Callable[[], int]
 
@@ -113,6 +115,10 @@ class RequestContext:
     @property
     def groups(self) -> Groups:
         return self.services.groups
+
+    @property
+    def transactions(self) -> Transactions:
+        return self.services.transactions
 
     @property
     def fetch_sessions(self) -> FetchSessions:

@@ -7,7 +7,7 @@ wire, no SQL and no rule of a group.
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +33,7 @@ from core.group.values import (
     SyncRequest,
     SyncResult,
 )
-from core.group_ports import GroupStore
+from core.group_ports import GroupStore, Lease
 from core.ports import StoreUnavailable
 from core.types import BrokerEndpoint
 from gateway.runtime.configs import Configs
@@ -73,6 +73,10 @@ class GroupOverview:
     type: GroupType
 
 
+UnstablePartitions = Callable[[Sequence[str]], Awaitable[Sequence[frozenset[int]]]]
+FoundOffsets = Mapping[int, CommittedOffset | Error]
+
+
 class Groups:
     """The groups this broker coordinates. One per process.
 
@@ -82,9 +86,16 @@ class Groups:
     """
 
     def __init__(
-        self, store: GroupStore, leases: CoordinatorLeases, topics: Topics, configs: Configs
+        self,
+        store: GroupStore,
+        leases: CoordinatorLeases,
+        topics: Topics,
+        configs: Configs,
+        unstable_partitions: UnstablePartitions,
     ) -> None:
+        """unstable_partitions: whose offsets an open transaction may yet change, per group."""
         self._store = store
+        self._unstable_partitions = unstable_partitions
         self._leases = leases
         self._subscriptions = Subscriptions(topics)
         self._settings_of = configs.group_settings
@@ -297,25 +308,74 @@ class Groups:
             self.offsets_committed += len(offsets)
         return error
 
-    async def fetch_offsets(
-        self, requests: Sequence[OffsetsWanted]
-    ) -> list[Error | Mapping[int, CommittedOffset]]:
-        """Per request: what is committed, by partition id (what is not, lacks), or a refusal."""
+    async def commit_transactional_offsets(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_epoch: int,
+        write: Callable[[Lease], Awaitable[Error]],
+    ) -> Error:
+        """TxnOffsetCommit: `write` stores the offsets, under the group's lease, if they may pass.
+
+        Whoever asks for stable offsets meanwhile waits until they are stored: a member that has
+        taken over must not miss those of its predecessor (KIP-447).
+        """
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return loaded
+        if loaded.group is None and generation_or_epoch >= 0:
+            return await self._told(loaded, Error.ILLEGAL_GENERATION)
+        if loaded.group is not None:
+            refusal = loaded.group.commit_refusal(
+                member_id, group_instance_id, generation_or_epoch, instant(), is_transactional=True
+            )
+            if refusal is not Error.NONE:
+                return await self._told(loaded, refusal)
+        done = asyncio.get_running_loop().create_future()
+        loaded.uncommitted.add(done)
+        try:
+            error = await write(loaded.lease)
+        finally:
+            loaded.uncommitted.discard(done)
+            done.set_result(None)
+        return await self._told(loaded, error)
+
+    async def fetch_offsets(self, requests: Sequence[OffsetsWanted]) -> list[Error | FoundOffsets]:
+        """Per request: what is committed, by partition id (what is not, lacks), or a refusal.
+
+        UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction may yet change,
+        where that was asked.
+        """
         verdicts = [await self._fetch_verdict(wanted) for wanted in requests]
         wanted = [
             (each.group_id, each.partition_ids)
             for each, verdict in zip(requests, verdicts, strict=True)
             if isinstance(verdict, LoadedGroup)
         ]
+        # Before the offsets: what is committed in between is read with them.
+        unstable = await self._unstable(requests)
         found = iter(await self._store.fetch_offsets(wanted) if wanted else ())
-        answers: list[Error | Mapping[int, CommittedOffset]] = []
-        for verdict in verdicts:
+        answers: list[Error | FoundOffsets] = []
+        for asked, verdict in zip(requests, verdicts, strict=True):
             if isinstance(verdict, Error):
                 answers.append(verdict)
                 continue
             offsets, error = next(found), self._loaded.verdict(verdict)
-            answers.append(offsets if error is Error.NONE else error)
+            if error is not Error.NONE:
+                answers.append(error)
+                continue
+            waiting = unstable.get(asked.group_id, frozenset()) if asked.require_stable else ()
+            named = offsets if asked.partition_ids is None else asked.partition_ids
+            held = {i: Error.UNSTABLE_OFFSET_COMMIT for i in waiting if i in named}
+            answers.append({**offsets, **held})
         return answers
+
+    async def _unstable(self, requests: Sequence[OffsetsWanted]) -> Mapping[str, frozenset[int]]:
+        groups = sorted({each.group_id for each in requests if each.require_stable})
+        if not groups:
+            return {}
+        return dict(zip(groups, await self._unstable_partitions(groups), strict=True))
 
     async def _fetch_verdict(self, wanted: OffsetsWanted) -> LoadedGroup | Error:
         """The group, if its offsets may be fetched. An unknown group has none, for anybody."""
@@ -326,6 +386,8 @@ class Groups:
         if refusal is Error.NONE and not wanted.require_stable:
             return loaded
         # Who asks for what is stable is told of all that was committed before, as in Kafka.
+        if refusal is Error.NONE and loaded.uncommitted:
+            await asyncio.wait(set(loaded.uncommitted))
         error = await self._told(loaded, refusal)
         return loaded if error is Error.NONE else error
 

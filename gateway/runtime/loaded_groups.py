@@ -60,6 +60,7 @@ class LoadedGroup:
     group: None where there is no group of this id. is_stored: whether the database has, or is about
     to have, a row of it. generation_id: the last one stored. ticket: done once the last effects are
     stored, or have failed. waiting: who waits for an event. blocked: who waits for the ticket.
+    uncommitted: transactional offsets on their way into the database.
     failure: why it was dropped.
     """
 
@@ -71,6 +72,7 @@ class LoadedGroup:
     ticket: asyncio.Future[None] | None = None
     waiting: dict[Token, asyncio.Future[Answer]] = field(default_factory=dict)
     blocked: set[asyncio.Future[None]] = field(default_factory=set)
+    uncommitted: set[asyncio.Future[None]] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
     timer_at_ms: int = 0
     had_grace: bool = False
@@ -84,7 +86,8 @@ class LoadedGroup:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is lost if it is forgotten, and read again when it is asked for."""
-        if self.waiting or self.blocked or self.timer or not self.is_settled:
+        is_busy = self.waiting or self.blocked or self.uncommitted or self.timer
+        if is_busy or not self.is_settled:
             return False
         return self.group is None or self.group.is_idle
 

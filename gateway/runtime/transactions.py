@@ -15,6 +15,8 @@ from typing import Final
 import structlog
 
 from core.errors import Error
+from core.group.records import CommittedOffset
+from core.group_ports import Lease
 from core.ports import StoreUnavailable, VersionMismatch
 from core.transaction.coordinator import (
     prepare_end,
@@ -24,6 +26,7 @@ from core.transaction.coordinator import (
     prepare_join,
     prepare_timeout,
     verify_joined,
+    verify_write,
 )
 from core.transaction.values import (
     Answer,
@@ -38,8 +41,9 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
-from core.transaction_ports import TransactionJoin, TransactionStore
+from core.transaction_ports import PendingOffsets, TransactionJoin, TransactionStore
 from gateway.runtime.partitions import Partitions
+from gateway.runtime.pending_offsets import PendingOffsetWriter
 from gateway.runtime.producer_ids import ProducerIds
 
 log = structlog.get_logger(__name__)
@@ -78,6 +82,7 @@ class Transactions:
         self._expiration_ms = expiration_ms
         self._expiration_interval_ms = expiration_interval_ms
         self._on_ended = on_ended
+        self._pending = PendingOffsetWriter(store)
 
     # What changes a transactional id.
 
@@ -182,6 +187,45 @@ class Transactions:
             return joining, wanted
 
         return await self._join(transactional_id, producer, join)
+
+    async def commit_offsets(
+        self,
+        lease: Lease,
+        group_id: str,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        version: TransactionVersion,
+        offsets: Sequence[CommittedOffset],
+    ) -> Error:
+        """TxnOffsetCommit, after the group has let it pass under its coordinator's lease.
+
+        NOT_COORDINATOR where that lease is another's by now. The transaction is read first: it was
+        begun, and the group joined, at whatever broker.
+        """
+        for _ in range(JOIN_ATTEMPTS):
+            stored = (await self._store.load([transactional_id])).get(transactional_id)
+            known, _ = _parts(stored)
+            is_joined = stored is not None and group_id in stored.groups
+            joining = verify_write(known, producer, version, _now(), is_joined=is_joined)
+            if joining.error is not Error.NONE:
+                return joining.error
+            assert stored is not None and known is not None, "who is not known may not write"
+            join = TransactionJoin(transactional_id, known.version, joining.put, groups=(group_id,))
+            pending = PendingOffsets(lease, join, producer.producer_id, group_id, offsets)
+            try:
+                await self._pending.write(pending)
+            except VersionMismatch:
+                again = (await self._store.load([transactional_id])).get(transactional_id)
+                if again is not None and again.metadata.version == known.version:
+                    return Error.NOT_COORDINATOR  # then it is the lease that has moved on
+                continue
+            self._note(stored, join)
+            return Error.NONE
+        return Error.CONCURRENT_TRANSACTIONS
+
+    async def unstable_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
+        """Per group: partitions whose offsets an open transaction may yet change."""
+        return await self._store.pending_partitions(group_ids)
 
     async def _join(
         self,

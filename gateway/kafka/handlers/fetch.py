@@ -29,6 +29,7 @@ from gateway.runtime.partitions import Found, Want
 TOPIC_IDS_SINCE: Final = 13
 _Topic: TypeAlias = FetchResponse.FetchableTopicResponse
 _Partition: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
+_Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
 
 
 @api(1, versions=range(4, 19))
@@ -194,7 +195,12 @@ def _answer(asked: FetchPartition, found: Found, committed: bool) -> _Partition:
         high_watermark=state.high_watermark if state else NO_OFFSET,
         last_stable_offset=state.last_stable_offset if state else NO_OFFSET,
         log_start_offset=state.log_start_offset if state else NO_OFFSET,
-        aborted_transactions=[] if committed else None,
+        aborted_transactions=[
+            _Aborted(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in found.aborted
+        ]
+        if committed
+        else None,
         preferred_read_replica=-1,
         records=records,
     )

@@ -1,23 +1,21 @@
-"""FindCoordinator (key 10): which broker to ask about a group.
+"""FindCoordinator (key 10): which broker to ask about a group, or a transactional id.
 
-Behavior: the live holder of the group's lease; where nobody has it, the broker that may take it.
-
-Transactional ids and share groups are refused, with a sentence. The error is UNSUPPORTED_VERSION:
-of the codes that end the search, it is the one whose own text says what is the matter where a
-client drops the sentence (INVALID_REQUEST reads as "malformed by the client library", in the Java
-consumer). To v2, which is what librdkafka speaks, it is TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-librdkafka gives up at once for this, and retries anything else until `init_transactions` times out,
-which tells nobody why (rd_kafka_txn_handle_FindCoordinator). InitProducerId could not say it: its
-answer has no room for a sentence. Tried with stock clients: compat/librdkafka/FINDINGS.md.
+Behavior: for a group the live holder of its lease; where nobody has it, the broker that may take
+it. For a transactional id every broker would do: the one that all name alike keeps memory warm.
+Share groups are refused, with a sentence. The error is UNSUPPORTED_VERSION: of the codes that end
+the search, it is the one whose own text says what is the matter where a client drops the sentence.
 
 Version notes: v1 names the type of key and explains errors; v3 flexible; v4 asks for several keys
 (KIP-699); v6 share groups (KIP-932).
 """
 
+import zlib
 from collections.abc import Sequence
 from typing import Any, Final
 
 from core.errors import Error, Refusal
+from core.leadership import choose_leader
+from core.transaction.coordinator import transactional_id_refusal
 from core.types import BrokerEndpoint
 from gateway.kafka.api import api
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
@@ -27,12 +25,7 @@ from gateway.kafka.unavailable import COORDINATOR_AWAY, when_unavailable
 
 _GROUP, _TRANSACTION, _SHARE = range(3)  # CoordinatorType
 _FIRST_VERSION_WITH_KEYS: Final = 4
-_LIBRDKAFKA: Final = 2  # the newest version that librdkafka knows, up to 2.16 at least
-
-_SENTENCES: Final = {
-    _TRANSACTION: "Penstock does not serve transactions yet: leave out transactional.id",
-    _SHARE: "Penstock does not serve share groups",
-}
+_FIRST_VERSION_WITH_SHARES: Final = 6
 _NO_NODE: Final[dict[str, Any]] = {"node_id": -1, "host": "", "port": -1}  # Node.noNode
 
 
@@ -46,6 +39,8 @@ async def find_coordinator(
     request: FindCoordinatorRequest, ctx: RequestContext
 ) -> FindCoordinatorResponse:
     """Name the coordinator of the key, or of each of the keys."""
+    if request.key_type == _TRANSACTION:
+        return _answer([(key, _any_broker(key, ctx)) for key in _keys(request, ctx)], ctx)
     if request.key_type != _GROUP:
         refusal = _refusal(request.key_type, ctx.api_version)
         return _answer([(key, refusal) for key in _keys(request, ctx)], ctx)
@@ -60,13 +55,19 @@ def _keys(request: FindCoordinatorRequest, ctx: RequestContext) -> list[str]:
     return keys
 
 
+def _any_broker(transactional_id: str, ctx: RequestContext) -> BrokerEndpoint | Refusal:
+    refusal = transactional_id_refusal(transactional_id)
+    if refusal is not Error.NONE:
+        return Refusal(refusal)
+    chosen = choose_leader(zlib.crc32(transactional_id.encode()), ctx.cluster.live_ids)
+    live = (broker for broker in ctx.cluster.live if broker.broker_id == chosen)
+    return next(live, ctx.cluster.endpoint)
+
+
 def _refusal(key_type: int, version: int) -> Refusal:
-    sentence = _SENTENCES.get(key_type)
-    if sentence is None or (key_type == _SHARE and version < 6):
-        return Refusal(Error.INVALID_REQUEST, f"There are no keys of type {key_type}")
-    if version == _LIBRDKAFKA:
-        return Refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, sentence)
-    return Refusal(Error.UNSUPPORTED_VERSION, sentence)
+    if key_type == _SHARE and version >= _FIRST_VERSION_WITH_SHARES:
+        return Refusal(Error.UNSUPPORTED_VERSION, "Penstock does not serve share groups")
+    return Refusal(Error.INVALID_REQUEST, f"There are no keys of type {key_type}")
 
 
 def _answer(

@@ -1,31 +1,62 @@
-"""InitProducerId (key 22): gives an idempotent producer its id.
+"""InitProducerId (key 22): gives a producer its id and epoch, fencing older holders of its name.
 
-Versions: v2 flexible; v3 takes the current id and epoch (KIP-360); v6 two-phase commit (KIP-939) is
-not offered. Behavior: a producer without a transactional id always gets a fresh id with epoch 0, as
-in Kafka's TransactionCoordinator. Transactional ids are refused until transactions are served.
+Behavior: without a transactional id always a fresh id with epoch 0, as in Kafka's
+TransactionCoordinator. With one: what was open under it is aborted in the same commit, so the
+answer comes after the markers, and nobody is told CONCURRENT_TRANSACTIONS meanwhile.
+
+Versions: v2 flexible; v3 takes the current id and epoch (KIP-360); v4 knows PRODUCER_FENCED; v5
+TRANSACTION_ABORTABLE (KIP-890); v6 two-phase commit (KIP-939) is not offered.
 """
 
+from typing import Final
+
 from core.errors import Error
-from core.ports import StoreUnavailable
+from core.transaction.coordinator import transactional_id_refusal
+from core.transaction.values import InitProducerId, ProducerIdAndEpoch
 from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from gateway.kafka.api import api
 from gateway.kafka.codec import InitProducerIdRequest, InitProducerIdResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+_FIRST_VERSION_WITH_FENCED: Final = 4
+
+
+def _unavailable(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
+    return _refused(Error.COORDINATOR_NOT_AVAILABLE)
 
 
 @api(22, versions=range(6))
+@when_unavailable(_unavailable)
 async def init_producer_id(
     request: InitProducerIdRequest, ctx: RequestContext
 ) -> InitProducerIdResponse:
-    """Refuse transactional ids and half a current id, ask for an id, answer."""
-    if request.transactional_id is not None or _is_half(request):
+    """Refuse half a current id, ask for an id, answer."""
+    if _is_half(request):
         return _refused(Error.INVALID_REQUEST)
-    try:
+    if request.transactional_id is None:
         producer_id = await ctx.producer_ids.next_id()
-    except StoreUnavailable:
-        return _refused(Error.COORDINATOR_NOT_AVAILABLE)
-    return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+        return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+    refusal = transactional_id_refusal(request.transactional_id)
+    if refusal is not Error.NONE:
+        return _refused(refusal)
+    answer = await ctx.transactions.init_producer_id(
+        InitProducerId(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            ctx.client.client_id,
+            ctx.client.client_host,
+        )
+    )
+    if answer.error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
+        return _refused(Error.INVALID_PRODUCER_EPOCH)
+    return InitProducerIdResponse(
+        error_code=kafka_code(answer.error),
+        producer_id=answer.producer.producer_id,
+        producer_epoch=answer.producer.producer_epoch,
+    )
 
 
 def _is_half(request: InitProducerIdRequest) -> bool:

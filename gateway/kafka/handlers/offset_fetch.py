@@ -38,7 +38,8 @@ _NOTHING: Final = CommittedOffset(-1, -1, -1, "", -1)
 # By name, or by id from v10 on.
 _Key = str | UUID | None
 _Topics = Mapping[_Key, Topic]
-_Found = Error | Mapping[int, CommittedOffset]
+_Offsets = Mapping[int, CommittedOffset | Error]
+_Found = Error | _Offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ def _topic(
     key: _Key,
     numbers: Sequence[int],
     topic: Topic | None,
-    offsets: Mapping[int, CommittedOffset],
+    offsets: _Offsets,
     error: Error,
     ctx: RequestContext,
 ) -> Any:
@@ -188,7 +189,7 @@ def _topic(
     return _Topic(topic_id=key, partitions=partitions)
 
 
-def _everything(offsets: Mapping[int, CommittedOffset], topics: _Topics) -> list[Any]:
+def _everything(offsets: _Offsets, topics: _Topics) -> list[Any]:
     answers = []
     for topic in topics.values():
         partitions = [
@@ -201,7 +202,9 @@ def _everything(offsets: Mapping[int, CommittedOffset], topics: _Topics) -> list
     return answers
 
 
-def _partition(number: int, committed: CommittedOffset, error: Error) -> Any:
+def _partition(number: int, committed: CommittedOffset | Error, error: Error) -> Any:
+    if isinstance(committed, Error):
+        error, committed = committed, _NOTHING
     return _Partition(
         partition_index=number,
         committed_offset=committed.offset,

@@ -1,7 +1,8 @@
 """Produce (key 0): appends one record batch to each partition named.
 
 Versions: v3 record batch v2; v5 log start offset; v7 Zstandard (KIP-110); v8 record errors
-(KIP-467); v9 flexible; v13 topic ids (KIP-516). 0 to 2 are advertised, as Kafka does for
+(KIP-467); v9 flexible; v11 knows TRANSACTION_ABORTABLE; v12 is V2 of transactions, which joins
+partitions by writing (KIP-890); v13 topic ids (KIP-516). 0 to 2 are advertised, as Kafka does for
 librdkafka's sake, and refused (KIP-896).
 Behavior: acks=0 is never answered; if anything was refused the connection is closed, which is how
 such a producer learns of it. acks=1 means the same as all: committed. `min.insync.replicas` has no
@@ -20,6 +21,7 @@ from core.errors import Error, Refusal
 from core.log.validation import must_see_every_timestamp, refuse_batch, refuse_timestamp
 from core.ports import StoreUnavailable
 from core.topic import Topic
+from core.transaction.values import TransactionVersion
 from core.types import NO_TIMESTAMP, TimestampType
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse
@@ -36,6 +38,8 @@ _RecordError: TypeAlias = (
     ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
 )
 TOPIC_IDS_SINCE: Final = 13
+_FIRST_VERSION_OF_V2: Final = 12
+_FIRST_VERSION_WITH_ABORTABLE: Final = 11
 _UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_ID = Refusal(Error.UNKNOWN_TOPIC_ID)
 _EARLIER_FIRST = Refusal(
@@ -68,7 +72,7 @@ async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceRespon
         _TopicResponse(
             name=topic.name,
             topic_id=topic.topic_id,
-            partition_responses=[_answer(each) for each in partitions],
+            partition_responses=[_answer(each, ctx) for each in partitions],
         )
         for topic, partitions in answers
     ]
@@ -173,10 +177,6 @@ def _append(kafka_batch: KafkaBatch, topic: Topic, answer: _Partition, ctx: Requ
     """Applies the topic's rules, stamps the batch where the log does so, and queues it."""
     batch, payload = kafka_batch.batch, kafka_batch.payload
     now = ctx.clock()
-    if batch.is_transactional:
-        reason = "Transactions are not served yet."
-        answer.refusal = Refusal(Error.INVALID_TXN_STATE, reason)
-        return
     log_stamps = topic.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     if log_stamps and kafka_batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         reason = "Producer should not set timestamp type to LogAppendTime."
@@ -191,12 +191,25 @@ def _append(kafka_batch: KafkaBatch, topic: Topic, answer: _Partition, ctx: Requ
         answer.append_time = now
         batch = replace(batch, max_timestamp=now)
         answer.appended = ctx.partitions.append(
-            topic.partition_ids[answer.index], topic.config, batch, stamped(payload, now)
+            topic.partition_ids[answer.index],
+            topic.config,
+            batch,
+            stamped(payload, now),
+            _transaction_version(ctx),
         )
     else:
         answer.appended = ctx.partitions.append(
-            topic.partition_ids[answer.index], topic.config, batch, payload
+            topic.partition_ids[answer.index],
+            topic.config,
+            batch,
+            payload,
+            _transaction_version(ctx),
         )
+
+
+def _transaction_version(ctx: RequestContext) -> TransactionVersion:
+    is_v2 = ctx.api_version >= _FIRST_VERSION_OF_V2
+    return TransactionVersion.V2 if is_v2 else TransactionVersion.V1
 
 
 def _look_inside(batch: KafkaBatch, topic: Topic, answer: _Partition, now: int) -> Refusal | None:
@@ -220,7 +233,7 @@ def _look_inside(batch: KafkaBatch, topic: Topic, answer: _Partition, now: int) 
     return Refusal(error, _REJECTED) if answer.record_errors else None
 
 
-def _answer(partition: _Partition) -> _PartitionResponse:
+def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:
     if partition.appended is None:
         refusal = partition.refusal or _UNKNOWN
         return _PartitionResponse(
@@ -234,12 +247,15 @@ def _answer(partition: _Partition) -> _PartitionResponse:
             ],
         )
     result = partition.appended.result()
+    error = result.error
+    if error is Error.TRANSACTION_ABORTABLE and ctx.api_version < _FIRST_VERSION_WITH_ABORTABLE:
+        error = Error.INVALID_TXN_STATE
     append_time = partition.append_time
     if append_time != NO_TIMESTAMP and result.duplicate_timestamp != NO_TIMESTAMP:
         append_time = result.duplicate_timestamp
     return _PartitionResponse(
         index=partition.index,
-        error_code=kafka_code(result.error),
+        error_code=kafka_code(error),
         base_offset=result.base_offset,
         log_append_time_ms=append_time if result.error is Error.NONE else NO_TIMESTAMP,
         log_start_offset=result.log_start_offset,

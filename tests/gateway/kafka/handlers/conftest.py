@@ -25,6 +25,7 @@ from gateway.runtime.groups import Groups
 from gateway.runtime.partitions import Partitions
 from gateway.runtime.producer_ids import ProducerIds
 from gateway.runtime.topics import Topics
+from gateway.runtime.transactions import Transactions
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.groups import GroupStore
@@ -32,6 +33,7 @@ from storage.leases import LeaseStore
 from storage.logs import PostgresLogStore
 from storage.pool import Database
 from storage.topics import TopicStore
+from storage.transactions import PostgresTransactionStore
 
 
 class Broker:
@@ -41,6 +43,7 @@ class Broker:
         self.partitions: Any = None  # who asks for the log says so
         self.producer_ids: Any = None
         self.groups: Any = None
+        self.transactions: Any = None
         self.fetch_sessions: Any = None
         self.clock = lambda: int(time.time() * 1000)
         topic_store = TopicStore(database)
@@ -61,13 +64,22 @@ class Broker:
         )
         self.producer_ids = ProducerIds(store)
         self.fetch_sessions = FetchSessions(100)
+        self.transactions = Transactions(
+            PostgresTransactionStore(self.database),
+            self.partitions,
+            self.producer_ids,
+            max_timeout_ms=lambda: self.configs.broker_int("transaction.max.timeout.ms"),
+            expiration_ms=lambda: self.configs.broker_int("transactional.id.expiration.ms"),
+            expiration_interval_ms=lambda: 3_600_000,
+        )
         self.partitions.start()
         return self
 
     async def with_groups(self, alive: bool = True) -> Broker:
         """Coordinates groups as well; close `groups` afterwards. alive: its session is renewed."""
         leases = CoordinatorLeases(LeaseStore(self.database), self.cluster)
-        self.groups = Groups(GroupStore(self.database), leases, self.topics, self.configs)
+        unstable = PostgresTransactionStore(self.database).pending_partitions
+        self.groups = Groups(GroupStore(self.database), leases, self.topics, self.configs, unstable)
         self.groups.start()
         if alive:
             await self.cluster.heartbeat()
@@ -87,6 +99,7 @@ class Broker:
             configs=self.configs,
             producer_ids=self.producer_ids,
             groups=self.groups,
+            transactions=self.transactions,
             fetch_sessions=self.fetch_sessions,
             clock=self.clock,
         )

@@ -1,0 +1,39 @@
+"""AddOffsetsToTxn (key 25): a group's offsets are to be part of a transaction.
+
+Behavior: costs no fsync; what the group's coordinator writes next makes it durable. V2 clients do
+not send it.
+
+Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890).
+"""
+
+from typing import Final
+
+from core.errors import Error
+from core.transaction.values import ProducerIdAndEpoch
+from gateway.kafka.api import api
+from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+_FIRST_VERSION_WITH_FENCED: Final = 2
+
+
+def _unavailable(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(error_code=kafka_code(Error.COORDINATOR_NOT_AVAILABLE))
+
+
+@api(25, versions=range(5))
+@when_unavailable(_unavailable)
+async def add_offsets_to_txn(
+    request: AddOffsetsToTxnRequest, ctx: RequestContext
+) -> AddOffsetsToTxnResponse:
+    """Have the group take part."""
+    error = await ctx.transactions.add_group(
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        request.group_id,
+    )
+    if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
+        error = Error.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=kafka_code(error))

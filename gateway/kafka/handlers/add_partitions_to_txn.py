@@ -1,0 +1,150 @@
+"""AddPartitionsToTxn (key 24): partitions are to be part of a transaction, or are they already?
+
+Behavior: all of a transaction's partitions join, or none: where one does not exist, the others are
+OPERATION_NOT_ATTEMPTED (KafkaApis.handleAddPartitionsToTxnRequest). It costs no fsync: what is
+written next makes it durable. V2 clients do not send it.
+
+Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 is for brokers: many transactions, or only asks
+(verify only; INVALID_TXN_STATE where not); v5 answers TRANSACTION_ABORTABLE to that (KIP-890).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from core.errors import Error
+from core.transaction.values import ProducerIdAndEpoch
+from gateway.kafka.api import api
+from gateway.kafka.codec import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+_Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+_TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
+_FIRST_VERSION_WITH_FENCED: Final = 2
+_FIRST_VERSION_FOR_BROKERS: Final = 4
+_FIRST_VERSION_WITH_ABORTABLE: Final = 5
+
+_Place = tuple[str, int]
+
+
+def _unavailable(
+    request: AddPartitionsToTxnRequest, ctx: RequestContext
+) -> AddPartitionsToTxnResponse:
+    away = Error.COORDINATOR_NOT_AVAILABLE
+    if ctx.api_version < _FIRST_VERSION_FOR_BROKERS:
+        return _single(request, dict.fromkeys(_places(request.v3_and_below_topics), away), ctx)
+    return AddPartitionsToTxnResponse(error_code=kafka_code(away), results_by_transaction=[])
+
+
+@api(24, versions=range(6))
+@when_unavailable(_unavailable)
+async def add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, ctx: RequestContext
+) -> AddPartitionsToTxnResponse:
+    """Have the partitions take part, or tell whether they do."""
+    if ctx.api_version < _FIRST_VERSION_FOR_BROKERS:
+        producer = ProducerIdAndEpoch(
+            request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+        )
+        errors = await _add(
+            request.v3_and_below_transactional_id,
+            producer,
+            _places(request.v3_and_below_topics),
+            ctx,
+        )
+        return _single(request, errors, ctx)
+    results = []
+    for each in request.transactions:
+        producer = ProducerIdAndEpoch(each.producer_id, each.producer_epoch)
+        ask = _verify if each.verify_only else _add
+        errors = await ask(each.transactional_id, producer, _places(each.topics), ctx)
+        results.append(
+            _Result(
+                transactional_id=each.transactional_id,
+                topic_results=_topics(each.topics, errors, ctx),
+            )
+        )
+    return AddPartitionsToTxnResponse(error_code=0, results_by_transaction=results)
+
+
+async def _add(
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    places: Sequence[_Place],
+    ctx: RequestContext,
+) -> Mapping[_Place, Error]:
+    found = await _partition_ids(places, ctx)
+    if len(found) < len(set(places)):
+        return {
+            place: Error.OPERATION_NOT_ATTEMPTED
+            if place in found
+            else Error.UNKNOWN_TOPIC_OR_PARTITION
+            for place in places
+        }
+    error = await ctx.transactions.add_partitions(transactional_id, producer, list(found.values()))
+    return dict.fromkeys(places, error)
+
+
+async def _verify(
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    places: Sequence[_Place],
+    ctx: RequestContext,
+) -> Mapping[_Place, Error]:
+    found = await _partition_ids(places, ctx)
+    verdicts = await ctx.transactions.verify(transactional_id, producer, list(found.values()))
+    return {
+        place: verdicts[found[place]] if place in found else Error.UNKNOWN_TOPIC_OR_PARTITION
+        for place in places
+    }
+
+
+def _places(topics: Sequence[Any]) -> list[_Place]:
+    return [(topic.name, number) for topic in topics for number in topic.partitions]
+
+
+async def _partition_ids(places: Sequence[_Place], ctx: RequestContext) -> dict[_Place, int]:
+    topics = await ctx.topics.get_many({name for name, _ in places})
+    return {
+        (name, number): partition_id
+        for name, number in places
+        if (topic := topics.get(name)) is not None
+        and (partition_id := topic.partition_id(number)) is not None
+    }
+
+
+def _single(
+    request: AddPartitionsToTxnRequest, errors: Mapping[_Place, Error], ctx: RequestContext
+) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_topics(request.v3_and_below_topics, errors, ctx)
+    )
+
+
+def _topics(
+    topics: Sequence[Any], errors: Mapping[_Place, Error], ctx: RequestContext
+) -> list[Any]:
+    return [
+        _TopicResult(
+            name=topic.name,
+            results_by_partition=[
+                _PartitionResult(
+                    partition_index=number,
+                    partition_error_code=kafka_code(_known(errors[topic.name, number], ctx)),
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _known(error: Error, ctx: RequestContext) -> Error:
+    """In words that the version has."""
+    if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
+        return Error.INVALID_PRODUCER_EPOCH
+    if error is Error.TRANSACTION_ABORTABLE and ctx.api_version < _FIRST_VERSION_WITH_ABORTABLE:
+        return Error.INVALID_TXN_STATE
+    return error

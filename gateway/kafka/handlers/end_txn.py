@@ -1,0 +1,47 @@
+"""EndTxn (key 26): commits or aborts: markers, offsets, state and next epoch in one commit.
+
+Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 is how V2 of
+transactions ends one (KIP-890): the epoch rises, and the answer tells it.
+"""
+
+from typing import Final
+
+from core.errors import Error
+from core.transaction.values import EndTransaction, ProducerIdAndEpoch, TransactionVersion
+from gateway.kafka.api import api
+from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+_FIRST_VERSION_WITH_FENCED: Final = 2
+_FIRST_VERSION_OF_V2: Final = 5
+
+
+def _unavailable(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
+    return EndTxnResponse(error_code=kafka_code(Error.COORDINATOR_NOT_AVAILABLE))
+
+
+@api(26, versions=range(6))
+@when_unavailable(_unavailable)
+async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
+    """End what is open."""
+    is_v2 = ctx.api_version >= _FIRST_VERSION_OF_V2
+    answer = await ctx.transactions.end(
+        request.transactional_id,
+        EndTransaction(
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            request.committed,
+            TransactionVersion.V2 if is_v2 else TransactionVersion.V1,
+        ),
+    )
+    error = answer.error
+    if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
+        error = Error.INVALID_PRODUCER_EPOCH
+    if not is_v2 or error is not Error.NONE:
+        return EndTxnResponse(error_code=kafka_code(error))
+    return EndTxnResponse(
+        error_code=0,
+        producer_id=answer.producer.producer_id,
+        producer_epoch=answer.producer.producer_epoch,
+    )

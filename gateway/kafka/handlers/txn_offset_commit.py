@@ -1,0 +1,111 @@
+"""TxnOffsetCommit (key 28): offsets of a group that count if the transaction is committed.
+
+Behavior: fenced by the group (generation and member, KIP-447) and by the transaction; durable when
+answered, invisible until the transaction ends. V1 must have joined by AddOffsetsToTxn; V2 joins
+here.
+
+Versions: v2 leader epoch; v3 flexible, and says which member commits; v4 knows
+TRANSACTION_ABORTABLE; v5 is V2 of transactions (KIP-890).
+"""
+
+from typing import Any, Final
+
+from core.errors import Error
+from core.group.records import CommittedOffset
+from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
+from gateway.kafka.api import api
+from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+_Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_Partition = _Topic.TxnOffsetCommitResponsePartition
+_FIRST_VERSION_WITH_MEMBERS: Final = 3
+_FIRST_VERSION_WITH_ABORTABLE: Final = 4
+_FIRST_VERSION_OF_V2: Final = 5
+
+
+def _unavailable(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
+    error = Error.COORDINATOR_NOT_AVAILABLE
+    return _answer(request, [[error] * len(topic.partitions) for topic in request.topics])
+
+
+@api(28, versions=range(6))
+@when_unavailable(_unavailable)
+async def txn_offset_commit(
+    request: TxnOffsetCommitRequest, ctx: RequestContext
+) -> TxnOffsetCommitResponse:
+    """Put aside what can be; one error for each partition."""
+    topics = await ctx.topics.get_many({each.name for each in request.topics})
+    max_length = ctx.configs.broker_int("offset.metadata.max.bytes")
+    now = ctx.clock()
+    errors: list[list[Error]] = []
+    offsets: dict[int, CommittedOffset] = {}
+    for each in request.topics:
+        topic = topics.get(each.name)
+        found = []
+        for asked in each.partitions:
+            partition_id = None if topic is None else topic.partition_id(asked.partition_index)
+            if partition_id is None:
+                found.append(Error.UNKNOWN_TOPIC_OR_PARTITION)
+            elif len((asked.committed_metadata or "").encode("utf-16-le")) // 2 > max_length:
+                found.append(Error.OFFSET_METADATA_TOO_LARGE)
+            else:
+                found.append(Error.NONE)
+                offsets[partition_id] = CommittedOffset(
+                    partition_id,
+                    asked.committed_offset,
+                    asked.committed_leader_epoch,
+                    asked.committed_metadata or "",
+                    now,
+                )
+        errors.append(found)
+    if offsets:
+        verdict = _known(await _commit(request, list(offsets.values()), ctx), ctx)
+        errors = [[verdict if e is Error.NONE else e for e in found] for found in errors]
+    return _answer(request, errors)
+
+
+async def _commit(
+    request: TxnOffsetCommitRequest, offsets: list[CommittedOffset], ctx: RequestContext
+) -> Error:
+    is_v2 = ctx.api_version >= _FIRST_VERSION_OF_V2
+    has_member = ctx.api_version >= _FIRST_VERSION_WITH_MEMBERS
+    return await ctx.groups.commit_transactional_offsets(
+        request.group_id,
+        request.member_id if has_member else "",
+        request.group_instance_id if has_member else None,
+        request.generation_id if has_member else -1,
+        lambda lease: ctx.transactions.commit_offsets(
+            lease,
+            request.group_id,
+            request.transactional_id,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            TransactionVersion.V2 if is_v2 else TransactionVersion.V1,
+            offsets,
+        ),
+    )
+
+
+def _known(error: Error, ctx: RequestContext) -> Error:
+    """In words that the version has (OffsetMetadataManager, KafkaApis)."""
+    if error is Error.TRANSACTION_ABORTABLE and ctx.api_version < _FIRST_VERSION_WITH_ABORTABLE:
+        return Error.INVALID_TXN_STATE
+    if error is Error.GROUP_ID_NOT_FOUND or error is Error.STALE_MEMBER_EPOCH:
+        return Error.ILLEGAL_GENERATION
+    return error
+
+
+def _answer(request: TxnOffsetCommitRequest, errors: list[list[Error]]) -> TxnOffsetCommitResponse:
+    topics: list[Any] = [
+        _Topic(
+            name=topic.name,
+            partitions=[
+                _Partition(partition_index=asked.partition_index, error_code=kafka_code(error))
+                for asked, error in zip(topic.partitions, found, strict=True)
+            ],
+        )
+        for topic, found in zip(request.topics, errors, strict=True)
+    ]
+    return TxnOffsetCommitResponse(topics=topics)
