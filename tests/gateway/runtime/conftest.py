@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from gateway.runtime.pending import AppendResult
 from storage.logs import PostgresLogStore
 from storage.pool import Database
 from tests.batches import payload_of
-from tests.gateway.runtime.coordinators import MakeCoordinator, coordinators
+from tests.gateway.runtime.coordinators import MakeCoordinator, Psql, coordinators
 from tests.storage.conftest import Log, open_log
 
 WEEK = topic_config({}, {})
@@ -92,3 +92,11 @@ async def make_coordinator(database_url: str) -> AsyncIterator[MakeCoordinator]:
     """Makes coordinators of groups over the test's database."""
     async with coordinators(database_url) as make:
         yield make
+
+
+@pytest.fixture
+def psql(database_url: str) -> Iterator[Psql]:
+    """A person with psql at the test's database."""
+    person = Psql(database_url)
+    yield person
+    person.connection.close()

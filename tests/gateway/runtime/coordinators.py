@@ -14,6 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg
+
 from core.errors import Error
 from core.group.records import CommittedOffset
 from core.group.shard import shard_of
@@ -40,6 +42,7 @@ from storage.groups import GroupStore
 from storage.leases import LeaseStore
 from storage.pool import Database
 from storage.topics import TopicStore
+from storage.transactions import PostgresTransactionStore
 
 CLIENT = ClientIdentity("test", "/127.0.0.1")
 WITHIN_S = 60.0
@@ -83,6 +86,15 @@ class Coordinator:
         topic = await self.topics.get(name)
         assert topic is not None
         return topic.partition_ids
+
+    def rebalances(self, group_id: str) -> bool:
+        """Whether the group waits for members to join."""
+        return any(
+            loaded.group_id == group_id
+            and loaded.group is not None
+            and loaded.group.state == "PreparingRebalance"
+            for loaded in self.groups._loaded.snapshot()
+        )
 
     # --- a member of the classic protocol ---
 
@@ -164,6 +176,28 @@ class Coordinator:
         return await self.groups.consumer_heartbeat(group_id, request)
 
 
+class Psql:
+    """A person with psql, who may also be in the way."""
+
+    def __init__(self, url: str) -> None:
+        self.connection = psycopg.connect(url, autocommit=True)
+
+    def rows(self, query: str, *parameters: object) -> list[tuple[object, ...]]:
+        cursor = self.connection.execute(query.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def hold_lease(self, group_id: str) -> None:
+        """Nothing of the group's shard can be written until `let_go`."""
+        self.rows("BEGIN")
+        found = self.rows(
+            "SELECT 1 FROM coordinator_lease WHERE shard = %s FOR UPDATE", shard_of(group_id)
+        )
+        assert found
+
+    def let_go(self) -> None:
+        self.rows("ROLLBACK")
+
+
 MakeCoordinator = Callable[..., Awaitable[Coordinator]]
 
 SETTINGS = {
@@ -207,7 +241,8 @@ async def coordinators(url: str) -> AsyncIterator[MakeCoordinator]:
             await configs.load()
             topics = Topics(topic_store, configs, lambda: cluster.live_ids)
             leases = CoordinatorLeases(LeaseStore(database), cluster)
-            groups = Groups(GroupStore(database), leases, topics, configs)
+            unstable = PostgresTransactionStore(database).pending_partitions
+            groups = Groups(GroupStore(database), leases, topics, configs, unstable)
             database.on_identity_change(groups.forget_everything)
             groups.start()
             await cluster.heartbeat()

@@ -2,11 +2,9 @@
 
 import asyncio
 
-import psycopg
 import pytest
 
 from core.errors import Error, Refusal
-from core.group.shard import shard_of
 from core.group.values import (
     DescribedConsumerGroup,
     DescribedGroup,
@@ -21,6 +19,7 @@ from gateway.runtime.groups import GroupOverview, OffsetsWanted
 from tests.gateway.runtime.coordinators import (
     Coordinator,
     MakeCoordinator,
+    Psql,
     groups_of_shard,
     until,
 )
@@ -33,35 +32,6 @@ FLUSH = "group_flush"
 @pytest.fixture
 async def broker(make_coordinator: MakeCoordinator) -> Coordinator:
     return await make_coordinator()
-
-
-class Psql:
-    """A person with psql, who may also be in the way."""
-
-    def __init__(self, url: str) -> None:
-        self.connection = psycopg.connect(url, autocommit=True)
-
-    def rows(self, query: str, *parameters: object) -> list[tuple[object, ...]]:
-        cursor = self.connection.execute(query.encode(), parameters)
-        return cursor.fetchall() if cursor.description else []
-
-    def hold_lease(self, group_id: str) -> None:
-        """Nothing of the group's shard can be written until `let_go`."""
-        self.rows("BEGIN")
-        found = self.rows(
-            "SELECT 1 FROM coordinator_lease WHERE shard = %s FOR UPDATE", shard_of(group_id)
-        )
-        assert found
-
-    def let_go(self) -> None:
-        self.rows("ROLLBACK")
-
-
-@pytest.fixture
-def psql(database_url: str):
-    person = Psql(database_url)
-    yield person
-    person.connection.close()
 
 
 # --- one broker, all goes well ---
@@ -86,7 +56,7 @@ async def test_a_member_joins_syncs_beats_commits_and_leaves(broker: Coordinator
 async def test_two_members_wait_for_each_other_and_for_the_leader(broker: Coordinator) -> None:
     first = await broker.form("g", new_member_id="first")
     second_joins = broker.submit(broker.join("g", new_member_id="second"))
-    await until(lambda: rebalances(broker, "g"))
+    await until(lambda: broker.rebalances("g"))
     assert await broker.heartbeat("g", first) is Error.REBALANCE_IN_PROGRESS
     assert not second_joins.done()
     again, second = await asyncio.gather(broker.join("g", "first"), second_joins)
@@ -98,14 +68,6 @@ async def test_two_members_wait_for_each_other_and_for_the_leader(broker: Coordi
     leader = await broker.sync("g", again, {"first": b"1", "second": b"2"})
     assert leader.assignment == b"1"
     assert (await follower).assignment == b"2"
-
-
-def rebalances(broker: Coordinator, group_id: str) -> bool:
-    """Whether the group waits for members to join."""
-    for loaded in broker.groups._loaded.snapshot():
-        if loaded.group_id == group_id and loaded.group is not None:
-            return loaded.group.state == "PreparingRebalance"
-    return False
 
 
 async def test_an_unknown_group_is_what_kafka_says_it_is(broker: Coordinator) -> None:
@@ -356,12 +318,12 @@ async def test_a_member_that_vanishes_is_removed_when_its_session_ends(
 async def test_a_join_whose_client_has_gone_holds_nobody_up(broker: Coordinator) -> None:
     first = await broker.form("g", new_member_id="first")
     joins = broker.submit(broker.join("g", new_member_id="second", session_timeout_ms=300))
-    await until(lambda: rebalances(broker, "g"))
+    await until(lambda: broker.rebalances("g"))
     joins.cancel()
     again = await broker.join("g", "first")
     assert {each.member_id for each in again.members} == {"first", "second"}
     assert (await broker.sync("g", again, {"first": b"1"})).error is Error.NONE
-    await until(lambda: rebalances(broker, "g"))  # its session has ended
+    await until(lambda: broker.rebalances("g"))  # its session has ended
     again = await broker.join("g", "first")
     assert [each.member_id for each in again.members] == ["first"]
     assert first.member_id == "first"
@@ -456,7 +418,7 @@ async def test_a_group_that_is_about_to_have_members_is_not_forgotten(
     joined = await broker.form("g", new_member_id="first")
     await broker.leave("g", joined.member_id)
     joins = broker.submit(broker.join("g", new_member_id="second"))
-    await until(lambda: rebalances(broker, "g"))
+    await until(lambda: broker.rebalances("g"))
     await broker.groups.expire_offsets(10**15)
     assert (await joins).error is Error.NONE
     assert (await broker.sync("g", await joins, {"second": b"all"})).error is Error.NONE
