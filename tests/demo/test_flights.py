@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import logging
+import multiprocessing
 import uuid
+from collections import Counter
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from rich.console import Console
 
-from demo import flights
+from demo import flights, group
 
 LIMIT = 20_000
 
@@ -25,7 +29,10 @@ def test_twenty_thousand_flights_come_back_as_they_were_sent(gateway: Any) -> No
     at = ("--bootstrap", gateway.bootstrap, "--database-url", gateway.database_url)
     code, shown = run(*at, "--topic", topic, "--limit", str(LIMIT))
     assert code == 0, shown
-    assert shown.count(f"{LIMIT:,}") >= 4  # produced, read twice, counted
+    assert shown.count(f"{LIMIT:,}") >= 5  # produced, read three times, counted
+    assert "offsets exact" in shown
+    assert "killed after" in shown
+    assert "nothing unread" in shown
     again, shown = run(*at, "--topic", topic, "--limit", "10")
     assert again == 1
     assert "--recreate" in shown
@@ -65,3 +72,51 @@ def test_differences_names_missing_surplus_and_disorder() -> None:
     assert list(flights.differences(sent, [sent[1], sent[0], *sent[2:]])) == ["1 keys out of order"]
     assert list(flights.differences(sent, sent[:3])) == ["1 records missing"]
     assert list(flights.differences(sent, [*sent, sent[2]])) == ["1 records too many"]
+
+
+def processed(places: dict[group.Place, group.Record], **offsets: int) -> group.Processed:
+    """Two partitions, everything committed once, up to the offsets given (p0=…, p1=…)."""
+    return group.Processed(
+        places,
+        killed=("aiokafka", 1),
+        commits=Counter(list(places)),
+        offsets={int(name[1:]): offset for name, offset in offsets.items()},
+    )
+
+
+def test_wrong_offsets_of_the_group_are_noticed() -> None:
+    sent: list[flights.Record] = [(b"a", b"1"), (b"a", b"2"), (None, b"3")]
+    places = {(0, 0): sent[0], (0, 1): sent[1], (1, 0): sent[2]}
+    done = processed(places, p0=2, p1=1)
+    assert list(flights.processed_in_group(sent, done)) == []
+    done.commits[0, 1] += 1
+    done.killed = None
+    assert list(done.problems()) == ["1 records committed twice", "nobody was killed"]
+    behind = processed(places, p0=1)
+    assert list(behind.problems()) == [
+        "partition 0 is committed up to 1, not 2",
+        "partition 1 is committed up to None, not 1",
+    ]
+    first, *_ = flights.processed_in_group([*sent, sent[2]], done)
+    assert first == "1 records missing"
+
+
+def test_a_member_that_ends_by_itself_fails_the_demo() -> None:
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    theirs.close()
+    readers = group.Readers([group.Running("aiokafka", None, ours)], total=1)
+    with pytest.raises(group.GroupFailed, match="aiokafka ended by itself"):
+        readers.process_all(lambda _: None)
+
+
+def test_a_member_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: group.Member) -> None:
+        raise OSError("no such host")
+
+    monkeypatch.setitem(group.CLIENTS, "kafka-python", fails)
+    monkeypatch.setattr(logging, "disable", lambda _: None)  # it is this process here
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    group.run_member("kafka-python", group.Member("", "", "", theirs, None))
+    readers = group.Readers([group.Running("kafka-python", None, ours)], total=1)
+    with pytest.raises(group.GroupFailed, match=r"kafka-python: OSError: no such host"):
+        readers.process_all(lambda _: None)
