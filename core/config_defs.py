@@ -657,6 +657,27 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "Largest request accepted; a larger one closes the connection.",
         validator=at_least(1),
     ),
+    _broker(
+        "transaction.max.timeout.ms",
+        _INT,
+        15 * MINUTE_MS,
+        "Longest transaction timeout that a producer may ask for.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        _INT,
+        HOUR_MS,
+        "Time between two looks for transactional ids that nobody uses any more.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "transactional.id.expiration.ms",
+        _INT,
+        7 * DAY_MS,
+        "Time after which a transactional id that nobody uses is forgotten.",
+        validator=at_least(1),
+    ),
     # --- Penstock's own ---
     _broker(
         "penstock.broker.session.timeout.ms",

@@ -40,7 +40,8 @@ _TLS: Final = "TLS is set with --tls-cert and --tls-key."
 _NO_LOGIN: Final = "authentication and authorization are not there yet."
 _NO_TIER: Final = "there is no tiered storage to enable."
 _TIERED: Final = "tiered storage is not there."
-_TRANSACTIONS: Final = "transactions are not there yet."
+_TRANSACTIONS: Final = "transactions are rows of PostgreSQL, ended in one commit: no such topics."
+_TWO_PHASE: Final = "two-phase commit (KIP-939) is not there."
 _GROUPS: Final = "groups and offsets are rows of PostgreSQL: there are no such threads and topics."
 _SHARE: Final = "share groups are not there."
 _STREAMS: Final = "groups of the streams protocol are not there."
@@ -53,7 +54,7 @@ _CONNECTIONS: Final = "only max.connections and max.connections.per.ip limit con
 _QUOTAS: Final = "quotas are not there yet."
 _METRICS: Final = "metrics are Prometheus's (--metrics-listen)."
 
-_ONLY_DEFAULT: Final = {_PLUG_IN, _TLS, _NO_LOGIN, _NO_TIER}
+_ONLY_DEFAULT: Final = {_PLUG_IN, _TLS, _NO_LOGIN, _NO_TIER, _TWO_PHASE}
 
 _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
     _PLUG_IN: (
@@ -227,6 +228,7 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("remote.log.storage.manager.class.path", _STRING, None),
         _Row("remote.log.storage.manager.impl.prefix", _STRING, "rsm.config."),
     ),
+    _TWO_PHASE: (_Row("transaction.two.phase.commit.enable", _BOOLEAN, "false"),),
     _TRANSACTIONS: (
         _Row("add.partitions.to.txn.retry.backoff.max.ms", _INT, "100", at_least(0)),
         _Row("add.partitions.to.txn.retry.backoff.ms", _INT, "20", at_least(1)),
@@ -236,21 +238,12 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
             "10000",
             at_least(1),
         ),
-        _Row("transaction.max.timeout.ms", _INT, "900000", at_least(1)),
         _Row("transaction.partition.verification.enable", _BOOLEAN, "true", None, _CLUSTER_WIDE),
-        _Row(
-            "transaction.remove.expired.transaction.cleanup.interval.ms",
-            _INT,
-            "3600000",
-            at_least(1),
-        ),
         _Row("transaction.state.log.load.buffer.size", _INT, "5242880", at_least(1)),
         _Row("transaction.state.log.min.isr", _INT, "2", at_least(1)),
         _Row("transaction.state.log.num.partitions", _INT, "50", at_least(1)),
         _Row("transaction.state.log.replication.factor", _SHORT, "3", at_least(1)),
         _Row("transaction.state.log.segment.bytes", _INT, "104857600", at_least(1)),
-        _Row("transaction.two.phase.commit.enable", _BOOLEAN, "false"),
-        _Row("transactional.id.expiration.ms", _INT, "604800000", at_least(1)),
     ),
     _GROUPS: (
         _Row("group.coordinator.append.linger.ms", _INT, "5", at_least(0)),
