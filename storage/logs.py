@@ -44,15 +44,15 @@ READ_INDEX = """
 SELECT r.n, b.base_offset, b.last_offset, b.payload_id, b.position, b.segment_id,
        b.size, b.format
 FROM unnest(%(partition_ids)s::bigint[], %(from_offsets)s::bigint[], %(to_offsets)s::bigint[],
-            %(max_bytes)s::bigint[]) WITH ORDINALITY
-     AS r (partition_id, from_offset, to_offset, max_bytes, n),
+            %(max_bytes)s::bigint[], %(limits)s::bigint[]) WITH ORDINALITY
+     AS r (partition_id, from_offset, to_offset, max_bytes, most, n),
 LATERAL (
     SELECT base_offset, last_offset, payload_id, position, segment_id, size, format,
            sum(size) OVER (ORDER BY last_offset) - size AS bytes_before
     FROM (SELECT * FROM record_batch
           WHERE partition_id = r.partition_id AND last_offset >= r.from_offset
             AND last_offset < r.to_offset
-          ORDER BY last_offset LIMIT %(limit)s) AS stretch
+          ORDER BY last_offset LIMIT r.most) AS stretch
 ) AS b
 WHERE b.bytes_before = 0 OR b.bytes_before + b.size <= r.max_bytes ORDER BY r.n, b.last_offset
 """
@@ -63,6 +63,9 @@ FROM unnest(%(payload_ids)s::bigint[], %(firsts)s::integer[], %(lasts)s::integer
 JOIN {} AS c ON c.payload_id = w.payload_id AND c.seq BETWEEN w.first AND w.last
 """
 BATCHES_PER_READ = 1_000
+"""Most index rows looked at for one range; what is beyond is read next time."""
+FEWEST_PER_READ = 16
+SIZES_REMEMBERED = 10_000
 
 # The first live batch at or after an offset, with the greatest timestamp seen up to it.
 PROBE = """
@@ -181,6 +184,7 @@ class PostgresLogStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._segments: dict[str, int] = {}
+        self._batch_sizes: dict[int, int] = {}  # the mean, in bytes, of a partition's last read
         self._transactions = KeptSession(database, {b"read_transactions": READ_TRANSACTIONS})
 
     def open_flush(self) -> FlushSession:
@@ -291,10 +295,11 @@ class PostgresLogStore:
                     "from_offsets": [r.from_offset for r in ranges],
                     "to_offsets": [r.to_offset for r in ranges],
                     "max_bytes": [r.max_bytes for r in ranges],
-                    "limit": BATCHES_PER_READ,
+                    "limits": [self._batches_of(r) for r in ranges],
                 },
             )
             index = [_IndexRow(*row) for row in await cursor.fetchall()]
+            self._note_sizes(ranges, index)
             by_segment: dict[int, list[_IndexRow]] = {}
             for row in index:
                 by_segment.setdefault(row.segment_id, []).append(row)
@@ -314,6 +319,27 @@ class PostgresLogStore:
                 )
             )
         return found
+
+    def _batches_of(self, wanted: ReadRange) -> int:
+        """How many index rows are likely to fill the range's limit, by what the last read of the
+        partition has seen. A thousand rows looked at for sixty cost a fifth of the server's time.
+        """
+        size = self._batch_sizes.get(wanted.partition_id)
+        if size is None:
+            return BATCHES_PER_READ
+        likely = FEWEST_PER_READ + 3 * wanted.max_bytes // (2 * size)
+        return min(likely, BATCHES_PER_READ)
+
+    def _note_sizes(self, ranges: Sequence[ReadRange], index: Sequence[_IndexRow]) -> None:
+        bytes_of: dict[int, int] = {}
+        count_of: dict[int, int] = {}
+        for row in index:
+            bytes_of[row.n] = bytes_of.get(row.n, 0) + row.size
+            count_of[row.n] = count_of.get(row.n, 0) + 1
+        if len(self._batch_sizes) > SIZES_REMEMBERED:
+            self._batch_sizes.clear()
+        for n, count in count_of.items():
+            self._batch_sizes[ranges[n - 1].partition_id] = max(1, bytes_of[n] // count)
 
     async def find_timestamp(
         self, partition_id: int, timestamp: int, from_offset: int
