@@ -17,6 +17,7 @@ from core.errors import Error
 from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import LogEffects
 from core.log.partition_log import PartitionLog, PartitionState
+from core.log.producer_state import ProducerState
 from core.log.retention import retention_class
 from core.ports import (
     EpochStart,
@@ -33,10 +34,12 @@ from gateway.runtime.admission import Admission
 from gateway.runtime.appender import Appender
 from gateway.runtime.group_draft import MakeMarker
 from gateway.runtime.pending import AppendResult, PendingAppend, PendingTransition
+from gateway.runtime.read_ahead import ReadAhead
 from gateway.runtime.tail_cache import TailCache
 
 log = structlog.get_logger(__name__)
 
+READ_AHEAD_BYTES = 32 * 2**20
 FIRST_EPOCH = (EpochStart(0, 0),)
 
 
@@ -92,6 +95,7 @@ class Partitions:
         self._announce = announce
         self._logs: dict[int, PartitionLog] = {}
         self._tail = TailCache(tail_cache_bytes)
+        self._read_ahead = ReadAhead(store, READ_AHEAD_BYTES)
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
         self.admission = Admission()
@@ -114,12 +118,14 @@ class Partitions:
 
     async def close(self) -> None:
         """Finishes queued appends."""
+        await self._read_ahead.close()
         await self._appender.close()
 
     def forget_everything(self) -> None:
         """Drops every cache: the database has another history than the one known so far."""
         self._logs.clear()
         self._tail.clear()
+        self._read_ahead.clear()
         self._epochs.clear()
         self._appender.forget_everything()
         self._store.forget_segments()
@@ -175,6 +181,17 @@ class Partitions:
     ) -> Mapping[int, StoredTransaction]:
         """The transactions of producers, by a fresh read. Raises StoreUnavailable."""
         return await self._store.load_transactions(producer_ids)
+
+    async def load_producer(
+        self, producer_id: int, partition_ids: Sequence[int]
+    ) -> Mapping[int, ProducerState]:
+        """What partitions remember of a producer, by a fresh read; who knows nothing of it lacks.
+
+        Raises StoreUnavailable.
+        """
+        pairs = [(partition_id, producer_id) for partition_id in partition_ids]
+        _, found = await self._store.load(partition_ids, pairs)
+        return {partition_id: state for (partition_id, _), state in found.items()}
 
     def _on_appended(self, effects: LogEffects, payloads: Mapping[int, Payload]) -> None:
         partition_id = effects.partition_id
@@ -289,7 +306,7 @@ class Partitions:
             if read.partition_id in self._logs
         }
         try:
-            answers = await self._store.read([read for _, read in from_store])
+            answers = await self._read_ahead.read([read for _, read in from_store])
         except SegmentGone:
             for position, read in from_store:
                 found[position] = await self._read_alone(wants[position], read)
