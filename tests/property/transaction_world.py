@@ -1,0 +1,212 @@
+"""What the transaction machine plays with: clients, their requests, and the store as SQL keeps it.
+
+The store is a model of the statements in `storage/transaction_rows.py`: it compares versions and
+applies whole flushes, or nothing. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from core.log.aborted_txns import AbortedTransaction
+from core.log.effects import LogEffects, OpenTransaction
+from core.log.partition_log import PartitionLog, PartitionState
+from core.log.producer_state import ProducerState
+from core.transaction.values import (
+    Answer,
+    Marker,
+    ProducerIdAndEpoch,
+    StoredTransaction,
+    TransactionEffects,
+    TransactionVersion,
+)
+from core.transaction_ports import TransactionJoin
+from core.types import RecordBatch
+
+NOBODY = ProducerIdAndEpoch()
+
+
+class Kind(Enum):
+    """What a request asks."""
+
+    INIT = auto()
+    JOIN = auto()
+    JOIN_GROUP = auto()
+    WRITE = auto()
+    OFFSETS = auto()
+    END = auto()
+
+
+@dataclass(eq=False)
+class Txn:
+    """A transaction as its client sees it.
+
+    told: how the client was told it ended. fate: how its records were marked, None while open.
+    """
+
+    sent: list[Sent] = field(default_factory=list)
+    joined: set[int] = field(default_factory=set)
+    has_group: bool = False
+    is_failed: bool = False
+    end: Sent | None = None
+    told: bool | None = None
+    fate: bool | None = None
+
+    def unanswered(self, *kinds: Kind) -> list[Sent]:
+        return [each for each in self.sent if each.kind in kinds and not each.is_answered]
+
+
+@dataclass(eq=False)
+class Instance:
+    """A client with a transactional id.
+
+    is_disturbed: something has happened after which even a healthy client may be refused.
+    """
+
+    transactional_id: str
+    version: TransactionVersion
+    producer: ProducerIdAndEpoch = NOBODY
+    sequences: dict[int, int] = field(default_factory=dict)
+    init: Sent | None = None
+    txn: Txn | None = None
+    needs_bump: bool = False
+    is_dead: bool = False
+    is_disturbed: bool = False
+
+    def become(self, producer: ProducerIdAndEpoch) -> None:
+        """Sequences restart with each epoch."""
+        if producer != self.producer:
+            self.sequences.clear()
+        self.producer = producer
+
+    @property
+    def may_send(self) -> bool:
+        is_ready = self.producer != NOBODY and not self.init and not self.is_dead
+        return is_ready and not (self.txn and self.txn.end)
+
+    def awaits(self, sent: Sent) -> bool:
+        if sent.is_answered or self.is_dead:
+            return False
+        return sent is self.init or (self.txn is not None and sent.txn is self.txn)
+
+
+@dataclass(eq=False)
+class Sent:
+    """A request a client has sent: the same object however often it arrives.
+
+    first_end: the first answer to an EndTxn, and the version of the row that it left behind.
+    """
+
+    kind: Kind
+    instance: Instance
+    producer: ProducerIdAndEpoch
+    txn: Txn | None = None
+    partition: int = 0
+    batch: RecordBatch | None = None
+    is_commit: bool = False
+    is_answered: bool = False
+    is_stored: bool = False
+    first_end: tuple[Answer, int] | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A batch of the log. sent: None for a marker, and for what is in no transaction."""
+
+    base_offset: int
+    last_offset: int
+    batch: RecordBatch
+    sent: Sent | None = None
+    marker: Marker | None = None
+
+
+@dataclass
+class ModelStore:
+    """The rows. The row of a transactional id has its joins in it."""
+
+    states: dict[int, PartitionState]
+    log: dict[int, list[Row]]
+    aborted: dict[int, list[AbortedTransaction]]
+    rows: dict[str, StoredTransaction] = field(default_factory=dict)
+    pending: dict[int, Sent] = field(default_factory=dict)
+    producers: dict[tuple[int, int], ProducerState] = field(default_factory=dict)
+    committed_offsets: list[Sent] = field(default_factory=list)
+
+    def copy(self) -> ModelStore:
+        return replace(
+            self,
+            states=dict(self.states),
+            log={p: list(rows) for p, rows in self.log.items()},
+            aborted={p: list(each) for p, each in self.aborted.items()},
+            rows=dict(self.rows),
+            pending=dict(self.pending),
+            committed_offsets=list(self.committed_offsets),
+            producers=dict(self.producers),
+        )
+
+    def holds(self, each: TransactionEffects | TransactionJoin) -> bool:
+        """The guard of a row."""
+        known = self.rows.get(each.transactional_id)
+        return each.expected_version == (known.metadata.version if known else 0)
+
+    def join(self, each: TransactionJoin, now: int) -> None:
+        """A join of its own, or with a commit of offsets."""
+        self.put(
+            TransactionEffects(
+                each.transactional_id, each.expected_version, each.put, each.partitions
+            ),
+            now,
+        )
+        row = self.rows[each.transactional_id]
+        self.rows[each.transactional_id] = replace(row, groups=row.groups | set(each.groups))
+
+    def put(self, each: TransactionEffects, now: int) -> None:
+        """The row anew or deleted, and what an end brings with it."""
+        known = self.rows.get(each.transactional_id)
+        if each.is_deleted:
+            del self.rows[each.transactional_id]
+            return
+        if each.put is not None:
+            metadata = replace(
+                each.put,
+                version=each.expected_version + 1,
+                started_at=now if each.put.started_at >= 0 else -1,
+                updated_at=now,
+            )
+            known = replace(known or StoredTransaction(metadata), metadata=metadata)
+        assert known is not None, "only what is there is held still"
+        if each.marker is not None:
+            offsets = self.pending.pop(each.marker.producer_id, None) if each.has_groups else None
+            if offsets and each.marker.is_commit:
+                self.committed_offsets.append(offsets)
+            known = StoredTransaction(known.metadata)
+        joined = known.partitions | set(each.joined)
+        self.rows[each.transactional_id] = replace(known, partitions=joined)
+
+    def append(self, each: LogEffects, rows: list[Row]) -> None:
+        """Index rows, producers, aborted transactions; what is open is read from the producers."""
+        p = each.partition_id
+        for producer in each.producers:
+            self.producers[p, producer.producer_id] = producer
+        opened = [
+            OpenTransaction(producer_id, state.txn_first_offset)
+            for (of, producer_id), state in self.producers.items()
+            if of == p and state.txn_first_offset is not None
+        ]
+        self.states[p] = replace(
+            self.states[p],
+            next_offset=each.next_offset,
+            max_timestamp=each.max_timestamp,
+            open_transactions=tuple(sorted(opened, key=lambda each: each.first_offset)),
+        )
+        self.aborted[p] += each.aborted
+        self.log[p] += rows
+
+
+@dataclass
+class Broker:
+    """What one broker remembers."""
+
+    transactions: dict[str, StoredTransaction | None] = field(default_factory=dict)
+    logs: dict[int, PartitionLog] = field(default_factory=dict)
