@@ -61,13 +61,18 @@ class PartitionSize:
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer that a partition remembers. last_timestamp in ms; sequence -1 if none."""
+    """A producer that a partition remembers. last_timestamp in ms; -1 is none, or not known.
+
+    coordinator_epoch: of its last marker here. txn_first_offset: where its open transaction began.
+    """
 
     partition_id: int
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp: int
+    coordinator_epoch: int = -1
+    txn_first_offset: int = -1
 
 
 class MetadataChange(Protocol):

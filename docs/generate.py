@@ -18,46 +18,34 @@ from gateway.kafka.api import Api, load_handlers
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; do not edit. -->"
 
-TRANSACTIONS = "transactions"
-LATER = "no step yet"
-
-# APIs that Kafka 4's brokers offer to clients, and Penstock does not: name and the step that
-# brings it.
-MISSING: dict[int, tuple[str, str]] = {
-    17: ("SaslHandshake", LATER),
-    24: ("AddPartitionsToTxn", TRANSACTIONS),
-    25: ("AddOffsetsToTxn", TRANSACTIONS),
-    26: ("EndTxn", TRANSACTIONS),
-    27: ("WriteTxnMarkers", TRANSACTIONS),
-    28: ("TxnOffsetCommit", TRANSACTIONS),
-    29: ("DescribeAcls", LATER),
-    30: ("CreateAcls", LATER),
-    31: ("DeleteAcls", LATER),
-    34: ("AlterReplicaLogDirs", LATER),
-    36: ("SaslAuthenticate", LATER),
-    38: ("CreateDelegationToken", LATER),
-    39: ("RenewDelegationToken", LATER),
-    40: ("ExpireDelegationToken", LATER),
-    41: ("DescribeDelegationToken", LATER),
-    48: ("DescribeClientQuotas", LATER),
-    49: ("AlterClientQuotas", LATER),
-    50: ("DescribeUserScramCredentials", LATER),
-    51: ("AlterUserScramCredentials", LATER),
-    57: ("UpdateFeatures", TRANSACTIONS),
-    64: ("UnregisterBroker", LATER),
-    65: ("DescribeTransactions", TRANSACTIONS),
-    66: ("ListTransactions", TRANSACTIONS),
-    71: ("GetTelemetrySubscriptions", LATER),
-    72: ("PushTelemetry", LATER),
-    76: ("ShareGroupHeartbeat", LATER),
-    77: ("ShareGroupDescribe", LATER),
-    78: ("ShareFetch", LATER),
-    79: ("ShareAcknowledge", LATER),
-    88: ("StreamsGroupHeartbeat", LATER),
-    89: ("StreamsGroupDescribe", LATER),
-    90: ("DescribeShareGroupOffsets", LATER),
-    91: ("AlterShareGroupOffsets", LATER),
-    92: ("DeleteShareGroupOffsets", LATER),
+# APIs that Kafka 4's brokers offer to clients, and Penstock does not.
+MISSING: dict[int, str] = {
+    17: "SaslHandshake",
+    29: "DescribeAcls",
+    30: "CreateAcls",
+    31: "DeleteAcls",
+    34: "AlterReplicaLogDirs",
+    36: "SaslAuthenticate",
+    38: "CreateDelegationToken",
+    39: "RenewDelegationToken",
+    40: "ExpireDelegationToken",
+    41: "DescribeDelegationToken",
+    48: "DescribeClientQuotas",
+    49: "AlterClientQuotas",
+    50: "DescribeUserScramCredentials",
+    51: "AlterUserScramCredentials",
+    64: "UnregisterBroker",
+    71: "GetTelemetrySubscriptions",
+    72: "PushTelemetry",
+    76: "ShareGroupHeartbeat",
+    77: "ShareGroupDescribe",
+    78: "ShareFetch",
+    79: "ShareAcknowledge",
+    88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe",
+    90: "DescribeShareGroupOffsets",
+    91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
 }
 
 # Spoken among Kafka's own processes (ZooKeeper's time, Raft, replicas, the share coordinator).
@@ -139,24 +127,10 @@ def protocol_support() -> str:
                 for api in served
             ),
         ),
-        "Without effect inside these: Fetch gives no aborted transactions (there are none); "
-        "`isolation.level=read_committed` is accepted. InitProducerId refuses a transactional id "
-        "(INVALID_REQUEST), Produce a transactional batch (INVALID_TXN_STATE).",
         "## Not there yet",
         "Not advertised; a request closes the connection. The controller's and the brokers' own "
         "APIs (Raft, replicas, share-group state) are not listed: here they have no meaning.",
-        _table(
-            ("step", "APIs (key)"),
-            (
-                (
-                    step,
-                    ", ".join(
-                        f"{name} ({key})" for key, (name, by) in MISSING.items() if by == step
-                    ),
-                )
-                for step in (TRANSACTIONS, LATER)
-            ),
-        ),
+        ", ".join(f"{name} ({key})" for key, name in MISSING.items()) + ".",
     ]
     return "\n\n".join(sections) + "\n"
 

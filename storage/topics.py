@@ -316,6 +316,8 @@ class TopicStore:
                 state.producer_epoch,
                 func.coalesce(state.last_sequences[newest], -1),
                 state.last_timestamp,
+                state.coordinator_epoch,
+                func.coalesce(state.txn_first_offset, -1),
             )
             .where(state.partition_id.in_(list(partition_ids)))
             .order_by(state.partition_id, state.producer_id)

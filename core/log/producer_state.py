@@ -85,9 +85,13 @@ class ProducerState:
             )
         return refused
 
-    def marker_refusal(self, marker: Marker) -> tuple[Error, str] | None:
-        """Why a marker from outside may not be appended, or None where it may."""
-        if refused := self._epoch_refusal(marker.producer_epoch):
+    def marker_refusal(self, marker: Marker, *, is_v2: bool = False) -> tuple[Error, str] | None:
+        """Why a marker from outside may not be appended, or None where it may.
+
+        is_v2: whether it says that its epoch is new, so that the known one is late (KIP-1228).
+        """
+        epoch = marker.producer_epoch - 1 if is_v2 else marker.producer_epoch
+        if refused := self._epoch_refusal(epoch):
             return refused
         if marker.coordinator_epoch >= self.coordinator_epoch:
             return None

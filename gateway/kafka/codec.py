@@ -24,6 +24,8 @@ from kafka.protocol.admin.cluster import DescribeLogDirsRequest as DescribeLogDi
 from kafka.protocol.admin.cluster import DescribeLogDirsResponse as DescribeLogDirsResponse
 from kafka.protocol.admin.cluster import DescribeQuorumRequest as DescribeQuorumRequest
 from kafka.protocol.admin.cluster import DescribeQuorumResponse as DescribeQuorumResponse
+from kafka.protocol.admin.cluster import UpdateFeaturesRequest as UpdateFeaturesRequest
+from kafka.protocol.admin.cluster import UpdateFeaturesResponse as UpdateFeaturesResponse
 from kafka.protocol.admin.configs import AlterConfigsRequest as AlterConfigsRequest
 from kafka.protocol.admin.configs import AlterConfigsResponse as AlterConfigsResponse
 from kafka.protocol.admin.configs import DescribeConfigsRequest as DescribeConfigsRequest
@@ -200,17 +202,18 @@ _REQUESTS: Final[dict[int, Any]] = {
         ListConfigResourcesRequest,
         ListGroupsRequest,
         ListOffsetsRequest,
-        ListTransactionsRequest,
         ListPartitionReassignmentsRequest,
+        ListTransactionsRequest,
         MetadataRequest,
         OffsetCommitRequest,
         OffsetDeleteRequest,
         OffsetFetchRequest,
         OffsetForLeaderEpochRequest,
         ProduceRequest,
-        TxnOffsetCommitRequest,
-        WriteTxnMarkersRequest,
         SyncGroupRequest,
+        TxnOffsetCommitRequest,
+        UpdateFeaturesRequest,
+        WriteTxnMarkersRequest,
     )
 }
 _FIXED_HEADER: Final = struct.Struct(">hhih")  # key, version, correlation id, client id's length

@@ -7,6 +7,7 @@ wire and no SQL.
 import asyncio
 import contextlib
 import time
+import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
@@ -142,6 +143,12 @@ class Cluster:
             leader = self._endpoint.broker_id if chosen is None else chosen
             self._leaders[partition_id] = leader
         return leader
+
+    def coordinator_of(self, transactional_id: str) -> BrokerEndpoint:
+        """The live broker that clients are sent to for this transactional id. Any would do."""
+        chosen = choose_leader(zlib.crc32(transactional_id.encode()), self.live_ids)
+        live = (broker for broker in self._live if broker.broker_id == chosen)
+        return next(live, self._endpoint)
 
     async def join(self) -> None:
         """Takes a broker id and reads who is live.

@@ -144,16 +144,25 @@ def _image(topic: Topic) -> TopicImage:
     return TopicImage(str(topic.topic_id), topic.name, len(topic.partition_ids))
 
 
-def _evaluated(expression: str, names: Iterable[str]) -> _Expression:
+def compiled(expression: str) -> Any:
+    """An expression in RE2's syntax. Raises InvalidRegularExpression."""
     options = re2.Options()
     options.max_mem = MAX_PROGRAM_BYTES
     options.never_capture = True
     options.log_errors = False
     try:
-        regexp = re2.compile(expression, options)
+        return re2.compile(expression, options)
     except re2.error as fault:
         reason = fault.args[0]
-        return _Expression(None, fault=reason.decode() if isinstance(reason, bytes) else reason)
+        text = reason.decode() if isinstance(reason, bytes) else reason
+        raise InvalidRegularExpression(text) from None
+
+
+def _evaluated(expression: str, names: Iterable[str]) -> _Expression:
+    try:
+        regexp = compiled(expression)
+    except InvalidRegularExpression as fault:
+        return _Expression(None, fault=str(fault))
     return _Expression(regexp, _matches(regexp, names))
 
 

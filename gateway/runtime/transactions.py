@@ -17,6 +17,7 @@ import structlog
 from core.errors import Error
 from core.group.records import CommittedOffset
 from core.group_ports import Lease
+from core.log.producer_state import ProducerState
 from core.ports import StoreUnavailable, VersionMismatch
 from core.transaction.coordinator import (
     prepare_end,
@@ -55,6 +56,8 @@ JOIN_ATTEMPTS: Final = 20
 
 Prepare = Callable[[TransactionMetadata | None, int], Transition]
 """A decision, given what is stored and a producer id that nobody has."""
+PrepareOnAll = Callable[[StoredTransaction | None, int], Transition]
+"""The same, for which it matters who takes part."""
 
 
 class Transactions:
@@ -103,36 +106,55 @@ class Transactions:
 
         return await self._decide(transactional_id, prepare, "client")
 
-    async def write_marker(self, marker: Marker, partition_ids: Sequence[int]) -> Answer:
+    async def write_marker(
+        self,
+        marker: Marker,
+        partition_ids: Sequence[int],
+        version: TransactionVersion = TransactionVersion.V1,
+    ) -> Mapping[int, Error]:
         """A marker from outside (WriteTxnMarkers), for partitions of one producer.
 
         An abort of a transaction coordinated here ends it as a whole, and a commit is refused.
-        Where nobody has this producer, nothing can be open: an answer without effect.
+        Where nobody has this producer, nothing can be open: no error, and no effect.
         """
+        is_v2 = version is TransactionVersion.V2
+        producers = await self._partitions.load_producer(marker.producer_id, partition_ids)
+        errors = {}
+        for partition_id in partition_ids:
+            known = producers.get(partition_id) or ProducerState(marker.producer_id)
+            refusal = known.marker_refusal(marker, is_v2=is_v2)
+            errors[partition_id] = refusal[0] if refusal else Error.NONE
+        accepted = [each for each in errors if errors[each] is Error.NONE]
         found = await self._partitions.load_transactions([marker.producer_id])
         stored = found.get(marker.producer_id)
-        if stored is None:
-            return Answer()
-        fresh_id = await self._producer_ids.next_id()
+        if stored is None or not accepted:
+            return errors
 
-        def decide(stored: StoredTransaction | None) -> Transition:
-            known = stored.metadata if stored else None
-            joined = stored.partitions if stored else frozenset()
-            return prepare_external_marker(
-                known, marker, fresh_id, _now(), has_joined=not joined.isdisjoint(partition_ids)
-            )
+        def prepare(stored: StoredTransaction | None, fresh: int) -> Transition:
+            known, joined = _parts(stored)
+            has_joined = not joined.isdisjoint(accepted)
+            return prepare_external_marker(known, marker, fresh, _now(), has_joined=has_joined)
 
-        answer = await self._partitions.transition(stored.metadata.transactional_id, decide)
-        return answer
+        name = stored.metadata.transactional_id
+        answer = await self._decide_on_all(name, prepare, "marker")
+        return errors | dict.fromkeys(accepted, answer.error)
 
     async def _decide(self, transactional_id: str, prepare: Prepare, why: str) -> Answer:
+        def prepare_on_all(stored: StoredTransaction | None, fresh: int) -> Transition:
+            return prepare(stored.metadata if stored else None, fresh)
+
+        return await self._decide_on_all(transactional_id, prepare_on_all, why)
+
+    async def _decide_on_all(
+        self, transactional_id: str, prepare: PrepareOnAll, why: str
+    ) -> Answer:
         fresh = await self._producer_ids.next_id()
         ended: list[bool] = []
         is_used = False
 
         def decide(stored: StoredTransaction | None) -> Transition:
             nonlocal is_used
-            transition = prepare(stored.metadata if stored else None, fresh)
+            transition = prepare(stored, fresh)
             if transition.put is not None and transition.put.producer_id == fresh:
                 is_used = True
             ended[:] = [transition.marker.is_commit] if transition.marker else []

@@ -20,16 +20,16 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafka.admin import ConfigResource
+from kafka.admin import AbortTransactionSpec, ConfigResource
 from kafka.errors import KafkaError
 from kafka.protocol.admin.topics import ElectionType
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 from kafka.record import MemoryRecordsBuilder
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from gateway.kafka import codec
 from gateway.kafka.api import load_handlers
-from tests.captures import group_requests, record
+from tests.captures import group_requests, record, transaction_requests
 
 ENCODER = f"encoder of kafka-python {installed('kafka-python')}"
 OLDEST = (1, 0)  # before it, kafka-python speaks versions that Kafka 4 no longer does
@@ -63,6 +63,8 @@ def speak_as_of(broker: tuple[int, ...], bootstrap: str) -> None:
             consumer.offsets_for_times({partition: 0})
             consumer.end_offsets([partition])
         be_a_member(topic, common, admin)
+        if idempotent:
+            be_transactional(topic, common, admin)
         admin.describe_configs([ConfigResource("TOPIC", topic)])
         changed = ConfigResource("TOPIC", topic, {"retention.ms": "8000000"})
         admin.alter_configs([changed], raise_on_unknown=False)
@@ -107,6 +109,37 @@ def be_a_member(topic: str, common: dict[str, Any], admin: KafkaAdminClient) -> 
         admin.delete_group_offsets(topic, [partition])
     with suppress(KafkaError):
         admin.delete_groups([topic])
+
+
+def be_transactional(topic: str, common: dict[str, Any], admin: KafkaAdminClient) -> None:
+    """Commit a transaction with offsets, abort one, and have an open one looked at and ended."""
+    name, partition = f"{topic}-transactions", TopicPartition(topic, 0)
+    offsets = {partition: OffsetAndMetadata(1, "noted", -1)}
+    with closing(KafkaProducer(**common, transactional_id=name)) as producer:
+        producer.init_transactions()
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.send(topic, b"value", b"key", partition=0).get(20)
+            producer.send_offsets_to_transaction(offsets, f"{name}-group")
+            end()
+        producer.begin_transaction()
+        producer.send(topic, b"value", b"key", partition=0).get(20)
+        with suppress(KafkaError):
+            admin.list_transactions()
+        with suppress(KafkaError):
+            admin.describe_transactions([name])
+        with suppress(KafkaError):
+            active = admin.describe_producers([partition])[partition].active_producers
+            [state] = [
+                each for each in active if (each.current_transaction_start_offset or -1) >= 0
+            ]
+            admin.abort_transaction(
+                AbortTransactionSpec(partition, state.producer_id, state.producer_epoch)
+            )
+        with suppress(KafkaError):
+            producer.abort_transaction()
+    with suppress(KafkaError):
+        admin.update_features({"transaction.version": ("UPGRADE", 2)})
 
 
 def batch() -> bytes:
@@ -174,13 +207,6 @@ def request(name: str, topic: str, topic_id: uuid.UUID, version: int) -> Any:
             parts = [Topic.DeleteRecordsPartition(partition_index=0, offset=0)]
             return codec.DeleteRecordsRequest(
                 topics=[Topic(name=topic, partitions=parts)], timeout_ms=5000
-            )
-        case "InitProducerId":
-            return codec.InitProducerIdRequest(
-                transactional_id=None,
-                transaction_timeout_ms=60_000,
-                producer_id=-1,
-                producer_epoch=-1,
             )
         case "OffsetForLeaderEpoch":
             Topic = codec.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
@@ -250,9 +276,10 @@ def request(name: str, topic: str, topic_id: uuid.UUID, version: int) -> Any:
             )
         case "DescribeCluster":
             return codec.DescribeClusterRequest(endpoint_type=1)
-        case "DescribeProducers":
-            Topic = codec.DescribeProducersRequest.TopicRequest
-            return codec.DescribeProducersRequest(topics=[Topic(name=topic, partition_indexes=[0])])
+        case "UpdateFeatures":
+            Feature = codec.UpdateFeaturesRequest.FeatureUpdateKey
+            same = Feature(feature="transaction.version", max_version_level=2)
+            return codec.UpdateFeaturesRequest(timeout_ms=5000, feature_updates=[same])
         case "DescribeTopicPartitions":
             Topic = codec.DescribeTopicPartitionsRequest.TopicRequest
             return codec.DescribeTopicPartitionsRequest(
@@ -307,11 +334,13 @@ def send_every_version(bootstrap: str, topic: str, topic_id: uuid.UUID) -> Itera
 
     for api in load_handlers().table():
         for version in api.versions:
+            fresh = f"capture-{uuid.uuid4().hex[:12]}"
             if api.name in group_requests.APIS:
-                subject = group_requests.Subject(
-                    topic, topic_id, f"capture-{uuid.uuid4().hex[:12]}"
-                )
-                message = group_requests.request(api.name, subject, version, ask_one)
+                group = group_requests.Subject(topic, topic_id, fresh)
+                message = group_requests.request(api.name, group, version, ask_one)
+            elif api.name in transaction_requests.APIS:
+                subject = transaction_requests.Subject(topic, topic_id, fresh)
+                message = transaction_requests.request(api.name, subject, version, ask_one)
             else:
                 message = request(api.name, topic, topic_id, version)
             frame = framed(message, version, version)

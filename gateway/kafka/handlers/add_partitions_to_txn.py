@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from core.errors import Error
+from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
 from gateway.kafka.codec import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -48,7 +49,7 @@ async def add_partitions_to_txn(
         producer = ProducerIdAndEpoch(
             request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
         )
-        errors = await _add(
+        errors = await _errors(
             request.v3_and_below_transactional_id,
             producer,
             _places(request.v3_and_below_topics),
@@ -58,8 +59,13 @@ async def add_partitions_to_txn(
     results = []
     for each in request.transactions:
         producer = ProducerIdAndEpoch(each.producer_id, each.producer_epoch)
-        ask = _verify if each.verify_only else _add
-        errors = await ask(each.transactional_id, producer, _places(each.topics), ctx)
+        errors = await _errors(
+            each.transactional_id,
+            producer,
+            _places(each.topics),
+            ctx,
+            verify_only=each.verify_only,
+        )
         results.append(
             _Result(
                 transactional_id=each.transactional_id,
@@ -69,11 +75,13 @@ async def add_partitions_to_txn(
     return AddPartitionsToTxnResponse(error_code=0, results_by_transaction=results)
 
 
-async def _add(
+async def _errors(
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     places: Sequence[_Place],
     ctx: RequestContext,
+    *,
+    verify_only: bool = False,
 ) -> Mapping[_Place, Error]:
     found = await _partition_ids(places, ctx)
     if len(found) < len(set(places)):
@@ -83,22 +91,15 @@ async def _add(
             else Error.UNKNOWN_TOPIC_OR_PARTITION
             for place in places
         }
-    error = await ctx.transactions.add_partitions(transactional_id, producer, list(found.values()))
+    refusal = transactional_id_refusal(transactional_id)
+    if refusal is not Error.NONE:
+        return dict.fromkeys(places, refusal)
+    ids = list(found.values())
+    if verify_only:
+        verdicts = await ctx.transactions.verify(transactional_id, producer, ids)
+        return {place: verdicts[partition_id] for place, partition_id in found.items()}
+    error = await ctx.transactions.add_partitions(transactional_id, producer, ids)
     return dict.fromkeys(places, error)
-
-
-async def _verify(
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    places: Sequence[_Place],
-    ctx: RequestContext,
-) -> Mapping[_Place, Error]:
-    found = await _partition_ids(places, ctx)
-    verdicts = await ctx.transactions.verify(transactional_id, producer, list(found.values()))
-    return {
-        place: verdicts[found[place]] if place in found else Error.UNKNOWN_TOPIC_OR_PARTITION
-        for place in places
-    }
 
 
 def _places(topics: Sequence[Any]) -> list[_Place]:

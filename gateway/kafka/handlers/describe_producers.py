@@ -1,6 +1,7 @@
-"""DescribeProducers (key 61): the idempotent producers a partition remembers (KIP-664).
+"""DescribeProducers (key 61): the producers a partition remembers, and what they have open there.
 
-Behavior: any broker answers for any partition, from the database.
+Behavior: any broker answers for any partition, from the database (KIP-664). -1 is nothing open, or
+no marker yet.
 
 Versions: v0, flexible.
 """
@@ -21,7 +22,6 @@ from gateway.kafka.unavailable import when_unavailable
 TopicAnswer = DescribeProducersResponse.TopicResponse
 PartitionAnswer = TopicAnswer.PartitionResponse
 
-_NONE_YET = -1
 _UNAVAILABLE = Refusal(Error.NOT_LEADER_OR_FOLLOWER)
 
 
@@ -95,8 +95,8 @@ def _partition(number: int, producers: list[ActiveProducer]) -> Any:
                 producer_epoch=producer.producer_epoch,
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp,
-                coordinator_epoch=_NONE_YET,
-                current_txn_start_offset=_NONE_YET,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.txn_first_offset,
             )
             for producer in producers
         ],

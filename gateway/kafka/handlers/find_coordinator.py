@@ -9,12 +9,10 @@ Version notes: v1 names the type of key and explains errors; v3 flexible; v4 ask
 (KIP-699); v6 share groups (KIP-932).
 """
 
-import zlib
 from collections.abc import Sequence
 from typing import Any, Final
 
 from core.errors import Error, Refusal
-from core.leadership import choose_leader
 from core.transaction.coordinator import transactional_id_refusal
 from core.types import BrokerEndpoint
 from gateway.kafka.api import api
@@ -59,9 +57,7 @@ def _any_broker(transactional_id: str, ctx: RequestContext) -> BrokerEndpoint | 
     refusal = transactional_id_refusal(transactional_id)
     if refusal is not Error.NONE:
         return Refusal(refusal)
-    chosen = choose_leader(zlib.crc32(transactional_id.encode()), ctx.cluster.live_ids)
-    live = (broker for broker in ctx.cluster.live if broker.broker_id == chosen)
-    return next(live, ctx.cluster.endpoint)
+    return ctx.cluster.coordinator_of(transactional_id)
 
 
 def _refusal(key_type: int, version: int) -> Refusal:

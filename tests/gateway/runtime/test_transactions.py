@@ -277,9 +277,9 @@ async def test_a_marker_from_outside(here: Coordinator, log: Log) -> None:
     await here.write(p, producer)
     await here.write(q, producer)
     of = Marker(producer.producer_id, producer.producer_epoch, True, 0)
-    assert (await here.transactions.write_marker(of, [p])).error is Error.INVALID_TXN_STATE
+    assert await here.transactions.write_marker(of, [p]) == {p: Error.INVALID_TXN_STATE}
     of = Marker(producer.producer_id, producer.producer_epoch, False, 0)
-    assert (await here.transactions.write_marker(of, [p])).error is Error.NONE
+    assert await here.transactions.write_marker(of, [p]) == {p: Error.NONE}
     for partition in (p, q):
         assert [each.first_offset for each in (await here.read(partition)).aborted] == [0]
     assert (await here.write(p, producer, 1)).error is Error.INVALID_PRODUCER_EPOCH

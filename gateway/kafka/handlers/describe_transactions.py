@@ -1,0 +1,108 @@
+"""DescribeTransactions (key 65): what is known of transactional ids (KIP-664).
+
+Behavior: any broker answers for any id, by a fresh read. Groups whose offsets take part show as
+partitions of `__consumer_offsets`, the ones Kafka would keep them in: there is no such topic here,
+but tools that look at a transaction see that it has offsets.
+
+Versions: v0, flexible.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from core.errors import Error
+from core.transaction.coordinator import transactional_id_refusal
+from core.transaction.values import StoredTransaction, TransactionState
+from gateway.kafka.api import api
+from gateway.kafka.codec import DescribeTransactionsRequest, DescribeTransactionsResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+_State = DescribeTransactionsResponse.TransactionState
+_TopicData = _State.TopicData
+_Place = tuple[str, int]
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
+_OFFSETS_PARTITIONS: Final = 50  # Kafka's default of offsets.topic.num.partitions
+
+
+def _unavailable(
+    request: DescribeTransactionsRequest, ctx: RequestContext
+) -> DescribeTransactionsResponse:
+    away = Error.COORDINATOR_NOT_AVAILABLE
+    states = [_refused(each, away) for each in request.transactional_ids]
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+@api(65, versions=range(1))
+@when_unavailable(_unavailable)
+async def describe_transactions(
+    request: DescribeTransactionsRequest, ctx: RequestContext
+) -> DescribeTransactionsResponse:
+    """Describe each id."""
+    wanted = [
+        each for each in request.transactional_ids if transactional_id_refusal(each) is Error.NONE
+    ]
+    found = await ctx.transactions.describe(wanted)
+    places: Mapping[int, _Place] = {}
+    if any(each.partitions for each in found.values()):
+        places = {
+            partition_id: (topic.name, number)
+            for topic in await ctx.topics.all()
+            for number, partition_id in enumerate(topic.partition_ids)
+        }
+    states = []
+    for each in request.transactional_ids:
+        stored = found.get(each)
+        if not each:
+            states.append(_refused(each, Error.INVALID_REQUEST))
+        elif stored is None or stored.metadata.state is TransactionState.DEAD:
+            states.append(_refused(each, Error.TRANSACTIONAL_ID_NOT_FOUND))
+        else:
+            states.append(_described(stored, places))
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+def _described(stored: StoredTransaction, places: Mapping[int, _Place]) -> Any:
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for partition_id in stored.partitions:
+        if place := places.get(partition_id):  # else deleted since it joined
+            numbers[place[0]].add(place[1])
+    for group_id in stored.groups:
+        numbers[_OFFSETS_TOPIC].add(_java_hash(group_id) % _OFFSETS_PARTITIONS)
+    known = stored.metadata
+    return _State(
+        error_code=0,
+        transactional_id=known.transactional_id,
+        transaction_state=known.state.value,
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_at,
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        topics=[
+            _TopicData(topic=name, partitions=sorted(numbers[name])) for name in sorted(numbers)
+        ],
+    )
+
+
+def _java_hash(text: str) -> int:
+    """`Utils.abs(String.hashCode())`, by which Kafka finds the partition of a group."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
+    return value & 0x7FFF_FFFF
+
+
+def _refused(transactional_id: str, error: Error) -> Any:
+    return _State(
+        error_code=kafka_code(error),
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )

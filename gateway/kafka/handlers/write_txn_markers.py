@@ -1,0 +1,92 @@
+"""WriteTxnMarkers (key 27): ends what a producer has open in some partitions, from outside.
+
+Behavior: brokers of Kafka send it to each other, and `kafka-transactions abort` to them. Here an
+abort of one partition ends its transaction as a whole and fences the producer; a commit of a part
+is INVALID_TXN_STATE. Where the producer has nothing open, nothing is done, and that is no error.
+A marker older than what the partition has seen is refused: by its producer epoch
+(INVALID_PRODUCER_EPOCH), or its coordinator's (TRANSACTION_COORDINATOR_FENCED).
+
+Versions: v1 flexible; v2 says which version of transactions (KIP-1228): a marker of V2 carries a
+new epoch, so that one with the partition's own is late.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from core.errors import Error
+from core.transaction.values import Marker, TransactionVersion
+from gateway.kafka.api import api
+from gateway.kafka.codec import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import when_unavailable
+
+_Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
+_Topic = _Result.WritableTxnMarkerTopicResult
+_Partition = _Topic.WritableTxnMarkerPartitionResult
+
+_Place = tuple[str, int]
+_AWAY: Final = Error.COORDINATOR_NOT_AVAILABLE
+
+
+def _unavailable(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[_result(each, dict.fromkeys(_places(each), _AWAY)) for each in request.markers]
+    )
+
+
+@api(27, versions=range(1, 3))
+@when_unavailable(_unavailable)
+async def write_txn_markers(
+    request: WriteTxnMarkersRequest, ctx: RequestContext
+) -> WriteTxnMarkersResponse:
+    """One marker after the other; each partition has its own answer."""
+    names = {topic.name for each in request.markers for topic in each.topics}
+    topics = await ctx.topics.get_many(names)
+    results = []
+    for each in request.markers:
+        ids = {
+            (name, number): partition_id
+            for name, number in _places(each)
+            if (topic := topics.get(name)) is not None
+            and (partition_id := topic.partition_id(number)) is not None
+        }
+        is_v2 = each.transaction_version >= TransactionVersion.V2.value
+        errors = await ctx.transactions.write_marker(
+            Marker(
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+                is_commit=each.transaction_result,
+                coordinator_epoch=each.coordinator_epoch,
+            ),
+            list(ids.values()),
+            TransactionVersion.V2 if is_v2 else TransactionVersion.V1,
+        )
+        results.append(_result(each, {place: errors[ids[place]] for place in ids}))
+    return WriteTxnMarkersResponse(markers=results)
+
+
+def _places(marker: Any) -> Sequence[_Place]:
+    return [(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
+
+
+def _result(marker: Any, errors: Mapping[_Place, Error]) -> Any:
+    """What is not in `errors` does not exist."""
+    return _Result(
+        producer_id=marker.producer_id,
+        topics=[
+            _Topic(
+                name=topic.name,
+                partitions=[
+                    _Partition(
+                        partition_index=number,
+                        error_code=kafka_code(
+                            errors.get((topic.name, number), Error.UNKNOWN_TOPIC_OR_PARTITION)
+                        ),
+                    )
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in marker.topics
+        ],
+    )
