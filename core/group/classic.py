@@ -189,8 +189,7 @@ class ClassicGroup(ClassicState):
     def _join_new(self, request: JoinRequest, token: Token, now: Instant) -> None:
         instance_id = request.group_instance_id
         if instance_id is not None and instance_id in self._roster.static_members:
-            current_id = self._roster.static_members[instance_id]
-            self._replace_static_member(self._roster.members[current_id], request, token, now)
+            self._replace_static_member(instance_id, request, token, now)
         elif instance_id is None and request.requires_known_member_id:
             # KIP-394: who never hears its id never joins, so that no ghost is waited for.
             deadline_ms = now.monotonic_ms + request.session_timeout_ms
@@ -228,6 +227,9 @@ class ClassicGroup(ClassicState):
         member.awaiting_join = token
         self._new_member_added = True
         self._roster.add(member, request.protocol_type)
+        if member.group_instance_id is not None:
+            # It may have been there, and out since; the last stored generation still has it.
+            self._rows.rename(member.group_instance_id, member_id, request.client)
         self._renew(member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._note(
             "group_member_added",
@@ -248,13 +250,14 @@ class ClassicGroup(ClassicState):
         self._rebalance_or_complete_join(reason, now)
 
     def _replace_static_member(
-        self, member: ClassicMember, request: JoinRequest, token: Token, now: Instant
+        self, instance_id: str, request: JoinRequest, token: Token, now: Instant
     ) -> None:
         """A static member has restarted: a new id in its old place, and the old one fenced.
 
         KIP-345. The new id is stored at once, so that no crash can bring the old one back.
         """
-        old_id, old_leader = member.member_id, self._roster.leader
+        old_id, old_leader = self._roster.static_members[instance_id], self._roster.leader
+        member = self._roster.members[old_id]
         fenced = JoinResult(Error.FENCED_INSTANCE_ID, member_id=old_id)
         self._answer(self._roster.await_join(member, None), fenced)
         self._answer_sync(member, SyncResult(Error.FENCED_INSTANCE_ID))
@@ -265,10 +268,10 @@ class ClassicGroup(ClassicState):
         member.client = request.client
         self._roster.update(member, request)
         self._renew(member, now)
-        self._rows.rename(old_id, member.member_id, request.client)
+        self._rows.rename(instance_id, member.member_id, request.client)
         self._note(
             "group_static_member_replaced",
-            group_instance_id=member.group_instance_id,
+            group_instance_id=instance_id,
             member=member.member_id,
             replaced=old_id,
             reason=_reason(request.reason),
@@ -278,7 +281,7 @@ class ClassicGroup(ClassicState):
             self._answer(token, self._static_join_result(member, request, old_leader))
             return
         self._roster.await_join(member, token)
-        reason = f"static member {member.group_instance_id} replaced"
+        reason = f"static member {instance_id} replaced"
         self._rebalance_or_complete_join(f"{reason}; client's: {_reason(request.reason)}", now)
 
     def _static_join_result(

@@ -4,7 +4,7 @@ Durable changes are those a client's answer stands for; the rest is lazy, for pe
 Knows rows only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from core.group.records import GroupEffects, GroupRow, MemberRow, StoredGroup
@@ -17,6 +17,7 @@ class ClassicRows:
     def __init__(self, stored: StoredGroup) -> None:
         self.group = stored.group
         self.members = {row.member_id: row for row in stored.members}
+        self._static_members = _static_members(self.members)
         self._put: dict[str, MemberRow] = {}
         self._delete: set[str] = set()
         self._is_changed = False
@@ -31,23 +32,28 @@ class ClassicRows:
         for member_id in self.members.keys() - rows.keys():
             self._delete_member(member_id)
         self.members = rows
+        self._static_members = _static_members(rows)
         self._change(group)
 
-    def rename(self, old: str, new: str, client: ClientIdentity) -> None:
-        """A static member's new id, where the last stored generation has the old one.
+    def rename(self, group_instance_id: str, new: str, client: ClientIdentity) -> None:
+        """An instance goes by another id from now on, where the last stored generation has it.
 
-        Kafka writes it only while the group is stable, so that after a crash the old id would be
-        as good as before, and the new one fenced.
+        Kafka writes that only while the group is stable: after a crash during a rebalance the old
+        id is as good as before, and the new one is fenced.
         """
-        row = self.members.pop(old, None)
-        if row is None:
+        old = self._static_members.get(group_instance_id)
+        if old is None:
             return
         row = replace(
-            row, member_id=new, client_id=client.client_id, client_host=client.client_host
+            self.members.pop(old),
+            member_id=new,
+            client_id=client.client_id,
+            client_host=client.client_host,
         )
         self._delete_member(old)
         self._put_member(row)
         self.members[new] = row
+        self._static_members[group_instance_id] = new
         leader = new if self.group.leader == old else self.group.leader
         self._change(replace(self.group, leader=leader))
 
@@ -85,3 +91,12 @@ class ClassicRows:
     def _change(self, group: GroupRow) -> None:
         self.group = group
         self._is_changed = self._is_durable = True
+
+
+def _static_members(rows: Mapping[str, MemberRow]) -> dict[str, str]:
+    """Ids of members by their instances'."""
+    return {
+        row.group_instance_id: row.member_id
+        for row in rows.values()
+        if row.group_instance_id is not None
+    }

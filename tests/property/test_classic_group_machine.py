@@ -132,6 +132,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             self.group = ClassicGroup.create("g", self.settings, self.now)
         else:
             self.group = ClassicGroup.load(self.store.stored(), self.settings, self.now)
+        assert not self.fenced & self.group.members.keys(), "fenced once, and back"
         for token in list(self.asked):
             member = self.asked[token]
             wants_join = member.told is None or member.token != token

@@ -201,6 +201,22 @@ def test_no_crash_brings_the_old_id_back(during: str) -> None:
     assert later.synced(later.sync(new, 1)).assignment == assignment("orders", 1)
 
 
+def test_nor_does_it_where_the_old_id_was_out_already() -> None:
+    group = Driver()
+    leader, old = group.stable(2, instances=("i", "j"))
+    group.keep_alive([leader], SESSION_MS)
+    assert group.heartbeat(old, 1, "j") is Error.UNKNOWN_MEMBER_ID
+    token = group.join(instance="j")
+    group.join(leader, "i")
+    new = group.joined(token).member_id
+    later = group.reloaded()
+    assert later.heartbeat(old, 1, "j") is Error.FENCED_INSTANCE_ID
+    # It was told of a generation that was never stored.
+    assert later.error(later.sync(new, 2, instance="j")) is Error.ILLEGAL_GENERATION
+    assert later.joined(later.join(new, "j")).generation_id == 1
+    assert later.synced(later.sync(new, 1)).assignment == assignment("orders", 1)
+
+
 def test_a_restart_during_a_rebalance_keeps_the_lead_through_a_crash() -> None:
     group = Driver()
     leader, follower = group.stable(2, instances=("i",))
