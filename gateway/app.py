@@ -59,6 +59,7 @@ from storage.transactions import PostgresTransactionStore
 log = structlog.get_logger(__name__)
 
 SUPERVISE_INTERVAL_S = 0.2
+LEAVE_TIMEOUT_S = 3.0
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 with contextlib.suppress(ImportError):  # not made for every platform
@@ -267,23 +268,21 @@ class _Broker:
         await self._stop.wait()
         log.info("stopping")
         timeout_s = configs.broker_int("penstock.shutdown.timeout.ms") / 1000
+        # First of all, so that clients turn to other brokers while this one finishes.
         await groups.stop()
+        await _leave(cluster)
         await listener.shutdown(timeout_s)
         await kafka.drain(timeout_s)
-        await self._finish(partitions, groups, cluster, feed)
+        await self._finish(partitions, groups, feed)
 
     async def _finish(
-        self, partitions: Partitions, groups: Groups, cluster: Cluster, feed: PostgresChangeFeed
+        self, partitions: Partitions, groups: Groups, feed: PostgresChangeFeed
     ) -> None:
         await partitions.close()
         await groups.close()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        try:
-            await cluster.leave()
-        except StoreUnavailable as error:
-            log.info("left_without_notice", reason=str(error))
         await feed.close()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -358,6 +357,14 @@ class _NotYet(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.close()
+
+
+async def _leave(cluster: Cluster) -> None:
+    try:
+        async with asyncio.timeout(LEAVE_TIMEOUT_S):
+            await cluster.leave()
+    except (StoreUnavailable, TimeoutError) as error:
+        log.info("left_without_notice", reason=str(error))
 
 
 def _now_ms() -> int:

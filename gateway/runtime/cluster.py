@@ -78,6 +78,7 @@ class Cluster:
         self._leaders: dict[int, int] = {}
         self._wake = asyncio.Event()
         self._one_heartbeat = asyncio.Lock()
+        self._has_left = False
         self._fresh = SharedRead(self._read_live)
         self._on_heartbeat: Callable[[float, Heartbeat], None] = lambda sent_at, heartbeat: None
 
@@ -89,6 +90,11 @@ class Cluster:
     def incarnation(self) -> UUID:
         """This process, as it holds the broker id."""
         return self._registration.incarnation
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this broker has ended its session: it stops."""
+        return self._has_left
 
     @property
     def session_timeout_s(self) -> float:
@@ -176,7 +182,8 @@ class Cluster:
         """
         # One after the other: what an earlier one read must not be taken for newer.
         async with self._one_heartbeat:
-            await self._heartbeat()
+            if not self._has_left:
+                await self._heartbeat()
 
     async def _heartbeat(self) -> None:
         sent_at = session_clock()
@@ -236,5 +243,10 @@ class Cluster:
         return {None: self._live}
 
     async def leave(self) -> None:
-        """Ends the session, so that clients turn to the others at once. Raises StoreUnavailable."""
-        await self._store.leave(self.broker_id, self._registration.incarnation)
+        """Ends the session, so that clients turn to the others at once. Raises StoreUnavailable.
+
+        What is under way may still be finished; it rests on no session.
+        """
+        self._has_left = True
+        async with self._one_heartbeat:
+            await self._store.leave(self.broker_id, self.incarnation)

@@ -49,7 +49,9 @@ class CoordinatorLeases:
     @property
     def is_live(self) -> bool:
         """Whether this broker's session lasts, counted from before its last renewal was sent."""
-        return session_clock() < self._valid_until and not self._is_releasing
+        if self._is_releasing or self._cluster.has_left:
+            return False
+        return session_clock() < self._valid_until
 
     def held(self, shard: int) -> Lease | None:
         """The shard's lease, if it is this broker's and valid now."""
@@ -165,6 +167,7 @@ class CoordinatorLeases:
             self._on_lost(lease)
 
     def _lose_all(self) -> None:
+        self._has_claimed_all = False  # others may come and go before this broker looks again
         for shard in list(self._held):
             self._lose(shard)
 
@@ -187,6 +190,7 @@ class CoordinatorLeases:
         for shard, lease in list(self._held.items()):
             if lease not in ours and self._taken_at[shard] <= sent_at:
                 log.warning("coordinator_lease_lost", shard=shard, generation=lease.generation)
+                self._has_claimed_all = False
                 self._lose(shard)
         self._forgotten = {each.shard for each in ours} - set(self._held)
         if self._lapse is None and not self._is_releasing:

@@ -118,6 +118,8 @@ class Groups:
                 await self._loaded.keep_watch()
             except StoreUnavailable as error:
                 log.debug("groups_not_watched", reason=str(error))
+            except Exception:  # what is wrong with one group must not be the end of all others
+                log.exception("groups_not_watched")
 
     async def run_expiry(self) -> None:
         """Deletes what has expired, from time to time, until cancelled."""
@@ -176,12 +178,14 @@ class Groups:
 
         may_be_empty: "" is a group id, as old clients have it that only commit and fetch.
         """
+        refusal = self._refusal(group_id, may_be_empty=may_be_empty)
+        return await self._loaded.find(group_id) if refusal is Error.NONE else refusal
+
+    def _refusal(self, group_id: str, *, may_be_empty: bool) -> Error:
         if "\0" in group_id or not (group_id or may_be_empty):
             # PostgreSQL's text has no NUL; it is the only id that Kafka takes and we do not.
             return Error.INVALID_GROUP_ID
-        if self._is_stopping:
-            return Error.NOT_COORDINATOR
-        return await self._loaded.find(group_id)
+        return Error.NOT_COORDINATOR if self._is_stopping else Error.NONE
 
     # --- members of the classic protocol ---
 
@@ -347,23 +351,23 @@ class Groups:
         UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction may yet change,
         where that was asked.
         """
-        verdicts = [await self._fetch_verdict(wanted) for wanted in requests]
-        wanted = [
-            (each.group_id, each.partition_ids)
-            for each, verdict in zip(requests, verdicts, strict=True)
-            if isinstance(verdict, LoadedGroup)
+        leases = [await self._lease_to_fetch(wanted) for wanted in requests]
+        granted = [
+            (wanted.group_id, wanted.partition_ids)
+            for wanted, lease in zip(requests, leases, strict=True)
+            if isinstance(lease, Lease)
         ]
         # Before the offsets: what is committed in between is read with them.
         unstable = await self._unstable(requests)
-        found = iter(await self._store.fetch_offsets(wanted) if wanted else ())
+        found = iter(await self._store.fetch_offsets(granted) if granted else ())
         answers: list[Error | FoundOffsets] = []
-        for asked, verdict in zip(requests, verdicts, strict=True):
-            if isinstance(verdict, Error):
-                answers.append(verdict)
+        for asked, lease in zip(requests, leases, strict=True):
+            if isinstance(lease, Error):
+                answers.append(lease)
                 continue
-            offsets, error = next(found), self._loaded.verdict(verdict)
-            if error is not Error.NONE:
-                answers.append(error)
+            offsets = next(found)
+            if not self._leases.is_valid(lease):
+                answers.append(Error.NOT_COORDINATOR)
                 continue
             waiting = unstable.get(asked.group_id, frozenset()) if asked.require_stable else ()
             named = offsets if asked.partition_ids is None else asked.partition_ids
@@ -377,19 +381,26 @@ class Groups:
             return {}
         return dict(zip(groups, await self._unstable_partitions(groups), strict=True))
 
-    async def _fetch_verdict(self, wanted: OffsetsWanted) -> LoadedGroup | Error:
-        """The group, if its offsets may be fetched. An unknown group has none, for anybody."""
-        loaded = await self._find(wanted.group_id, may_be_empty=True)
-        if isinstance(loaded, Error) or loaded.group is None:
+    async def _lease_to_fetch(self, wanted: OffsetsWanted) -> Lease | Error:
+        """The lease under which offsets may be read, from the database. Who does not say who it is
+        may read any group's; an unknown group has none."""
+        refusal = self._refusal(wanted.group_id, may_be_empty=True)
+        if refusal is not Error.NONE:
+            return refusal
+        loaded: LoadedGroup | Error | None = self._loaded.get(wanted.group_id)
+        if loaded is None and wanted.member_id is None and wanted.member_epoch < 0:
+            return await self._leases.take(shard_of(wanted.group_id)) or Error.NOT_COORDINATOR
+        loaded = loaded or await self._loaded.find(wanted.group_id)
+        if isinstance(loaded, Error):
             return loaded
-        refusal = loaded.group.fetch_refusal(wanted.member_id, wanted.member_epoch)
-        if refusal is Error.NONE and not wanted.require_stable:
-            return loaded
-        # Who asks for what is stable is told of all that was committed before, as in Kafka.
-        if refusal is Error.NONE and loaded.uncommitted:
-            await asyncio.wait(set(loaded.uncommitted))
-        error = await self._told(loaded, refusal)
-        return loaded if error is Error.NONE else error
+        if loaded.group is not None:
+            refusal = loaded.group.fetch_refusal(wanted.member_id, wanted.member_epoch)
+        if refusal is not Error.NONE or wanted.require_stable:
+            # Who asks for what is stable is told of all that was committed before, as in Kafka.
+            if refusal is Error.NONE and loaded.uncommitted:
+                await asyncio.wait(set(loaded.uncommitted))
+            refusal = await self._told(loaded, refusal)
+        return loaded.lease if refusal is Error.NONE else refusal
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[tuple[str, int]]

@@ -151,8 +151,11 @@ class LoadedGroups:
 
         Takes the shard's lease if nobody has it. Raises StoreUnavailable.
         """
-        loaded = self._groups.get(group_id)
-        if loaded is None or not self._leases.is_valid(loaded.lease):
+        loaded = self.get(group_id)
+        if loaded is not None and loaded.group is None and loaded.is_idle:
+            self._forget(loaded)  # there may be one by now: the end of a transaction makes groups
+            loaded = None
+        if loaded is None:
             lease = await self._leases.take(shard_of(group_id))
             if lease is None:
                 return Error.NOT_COORDINATOR
@@ -166,6 +169,11 @@ class LoadedGroups:
         if loaded.group is not None:
             loaded.group.settings = self._settings_of(group_id)
         return loaded
+
+    def get(self, group_id: str) -> LoadedGroup | None:
+        """The group, if it is in memory and this broker's now."""
+        loaded = self._groups.get(group_id)
+        return loaded if loaded and self._leases.is_valid(loaded.lease) else None
 
     async def load_shard(self, lease: Lease) -> None:
         """Loads the shard's groups that have members, if they are not here yet. One read for all
@@ -209,10 +217,17 @@ class LoadedGroups:
         await self._subscriptions.ready(_expressions(found))
         if self._leases.is_valid(lease):
             for stored in found:
-                self._add(lease, stored.group.group_id, stored)
+                self._add_member_of_shard(lease, stored)
             self._ready.add(lease)
             if found:
                 log.info("groups_loaded", shard=lease.shard, groups=len(found))
+
+    def _add_member_of_shard(self, lease: Lease, stored: StoredGroup) -> None:
+        group_id = stored.group.group_id
+        try:
+            self._add(lease, group_id, stored)
+        except Exception:  # a row that nobody can read must not cost the other groups
+            log.exception("group_not_loaded", group=group_id[:_ID_LOGGED])
 
     async def _load_group(self, lease: Lease, group_id: str) -> None:
         stored = await self._store.load_group(group_id)

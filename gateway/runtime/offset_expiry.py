@@ -46,6 +46,8 @@ class OffsetExpiry:
                 await self.expire(time.time_ns() // 1_000_000)
             except StoreUnavailable as error:
                 log.info("offset_expiry_postponed", reason=str(error))
+            except Exception:  # what is wrong with one group must not be the end of all others
+                log.exception("offset_expiry_failed")
 
     async def expire(self, now_ms: int) -> None:
         """One round. Raises StoreUnavailable."""

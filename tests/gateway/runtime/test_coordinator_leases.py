@@ -9,7 +9,7 @@ import pytest
 from core.group.shard import SHARDS
 from core.group_ports import Lease
 from core.leadership import choose_leader
-from tests.gateway.runtime.coordinators import MakeCoordinator, until
+from tests.gateway.runtime.coordinators import MakeCoordinator, Psql, until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -142,17 +142,31 @@ async def test_after_a_lapse_nobody_has_noticed_leases_are_taken_anew(
 
 
 async def test_a_lease_that_the_database_gave_away_is_noticed(
-    make_coordinator: MakeCoordinator,
+    make_coordinator: MakeCoordinator, psql: Psql
 ) -> None:
     """A clock that stood still, a session ended from outside: the next heartbeat tells."""
     one = await make_coordinator(heartbeats=False, watches=False)
     other = await make_coordinator(watches=False)
     lease = await one.leases.take(7)
     assert lease is not None
-    await one.cluster.leave()
+    psql.rows(
+        "UPDATE broker SET heartbeat_at = heartbeat_at - interval '1 hour' WHERE broker_id = %s",
+        one.cluster.broker_id,
+    )
     assert await other.leases.take(7) is not None
     await one.cluster.heartbeat()
     assert not one.leases.is_valid(lease)
+
+
+async def test_who_has_left_holds_nothing(make_coordinator: MakeCoordinator) -> None:
+    one, other = await make_coordinator(), await make_coordinator()
+    lease = await one.leases.take(7)
+    assert lease is not None
+    await one.cluster.leave()
+    assert not one.leases.is_valid(lease)
+    assert await other.leases.take(7) is not None
+    await one.cluster.heartbeat()
+    assert not one.leases.is_live
 
 
 async def test_shards_of_a_broker_that_has_gone_go_on_elsewhere(
