@@ -35,7 +35,7 @@ from core.group.consumer_protocol import (
 )
 from core.group.consumer_request import heartbeat_refusal
 from core.group.records import GroupEffects, GroupRow, MemberRow, Partitions, StoredGroup
-from core.group.subscriptions import Resolve, Subscriptions
+from core.group.subscriptions import OTHER_TOPICS_HASH, Resolve, Subscriptions
 from core.group.values import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
@@ -235,6 +235,9 @@ def upgrade(
         PROTOCOL_TYPE,
         generation_id=generation,
         assignment_epoch=generation,
+        # Who joins may be a static member with the subscription of the one it replaces; still the
+        # target has to be the server's own.
+        metadata_hash=OTHER_TOPICS_HASH,
     )
     return ConsumerGroup(
         StoredGroup(upgraded, tuple(rows)), group.settings, now, in_store=group.in_store()

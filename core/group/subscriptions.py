@@ -13,6 +13,8 @@ from core.group.records import MemberRow, Partitions
 from core.group.values import TopicImage, Topics
 
 NO_TOPICS_HASH = 0
+OTHER_TOPICS_HASH = -1
+"""Differs from every hash: whatever the topics are, a target assignment is due."""
 
 Resolve = Callable[[str], frozenset[str]]
 """The names of existing topics that an expression matches; may raise InvalidRegularExpression."""

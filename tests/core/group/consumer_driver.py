@@ -137,7 +137,10 @@ class Driver:
     def advance(self, milliseconds: int) -> None:
         """Time passes, and the group is looked at each time it may have work."""
         end_ms = self.now.monotonic_ms + milliseconds
+        wakings = 0
         while self.group is not None:
+            wakings += 1
+            assert wakings < 1_000, "it is woken again and again"
             deadline_ms = self.group.deadline_ms
             if deadline_ms is None or deadline_ms > end_ms:
                 break

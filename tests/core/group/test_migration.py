@@ -237,6 +237,18 @@ def test_a_static_consumer_replaces_a_classic_member_and_turns_the_group() -> No
     assert driver.consumer.group_epoch == 2
 
 
+def test_a_static_consumer_with_the_same_subscription_gets_a_target_of_the_servers() -> None:
+    """What a classic leader had assigned was for another subscription."""
+    driver = Driver({"foo": 2})
+    driver.join("", "foo", instance_id="s", new_member_id="s1")
+    driver.sync("s1", 1, assignments={"s1": assignment(foo=(0, 1))})
+    driver.join("s1", "bar", instance_id="s")
+    driver.enter("s2", "bar", instance_id="s")
+    assert driver.row("s2").target == {}
+    driver.converge()
+    assert driver.row("s2").assigned == {}
+
+
 def test_an_empty_classic_group_gives_its_name_away() -> None:
     driver = classic_group()
     driver.leave(("c", None), ("d", None))
