@@ -346,7 +346,7 @@ class ClassicGroup(ClassicState):
             return
         left_out = [m.member_id for m in members if not request.assignments.get(m.member_id)]
         if left_out:
-            self._note("group_members_without_assignment", members=left_out)
+            self._note_members("group_members_without_assignment", left_out)
         self._become_stable(request.assignments, now)
 
     # --- staying and leaving ---

@@ -50,6 +50,9 @@ SHOWN_EVERY_MS = 1_000
 """How often psql is told anew whom a rebalance waits for, and how many of them."""
 SHOWN_MEMBERS = 100
 
+NOTED_MEMBERS = 10
+"""So many names in a line of the log."""
+
 NOTHING: Final = Outcome()
 
 
@@ -108,6 +111,9 @@ class ClassicState:
 
     def _note(self, event: str, **fields: object) -> None:
         self._notes.append((event, fields))
+
+    def _note_members(self, event: str, member_ids: list[str]) -> None:
+        self._note(event, members=len(member_ids), some=member_ids[:NOTED_MEMBERS])
 
     def _outcome(self) -> Outcome:
         """All that has come about since the last one."""
@@ -212,9 +218,9 @@ class ClassicState:
         for member_id in forgotten + expired:
             self._remove(member_id)
         if forgotten:
-            self._note("group_pending_members_expired", members=forgotten)
+            self._note_members("group_pending_members_expired", forgotten)
         if expired:
-            self._note("group_members_expired", members=expired)
+            self._note_members("group_members_expired", expired)
             self._rebalance_or_complete_join(f"sessions of {len(expired)} members have ended", now)
         elif forgotten:
             self._maybe_complete_join(now)
@@ -225,7 +231,7 @@ class ClassicState:
         if missing:
             for member_id in missing:
                 self._remove(member_id)
-            self._note("group_members_have_not_synced", members=missing)
+            self._note_members("group_members_have_not_synced", missing)
             self._prepare_rebalance(f"{len(missing)} members have not synced in time", now)
 
     def _expire_join(self, now: Instant) -> None:
@@ -304,7 +310,7 @@ class ClassicState:
         if missing:
             for member_id in missing:
                 self._remove(member_id)
-            self._note("group_members_have_not_joined", members=missing)
+            self._note_members("group_members_have_not_joined", missing)
         if not roster.members:
             self._become_empty(now)
         elif roster.elect_joined_leader():

@@ -45,7 +45,10 @@ def test_whom_the_leader_left_out_gets_nothing() -> None:
     waiting = group.sync(follower, 1)
     assert group.synced(group.sync(leader, 1, FROM_LEADER)).assignment == b""
     assert group.synced(waiting).assignment == b""
-    assert group.note("group_members_without_assignment") == {"members": [leader, follower]}
+    assert group.note("group_members_without_assignment") == {
+        "members": 2,
+        "some": [leader, follower],
+    }
     assert set(group.store.members) == {leader, follower}
 
 
