@@ -1,10 +1,12 @@
 """Groups over the real database: what one broker answers, and when it may."""
 
 import asyncio
+import time
 
 import pytest
 
 from core.errors import Error, Refusal
+from core.group.shard import shard_of
 from core.group.values import (
     DescribedConsumerGroup,
     DescribedGroup,
@@ -14,6 +16,8 @@ from core.group.values import (
     LeavingMember,
     SyncResult,
 )
+from gateway.group_metrics import watch_groups
+from gateway.metrics import Metrics
 from gateway.runtime import loaded_groups
 from gateway.runtime.groups import GroupOverview, OffsetsWanted
 from tests.gateway.runtime.coordinators import (
@@ -259,6 +263,26 @@ async def test_a_group_that_cannot_be_stored_is_dropped_and_read_again(
     assert await broker.heartbeat("g", joined) is Error.NONE  # it has not left after all
 
 
+async def test_a_group_is_deleted_between_two_commits(broker: Coordinator, psql: Psql) -> None:
+    """Whatever waits for the next flush together, what came first is done first."""
+    p0, p1 = await broker.create_topic("t", 2)
+    assert await broker.commit("g", {p0: 1}) is Error.NONE
+    psql.hold_lease("g")
+    asked = []
+    for work in (
+        broker.commit("g", {p0: 2}),
+        broker.commit("g", {p0: 3}),
+        broker.groups.delete_groups(["g"]),
+        broker.commit("g", {p1: 4}),
+    ):
+        asked.append(broker.submit(work))
+        await asyncio.sleep(0.05)
+    psql.let_go()
+    assert await asyncio.gather(*asked) == [Error.NONE, Error.NONE, [Error.NONE], Error.NONE]
+    assert await broker.offsets("g") == {p1: 4}
+    assert [each.group_id for each in await overviews(broker)] == ["g"]
+
+
 async def test_only_the_group_at_fault_fails(make_coordinator: MakeCoordinator, psql: Psql) -> None:
     broker = await make_coordinator(watches=False)
     (p0,) = await broker.create_topic("t", 1)
@@ -313,6 +337,15 @@ async def test_a_member_that_vanishes_is_removed_when_its_session_ends(
         await asyncio.sleep(0.02)
     await until(lambda: psql.rows("SELECT state FROM consumer_group") == [("Empty",)])
     assert await broker.heartbeat("g", joined) is Error.UNKNOWN_MEMBER_ID
+
+
+async def test_what_came_while_the_process_stood_still_counts(broker: Coordinator) -> None:
+    """The timer is late, and so is the heartbeat that lay in the socket: it is read first."""
+    joined = await broker.form("g", session_timeout_ms=600)
+    time.sleep(1.5)  # nothing of this process goes on, as if it were stopped
+    for _ in range(5):
+        await asyncio.sleep(0)  # timers fire
+    assert await broker.heartbeat("g", joined) is Error.NONE
 
 
 async def test_a_join_whose_client_has_gone_holds_nobody_up(broker: Coordinator) -> None:
@@ -422,3 +455,33 @@ async def test_a_group_that_is_about_to_have_members_is_not_forgotten(
     await broker.groups.expire_offsets(10**15)
     assert (await joins).error is Error.NONE
     assert (await broker.sync("g", await joins, {"second": b"all"})).error is Error.NONE
+
+
+# --- metrics ---
+
+
+async def test_groups_are_counted_under_kafkas_names(broker: Coordinator) -> None:
+    (p0,) = await broker.create_topic("t", 1)
+    metrics = Metrics({})
+    watch_groups(metrics, broker.groups, broker.leases)
+    await broker.form("classic")
+    await broker.consume("new", "m", subscribed_topic_names=("t",))
+    await broker.commit("simple", {p0: 1})
+
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(name, labels)
+
+    server = "kafka_server_group_coordinator_metrics"
+    assert value(f"{server}_group_count", protocol="classic") == 2
+    assert value(f"{server}_group_count", protocol="consumer") == 1
+    assert value(f"{server}_consumer_group_count", state="stable") == 1
+    assert value(f"{server}_consumer_group_count", state="assigning") == 0
+    assert value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 2
+    assert value("kafka_coordinator_group_groupmetadatamanager_numgroupsstable") == 1
+    assert value("kafka_coordinator_group_groupmetadatamanager_numgroupsempty") == 1
+    assert value(f"{server}_group_completed_rebalance_count") == 1
+    assert value(f"{server}_consumer_group_rebalance_count") == 1
+    assert value(f"{server}_offset_commit_count") == 1
+    assert value(f"{server}_offset_expiration_count") == 0
+    shards = {shard_of(each) for each in ("classic", "new", "simple")}
+    assert value("penstock_coordinator_leases") == len(shards)

@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from core.errors import Error
+from core.group.classic import ClassicGroup
+from core.group.records import StoredGroup
 from core.group.shard import shard_of
 from tests.gateway.runtime.coordinators import (
     Coordinator,
@@ -187,6 +189,26 @@ async def test_members_nobody_hears_of_are_removed_by_the_next_coordinator(
     await until(lambda: {shard_of(each) for each in ids} <= set(other.leases.shards))
     states = "SELECT DISTINCT state FROM consumer_group"
     await until(lambda: psql.rows(states) == [("Empty",)])
+
+
+async def test_a_group_that_cannot_be_loaded_costs_no_other(
+    make_coordinator: MakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await make_coordinator(), await make_coordinator()
+    good, bad = groups_of_shard(5, 2)
+    joined = {each: await one.form(each) for each in (good, bad)}
+    load = ClassicGroup.load
+
+    def load_but_one(stored: StoredGroup, *arguments: object) -> object:
+        assert stored.group.group_id != bad, "a bug"
+        return load(stored, *arguments)
+
+    monkeypatch.setattr(ClassicGroup, "load", load_but_one)
+    await one.groups.stop()
+    assert await other.heartbeat(good, joined[good]) is Error.NONE
+    with pytest.raises(AssertionError, match="a bug"):
+        await other.heartbeat(bad, joined[bad])
+    assert await other.heartbeat(good, joined[good]) is Error.NONE
 
 
 async def test_another_history_of_the_database_drops_everything(
