@@ -180,10 +180,12 @@ class ConsumerGroup:
     ) -> Error:
         """Whether offsets may be committed. NONE: they may.
 
-        Who is no member may, with a negative epoch, while the group has none. Instance ids and
-        transactions make no difference here, and sessions are for heartbeats to renew.
+        Who is no member may, with a negative epoch, while the group has none. Transactional commits
+        of old clients name nobody at all: their producer's epoch fences (Kafka 4.1). Instance ids
+        make no difference else, and sessions are for heartbeats to renew.
         """
-        if generation_or_epoch < 0 and self.is_empty:
+        is_anonymous = member_id == "" and group_instance_id is None
+        if generation_or_epoch < 0 and (self.is_empty or (is_transactional and is_anonymous)):
             return Error.NONE
         row = self.roster.members.get(member_id)
         return Error.UNKNOWN_MEMBER_ID if row is None else offset_refusal(row, generation_or_epoch)

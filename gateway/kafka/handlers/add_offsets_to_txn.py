@@ -9,6 +9,7 @@ Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-8
 from typing import Final
 
 from core.errors import Error
+from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
 from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -29,6 +30,9 @@ async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, ctx: RequestContext
 ) -> AddOffsetsToTxnResponse:
     """Have the group take part."""
+    refusal = transactional_id_refusal(request.transactional_id)
+    if refusal is not Error.NONE:
+        return AddOffsetsToTxnResponse(error_code=kafka_code(refusal))
     error = await ctx.transactions.add_group(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),

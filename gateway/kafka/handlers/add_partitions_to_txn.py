@@ -5,7 +5,7 @@ OPERATION_NOT_ATTEMPTED (KafkaApis.handleAddPartitionsToTxnRequest). It costs no
 written next makes it durable. V2 clients do not send it.
 
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 is for brokers: many transactions, or only asks
-(verify only; INVALID_TXN_STATE where not); v5 answers TRANSACTION_ABORTABLE to that (KIP-890).
+(verify only; TRANSACTION_ABORTABLE where not, in Kafka 4 not from v5 on only).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,6 @@ _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
 _FIRST_VERSION_WITH_FENCED: Final = 2
 _FIRST_VERSION_FOR_BROKERS: Final = 4
-_FIRST_VERSION_WITH_ABORTABLE: Final = 5
 
 _Place = tuple[str, int]
 
@@ -146,6 +145,4 @@ def _known(error: Error, ctx: RequestContext) -> Error:
     """In words that the version has."""
     if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
         return Error.INVALID_PRODUCER_EPOCH
-    if error is Error.TRANSACTION_ABORTABLE and ctx.api_version < _FIRST_VERSION_WITH_ABORTABLE:
-        return Error.INVALID_TXN_STATE
     return error

@@ -7,6 +7,7 @@ transactions ends one (KIP-890): the epoch rises, and the answer tells it.
 from typing import Final
 
 from core.errors import Error
+from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import EndTransaction, ProducerIdAndEpoch, TransactionVersion
 from gateway.kafka.api import api
 from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
@@ -26,6 +27,9 @@ def _unavailable(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
 @when_unavailable(_unavailable)
 async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
     """End what is open."""
+    refusal = transactional_id_refusal(request.transactional_id)
+    if refusal is not Error.NONE:
+        return EndTxnResponse(error_code=kafka_code(refusal))
     is_v2 = ctx.api_version >= _FIRST_VERSION_OF_V2
     answer = await ctx.transactions.end(
         request.transactional_id,

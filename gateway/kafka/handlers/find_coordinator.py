@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from core.errors import Error, Refusal
-from core.transaction.coordinator import transactional_id_refusal
 from core.types import BrokerEndpoint
 from gateway.kafka.api import api
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
@@ -38,7 +37,8 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """Name the coordinator of the key, or of each of the keys."""
     if request.key_type == _TRANSACTION:
-        return _answer([(key, _any_broker(key, ctx)) for key in _keys(request, ctx)], ctx)
+        coordinator_of = ctx.cluster.coordinator_of
+        return _answer([(key, coordinator_of(key)) for key in _keys(request, ctx)], ctx)
     if request.key_type != _GROUP:
         refusal = _refusal(request.key_type, ctx.api_version)
         return _answer([(key, refusal) for key in _keys(request, ctx)], ctx)
@@ -51,13 +51,6 @@ def _keys(request: FindCoordinatorRequest, ctx: RequestContext) -> list[str]:
         return [request.key]
     keys: list[str] = request.coordinator_keys
     return keys
-
-
-def _any_broker(transactional_id: str, ctx: RequestContext) -> BrokerEndpoint | Refusal:
-    refusal = transactional_id_refusal(transactional_id)
-    if refusal is not Error.NONE:
-        return Refusal(refusal)
-    return ctx.cluster.coordinator_of(transactional_id)
 
 
 def _refusal(key_type: int, version: int) -> Refusal:

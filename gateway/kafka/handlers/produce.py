@@ -45,6 +45,7 @@ _UNKNOWN_ID = Refusal(Error.UNKNOWN_TOPIC_ID)
 _EARLIER_FIRST = Refusal(
     Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
 )
+_NAMELESS = Refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # as in KafkaApis
 _REJECTED = "One or more records have been rejected"
 
 
@@ -139,6 +140,8 @@ def _submit_now(
                 batch = parse_produce_batch(part.records, ctx.api_version)
                 if isinstance(batch, Refusal):
                     answer.refusal = batch
+                elif batch.batch.is_transactional and request.transactional_id is None:
+                    answer.refusal = _NAMELESS
                 elif turned_away and _is_early(batch, data, part.index, ctx):
                     answer.refusal = _EARLIER_FIRST
                 else:

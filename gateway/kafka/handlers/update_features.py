@@ -18,6 +18,7 @@ from gateway.kafka.handlers.api_versions import FEATURES
 _Result = UpdateFeaturesResponse.UpdatableFeatureResult
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _FIRST_VERSION_WITH_KIND: Final = 1
+_NONE_DONE: Final = "The update failed for all features since the following feature had an error: "
 
 
 @api(57, versions=range(3))
@@ -47,11 +48,14 @@ def _kind(update: Any, ctx: RequestContext) -> int:
 
 def _why_not(update: Any, broker_id: int, kind: int) -> str | None:
     level, current = update.max_version_level, FEATURES.get(update.feature, 0)
+    is_known = update.feature in FEATURES
     if kind not in {_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE}:
         reason = "The controller does not support the given upgrade type."
     elif level < 0:
         reason = "A feature version cannot be less than 0."
-    elif level > current and update.feature not in FEATURES:
+    elif not is_known and level == 0:
+        reason = f"Feature {update.feature} not found."
+    elif not is_known:
         reason = f"Broker {broker_id} does not support this feature."
     elif level > current:
         reason = f"Broker {broker_id} only supports versions 0-{current}"
@@ -64,7 +68,7 @@ def _why_not(update: Any, broker_id: int, kind: int) -> str | None:
         reason = f"Penstock always works at version {current}."
     else:
         return None
-    return f"Invalid update version {level} for feature {update.feature}. {reason}"
+    return f"{_NONE_DONE}Invalid update version {level} for feature {update.feature}. {reason}"
 
 
 def _refused(refusal: Refusal) -> UpdateFeaturesResponse:

@@ -751,6 +751,11 @@ def test_offsets_and_deletion() -> None:
     driver = two_members()
     group = driver.consumer
     assert group.commit_refusal("a", None, 2, driver.now, is_transactional=True) is Error.NONE
+    assert group.commit_refusal("", None, -1, driver.now, is_transactional=True) is Error.NONE
+    assert group.commit_refusal("", None, -1, driver.now) is Error.UNKNOWN_MEMBER_ID
+    for nobody in (("", "i", -1), ("c", None, -1), ("", None, 2)):
+        refusal = group.commit_refusal(*nobody, driver.now, is_transactional=True)
+        assert refusal is Error.UNKNOWN_MEMBER_ID
     assert group.fetch_refusal(None, 1) is Error.UNKNOWN_MEMBER_ID
     assert group.delete_offsets_refusal() is Error.NONE
     assert group.offset_expiration().since_ms is None
