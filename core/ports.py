@@ -101,13 +101,14 @@ class Locked:
 
     producers: those asked for, and those of the transactions on the partitions that joined.
     held_elsewhere: transactional ids asked for whose row, or one of whose partitions, another
-    broker holds (only where `skip_locked`).
+    broker holds (only where `skip_locked`). held_producers: those whose transaction's row it holds.
     """
 
     partitions: Mapping[int, PartitionState]
     producers: Mapping[tuple[int, int], ProducerState]
     transactions: Sequence[StoredTransaction] = ()
     held_elsewhere: frozenset[str] = frozenset()
+    held_producers: frozenset[int] = frozenset()
 
 
 class Flush(Protocol):

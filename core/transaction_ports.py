@@ -58,12 +58,13 @@ class TransactionStore(Protocol):
     async def load(self, transactional_ids: Sequence[str]) -> Mapping[str, StoredTransaction]:
         """Transactions by id; what is not there lacks. One round trip."""
 
-    async def join(self, join: TransactionJoin) -> None:
-        """Writes what takes part, visible to every broker when it returns.
+    async def join(self, join: TransactionJoin) -> int:
+        """Writes what takes part, visible to every broker when it returns; gives the row's version.
 
         Not durable by itself: it is with the next commit that is. So a crash of the database may
-        lose it, and never anything that was committed after it.
-        Raises VersionMismatch, RowLocked, EffectRefused, CommitUnknown.
+        lose it, and never anything that was committed after it. What is lost is never decided on
+        again: where this opens the transaction, the version is one that does not come twice.
+        Raises VersionMismatch, EffectRefused, CommitUnknown.
         """
 
     async def put_pending(self, pending: Sequence[PendingOffsets]) -> None:

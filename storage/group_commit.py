@@ -233,6 +233,7 @@ class FlushSession:
                 if key not in held_keys
                 or any(i in states and i not in locked for i in each.partitions)
             ),
+            frozenset(each.metadata.producer_id for key, each in found if key not in held_keys),
         )
 
     async def commit(

@@ -34,6 +34,13 @@ SELECT CASE WHEN (SELECT array_agg(generation ORDER BY shard) FROM held)
                  IS DISTINCT FROM $2::bigint[] THEN version_mismatch() END
 """
 
+# Before what deletes groups or offsets of theirs: ends of transactions that commit offsets, which
+# have no lease, hold the groups' rows (HOLD_GROUPS), and what they have committed is seen by the
+# statements after this one.
+LOCK_GROUPS = """
+SELECT group_key FROM consumer_group WHERE group_key = ANY ($1::uuid[])
+ORDER BY group_key FOR UPDATE
+"""
 DELETE_GROUPS = """
 WITH members AS (DELETE FROM group_member WHERE group_key = ANY ($1::uuid[])),
      offsets AS (DELETE FROM committed_offset WHERE group_key = ANY ($1::uuid[])),
@@ -69,6 +76,7 @@ DELETE FROM consumer_group g
 WHERE group_key = ANY ($1::uuid[])
   AND NOT EXISTS (SELECT FROM group_member m WHERE m.group_key = g.group_key)
   AND NOT EXISTS (SELECT FROM committed_offset o WHERE o.group_key = g.group_key)
+  AND NOT EXISTS (SELECT FROM pending_offset o WHERE o.group_key = g.group_key)
 """
 
 DELETE_MEMBERS = """
@@ -107,31 +115,41 @@ ON CONFLICT (group_key, member_key) DO UPDATE SET
 """
 
 DELETE_OFFSETS = """
-DELETE FROM committed_offset o
-USING unnest($1::uuid[], $2::bigint[]) AS e (group_key, partition_id)
+WITH e AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS e (group_key, partition_id)
+), pending AS (
+    DELETE FROM pending_offset o USING e
+    WHERE o.group_key = e.group_key AND o.partition_id = e.partition_id
+)
+DELETE FROM committed_offset o USING e
 WHERE o.group_key = e.group_key AND o.partition_id = e.partition_id
 """
-# Guarded by what was read: an offset that was committed again is not the one that expired.
+# Guarded by what was read: an offset that was committed again is not the one that expired. Nor does
+# one that a transaction is about to commit again (Kafka's cleanupExpiredOffsets).
 EXPIRE_OFFSETS = """
 DELETE FROM committed_offset o
 USING unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])
     AS e (group_key, partition_id, committed_offset, commit_timestamp)
 WHERE o.group_key = e.group_key AND o.partition_id = e.partition_id
   AND o.committed_offset = e.committed_offset AND o.commit_timestamp = e.commit_timestamp
+  AND NOT EXISTS (SELECT FROM pending_offset p
+                  WHERE p.group_key = o.group_key AND p.partition_id = o.partition_id)
 """
 PUT_OFFSETS = """
 INSERT INTO committed_offset (group_key, partition_id, committed_offset, leader_epoch, metadata,
-    commit_timestamp, expire_timestamp)
-SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::integer[], $5::text[],
-    $6::bigint[], $7::bigint[])
+    commit_timestamp, expire_timestamp, commit_order)
+SELECT e.*, (SELECT nextval('offset_commit_seq'))
+FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::integer[], $5::text[], $6::bigint[],
+    $7::bigint[]) AS e
 ON CONFLICT (group_key, partition_id) DO UPDATE SET
     committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
     metadata = excluded.metadata, commit_timestamp = excluded.commit_timestamp,
-    expire_timestamp = excluded.expire_timestamp
+    expire_timestamp = excluded.expire_timestamp, commit_order = excluded.commit_order
 """
 
 STATEMENTS: Mapping[bytes, str] = {
     b"hold_leases": HOLD_LEASES,
+    b"lock_groups": LOCK_GROUPS,
     b"delete_groups": DELETE_GROUPS,
     b"put_groups": PUT_GROUPS,
     b"make_groups": MAKE_GROUPS,
@@ -227,6 +245,16 @@ class _Changes:
             self.offsets[offset.partition_id] = offset
 
     @property
+    def takes_away(self) -> bool:
+        """Whether the group is deleted, or offsets of it."""
+        return (
+            self.is_deleted
+            or self.is_forgotten
+            or bool(self.expired)
+            or any(each is None for each in self.offsets.values())
+        )
+
+    @property
     def has_offsets(self) -> bool:
         """Whether offsets are put, so that the group must have a row."""
         return any(each is not None for each in self.offsets.values())
@@ -240,12 +268,19 @@ def _changes_of(group_id: str, shard: int, changes: dict[str, _Changes]) -> _Cha
 
 
 def _statements(changes: Sequence[_Changes]) -> Iterator[Statement]:
-    """What the changes need, in the order in which they may follow each other."""
+    """What the changes need, in the order in which they may follow each other.
+
+    Rows are locked in order of keys, groups before offsets: ends of transactions write them too.
+    """
+    changes = sorted(changes, key=lambda each: each.key)
+    if locked := [each.key for each in changes if each.takes_away]:
+        yield b"lock_groups", (uuid_array(locked),)
     if deleted := [each.key for each in changes if each.is_deleted]:
         yield b"delete_groups", (uuid_array(deleted),)
-    if groups := [(each.shard, each.group) for each in changes if each.group is not None]:
-        yield b"put_groups", group_columns(groups)
+    groups = [(each.shard, each.group) for each in changes if each.group is not None]
     if made := [each for each in changes if each.group is None and each.has_offsets]:
+        if groups:  # in one statement, so that rows are made in one order
+            made = [each for each in changes if each.group is not None or each.has_offsets]
         yield (
             b"make_groups",
             (
@@ -254,6 +289,8 @@ def _statements(changes: Sequence[_Changes]) -> Iterator[Statement]:
                 integer_array([each.shard for each in made]),
             ),
         )
+    if groups:
+        yield b"put_groups", group_columns(groups)
     yield from _member_statements(changes)
     yield from _offset_statements(changes)
     if forgotten := [each.key for each in changes if each.is_forgotten]:
@@ -292,10 +329,10 @@ def _parts(members: Sequence[tuple[bytes, MemberRow]]) -> Iterator[list[tuple[by
 
 
 def _offset_statements(changes: Sequence[_Changes]) -> Iterator[Statement]:
-    """In order of keys: the end of a transaction writes offsets too, without the lease."""
+    """In order of keys, as `changes` are."""
     gone: list[tuple[bytes, int]] = []
     put: list[tuple[bytes, CommittedOffset]] = []
-    for each in sorted(changes, key=lambda each: each.key):
+    for each in changes:
         for partition_id, offset in sorted(each.offsets.items(), key=itemgetter(0)):
             if offset is not None:
                 put.append((each.key, offset))

@@ -73,6 +73,8 @@ LEFT JOIN topic_partition p USING (partition_id)
 LEFT JOIN topic t USING (topic_id)
 WHERE g.shard = ANY (%(shards)s::integer[])
   AND (o.commit_timestamp < %(older_than)s OR o.expire_timestamp >= 0 OR p.partition_id IS NULL)
+  AND NOT EXISTS (SELECT FROM pending_offset w
+                  WHERE w.group_key = o.group_key AND w.partition_id = o.partition_id)
   AND (o.group_key, o.partition_id) > (%(after_key)s, %(after_partition_id)s)
 ORDER BY o.group_key, o.partition_id LIMIT %(limit)s
 """
@@ -81,6 +83,7 @@ SELECT group_id FROM consumer_group g
 WHERE shard = ANY (%(shards)s::integer[])
   AND NOT EXISTS (SELECT FROM group_member m WHERE m.group_key = g.group_key)
   AND NOT EXISTS (SELECT FROM committed_offset o WHERE o.group_key = g.group_key)
+  AND NOT EXISTS (SELECT FROM pending_offset o WHERE o.group_key = g.group_key)
 ORDER BY group_key LIMIT %(limit)s
 """
 

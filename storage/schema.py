@@ -17,6 +17,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Sequence,
     SmallInteger,
     Table,
     Text,
@@ -266,19 +267,24 @@ transaction_group = Table(
     Column("group_id", Text, nullable=False),
 )
 
-# Offsets that become committed ones if their producer's transaction does.
+# Which of two commits of an offset came later (Kafka's offset in __consumer_offsets): a transaction
+# that ends does not undo a commit that came after its own.
+offset_commit_seq = Sequence("offset_commit_seq", metadata=metadata, data_type=BigInteger)
+
+# Offsets that become committed ones if their producer's transaction does. Groups are known at the
+# end of a transaction, so that one index serves ends, groups that are deleted and their readers.
 pending_offset = Table(
     "pending_offset",
     metadata,
-    Column("producer_id", BigInteger, primary_key=True),
     Column("group_key", Uuid, primary_key=True),
+    Column("producer_id", BigInteger, primary_key=True),
     Column("partition_id", BigInteger, primary_key=True),
     Column("committed_offset", BigInteger, nullable=False),
     Column("leader_epoch", Integer, nullable=False),
     Column("metadata", Text, nullable=False),
     Column("commit_timestamp", BigInteger, nullable=False),
+    Column("commit_order", BigInteger, nullable=False),
 )
-Index("pending_offset_group_key_idx", pending_offset.c.group_key)
 
 # Which stretches of a partition readers of committed data have to leave out (Kafka's transaction
 # index): the producer's data between its first offset and the marker at last_offset.
@@ -366,6 +372,7 @@ committed_offset = Table(
     Column("metadata", Text, nullable=False),
     Column("commit_timestamp", BigInteger, nullable=False),
     Column("expire_timestamp", BigInteger, nullable=False),
+    Column("commit_order", BigInteger, nullable=False, server_default="0"),
     postgresql_with={"fillfactor": "40"},
 )
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from core.group.shard import shard_of
 from core.transaction.values import (
     StoredTransaction,
     TransactionEffects,
@@ -38,16 +39,35 @@ SELECT CASE WHEN count(*) <> cardinality($1::uuid[]) THEN version_mismatch() END
 FROM held JOIN unnest($1::uuid[], $2::bigint[]) AS e (txn_key, version) USING (txn_key, version)
 """
 
+# Where some rows are held still and others moved on: all are locked in one order, by key, each as
+# it will be needed, so that two such flushes cannot wait for each other. A lock that is shared
+# first and raised later would be another way to do so.
+LOCK_AS_NEEDED = """
+SELECT CASE WHEN count(*) FILTER (WHERE h.version = e.version)
+                 <> count(*) FILTER (WHERE NOT e.is_moved) THEN version_mismatch() END, count(m.*)
+FROM (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::boolean[])
+          AS e (txn_key, version, is_moved) ORDER BY txn_key) AS e
+LEFT JOIN LATERAL (
+    SELECT t.version FROM transaction_state t
+    WHERE t.txn_key = e.txn_key AND NOT e.is_moved FOR SHARE
+) AS h ON true
+LEFT JOIN LATERAL (
+    SELECT t.version FROM transaction_state t
+    WHERE t.txn_key = e.txn_key AND e.is_moved FOR NO KEY UPDATE
+) AS m ON true
+"""
+
 # Moves each row whose version is still the one decided on (0: there is none yet), and raises PS001
-# unless all were moved. When a transaction starts is the database's own time.
+# unless all were moved. When a transaction starts is the database's own time; one that ended and
+# began anew in this flush starts now. A row moves by `step` versions (see `transactions.py`).
 PUT_TRANSACTIONS = """
 WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::smallint[], $5::bigint[],
         $6::smallint[], $7::text[], $8::smallint[], $9::integer[], $10::boolean[], $11::integer[],
-        $12::text[], $13::text[], $14::bigint[])
+        $12::text[], $13::text[], $14::bigint[], $15::boolean[], $16::bigint[])
     AS e (txn_key, transactional_id, producer_id, producer_epoch, previous_producer_id,
           last_producer_epoch, state, transaction_version, timeout_ms, is_open, coordinator_epoch,
-          client_id, client_host, version)
+          client_id, client_host, version, has_ended, step)
 ), locked AS MATERIALIZED (
     SELECT txn_key FROM transaction_state
     WHERE txn_key = ANY ($1::uuid[]) ORDER BY txn_key FOR NO KEY UPDATE
@@ -59,10 +79,11 @@ WITH e AS MATERIALIZED (
         previous_producer_id = e.previous_producer_id,
         last_producer_epoch = e.last_producer_epoch, state = e.state,
         transaction_version = e.transaction_version, timeout_ms = e.timeout_ms,
-        started_at = CASE WHEN NOT e.is_open THEN -1 WHEN t.started_at >= 0 THEN t.started_at
+        started_at = CASE WHEN NOT e.is_open THEN -1
+                          WHEN t.started_at >= 0 AND NOT e.has_ended THEN t.started_at
                           ELSE clock.now END,
         updated_at = clock.now, coordinator_epoch = e.coordinator_epoch,
-        client_id = e.client_id, client_host = e.client_host, version = t.version + 1
+        client_id = e.client_id, client_host = e.client_host, version = t.version + e.step
     FROM e, clock
     WHERE t.txn_key = e.txn_key AND t.version = e.version AND e.version > 0
     RETURNING 1
@@ -73,7 +94,7 @@ WITH e AS MATERIALIZED (
     SELECT e.txn_key, e.transactional_id, e.producer_id, e.producer_epoch,
         e.previous_producer_id, e.last_producer_epoch, e.state, e.transaction_version,
         e.timeout_ms, CASE WHEN e.is_open THEN clock.now ELSE -1 END, clock.now,
-        e.coordinator_epoch, e.client_id, e.client_host, 1
+        e.coordinator_epoch, e.client_id, e.client_host, e.step
     FROM e, clock WHERE e.version = 0
     ON CONFLICT (txn_key) DO NOTHING RETURNING 1
 )
@@ -100,21 +121,43 @@ SELECT CASE WHEN (SELECT count(*) FROM gone) <> cardinality($1::uuid[])
             THEN version_mismatch() END
 """
 
-# What a committed transaction's offsets become. Two producers of one flush may have offsets of one
-# group and partition: the later one counts.
+# Against who deletes a group, or offsets of it, with those that are pending (`group_flush.py`). A
+# group's own changes do not wait for this, nor do other transactions with its offsets.
+HOLD_GROUPS = """
+SELECT group_key FROM consumer_group WHERE group_key = ANY ($1::uuid[])
+ORDER BY group_key FOR KEY SHARE
+"""
+# What a committed transaction's offsets become, in order of keys, as others write them. The latest
+# commit of an offset counts, whichever transaction ends last. The group's row may have gone in the
+# meantime (MAKE_GROUPS); if the group was deleted, nothing is pending.
 COMMIT_OFFSETS = """
-WITH moved AS (DELETE FROM pending_offset WHERE producer_id = ANY ($1::bigint[]) RETURNING *)
+WITH moved AS (
+    DELETE FROM pending_offset
+    WHERE group_key = ANY ($1::uuid[]) AND producer_id = ANY ($4::bigint[]) RETURNING *
+), made AS (
+    INSERT INTO consumer_group (group_key, group_id, shard, protocol, protocol_type, generation_id,
+        assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
+    SELECT group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1, '{}', 0
+    FROM unnest($1::uuid[], $2::text[], $3::integer[]) AS e (group_key, group_id, shard)
+    WHERE group_key IN (SELECT group_key FROM moved) ORDER BY group_key
+    ON CONFLICT (group_key) DO NOTHING RETURNING 1
+)
 INSERT INTO committed_offset AS o (group_key, partition_id, committed_offset, leader_epoch,
-    metadata, commit_timestamp, expire_timestamp)
+    metadata, commit_timestamp, expire_timestamp, commit_order)
 SELECT DISTINCT ON (group_key, partition_id) group_key, partition_id, committed_offset,
-    leader_epoch, metadata, commit_timestamp, -1
-FROM moved ORDER BY group_key, partition_id, commit_timestamp DESC
+    leader_epoch, metadata, commit_timestamp, -1, commit_order
+FROM moved WHERE (SELECT count(*) FROM made) >= 0
+ORDER BY group_key, partition_id, commit_order DESC
 ON CONFLICT (group_key, partition_id) DO UPDATE SET
     committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
     metadata = excluded.metadata, commit_timestamp = excluded.commit_timestamp,
-    expire_timestamp = excluded.expire_timestamp
+    expire_timestamp = excluded.expire_timestamp, commit_order = excluded.commit_order
+WHERE o.commit_order < excluded.commit_order
 """
-DROP_OFFSETS = "DELETE FROM pending_offset WHERE producer_id = ANY ($1::bigint[])"
+DROP_OFFSETS = """
+DELETE FROM pending_offset
+WHERE group_key = ANY ($1::uuid[]) AND producer_id = ANY ($2::bigint[])
+"""
 
 LOCK_TRANSACTIONS = """
 SELECT txn_key FROM transaction_state
@@ -137,10 +180,12 @@ WHERE t.txn_key = ANY ($1::uuid[]) OR t.producer_id = ANY ($2::bigint[])
 
 STATEMENTS: Mapping[bytes, str] = {
     b"guard_transactions": GUARD_TRANSACTIONS,
+    b"lock_as_needed": LOCK_AS_NEEDED,
     b"put_transactions": PUT_TRANSACTIONS,
     b"join_partitions": JOIN_PARTITIONS,
     b"forget_joins": FORGET_JOINS,
     b"delete_transactions": DELETE_TRANSACTIONS,
+    b"hold_groups": HOLD_GROUPS,
     b"commit_offsets": COMMIT_OFFSETS,
     b"drop_offsets": DROP_OFFSETS,
     b"lock_transactions": LOCK_TRANSACTIONS,
@@ -151,16 +196,19 @@ STATEMENTS: Mapping[bytes, str] = {
 Statement = tuple[bytes, Sequence[bytes | None]]
 
 
-def guards(effects: Sequence[TransactionEffects]) -> list[Statement]:
-    """What comes first in a flush: rows held still, rows moved on, rows that go."""
+def guards(effects: Sequence[TransactionEffects], step: int = 1) -> list[Statement]:
+    """What comes first in a flush: rows held still, rows moved on by `step`, rows that go."""
     statements: list[Statement] = []
     held = [each for each in effects if each.put is None and not each.is_deleted]
     moved = [each for each in effects if each.put is not None]
     gone = [each for each in effects if each.is_deleted]
-    if held:
+    if held and moved:
+        is_moved = boolean_array([False] * len(held) + [True] * len(moved))
+        statements.append((b"lock_as_needed", [*_versions([*held, *moved]), is_moved]))
+    elif held:
         statements.append((b"guard_transactions", _versions(held)))
     if moved:
-        statements.append((b"put_transactions", _put_parameters(moved)))
+        statements.append((b"put_transactions", _put_parameters(moved, step)))
     if gone:
         statements.append((b"delete_transactions", _versions(gone)))
     return statements
@@ -169,16 +217,14 @@ def guards(effects: Sequence[TransactionEffects]) -> list[Statement]:
 def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
     """What comes after the log's own rows: offsets, joins forgotten, joins after an end."""
     statements: list[Statement] = []
-    joins = [(key_of(each.transactional_id), p) for each in effects for p in each.joined]
+    joins = sorted((key_of(each.transactional_id), p) for each in effects for p in each.joined)
     ended = [each for each in effects if each.marker is not None]
-    for name, is_commit in ((b"commit_offsets", True), (b"drop_offsets", False)):
-        producer_ids = [
-            each.marker.producer_id
-            for each in ended
-            if each.has_groups and each.marker and each.marker.is_commit is is_commit
-        ]
-        if producer_ids:
-            statements.append((name, (bigint_array(producer_ids),)))
+    if groups := sorted({(key_of(name), name) for each in ended for name in each.groups}):
+        statements.append((b"hold_groups", (uuid_array([key for key, _ in groups]),)))
+    for is_commit in (True, False):
+        statements += _offsets_of(
+            [e for e in ended if e.marker and e.marker.is_commit is is_commit]
+        )
     if ended:
         ended_keys = uuid_array([key_of(each.transactional_id) for each in ended])
         statements.append((b"forget_joins", (ended_keys,)))
@@ -188,6 +234,21 @@ def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
     return statements
 
 
+def _offsets_of(ended: Sequence[TransactionEffects]) -> list[Statement]:
+    """What becomes of the pending offsets of transactions that end alike."""
+    groups = sorted({(key_of(name), name) for each in ended for name in each.groups})
+    if not groups:
+        return []
+    markers = [each.marker for each in ended if each.marker and each.groups]
+    producer_ids = bigint_array([marker.producer_id for marker in markers])
+    keys = uuid_array([key for key, _ in groups])
+    if not markers[0].is_commit:
+        return [(b"drop_offsets", (keys, producer_ids))]
+    names = text_array([written(name) for _, name in groups])
+    shards = integer_array([shard_of(name) for _, name in groups])
+    return [(b"commit_offsets", (keys, names, shards, producer_ids))]
+
+
 def _versions(effects: Sequence[TransactionEffects]) -> list[bytes]:
     return [
         uuid_array([key_of(each.transactional_id) for each in effects]),
@@ -195,7 +256,7 @@ def _versions(effects: Sequence[TransactionEffects]) -> list[bytes]:
     ]
 
 
-def _put_parameters(effects: Sequence[TransactionEffects]) -> list[bytes]:
+def _put_parameters(effects: Sequence[TransactionEffects], step: int) -> list[bytes]:
     rows = [each.put for each in effects if each.put is not None]
     return [
         uuid_array([key_of(row.transactional_id) for row in rows]),
@@ -212,6 +273,8 @@ def _put_parameters(effects: Sequence[TransactionEffects]) -> list[bytes]:
         text_array([written(row.client_id) for row in rows]),
         text_array([written(row.client_host) for row in rows]),
         bigint_array([each.expected_version for each in effects]),
+        boolean_array([each.marker is not None for each in effects]),
+        bigint_array([step] * len(effects)),
     ]
 
 

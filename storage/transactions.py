@@ -5,7 +5,8 @@ What ends a transaction is a flush of the log (`group_commit.py`). SQL compares 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from random import randrange
 from typing import TYPE_CHECKING
 
 from core.transaction.values import StoredTransaction, TransactionEffects, TransactionMetadata
@@ -23,7 +24,9 @@ from storage.group_flush import HOLD_LEASES, MAKE_GROUPS
 from storage.kept_session import KeptSession
 from storage.transaction_rows import (
     GUARD_TRANSACTIONS,
+    HOLD_GROUPS,
     JOIN_PARTITIONS,
+    LOCK_AS_NEEDED,
     PUT_TRANSACTIONS,
     READ_TRANSACTIONS,
     Statement,
@@ -37,21 +40,28 @@ if TYPE_CHECKING:
 # For the present transaction alone: whoever reads its rows sees them, the disk may wait.
 ASYNCHRONOUSLY = "SELECT set_config('synchronous_commit', 'off', true)"
 
+# How far an asynchronous opening moves the version, at random. A crash of the database may lose it,
+# though brokers know of it: were the next opening, by somebody else, to get the same version, what
+# they know would pass the guard. 2**24: a thousand a second for 30 years.
+ASYNCHRONOUS_STEP = 2**10, 2**24
+
 # Guarded by the transaction's row, which is held.
 JOIN_GROUPS = """
 INSERT INTO transaction_group (txn_key, group_key, group_id)
 SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[]) ON CONFLICT DO NOTHING
 """
 
-# Guarded by the lease and the transaction's row, both held.
+# Guarded by the lease and the rows of transaction and group, all held.
 PUT_PENDING = """
-INSERT INTO pending_offset (producer_id, group_key, partition_id, committed_offset, leader_epoch,
-    metadata, commit_timestamp)
-SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::integer[],
-    $6::text[], $7::bigint[])
-ON CONFLICT (producer_id, group_key, partition_id) DO UPDATE SET
+INSERT INTO pending_offset (group_key, producer_id, partition_id, committed_offset, leader_epoch,
+    metadata, commit_timestamp, commit_order)
+SELECT e.*, (SELECT nextval('offset_commit_seq'))
+FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[],
+    $7::bigint[]) AS e
+ON CONFLICT (group_key, producer_id, partition_id) DO UPDATE SET
     committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
-    metadata = excluded.metadata, commit_timestamp = excluded.commit_timestamp
+    metadata = excluded.metadata, commit_timestamp = excluded.commit_timestamp,
+    commit_order = excluded.commit_order
 """
 PENDING_PARTITIONS = """
 SELECT DISTINCT p.group_key, p.partition_id FROM pending_offset p
@@ -91,7 +101,9 @@ JOINS = {
 PENDING = {
     b"hold_leases": HOLD_LEASES,
     b"make_groups": MAKE_GROUPS,
+    b"hold_groups": HOLD_GROUPS,
     b"guard_transactions": GUARD_TRANSACTIONS,
+    b"lock_as_needed": LOCK_AS_NEEDED,
     b"put_transactions": PUT_TRANSACTIONS,
     b"join_groups": JOIN_GROUPS,
     b"put_pending": PUT_PENDING,
@@ -118,23 +130,23 @@ class PostgresTransactionStore:
         """See TransactionStore."""
         keys = uuid_array([key_of(each) for each in transactional_ids])
         statement = (b"read_transactions", (keys, bigint_array(())))
-        (result, *_) = await self._reads.run("load_transactions", [statement])
+        (result, *_) = await self._reads.run_or_fail("load_transactions", [statement])
         return {each.metadata.transactional_id: each for _, each in transactions(result)}
 
-    async def join(self, join: TransactionJoin) -> None:
+    async def join(self, join: TransactionJoin) -> int:
         """See TransactionStore: one round trip, committed without waiting for the disk."""
         effects = TransactionEffects(join.transactional_id, join.expected_version, join.put)
-        key = key_of(join.transactional_id)
-        statements: list[Statement] = [(b"asynchronously", ()), *guards([effects])]
+        step = randrange(*ASYNCHRONOUS_STEP) if join.put is not None else 1
+        statements: list[Statement] = [(b"asynchronously", ()), *guards([effects], step)]
         if join.partitions:
-            keys = uuid_array([key] * len(join.partitions))
-            statements.append((b"join_partitions", (keys, bigint_array(join.partitions))))
+            keys = uuid_array([key_of(join.transactional_id)] * len(join.partitions))
+            partitions = bigint_array(sorted(join.partitions))
+            statements.append((b"join_partitions", (keys, partitions)))
         if join.groups:
-            keys = uuid_array([key] * len(join.groups))
-            groups = uuid_array([key_of(each) for each in join.groups])
-            names = text_array([written(each) for each in join.groups])
-            statements.append((b"join_groups", (keys, groups, names)))
-        await self._joins.run("join_transaction", statements)
+            joins = [(join.transactional_id, group_id) for group_id in join.groups]
+            statements.append((b"join_groups", _group_columns(joins)))
+        await self._joins.run_or_fail("join_transaction", statements)
+        return join.expected_version + (step if join.put is not None else 0)
 
     async def put_pending(self, pending: Sequence[PendingOffsets]) -> None:
         """See TransactionStore."""
@@ -148,41 +160,31 @@ class PostgresTransactionStore:
                 ),
             )
         ]
-        statements += guards(
-            [
-                TransactionEffects(join.transactional_id, join.expected_version, join.put)
-                for join in (each.join for each in pending)
-            ]
-        )
-        groups = {each.group_id: each.lease.shard for each in pending}
+        statements += guards(_held([each.join for each in pending]))
+        groups = sorted({(key_of(each.group_id), each.group_id) for each in pending})
+        keys = uuid_array([key for key, _ in groups])
+        shards = {each.group_id: each.lease.shard for each in pending}
         statements.append(
             (
                 b"make_groups",
                 (
-                    uuid_array([key_of(each) for each in groups]),
-                    text_array([written(each) for each in groups]),
-                    integer_array(list(groups.values())),
+                    keys,
+                    text_array([written(name) for _, name in groups]),
+                    integer_array([shards[name] for _, name in groups]),
                 ),
             )
         )
-        statements.append(
-            (
-                b"join_groups",
-                (
-                    uuid_array([key_of(each.join.transactional_id) for each in pending]),
-                    uuid_array([key_of(each.group_id) for each in pending]),
-                    text_array([written(each.group_id) for each in pending]),
-                ),
-            )
-        )
+        statements.append((b"hold_groups", (keys,)))
+        joins = [(each.join.transactional_id, each.group_id) for each in pending]
+        statements.append((b"join_groups", _group_columns(joins)))
         statements.append((b"put_pending", _pending_columns(pending)))
-        await self._pending.run("put_pending_offsets", statements)
+        await self._pending.run_or_fail("put_pending_offsets", statements)
 
     async def pending_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
         """See TransactionStore."""
         keys = [key_of(each) for each in group_ids]
         statement = (b"pending_partitions", (uuid_array(keys),))
-        (result, *_) = await self._reads.run("pending_partitions", [statement])
+        (result, *_) = await self._reads.run_or_fail("pending_partitions", [statement])
         found: dict[bytes, set[int]] = {}
         for key, partition_id in rows_of(result):
             found.setdefault(key or b"", set()).add(integer(partition_id))
@@ -197,7 +199,7 @@ class PostgresTransactionStore:
         return await self._open((b"idle", (bigint(limit), bigint(expiration_ms))))
 
     async def _open(self, statement: Statement) -> OpenTransactions:
-        (result, *_) = await self._reads.run("look_for_transactions", [statement])
+        (result, *_) = await self._reads.run_or_fail("look_for_transactions", [statement])
         rows = rows_of(result)
         now = integer(rows[0][0]) if rows else -1
         return OpenTransactions(now, [read((name or b"").decode()) for _, name in rows])
@@ -205,22 +207,44 @@ class PostgresTransactionStore:
     async def list_all(self) -> tuple[int, list[TransactionMetadata]]:
         """See TransactionStore."""
         statements: list[Statement] = [(b"now", ()), (b"list_all", ())]
-        now, listed, *_ = await self._reads.run("list_transactions", statements)
+        now, listed, *_ = await self._reads.run_or_fail("list_transactions", statements)
         found = [each.metadata for _, each in transactions(listed)]
         return integer(now.get_value(0, 0)), found
+
+
+def _held(joins: Iterable[TransactionJoin]) -> list[TransactionEffects]:
+    """Each transaction once, where all were decided on one version: moved, if any of them opens it,
+    since a lock that is shared first and raised later is a deadlock with whoever does the same."""
+    effects: dict[tuple[str, int], TransactionEffects] = {}
+    for join in joins:
+        place = join.transactional_id, join.expected_version
+        if join.put is not None or place not in effects:
+            effects[place] = TransactionEffects(*place, join.put)
+    return list(effects.values())
+
+
+def _group_columns(joins: Iterable[tuple[str, str]]) -> list[bytes]:
+    """Parameters of JOIN_GROUPS, from ids of transactions and groups."""
+    rows = sorted({(key_of(name), key_of(group_id), group_id) for name, group_id in joins})
+    return [
+        uuid_array([key for key, _, _ in rows]),
+        uuid_array([group_key for _, group_key, _ in rows]),
+        text_array([written(group_id) for _, _, group_id in rows]),
+    ]
 
 
 def _pending_columns(pending: Sequence[PendingOffsets]) -> list[bytes]:
     # Of two for one partition in a flush, the later one counts.
     last = {
-        (each.producer_id, each.group_id, offset.partition_id): offset
+        (key_of(each.group_id), each.producer_id, offset.partition_id): offset
         for each in pending
         for offset in each.offsets
     }
-    offsets = list(last.values())
+    places = sorted(last)
+    offsets = [last[place] for place in places]
     return [
-        bigint_array([producer_id for producer_id, _, _ in last]),
-        uuid_array([key_of(group_id) for _, group_id, _ in last]),
+        uuid_array([key for key, _, _ in places]),
+        bigint_array([producer_id for _, producer_id, _ in places]),
         bigint_array([each.partition_id for each in offsets]),
         bigint_array([each.offset for each in offsets]),
         integer_array([each.leader_epoch for each in offsets]),

@@ -98,7 +98,7 @@ class TransactionDraft:
             put=self._put,
             joined=tuple(self._joined),
             marker=self._marker,
-            has_groups=bool(self._stored and self._stored.groups),
+            groups=self._stored.groups if self._stored and self._marker else frozenset(),
         )
 
     def committed(self) -> StoredTransaction | None:

@@ -160,7 +160,7 @@ class TransactionEffects:
     expected_version: of the row, as decided on; the store refuses the flush if it is another one by
     then. put: the row anew; None where it is only held still while partitions append or join.
     joined: partitions that take part from now on. marker: how the transaction ends (pending
-    offsets, joins); None where it does not.
+    offsets, joins); None where it does not. groups: whose offsets are pending, where it ends.
     """
 
     transactional_id: str
@@ -168,5 +168,5 @@ class TransactionEffects:
     put: TransactionMetadata | None = None
     joined: tuple[int, ...] = ()
     marker: Marker | None = None
-    has_groups: bool = False
+    groups: frozenset[str] = frozenset()
     is_deleted: bool = False

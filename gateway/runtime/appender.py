@@ -33,6 +33,7 @@ from core.ports import (
     CommitUnknown,
     EffectRefused,
     Flush,
+    Locked,
     LogStore,
     Payload,
     RowLocked,
@@ -509,12 +510,17 @@ class Appender:
         everything = {*ids, *locked.partitions, *(i for i, _ in joined)} - held
         self._take_over(everything, known_pairs | joined, locked.partitions, locked.producers)
         by_producer = {each.metadata.producer_id: each for each in locked.transactions}
-        self._remember({i: by_producer.get(i) for i in producer_ids} | by_producer)
+        read = {i: by_producer.get(i) for i in producer_ids if i not in locked.held_producers}
+        read |= by_producer
+        for producer_id in read:
+            # It is the truth, even if memory seems newer: a join that a crash has undone.
+            self._transactions.pop(producer_id, None)
+        self._remember(read)
         by_id = {each.metadata.transactional_id: each for each in locked.transactions}
         free: list[Pending] = []
         away: list[Pending] = []
         for pending in group:
-            (away if _is_held(pending, held, locked.held_elsewhere) else free).append(pending)
+            (away if _is_held(pending, held, locked) else free).append(pending)
         self._park(away)
         return free, by_id
 
@@ -590,10 +596,14 @@ def _name(pending: Pending) -> int | str:
     return pending.transactional_id
 
 
-def _is_held(pending: Pending, partitions: set[int], transactional_ids: frozenset[str]) -> bool:
-    if isinstance(pending, PendingAppend):
-        return pending.partition_id in partitions
-    return pending.transactional_id in transactional_ids
+def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:
+    """Whether another broker holds one of its rows."""
+    if isinstance(pending, PendingTransition):
+        return pending.transactional_id in locked.held_elsewhere
+    batch = pending.batch
+    return pending.partition_id in partitions or (
+        batch.is_transactional and batch.producer_id in locked.held_producers
+    )
 
 
 def _transactional_producers(group: Iterable[Pending]) -> list[int]:

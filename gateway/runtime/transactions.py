@@ -241,7 +241,7 @@ class Transactions:
                 if again is not None and again.metadata.version == known.version:
                     return Error.NOT_COORDINATOR  # then it is the lease that has moved on
                 continue
-            self._note(stored, join)
+            self._note(stored, join, known.version + (join.put is not None))
             return Error.NONE
         return Error.CONCURRENT_TRANSACTIONS
 
@@ -266,22 +266,22 @@ class Transactions:
                 return joining.error
             if not is_refused:
                 try:
-                    await self._store.join(join)
+                    version = await self._store.join(join)
                 except VersionMismatch:
                     pass
                 else:
                     assert stored is not None, "who is not known may not join"
-                    self._note(stored, join)
+                    self._note(stored, join, version)
                     return Error.NONE
             stored = (await self._store.load([transactional_id])).get(transactional_id)
             is_fresh = True
         return Error.CONCURRENT_TRANSACTIONS
 
-    def _note(self, stored: StoredTransaction, join: TransactionJoin) -> None:
+    def _note(self, stored: StoredTransaction, join: TransactionJoin, version: int) -> None:
         metadata = stored.metadata
         partitions, groups = stored.partitions, stored.groups
         if join.put is not None:
-            metadata = replace(join.put, version=metadata.version + 1)
+            metadata = replace(join.put, version=version)
             partitions, groups = frozenset(), frozenset()
         self._partitions.note_transaction(
             StoredTransaction(

@@ -14,6 +14,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Applies the change."""
+    op.execute(sa.schema.CreateSequence(sa.Sequence("offset_commit_seq", data_type=sa.BigInteger)))
     op.create_table(
         "aborted_transaction",
         sa.Column("partition_id", sa.BigInteger(), nullable=False),
@@ -26,18 +27,22 @@ def upgrade() -> None:
     )
     op.create_table(
         "pending_offset",
-        sa.Column("producer_id", sa.BigInteger(), nullable=False),
         sa.Column("group_key", sa.Uuid(), nullable=False),
+        sa.Column("producer_id", sa.BigInteger(), nullable=False),
         sa.Column("partition_id", sa.BigInteger(), nullable=False),
         sa.Column("committed_offset", sa.BigInteger(), nullable=False),
         sa.Column("leader_epoch", sa.Integer(), nullable=False),
         sa.Column("metadata", sa.Text(), nullable=False),
         sa.Column("commit_timestamp", sa.BigInteger(), nullable=False),
+        sa.Column("commit_order", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint(
-            "producer_id", "group_key", "partition_id", name=op.f("pending_offset_pkey")
+            "group_key", "producer_id", "partition_id", name=op.f("pending_offset_pkey")
         ),
     )
-    op.create_index("pending_offset_group_key_idx", "pending_offset", ["group_key"], unique=False)
+    op.add_column(
+        "committed_offset",
+        sa.Column("commit_order", sa.BigInteger(), server_default="0", nullable=False),
+    )
     op.create_table(
         "transaction_group",
         sa.Column("txn_key", sa.Uuid(), nullable=False),

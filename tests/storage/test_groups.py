@@ -349,12 +349,12 @@ async def test_only_the_statements_that_are_needed_are_sent(
     await groups.flush.commit([])
     assert sent == [
         b"hold_leases make_groups put_offsets",
-        b"hold_leases put_groups make_groups put_members put_offsets",
+        b"hold_leases make_groups put_groups put_members put_offsets",
         b"hold_leases put_groups",
-        b"hold_leases delete_members delete_offsets",
-        b"hold_leases delete_groups",
-        b"hold_leases expire_offsets",
-        b"hold_leases forget_groups",
+        b"hold_leases lock_groups delete_members delete_offsets",
+        b"hold_leases lock_groups delete_groups",
+        b"hold_leases lock_groups expire_offsets",
+        b"hold_leases lock_groups forget_groups",
     ]
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import psycopg
 import pytest
 
 from core.errors import Error
@@ -323,3 +324,38 @@ async def test_a_lost_beginning_is_a_clean_refusal(here: Coordinator, log: Log) 
     assert offsets(await here.read(p, committed=False)) == []
     stored = (await here.transactions.describe([NAME]))[NAME]
     assert stored.metadata.state is TransactionState.EMPTY
+
+
+async def test_a_zombie_whose_beginning_was_lost_is_fenced(
+    make_coordinator: MakeCoordinator, log: Log
+) -> None:
+    """After a crash of the database the versions that were lost do not come again."""
+    here, there = make_coordinator(), make_coordinator()
+    (p,) = log.new_partitions()
+    zombie = await here.init()
+    before = log.value("SELECT version FROM transaction_state")
+    await here.transactions.add_partitions(NAME, zombie, [p])
+    log.rows("UPDATE transaction_state SET state = 'Empty', started_at = -1, version = %s", before)
+    log.rows("DELETE FROM transaction_partition")
+    successor = await there.init()
+    assert successor.producer_epoch == zombie.producer_epoch + 1
+    assert (await here.write(p, zombie)).error is Error.INVALID_PRODUCER_EPOCH
+    assert offsets(await here.read(p, committed=False)) == []
+
+
+async def test_a_batch_waits_for_a_transaction_that_a_stopped_broker_holds(
+    here: Coordinator, log: Log
+) -> None:
+    """Its partition is free, but what the transaction is cannot be read: no verdict on that."""
+    p, q = log.new_partitions(2)
+    producer = await here.init()
+    assert (await here.write(p, producer, version=V2)).error is Error.NONE
+    with psycopg.connect(log.url) as stopped:
+        stopped.execute("SELECT FROM transaction_state FOR NO KEY UPDATE")
+        writing = asyncio.create_task(here.write(q, producer, version=V2))
+        assert (await here.broker.append(p, batch())).error is Error.NONE  # nobody else waits
+        await asyncio.sleep(2)
+        assert not writing.done()
+    assert (await writing).error is Error.NONE
+    assert (await here.end(producer, V2)).error is Error.NONE
+    assert offsets(await here.read(q)) == [0, 1]
