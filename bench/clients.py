@@ -38,6 +38,12 @@ class Worker:
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
+    def wait_until_ready(self) -> None:
+        """Until it says so, as each does before it begins; ClientFailed if it ends instead."""
+        assert self.process.stdout is not None and self.process.stderr is not None
+        if self.process.stdout.readline() != "ready\n":
+            raise ClientFailed(f"{self.process.args!r}\n{self.process.stderr.read()[-2000:]}")
+
     def result(self, timeout_s: float) -> dict[str, Any]:
         out, err = self.process.communicate(timeout=timeout_s)
         if self.process.returncode or not out.strip():
@@ -65,9 +71,7 @@ def prepared(work: str, count: int = 1, **parameters: Any) -> Iterator[list[Work
             stack.callback(stop_process, process, 2.0)
             workers.append(Worker(process))
         for worker in workers:
-            assert worker.process.stdout is not None and worker.process.stderr is not None
-            if worker.process.stdout.readline() != "ready\n":
-                raise ClientFailed(f"{command!r}\n{worker.process.stderr.read()[-2000:]}")
+            worker.wait_until_ready()
         yield workers
 
 
