@@ -102,8 +102,9 @@ FROM cluster AS c, current_history() AS h
 
 # After a failover or a restore: ids of the lost history must not come back, and the leader epoch
 # rises, so that clients notice a truncated log. Leases are nobody's, beyond all generations of the
-# lost history: what a coordinator knows may not have come to pass here. The row lock on `cluster`
-# makes it happen once.
+# lost history, and so are versions of transactions: what a coordinator knows may not have come to
+# pass here. What is open stays open; a marker of the lost history's coordinator is an old one. The
+# row lock on `cluster` makes it happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
     UPDATE cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
@@ -114,6 +115,10 @@ WITH adopted AS (
 ), freed AS (
     UPDATE coordinator_lease SET generation = generation + 1000000,
         incarnation = '00000000-0000-0000-0000-000000000000'
+    WHERE EXISTS (SELECT FROM adopted)
+), moved AS (
+    UPDATE transaction_state SET version = version + (1::bigint << 44),
+        coordinator_epoch = coordinator_epoch + 1
     WHERE EXISTS (SELECT FROM adopted)
 ), risen AS (
     UPDATE topic_partition SET leader_epoch = leader_epoch + 1

@@ -39,15 +39,19 @@ SELECT base_offset FROM (
 WHERE bytes_up_to > bytes - %(retention_bytes)s ORDER BY last_offset LIMIT 1
 """
 
-# Index rows wholly before the log start, at most a batch of them, with the partition's totals.
+# Index rows wholly before the log start, at most a batch of them, with the partition's totals, and
+# aborted transactions whose marker is among them: whoever reads from the log start on needs none.
 DELETE_ROWS = """
 WITH doomed AS MATERIALIZED (
-    SELECT b.ctid, b.size FROM record_batch b
+    SELECT b.ctid, b.size, b.last_offset FROM record_batch b
     JOIN topic_partition p USING (partition_id)
     WHERE b.partition_id = %(partition_id)s AND b.last_offset < p.log_start_offset
     ORDER BY b.last_offset LIMIT %(limit)s
 ), deleted AS (
     DELETE FROM record_batch b USING doomed d WHERE b.ctid = d.ctid RETURNING b.size
+), aborted AS (
+    DELETE FROM aborted_transaction
+    WHERE partition_id = %(partition_id)s AND last_offset <= (SELECT max(last_offset) FROM doomed)
 ), total AS (
     SELECT count(*) AS batches, coalesce(sum(size), 0) AS bytes FROM deleted
 )
@@ -64,12 +68,15 @@ DELETE FROM record_batch b USING doomed d WHERE b.ctid = d.ctid
 """
 FORGET_DELETED = """
 WITH producers AS (DELETE FROM producer_state WHERE partition_id = %(partition_id)s),
-     epochs AS (DELETE FROM leader_epoch WHERE partition_id = %(partition_id)s)
+     epochs AS (DELETE FROM leader_epoch WHERE partition_id = %(partition_id)s),
+     aborted AS (DELETE FROM aborted_transaction WHERE partition_id = %(partition_id)s)
 DELETE FROM deleted_partition WHERE partition_id = %(partition_id)s
 """
+# Never one whose transaction is open here: it would be open for ever (ProducerStateManager).
 EXPIRE_PRODUCERS = """
 DELETE FROM producer_state
 WHERE updated_at < clock_timestamp() - make_interval(secs => %(idle_s)s)
+  AND txn_first_offset IS NULL
 """
 
 OPEN_SEGMENTS = """

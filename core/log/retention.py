@@ -50,7 +50,13 @@ def bytes_to_delete(config: TopicConfig, size_bytes: int) -> int:
 
 
 # A segment goes as a whole, so it must be a small part of what its class keeps.
-_SEAL_AFTER_S = {"hour": 300.0, "day": 7_200.0, "week": 86_400.0, "month": 345_600.0}
+_SEAL_AFTER_S = {
+    "hour": 300.0,
+    "day": 7_200.0,
+    "week": 86_400.0,
+    "month": 345_600.0,
+    CONTROL: 86_400.0,
+}
 _SEAL_AFTER_DEFAULT_S = 604_800.0
 
 

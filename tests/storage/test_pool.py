@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from core.ports import SegmentGone, StoreUnavailable
+from core.ports import SegmentGone, StoreUnavailable, VersionMismatch
+from core.transaction.values import TransactionEffects, TransactionMetadata, TransactionState
 from storage import pool
 from storage.embedded import EmbeddedPostgres
 from storage.logs import PostgresLogStore
@@ -248,6 +249,9 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
         "INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)"
         " VALUES (3, 1, gen_random_uuid(), 5)"
     )
+    metadata = TransactionMetadata("id", 7, 0, TransactionState.ONGOING, started_at=1)
+    flush = log.store.open_flush()
+    await flush.commit([], [TransactionEffects("id", 0, metadata, joined=(p,))])
     version = log.value("SELECT metadata_version FROM cluster")
     log.rows(
         "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
@@ -265,6 +269,14 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     ]
     (generation, incarnation) = log.rows("SELECT generation, incarnation FROM coordinator_lease")[0]
     assert (generation, incarnation.int) == (1_000_005, 0)
+    # What brokers know of transactions they cannot write; what is open stays open.
+    with pytest.raises(VersionMismatch):
+        await flush.commit([], [TransactionEffects("id", 1)])
+    await flush.close()
+    assert log.rows("SELECT state, coordinator_epoch, version > 10^9 FROM transaction_state") == [
+        ("Ongoing", 1, True)
+    ]
+    assert log.value("SELECT partition_id FROM transaction_partition") == p
     (after,) = await log.store.allocate_batch_ids(1)
     assert after > batch_id + 10**8
     (after,) = await log.store.allocate_producer_ids(1)

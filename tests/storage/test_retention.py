@@ -7,11 +7,14 @@ import asyncio
 import psycopg
 import pytest
 
+from core.log.partition_log import LogDraft
+from core.log.retention import CONTROL, should_seal
 from core.ports import ReadRange, SegmentGone, StoreUnavailable
+from core.transaction.values import Marker
 from storage import retention
 from storage.pool import Database
 from storage.retention import PostgresRetentionStore
-from tests.batches import T0, batch
+from tests.batches import T0, batch, control_batch, payload_of, staged
 from tests.storage.conftest import Log
 
 LARGE = 60_000
@@ -122,6 +125,103 @@ async def test_producers_expire(log: Log) -> None:
     await log.append(p, batch(producer=6, epoch=0, sequence=1))  # heard of again
     assert await retention_of(log).expire_producers(1800) == 1
     assert log.rows("SELECT producer_id FROM producer_state") == [(6,)]
+
+
+async def test_producers_with_an_open_transaction_do_not_expire(log: Log) -> None:
+    p, q = log.new_partitions(2)
+    for partition_id, is_open in ((p, True), (q, False)):
+        await log.append(
+            partition_id, batch(producer=5, epoch=0, sequence=0, transactional=is_open)
+        )
+    log.rows("UPDATE producer_state SET updated_at = now() - '1 year'::interval")
+    assert await retention_of(log).expire_producers(1800) == 1
+    assert log.rows("SELECT partition_id FROM producer_state") == [(p,)]
+    assert (await log.state(p)).open_transactions == ((5, 0),)
+
+
+async def aborted(log: Log, partition_id: int, *transactions: int) -> None:
+    """Transactions of one batch and its marker, two offsets each, one after the other."""
+    segment_id = await log.store.current_segment(CONTROL)
+    for producer_id in transactions:
+        await log.append(
+            partition_id, batch(producer=producer_id, epoch=0, sequence=0, transactional=True)
+        )
+        marker = Marker(producer_id, 0, is_commit=False, coordinator_epoch=0)
+        states, known = await log.store.load([partition_id], [(partition_id, producer_id)])
+        draft = LogDraft(states[partition_id], {producer_id: known[partition_id, producer_id]})
+        (batch_id,) = await log.store.allocate_batch_ids(1)
+        control = staged(control_batch(marker), batch_id, segment_id)
+        draft.prepare_marker(marker, control)
+        effects = draft.effects()
+        assert effects is not None
+        flush = log.store.open_flush()
+        await flush.stage([(control, payload_of(control.batch))])
+        await flush.commit([effects])
+        await flush.close()
+
+
+async def test_aborted_transactions_go_with_their_markers(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "ROWS_PER_DELETE", 3)
+    p, q = log.new_partitions(2)
+    for each in (p, q):
+        await aborted(log, each, 5, 6, 7, 8)
+    await log.store.advance_log_start(p, 5)  # between the third one's batch and its marker
+    assert [await retention_of(log).delete_rows(p) for _ in range(3)] == [3, 2, 0]
+    left = "SELECT producer_id FROM aborted_transaction WHERE partition_id = %s ORDER BY 1"
+    assert (log.rows(left, p), log.value(f"SELECT count(*) FROM ({left}) AS a", q)) == (
+        [(7,), (8,)],
+        4,
+    )
+    # Readers from the log start on still hear of all that concerns them.
+    assert [
+        [each.producer_id for each in found]
+        for found in await log.store.aborted([(p, 5, 8), (p, 6, 7), (p, 0, 8)])
+    ] == [[7, 8], [8], [7, 8]]
+    log.rows("INSERT INTO deleted_partition VALUES (%s)", p)
+    log.rows("DELETE FROM topic_partition WHERE partition_id = %s", p)
+    assert await retention_of(log).clean_deleted_partitions() == 1
+    assert log.rows(left, p) == []
+    assert log.value(f"SELECT count(*) FROM ({left}) AS a", q) == 4
+
+
+async def test_a_log_start_may_pass_an_open_transaction(log: Log) -> None:
+    (p,) = log.new_partitions()
+    await log.append(p, batch(2, producer=5, epoch=0, sequence=0, transactional=True), batch(3))
+    for start, stable in ((1, 1), (4, 4), (99, 5)):
+        state = await log.store.advance_log_start(p, start)
+        assert state is not None
+        assert (state.last_stable_offset, state.log_start_offset) == (stable, min(start, 5))
+        while await retention_of(log).delete_rows(p):
+            pass
+    # It is still open, and ends as any other.
+    assert (await log.state(p)).open_transactions == ((5, 0),)
+    await log.append(p, batch(1, producer=5, epoch=0, sequence=2, transactional=True))
+    assert (await log.state(p)).open_transactions == ((5, 0),)
+
+
+async def test_segments_of_markers_are_sealed_and_dropped(log: Log) -> None:
+    store = retention_of(log)
+    (p,) = log.new_partitions()
+    await aborted(log, p, *range(5, 12))
+    segment = await log.store.current_segment(CONTROL)
+    old = "UPDATE segment SET created_at = now() - '2 days'::interval WHERE segment_id = %s"
+    log.rows(old, segment)
+    log.rows(f"INSERT INTO record_chunk_{segment} SELECT -n, 0, 'x' FROM generate_series(1, 999) n")
+    (found,) = [each for each in await store.open_segments() if each.segment_id == segment]
+    assert found.retention_class == CONTROL
+    assert should_seal(found, 2**30)
+    await store.seal(segment)
+    log.store.forget_segments()
+    await aborted(log, p, 12)  # into the next one
+    assert segment not in await store.drop_unused_segments()
+    await log.store.advance_log_start(p, 14)
+    while await store.delete_rows(p):
+        pass
+    assert await store.drop_unused_segments() == [segment]
+    (batches,) = await log.store.read([ReadRange(p, 14, 16, 10**6)])
+    assert [each.base_offset for each in batches] == [14, 15]
 
 
 async def test_a_segment_is_sealed_once_and_another_opened(log: Log) -> None:

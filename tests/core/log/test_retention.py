@@ -4,6 +4,7 @@ import pytest
 
 from core.config_values import TopicConfig, topic_config
 from core.log.retention import (
+    CONTROL,
     EMPTY_SEGMENT_BYTES,
     bytes_to_delete,
     oldest_kept_timestamp,
@@ -74,3 +75,8 @@ def test_segments_are_sealed_by_size_by_age_and_when_nothing_is_left_in_them() -
     assert should_seal(segment("hour", age_s=301), 10**7)
     assert not should_seal(segment("day", age_s=301), 10**7)
     assert should_seal(segment("kept", age_s=605_000), 10**7)
+
+
+def test_segments_of_markers_last_a_day() -> None:
+    assert not should_seal(segment(CONTROL, age_s=86_399), 10**7)
+    assert should_seal(segment(CONTROL, age_s=86_400), 10**7)
