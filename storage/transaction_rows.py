@@ -15,6 +15,7 @@ from core.transaction.values import (
     TransactionMetadata,
     TransactionState,
     TransactionVersion,
+    first_version,
 )
 from storage.binary import (
     bigint_array,
@@ -59,7 +60,8 @@ LEFT JOIN LATERAL (
 
 # Moves each row whose version is still the one decided on (0: there is none yet), and raises PS001
 # unless all were moved. When a transaction starts is the database's own time; one that ended and
-# began anew in this flush starts now. A row moves by `step` versions (see `transactions.py`).
+# began anew in this flush starts now. A row moves by `step` versions (see `transactions.py`), or
+# begins with that one.
 PUT_TRANSACTIONS = """
 WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::smallint[], $5::bigint[],
@@ -274,7 +276,12 @@ def _put_parameters(effects: Sequence[TransactionEffects], step: int) -> list[by
         text_array([written(row.client_host) for row in rows]),
         bigint_array([each.expected_version for each in effects]),
         boolean_array([each.marker is not None for each in effects]),
-        bigint_array([step] * len(effects)),
+        bigint_array(
+            [
+                step if each.expected_version else first_version(row.producer_id)
+                for each, row in zip(effects, rows, strict=True)
+            ]
+        ),
     ]
 
 

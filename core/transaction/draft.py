@@ -19,6 +19,7 @@ from core.transaction.values import (
     TransactionMetadata,
     TransactionVersion,
     Transition,
+    first_version,
 )
 
 Decide = Callable[[StoredTransaction | None], Transition]
@@ -106,7 +107,9 @@ class TransactionDraft:
         metadata = self._metadata
         if metadata is None:
             return None
-        expected = self._stored.metadata.version if self._stored else 0
         groups = self._stored.groups if self._stored and self._marker is None else frozenset()
-        version = expected + (self._put is not None)
+        if self._stored is None:
+            version = first_version(metadata.producer_id)
+        else:
+            version = self._stored.metadata.version + (self._put is not None)
         return StoredTransaction(replace(metadata, version=version), self._partitions, groups)

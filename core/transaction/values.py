@@ -47,7 +47,8 @@ class TransactionMetadata:
     """A transactional id's row. Immutable, replaced as a whole.
 
     version: of the row, 0 where it is not stored yet; the store raises it with each change, and
-    guards with it. Joining a partition or a group is a row of its own and raises nothing.
+    guards with it. It never comes twice for one id (`first_version`). Joining a partition or a
+    group is a row of its own and raises nothing.
     previous_producer_id: the one before the last rollover, or -1; last_producer_epoch: the epoch
     before the last bump by InitProducerId or EndTxn, or -1: both so that a retry is recognised.
     started_at: of the open transaction, else -1. updated_at: of the last change.
@@ -151,6 +152,15 @@ class StoredTransaction:
     metadata: TransactionMetadata
     partitions: frozenset[int] = frozenset()
     groups: frozenset[str] = frozenset()
+
+
+def first_version(producer_id: int) -> int:
+    """The version of a row made anew, with a producer id that nobody has had.
+
+    Brokers may still remember the row that the id had before it expired. What they know of that one
+    must not pass the guard of this one.
+    """
+    return (producer_id << 24) + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ WHICH = st.integers(0, 10**6)
 ACT = st.sampled_from(
     ["write"] * 8 + ["offsets"] * 3 + ["commit"] * 4 + ["abort"] * 2 + ["recover"]
 )
+ENDS = ["answers lost", "crash before", "crash after"]
+LUCK = st.sampled_from(["well"] * 8 + ["the database crashes", *ENDS])
 TROUBLE = st.sampled_from(
     ["the overdue are aborted"] * 2
     + ["time passes", "the idle are forgotten", "a marker comes from outside", "a plain batch"]
@@ -171,7 +173,7 @@ class Group:
 class TransactionMachine(RuleBasedStateMachine):
     @initialize(epoch=st.sampled_from([0, 32763, 32765]), versions=st.tuples(VERSION, VERSION))
     def start(self, epoch: int, versions: tuple[TransactionVersion, ...]) -> None:
-        self.now, self.next_pid = 1_000, 7_000
+        self.now, self.next_pid, self.steps = 1_000, 7_000, 0
         self.store = ModelStore(
             {p: PartitionState(p) for p in PARTITIONS},
             {p: [] for p in PARTITIONS},
@@ -212,16 +214,15 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(
         which=WHICH,
-        acts=st.lists(st.tuples(ACT, PARTITION), min_size=1, max_size=6),
+        acts=st.lists(st.tuples(ACT, PARTITION, BROKER, LUCK), min_size=1, max_size=6),
         records=st.integers(1, 2),
         at_once=st.sampled_from([True, True, False]),
-        broker=BROKER,
     )
     def a_client_acts(
-        self, which: int, acts: list[tuple[str, int]], records: int, at_once: bool, broker: int
+        self, which: int, acts: list[tuple[str, int, int, str]], records: int, at_once: bool
     ) -> None:
-        """at_once: each request is answered before the next, as on a good day."""
-        for act, p in acts:
+        """at_once: each request is answered before the next, or sent again until it is."""
+        for act, p, broker, luck in acts:
             while True:
                 able = [each for each in self.instances if each.may_send]
                 if not able:
@@ -231,9 +232,19 @@ class TransactionMachine(RuleBasedStateMachine):
                 if not at_once or len(self.network) == before:
                     break
                 sent = self.network.pop()
-                self.arrive(self.brokers[broker], [sent], "well")
+                self.deliver(sent, broker, luck)
                 if sent.kind not in (Kind.JOIN, Kind.JOIN_GROUP):
                     break  # else what it was for comes now
+
+    def deliver(self, sent: Sent, broker: int, luck: str) -> None:
+        if luck in ENDS:
+            self.arrive(self.brokers[broker], [sent], luck)
+            if luck.startswith("crash"):
+                self.brokers[broker] = Broker()
+            broker = 1 - broker
+        self.arrive(self.brokers[broker], [sent], "well")
+        if luck == "the database crashes":
+            self.crash_database()
 
     def act(self, instance: Instance, act: str, p: int, records: int) -> None:
         match act:
@@ -315,7 +326,7 @@ class TransactionMachine(RuleBasedStateMachine):
         broker=BROKER,
         picks=st.lists(WHICH, min_size=1, max_size=4),
         stays=st.sampled_from([False, False, True]),
-        ends=st.sampled_from(["well"] * 4 + ["answers lost", "crash before", "crash after"]),
+        ends=st.sampled_from(["well"] * 4 + ENDS),
     )
     def some_requests_arrive(self, broker: int, picks: list[int], stays: bool, ends: str) -> None:
         """Any of those on their way, in any order; some of them will arrive again."""
@@ -363,6 +374,12 @@ class TransactionMachine(RuleBasedStateMachine):
                 continue
             for sent, answer in answers:
                 self.check_decided(sent, answer)
+            ends = [
+                sent.instance.transactional_id for sent in chosen if sent.kind is not Kind.WRITE
+            ]
+            for sent, answer in answers:
+                if sent.kind is Kind.END and ends.count(sent.instance.transactional_id) == 1:
+                    self.check_end(sent, answer)
             return answers
 
     def decide(self, group: Group, sent: Sent) -> Answer:
@@ -452,7 +469,6 @@ class TransactionMachine(RuleBasedStateMachine):
         """Once it is committed, whoever comes to hear of it."""
         instance = sent.instance
         transactional_id = instance.transactional_id
-        stored = self.store.rows.get(transactional_id)
         if sent.kind is Kind.INIT and answer.error is Error.NONE:
             for other in self.instances:
                 if other is not instance and other.transactional_id == transactional_id:
@@ -460,10 +476,14 @@ class TransactionMachine(RuleBasedStateMachine):
             if not instance.awaits(sent):
                 instance.is_disturbed = True
             self.owner[transactional_id] = instance
-        if sent.kind is not Kind.END or stored is None:
+
+    def check_end(self, sent: Sent, answer: Answer) -> None:
+        """A retry is told what was told first, unless something has come in between."""
+        stored = self.store.rows.get(sent.instance.transactional_id)
+        if stored is None:
             return
         version = stored.metadata.version
-        if sent.first_end and sent.first_end[1] == version and instance.awaits(sent):
+        if sent.first_end and sent.first_end[1] == version and sent.instance.awaits(sent):
             assert answer == sent.first_end[0], "a retried EndTxn has got another answer"
         elif not sent.first_end and answer.error is Error.NONE:
             sent.first_end = (answer, version)
@@ -488,7 +508,9 @@ class TransactionMachine(RuleBasedStateMachine):
                     ("group",) if sent.kind is not Kind.JOIN else (),
                 )
                 if self.store.holds(join):
-                    self.store.join(join, self.now)
+                    self.steps += 1_000
+                    is_durable = sent.kind is Kind.OFFSETS
+                    self.store.join(join, self.now, 1 if is_durable else self.steps)
                     if sent.kind is Kind.OFFSETS:
                         self.store.pending[sent.producer.producer_id] = sent
                         self.follow([(join.transactional_id, sent)])
@@ -526,6 +548,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 txn.is_failed = True
                 instance.needs_bump |= sent.kind is Kind.WRITE
             return
+        assert answer.producer.producer_epoch < 32767, "that one is kept for fencing"
         if sent.kind is Kind.INIT:
             instance.init = None
             instance.become(answer.producer)
@@ -586,10 +609,13 @@ class TransactionMachine(RuleBasedStateMachine):
             case "a broker crashes":
                 self.brokers[broker] = Broker()
             case "the database crashes":
-                # What was committed without waiting is lost; what brokers remember of it is not.
-                self.store = self.durable.copy()
-                for each in self.instances:
-                    each.is_disturbed = True
+                self.crash_database()
+
+    def crash_database(self) -> None:
+        """What was committed without waiting is lost; what brokers remember of it is not."""
+        self.store = self.durable.copy()
+        for each in self.instances:
+            each.is_disturbed = True
 
     def change(
         self, broker: int, transactional_id: str, decide: Callable[[Group], Decide | None]

@@ -20,6 +20,7 @@ from core.transaction.values import (
     StoredTransaction,
     TransactionEffects,
     TransactionVersion,
+    first_version,
 )
 from core.transaction_ports import TransactionJoin
 from core.types import RecordBatch
@@ -150,18 +151,23 @@ class ModelStore:
         known = self.rows.get(each.transactional_id)
         return each.expected_version == (known.metadata.version if known else 0)
 
-    def join(self, each: TransactionJoin, now: int) -> None:
-        """A join of its own, or with a commit of offsets."""
+    def join(self, each: TransactionJoin, now: int, step: int = 1) -> None:
+        """A join of its own, or with a commit of offsets.
+
+        step: how far an opening moves the version. One that a crash may lose must not leave a
+        version behind that somebody else's next change gets too, for brokers remember it.
+        """
         self.put(
             TransactionEffects(
                 each.transactional_id, each.expected_version, each.put, each.partitions
             ),
             now,
+            step,
         )
         row = self.rows[each.transactional_id]
         self.rows[each.transactional_id] = replace(row, groups=row.groups | set(each.groups))
 
-    def put(self, each: TransactionEffects, now: int) -> None:
+    def put(self, each: TransactionEffects, now: int, step: int = 1) -> None:
         """The row anew or deleted, and what an end brings with it."""
         known = self.rows.get(each.transactional_id)
         if each.is_deleted:
@@ -170,14 +176,16 @@ class ModelStore:
         if each.put is not None:
             metadata = replace(
                 each.put,
-                version=each.expected_version + 1,
+                version=each.expected_version + step
+                if known
+                else first_version(each.put.producer_id),
                 started_at=now if each.put.started_at >= 0 else -1,
                 updated_at=now,
             )
             known = replace(known or StoredTransaction(metadata), metadata=metadata)
         assert known is not None, "only what is there is held still"
         if each.marker is not None:
-            offsets = self.pending.pop(each.marker.producer_id, None) if each.has_groups else None
+            offsets = self.pending.pop(each.marker.producer_id, None) if each.groups else None
             if offsets and each.marker.is_commit:
                 self.committed_offsets.append(offsets)
             known = StoredTransaction(known.metadata)
