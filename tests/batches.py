@@ -62,10 +62,11 @@ def kafka_batch(
     producer: int = -1,
     epoch: int = -1,
     sequence: int = -1,
+    transactional: bool = False,
 ) -> bytes:
     """One whole record batch v2 as a producer sends it."""
     builder = MemoryRecordsBuilder(2, 0, 2**30)
-    builder.set_producer_state(producer, epoch, sequence, False)
+    builder.set_producer_state(producer, epoch, sequence, transactional)
     for index, value in enumerate(values):
         stamp = timestamps[index] if timestamps else T0
         builder.append(timestamp=stamp, key=keys[index] if keys else None, value=value, headers=[])

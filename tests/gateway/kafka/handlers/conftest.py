@@ -166,6 +166,15 @@ async def group_broker(make_broker: MakeBroker) -> AsyncIterator[Broker]:
 
 
 @pytest.fixture
+async def txn_broker(make_broker: MakeBroker) -> AsyncIterator[Broker]:
+    """A broker alone that serves the log, groups and transactions."""
+    broker = await (await make_broker(NO_DELAY)).with_log().with_groups()
+    yield broker
+    await broker.groups.close()
+    await broker.partitions.close()
+
+
+@pytest.fixture
 async def two_group_brokers(make_broker: MakeBroker) -> AsyncIterator[tuple[Broker, Broker]]:
     """Two brokers; each coordinates the groups that it was asked for first."""
     one, other = [await (await make_broker(NO_DELAY)).with_groups() for _ in range(2)]

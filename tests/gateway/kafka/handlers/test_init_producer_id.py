@@ -1,4 +1,4 @@
-"""InitProducerId for idempotent producers."""
+"""InitProducerId: idempotent producers, and those with a transactional id."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from typing import Any
 
 import pytest
 
-from gateway.kafka.codec import InitProducerIdRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.gateway.kafka.handlers.producing import create
+from tests.gateway.kafka.handlers.transacting import (
+    NAME,
+    TIMEOUT_MS,
+    Code,
+    describe,
+    init_request,
+    producer_of,
+    state_of,
+)
 
-COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST = 15, 42
+VERSIONS = range(6)
 
 
 async def ask(broker: Broker, version: int = 4, **what: Any) -> tuple[int, int, int]:
-    request = InitProducerIdRequest(
-        **{
-            "transactional_id": None,
-            "transaction_timeout_ms": 2**31 - 1,
-            "producer_id": -1,
-            "producer_epoch": -1,
-            **what,
-        }
+    request = init_request(
+        **{"name": what.pop("transactional_id", None), "transaction_timeout_ms": 60_000, **what}
     )
     answer = await broker.ask(request, version)
     return answer.error_code, answer.producer_id, answer.producer_epoch
@@ -63,16 +66,102 @@ async def test_without_a_transactional_id_the_current_one_does_not_matter(
 )
 async def test_an_id_and_an_epoch_come_together(log_broker: Broker, what: dict[str, int]) -> None:
     # KafkaApis.handleInitProducerIdRequest
-    assert await ask(log_broker, **what) == (INVALID_REQUEST, -1, -1)
+    assert await ask(log_broker, **what) == (Code.INVALID_REQUEST, -1, -1)
 
 
-async def test_transactional_ids_are_refused_for_now(log_broker: Broker) -> None:
-    for transactional_id in ("t", ""):
-        found = await ask(log_broker, transactional_id=transactional_id)
-        assert found == (INVALID_REQUEST, -1, -1)
+# With a transactional id.
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_name_keeps_its_id_and_gets_the_next_epoch(
+    log_broker: Broker, version: int
+) -> None:
+    error, producer_id, epoch = await ask(log_broker, version, transactional_id="t")
+    assert (error, epoch) == (Code.NONE, 0)
+    again = await ask(log_broker, version, transactional_id="t")
+    assert again == (Code.NONE, producer_id, 1)
+    other = await ask(log_broker, version, transactional_id="u")
+    assert (other[0], other[2]) == (Code.NONE, 0)
+    assert other[1] != producer_id
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_name_that_is_none(log_broker: Broker, version: int, name: str) -> None:
+    found = await ask(log_broker, version, transactional_id=name)
+    assert found == (Code.INVALID_REQUEST, -1, -1)
+
+
+@pytest.mark.parametrize("name", ["ü", " ", "n" * 32_000])
+async def test_any_other_name(log_broker: Broker, name: str) -> None:
+    assert (await ask(log_broker, transactional_id=name))[0] == Code.NONE
+    assert (await ask(log_broker, transactional_id=name))[2] == 1
+    [described] = await describe(log_broker, name)
+    assert (described.transactional_id, described.producer_epoch) == (name, 1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_timeouts(log_broker: Broker, version: int) -> None:
+    async def error_of(timeout_ms: int) -> int:
+        request = {"transactional_id": "t", "transaction_timeout_ms": timeout_ms}
+        return (await ask(log_broker, version, **request))[0]
+
+    for timeout_ms in (0, -1, 900_001):
+        assert await error_of(timeout_ms) == Code.INVALID_TRANSACTION_TIMEOUT
+    for timeout_ms in (1, 900_000):
+        assert await error_of(timeout_ms) == Code.NONE
+
+
+@pytest.mark.parametrize("version", VERSIONS[3:])
+async def test_recovering_with_the_current_id_and_epoch(log_broker: Broker, version: int) -> None:
+    """KIP-360."""
+    _, producer_id, _ = await ask(log_broker, version, transactional_id="t")
+
+    async def recover(epoch: int, producer_id: int = producer_id) -> tuple[int, int, int]:
+        current = {"producer_id": producer_id, "producer_epoch": epoch}
+        return await ask(log_broker, version, transactional_id="t", **current)
+
+    assert await recover(0) == (Code.NONE, producer_id, 1)
+    assert await recover(0) == (Code.NONE, producer_id, 1)  # the answer was lost
+    assert await recover(1) == (Code.NONE, producer_id, 2)
+    fenced = Code.PRODUCER_FENCED if version >= 4 else Code.INVALID_PRODUCER_EPOCH
+    for epoch, of in ((0, producer_id), (7, producer_id), (2, producer_id + 1000)):
+        assert await recover(epoch, of) == (fenced, -1, -1)
+    for half in ({"producer_id": producer_id}, {"producer_epoch": 2}):
+        found = await ask(log_broker, version, transactional_id="t", **half)
+        assert found == (Code.INVALID_REQUEST, -1, -1)
+
+
+async def test_a_name_nobody_remembers_starts_anew(log_broker: Broker) -> None:
+    current = {"producer_id": 123_456, "producer_epoch": 5}
+    error, producer_id, epoch = await ask(log_broker, transactional_id="t", **current)
+    assert (error, epoch) == (Code.NONE, 0)
+    assert producer_id != 123_456
+
+
+async def test_the_second_of_a_name_ends_what_the_first_left_open(txn_broker: Broker) -> None:
+    await create(txn_broker)
+    first = await (await producer_of(txn_broker)).begin()
+    assert await first.write() == Code.NONE
+    second = await producer_of(txn_broker)
+    assert (second.producer_id, second.producer_epoch) == (first.producer_id, 1)
+    assert await state_of(txn_broker) == "Empty"
+    assert await first.write(1) == Code.INVALID_PRODUCER_EPOCH
+    assert (await first.end()).error_code == Code.PRODUCER_FENCED
+    await second.begin()
+    assert await second.write() == Code.NONE
+
+
+async def test_who_asks_is_remembered(log_broker: Broker) -> None:
+    await log_broker.ask(init_request(), 4, "teller")
+    found = (await log_broker.transactions.describe([NAME]))[NAME].metadata
+    assert (found.client_id, found.client_host) == ("teller", "/127.0.0.1")
+    assert found.timeout_ms == TIMEOUT_MS
 
 
 async def test_without_a_database(cut_off: Broker) -> None:
     cut_off.with_log()
-    assert await ask(cut_off) == (COORDINATOR_NOT_AVAILABLE, -1, -1)
+    for name in (None, "t"):
+        found = await ask(cut_off, transactional_id=name)
+        assert found == (Code.COORDINATOR_NOT_AVAILABLE, -1, -1)
     await cut_off.partitions.close()

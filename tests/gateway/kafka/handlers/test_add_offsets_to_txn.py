@@ -1,0 +1,56 @@
+"""AddOffsetsToTxn: a group's offsets take part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.transacting import (
+    Code,
+    Producer,
+    describe,
+    producer_of,
+    state_of,
+)
+
+VERSIONS = range(5)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_group_takes_part(log_broker: Broker, version: int) -> None:
+    producer = await producer_of(log_broker)
+    for _ in range(2):
+        assert await producer.add_offsets("g", version) == Code.NONE
+    [described] = await describe(log_broker)
+    assert described.transaction_state == "Ongoing"
+    # Where Kafka keeps it: abs("g".hashCode()) % 50.
+    assert [(each.topic, each.partitions) for each in described.topics] == [
+        ("__consumer_offsets", [ord("g") % 50])
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_who_is_not_the_producer_of_the_name(log_broker: Broker, version: int) -> None:
+    await producer_of(log_broker)
+    producer = await producer_of(log_broker)
+    fenced = Code.PRODUCER_FENCED if version >= 2 else Code.INVALID_PRODUCER_EPOCH
+    epoch, producer_id = producer.producer_epoch, producer.producer_id
+    for other, error in (
+        (replace(producer, producer_epoch=epoch - 1), fenced),
+        (replace(producer, producer_epoch=epoch + 1), fenced),
+        (replace(producer, producer_id=producer_id + 1), Code.INVALID_PRODUCER_ID_MAPPING),
+        (replace(producer, name="nobody"), Code.INVALID_PRODUCER_ID_MAPPING),
+        (replace(producer, name=""), Code.INVALID_REQUEST),
+    ):
+        assert await other.add_offsets("g", version) == error
+    assert await state_of(log_broker) == "Empty"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_without_a_database(cut_off: Broker, version: int) -> None:
+    cut_off.with_log()
+    found = await Producer(cut_off, 1, 0).add_offsets("g", version)
+    assert found == Code.COORDINATOR_NOT_AVAILABLE
+    await cut_off.partitions.close()
