@@ -118,8 +118,6 @@ class Groups:
                 await self._loaded.keep_watch()
             except StoreUnavailable as error:
                 log.debug("groups_not_watched", reason=str(error))
-            except Exception:  # what is wrong with one group must not be the end of all others
-                log.exception("groups_not_watched")
 
     async def run_expiry(self) -> None:
         """Deletes what has expired, from time to time, until cancelled."""

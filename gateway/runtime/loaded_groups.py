@@ -33,6 +33,7 @@ from core.group.values import (
     Token,
 )
 from core.group_ports import GroupStore, Lease
+from core.ports import StoreUnavailable
 from gateway.runtime.coordinator_leases import CoordinatorLeases
 from gateway.runtime.group_writes import GroupWriter, Owner
 from gateway.runtime.subscriptions import Subscriptions
@@ -189,12 +190,20 @@ class LoadedGroups:
         await self._leases.claim()
         for shard in self._leases.shards:
             if lease := self._leases.held(shard):
-                await self.load_shard(lease)
-        while self._unwatched:
-            group_id = next(iter(self._unwatched))
+                await self._watch(self.load_shard(lease))
+        for group_id in list(self._unwatched):
             if self._leases.held(shard_of(group_id)) is not None:
-                await self.find(group_id)
+                await self._watch(self.find(group_id))
             self._unwatched.discard(group_id)
+
+    async def _watch(self, loading: Coroutine[Any, Any, object]) -> None:
+        """Loads; what is wrong with one must not keep the others from being watched."""
+        try:
+            await loading
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("groups_not_watched")
 
     async def _once(self, key: Lease | str, work: Coroutine[Any, Any, None]) -> None:
         """One load at a time of the same thing, whoever asks, and however soon they give up."""
