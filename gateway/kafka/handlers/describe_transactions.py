@@ -70,7 +70,7 @@ def _described(stored: StoredTransaction, places: Mapping[int, _Place]) -> Any:
         if place := places.get(partition_id):  # else deleted since it joined
             numbers[place[0]].add(place[1])
     for group_id in stored.groups:
-        numbers[_OFFSETS_TOPIC].add(_java_hash(group_id) % _OFFSETS_PARTITIONS)
+        numbers[_OFFSETS_TOPIC].add(_offsets_partition(group_id))
     known = stored.metadata
     return _State(
         error_code=0,
@@ -86,13 +86,14 @@ def _described(stored: StoredTransaction, places: Mapping[int, _Place]) -> Any:
     )
 
 
-def _java_hash(text: str) -> int:
-    """`Utils.abs(String.hashCode())`, by which Kafka finds the partition of a group."""
+def _offsets_partition(group_id: str) -> int:
+    """Where Kafka keeps a group: `Utils.abs(groupId.hashCode())`, modulo the partitions."""
     value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
+    units = group_id.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
-    return value & 0x7FFF_FFFF
+    signed = value - (value >> 31 << 32)
+    return (0 if signed == -(2**31) else abs(signed)) % _OFFSETS_PARTITIONS
 
 
 def _refused(transactional_id: str, error: Error) -> Any:

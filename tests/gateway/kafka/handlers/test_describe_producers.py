@@ -1,11 +1,14 @@
-"""DescribeProducers: what partitions remember of idempotent producers."""
+"""DescribeProducers: what partitions remember of producers."""
 
 from sqlalchemy import insert
 
 from core.topic_rules import NewTopic
 from gateway.kafka.codec import DescribeProducersRequest, DescribeProducersResponse
 from storage.schema import producer_state
+from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.producing import create, produce
+from tests.gateway.kafka.handlers.transacting import producer_of
 
 UNKNOWN, NOT_LEADER, INVALID_TOPIC = 3, 6, 17
 
@@ -46,6 +49,35 @@ async def test_producers_of_each_partition(broker: Broker) -> None:
     ] == [(1000, 3, 2**31 - 1, 1_700_000_000_000), (1001, 3, 7, 1_700_000_000_000)]
     one = two.active_producers[0]
     assert (one.coordinator_epoch, one.current_txn_start_offset) == (-1, -1)
+
+
+async def test_what_a_producer_has_open(log_broker: Broker) -> None:
+    await create(log_broker)
+    await produce(log_broker, kafka_batch([b"before"] * 5))
+    producer = await (await producer_of(log_broker)).begin()
+
+    async def told() -> list[tuple[int, ...]]:
+        (topic,) = (await ask(log_broker, {"t": [0]})).topics
+        return [
+            (
+                each.producer_epoch,
+                each.last_sequence,
+                each.coordinator_epoch,
+                each.current_txn_start_offset,
+            )
+            for each in topic.partitions[0].active_producers
+        ]
+
+    assert await told() == []
+    await producer.write(values=[b"v"] * 3)
+    await producer.write(3)
+    assert await told() == [(0, 3, -1, 5)]
+    await producer.end()  # V1 keeps the epoch, and so the sequence
+    assert await told() == [(0, 3, 0, -1)]
+    await producer.write(4, version=12)
+    assert await told() == [(0, 4, 0, 10)]
+    await producer.end(version=5)
+    assert await told() == [(1, -1, 0, -1)]
 
 
 async def test_unknown_topics_and_partitions(broker: Broker) -> None:

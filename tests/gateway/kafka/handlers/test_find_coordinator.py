@@ -1,4 +1,4 @@
-"""FindCoordinator: groups have one; what has none is refused in words that clients act on."""
+"""FindCoordinator: groups have one, a transactional id may ask any broker, the rest is refused."""
 
 from __future__ import annotations
 
@@ -66,12 +66,26 @@ async def test_everybody_names_the_same_for_a_group_that_nobody_has(
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_a_transactional_id_has_no_coordinator(broker: Broker, version: int) -> None:
-    [answer] = await ask(broker, version, TRANSACTION, "t")
-    final = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if version == 2 else Code.UNSUPPORTED_VERSION
-    assert answer.error_code == final
-    assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
-    assert "does not serve transactions yet" in answer.error_message
+async def test_a_broker_alone_coordinates_every_transaction(broker: Broker, version: int) -> None:
+    for key in ("t", "", "ü\0", "t" * 32_000):
+        [answer] = await ask(broker, version, TRANSACTION, key)
+        assert answer.error_code == Code.NONE
+        [me] = broker.cluster.live
+        assert (answer.node_id, answer.host, answer.port) == (me.broker_id, me.host, me.port)
+
+
+async def test_everybody_names_the_same_for_a_transactional_id(
+    two_group_brokers: tuple[Broker, Broker],
+) -> None:
+    ids = [f"t{number}" for number in range(40)]
+    for broker in two_group_brokers:
+        await broker.cluster.heartbeat()  # both know of both
+    named = [
+        [answer.node_id for answer in await ask(broker, 6, TRANSACTION, *ids)]
+        for broker in two_group_brokers
+    ]
+    assert named[0] == named[1]
+    assert set(named[0]) == {broker.cluster.broker_id for broker in two_group_brokers}
 
 
 @pytest.mark.parametrize("version", VERSIONS[4:])
