@@ -796,3 +796,41 @@ TestTransactionMachine = TransactionMachine.TestCase
 TestTransactionMachine.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=50, deadline=None, print_blob=True
 )
+
+
+def scripted(version: TransactionVersion) -> tuple[TransactionMachine, Instance]:
+    """A producer of id "a" that broker 0 has initialised, for what chance comes upon too rarely."""
+    machine = TransactionMachine()
+    machine.start(0, (version, version))
+    return machine, machine.instances[0]
+
+
+def successor(machine: TransactionMachine) -> None:
+    """A second instance of the same id begins, at the other broker."""
+    machine.an_instance_starts("a", V2, 4)
+    machine.arrive(machine.brokers[1], [machine.network.pop()], "well")
+
+
+def test_memory_of_a_join_that_was_lost_does_not_let_a_zombie_write() -> None:
+    machine, zombie = scripted(V1)
+    machine.write(zombie, 1, 1)  # the join, which opens the transaction
+    machine.arrive(machine.brokers[0], [machine.network.pop()], "well")
+    machine.crash_database()
+    successor(machine)
+    machine.write(zombie, 1, 1)
+    machine.arrive(machine.brokers[0], [machine.network.pop()], "well")
+    assert machine.store.states[1].next_offset == 0
+    assert zombie.txn is not None
+    assert zombie.txn.is_failed
+
+
+def test_memory_of_an_expired_id_does_not_let_a_zombie_write() -> None:
+    machine, zombie = scripted(V2)
+    machine.now += EXPIRATION_MS
+    machine.forget_idle(1, "a")
+    successor(machine)
+    before = machine.store.rows["a"]
+    machine.write(zombie, 1, 1)
+    machine.arrive(machine.brokers[0], [machine.network.pop()], "well")
+    assert machine.store.states[1].next_offset == 0
+    assert machine.store.rows["a"] == before
