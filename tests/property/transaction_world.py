@@ -218,3 +218,26 @@ class Broker:
 
     transactions: dict[str, StoredTransaction | None] = field(default_factory=dict)
     logs: dict[int, PartitionLog] = field(default_factory=dict)
+
+
+def is_committed(row: Row) -> bool:
+    """Whether its transaction has ended so."""
+    assert row.sent is not None
+    assert row.sent.txn is not None
+    return row.sent.txn.fate is True
+
+
+def as_the_consumer_filters(rows: list[Row], told: list[AbortedTransaction]) -> list[Row]:
+    """What a read_committed consumer shows of an answer (Java's CompletedFetch)."""
+    told = sorted(told, key=lambda each: each.first_offset)
+    aborted: set[int] = set()
+    shown = []
+    for row in rows:
+        while told and told[0].first_offset <= row.last_offset:
+            aborted.add(told.pop(0).producer_id)
+        if row.marker:
+            if not row.marker.is_commit:
+                aborted.discard(row.marker.producer_id)
+        elif not (row.batch.is_transactional and row.batch.producer_id in aborted):
+            shown.append(row)
+    return shown
