@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from uuid import UUID, uuid4
 
 import pytest
@@ -16,7 +15,7 @@ from tests.gateway.kafka.handlers.producing import create, produce, produce_requ
 UNKNOWN_TOPIC_OR_PARTITION, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE = 3, 2, 10
 NOT_ENOUGH_REPLICAS = 19
 INVALID_REQUIRED_ACKS, INVALID_TIMESTAMP, INVALID_RECORD = 21, 32, 87
-OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 45, 47, 48
+OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH = 45, 47
 UNKNOWN_TOPIC_ID = 100
 
 
@@ -135,16 +134,6 @@ async def test_a_compacted_topic_wants_keys(log_broker: Broker) -> None:
     assert part.error_code == INVALID_RECORD
     assert [each.batch_index for each in part.record_errors] == [1]
     assert (await produce(log_broker, kafka_batch([b"a"], keys=[b"k"]))).error_code == 0
-
-
-async def test_transactions_are_not_served_yet(log_broker: Broker) -> None:
-    await create(log_broker)
-    one = bytearray(kafka_batch(producer=1, epoch=0, sequence=0))
-    struct.pack_into(">h", one, 21, 0x10)
-    from crc32c import crc32c
-
-    struct.pack_into(">I", one, 17, crc32c(bytes(one[21:])))
-    assert (await produce(log_broker, bytes(one))).error_code == INVALID_TXN_STATE
 
 
 async def test_without_a_database_a_topic_not_yet_known_is_refused_for_now(
