@@ -1,0 +1,167 @@
+"""Transactions while brokers, database and producers die; every value is accounted for."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from storage.embedded import EmbeddedPostgres
+from tests.conftest import Gateway, StartGateway, free_port, wait_until_ready
+from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, query
+from tests.faults.txn_history import TxnAnomaly, TxnFlaw, check_transactions
+from tests.faults.txn_load import TIMEOUT_MS, TxnLoad
+
+pytestmark = pytest.mark.fault
+
+BROKERS_FORGOTTEN_FAST = ("--override", "penstock.broker.session.timeout.ms=2000")
+
+
+def until(seconds: float) -> Callable[[], bool]:
+    """Says whether time is left."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() < end
+
+
+def verify_transactions(load: TxnLoad, gateway: Gateway, url: str) -> None:
+    """Waits until nothing is open, reads everything both ways, and fails on any anomaly."""
+    deadline = time.monotonic() + TIMEOUT_MS / 1000 + 30
+    hanging = "SELECT transactional_id, state FROM transaction_state WHERE started_at >= 0"
+    held = "SELECT partition_id, producer_id FROM producer_state WHERE txn_first_offset >= 0"
+    while (left := query(url, hanging) + query(url, held)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    anomalies = [TxnAnomaly(TxnFlaw.HANGING, str(each)) for each in left]
+    committed = read(gateway.bootstrap, load.topic, "read_committed")
+    everything = read(gateway.bootstrap, load.topic, "read_uncommitted")
+    offsets = {name: committed_offset(gateway.bootstrap, load, name) for name in load.names}
+    anomalies += check_transactions(load.history, committed, everything, offsets)
+    listed = "\n".join(f"{each.flaw.value}: {each.where}" for each in anomalies[:20])
+    if anomalies:
+        print(gateway.log()[-20_000:])  # noqa: T201 - for the report
+    assert not anomalies, f"{len(anomalies)} anomalies\n{listed}\nsaid: {load.said}"
+
+
+def read(bootstrap: str, topic: str, isolation: str) -> dict[int, list[bytes]]:
+    """All partitions from their beginning to the end that such a reader has."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "verifier",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+    at_end: set[int] = set()
+    deadline = time.monotonic() + 60
+    while len(at_end) < PARTITIONS:
+        assert time.monotonic() < deadline, f"no end of the partitions in sight: {at_end}"
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            if message.error().name() == "_PARTITION_EOF":
+                at_end.add(message.partition())
+        else:
+            found[message.partition()].append(message.value())
+    consumer.close()
+    return found
+
+
+def committed_offset(bootstrap: str, load: TxnLoad, name: str) -> int:
+    """Where the producer's group is; 0 where it has committed nothing."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": load.group_of(name)})
+    (found,) = consumer.committed([TopicPartition(load.topic, 0)], timeout=20)
+    consumer.close()
+    return max(found.offset, 0)
+
+
+def test_the_gateway_killed(
+    data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
+) -> None:
+    chance = random.Random(seed)
+    port = free_port()
+    with EmbeddedPostgres(data_dir) as server:
+        gateway = start_gateway(database_url=server.url, port=port)
+        create_topic(gateway.bootstrap, "load")
+        load = TxnLoad(gateway.bootstrap, "load", PARTITIONS, seed)
+        with load.running():
+            load.wait_for_progress()
+            time_left = until(seconds)
+            kills = 0
+            while time_left() or kills < 3:
+                time.sleep(chance.uniform(0.1, 1.0))
+                gateway.kill()
+                kills += 1
+                gateway = start_gateway(database_url=server.url, port=port)
+                wait_until_ready(gateway)
+                if chance.random() < 0.5:
+                    load.wait_for_progress(transactions=1)
+            load.wait_for_progress()
+        verify_transactions(load, gateway, server.url)
+
+
+def test_the_database_killed(
+    data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
+) -> None:
+    """Also right behind joins that were answered and had not reached the disk."""
+    chance = random.Random(seed)
+    gateway = start_gateway(data=data_dir)
+    url = embedded_url(data_dir)
+    create_topic(gateway.bootstrap, "load")
+    load = TxnLoad(gateway.bootstrap, "load", PARTITIONS, seed)
+    with load.running():
+        load.wait_for_progress()
+        time_left = until(seconds)
+        kills = 0
+        while time_left() or kills < 3:
+            time.sleep(chance.uniform(0.1, 1.0))
+            pid = int((data_dir / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
+            os.kill(pid, signal.SIGKILL)
+            kills += 1
+            load.wait_for_progress(transactions=1)
+        load.wait_for_progress()
+    verify_transactions(load, gateway, url)
+
+
+def test_brokers_come_and_go_and_stand_still(
+    data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
+) -> None:
+    """Coordinator, leaders and the group's coordinator are any of three; one at a time is killed,
+    or stopped inside whatever it was doing and resumed when others have gone on."""
+    chance = random.Random(seed)
+    with EmbeddedPostgres(data_dir) as server:
+        where = {"database_url": server.url}
+        ports = [free_port() for _ in range(3)]
+        brokers = [start_gateway(*BROKERS_FORGOTTEN_FAST, **where, port=port) for port in ports]
+        bootstrap = ",".join(each.bootstrap for each in brokers)
+        create_topic(bootstrap, "load")
+        load = TxnLoad(bootstrap, "load", PARTITIONS, seed)
+        with load.running():
+            load.wait_for_progress()
+            time_left = until(seconds)
+            rounds = 0
+            while time_left() or rounds < 2:
+                rounds += 1
+                victim = chance.randrange(len(brokers))
+                time.sleep(chance.uniform(0.1, 0.6))
+                if chance.random() < 0.5:
+                    brokers[victim].kill()
+                    load.wait_for_progress(transactions=1)
+                    brokers[victim] = start_gateway(
+                        *BROKERS_FORGOTTEN_FAST, **where, port=ports[victim]
+                    )
+                else:
+                    brokers[victim].pause()
+                    load.wait_for_progress(transactions=1)
+                    brokers[victim].resume()
+            load.wait_for_progress()
+        verify_transactions(load, brokers[0], server.url)

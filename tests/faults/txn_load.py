@@ -1,0 +1,245 @@
+"""Transactional load: librdkafka producers, some usurped by a second instance of their name.
+
+Every transaction and what its producer was told of it goes into a TxnHistory. Must not know what is
+being broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from tests.faults.txn_history import Ending, TxnHistory, Value
+
+FINISH_WITHIN_S = 90.0
+TIMEOUT_MS = 20_000
+"""Of a transaction: what a dead producer leaves open ends by itself before the checks."""
+CALL_S = 15.0
+
+_SILENT = logging.Logger("librdkafka under fault", level=logging.CRITICAL + 1)
+
+
+class _Broken(Exception):
+    """The producer is of no use any more; another one takes its name."""
+
+
+class TxnLoad:
+    """Producers that write transactions to the same partitions until told to stop."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, seed: int, producers: int = 3
+    ) -> None:
+        self.topic = topic
+        self.history = TxnHistory()
+        self.names = [f"txn-{number}" for number in range(producers)]
+        self._bootstrap = bootstrap
+        self._partitions = partitions
+        self._stop = threading.Event()
+        self._failures: list[BaseException] = []
+        self.said: dict[str, int] = {}
+        self._threads = [
+            threading.Thread(
+                target=self._guard, args=(name, random.Random(seed * 100 + n)), daemon=True
+            )
+            for n, name in enumerate(self.names)
+        ]
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[TxnLoad]:
+        """Load while the block runs; finished at its end."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+        deadline = time.monotonic() + FINISH_WITHIN_S
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+        assert not any(thread.is_alive() for thread in self._threads), "producers do not end"
+        if self._failures:
+            raise self._failures[0]
+
+    def wait_for_progress(self, within_s: float = 60.0, transactions: int = 2) -> None:
+        """Waits until each producer has committed some more."""
+        committed = Ending.COMMITTED
+        before = {name: self.history.count(committed, name) for name in self.names}
+        deadline = time.monotonic() + within_s
+        while any(
+            self.history.count(committed, name) < count + transactions
+            for name, count in before.items()
+        ):
+            if self._failures:
+                raise self._failures[0]
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no progress within {within_s} s: {self.said}; {self._at()}")
+            time.sleep(0.02)
+
+    def _guard(self, name: str, chance: random.Random) -> None:
+        try:
+            self._run(name, chance)
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            self._failures.append(error)
+
+    def _at(self) -> dict[str, str]:
+        """Where in the code each producer is."""
+        frames = sys._current_frames()
+        return {
+            name: "".join(traceback.format_stack(frames[thread.ident])[-2:])
+            for name, thread in zip(self.names, self._threads, strict=True)
+            if thread.ident in frames
+        }
+
+    def group_of(self, name: str) -> str:
+        """The group whose offset goes with the producer's transactions."""
+        return f"{name}'s group"
+
+    def _run(self, name: str, chance: random.Random) -> None:
+        reader = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": self.group_of(name),
+                "logger": _SILENT,
+            }
+        )
+        number = 0
+        while not self._stop.is_set():
+            producer = self._start(name)
+            if producer is None:
+                continue
+            with contextlib.suppress(_Broken):
+                while not self._stop.is_set():
+                    number += 1
+                    self._transact(producer, name, number, chance, reader)
+                    if chance.random() < 0.05:
+                        # Another instance comes up while this one has something open.
+                        number += 1
+                        self._leave_open(producer, name, number, chance)
+                        raise _Broken
+        reader.close()
+
+    def _start(self, name: str) -> Producer | None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "transactional.id": name,
+                "transaction.timeout.ms": TIMEOUT_MS,
+                "message.timeout.ms": 10_000,
+                "socket.timeout.ms": 4_000,
+                "request.timeout.ms": 3_000,
+                "retry.backoff.ms": 20,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "linger.ms": 1,
+                "logger": _SILENT,
+                "error_cb": lambda error: None,
+            }
+        )
+        while not self._stop.is_set():
+            try:
+                producer.init_transactions(CALL_S)
+            except KafkaException as error:
+                self._note(error)
+                if not error.args[0].retriable():
+                    return None
+            else:
+                return producer
+        return None
+
+    def _transact(
+        self,
+        producer: Producer,
+        name: str,
+        number: int,
+        chance: random.Random,
+        reader: Consumer,
+    ) -> None:
+        with_offsets = chance.random() < 0.5
+        partitions = [chance.randrange(self._partitions) for _ in range(chance.randint(1, 12))]
+        self.history.begin(name, number, partitions, with_offsets)
+        commit = chance.random() < 0.75
+        try:
+            producer.begin_transaction()
+            self._produce(producer, name, number, partitions)
+            if chance.random() < 0.3:
+                producer.flush(CALL_S)
+            if with_offsets:
+                producer.send_offsets_to_transaction(
+                    [TopicPartition(self.topic, 0, number + 1)],
+                    reader.consumer_group_metadata(),
+                    CALL_S,
+                )
+        except (KafkaException, BufferError) as error:
+            self._note(error)
+            commit = False
+        self._end(producer, name, number, commit=commit)
+
+    def _produce(self, producer: Producer, name: str, number: int, partitions: list[int]) -> None:
+        for index, partition in enumerate(partitions):
+            value = Value(name, number, index).encode()
+            producer.produce(self.topic, value, partition=partition)
+            producer.poll(0)
+
+    def _end(self, producer: Producer, name: str, number: int, *, commit: bool) -> None:
+        """Until there is an answer, or none is to be had."""
+        is_tried = False
+        deadline = time.monotonic() + 3 * CALL_S
+        while True:
+            try:
+                if commit:
+                    is_tried = True
+                    producer.commit_transaction(CALL_S)
+                    self.history.end(name, number, Ending.COMMITTED)
+                else:
+                    producer.abort_transaction(CALL_S)
+                    if not is_tried:
+                        self.history.end(name, number, Ending.ABORTED)
+                    else:
+                        self.history.end(name, number, Ending.UNKNOWN)
+                return
+            except KafkaException as error:
+                self._note(error)
+                reason = error.args[0]
+                if reason.txn_requires_abort() and commit:
+                    # librdkafka says so only of a commit that has certainly not happened.
+                    commit, is_tried = False, False
+                elif not reason.retriable() or time.monotonic() > deadline:
+                    ending = Ending.UNKNOWN if is_tried else Ending.OPEN
+                    self.history.end(name, number, ending)
+                    raise _Broken from None
+
+    def _leave_open(
+        self, producer: Producer, name: str, number: int, chance: random.Random
+    ) -> None:
+        """Written, and not ended: a successor's init_transactions has to abort it."""
+        partitions = [chance.randrange(self._partitions) for _ in range(chance.randint(1, 6))]
+        self.history.begin(name, number, partitions, False)
+        with contextlib.suppress(KafkaException, BufferError):
+            producer.begin_transaction()
+            self._produce(producer, name, number, partitions)
+            producer.flush(1.0 if chance.random() < 0.5 else 0.01)
+        # It wakes up later and goes on as if nothing were: fenced, or just before it is.
+        threading.Thread(
+            target=self._commit_as_zombie,
+            args=(producer, name, number, chance.uniform(0, 0.5)),
+            daemon=True,
+        ).start()
+
+    def _commit_as_zombie(self, producer: Producer, name: str, number: int, after_s: float) -> None:
+        time.sleep(after_s)
+        self.history.end(name, number, Ending.UNKNOWN)
+        with contextlib.suppress(KafkaException, BufferError):
+            producer.commit_transaction(CALL_S)
+            self.history.end(name, number, Ending.COMMITTED)
+
+    def _note(self, error: Exception) -> None:
+        said = str(error)[:150]
+        self.said[said] = self.said.get(said, 0) + 1
