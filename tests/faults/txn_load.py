@@ -35,13 +35,22 @@ class TxnLoad:
     """Producers that write transactions to the same partitions until told to stop."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, seed: int, producers: int = 3
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        seed: int,
+        *,
+        producers: int = 3,
+        offsets_share: float = 0.5,
     ) -> None:
+        """offsets_share: how many transactions have offsets of the producer's group in them."""
         self.topic = topic
         self.history = TxnHistory()
         self.names = [f"txn-{number}" for number in range(producers)]
         self._bootstrap = bootstrap
         self._partitions = partitions
+        self._offsets_share = offsets_share
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
         self.said: dict[str, int] = {}
@@ -162,7 +171,7 @@ class TxnLoad:
         chance: random.Random,
         reader: Consumer,
     ) -> None:
-        with_offsets = chance.random() < 0.5
+        with_offsets = chance.random() < self._offsets_share
         partitions = [chance.randrange(self._partitions) for _ in range(chance.randint(1, 12))]
         self.history.begin(name, number, partitions, with_offsets)
         commit = chance.random() < 0.75
