@@ -92,9 +92,7 @@ def test_the_gateway_killed(
     with EmbeddedPostgres(data_dir) as server:
         gateway = start_gateway(database_url=server.url, port=port)
         create_topic(gateway.bootstrap, "load")
-        # Without offsets: librdkafka may wait for ever in send_offsets_to_transaction when its only
-        # coordinator comes back (compat/librdkafka/FINDINGS.md). With several brokers it does not.
-        load = TxnLoad(gateway.bootstrap, "load", PARTITIONS, seed, offsets_share=0)
+        load = TxnLoad(gateway.bootstrap, "load", PARTITIONS, seed)
         with load.running():
             load.wait_for_progress()
             time_left = until(seconds)
