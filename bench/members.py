@@ -239,12 +239,18 @@ class ConsumerMember:
     _to_tell: bool = False
 
     async def join(self) -> None:
-        await self._heartbeat(
-            rebalance_timeout_ms=REBALANCE_MS,
-            subscribed_topic_names=[self.shared.topic],
-            server_assignor=None,
-            topic_partitions=[],
-        )
+        await self._heartbeat(**self._everything())
+
+    def _everything(self) -> dict[str, Any]:
+        return {
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "subscribed_topic_names": [self.shared.topic],
+            "topic_partitions": self._owned(),
+        }
+
+    def _owned(self) -> list[Any]:
+        Topic = codec.ConsumerGroupHeartbeatRequest.TopicPartitions
+        return [Topic(topic_id=topic, partitions=held) for topic, held in self._assigned]
 
     async def _heartbeat(self, **told: Any) -> None:
         while True:
@@ -252,6 +258,7 @@ class ConsumerMember:
             answer = await self.wire.ask(request, _CONSUMER, codec.ConsumerGroupHeartbeatResponse)
             if answer.error_code not in _LATER:
                 break
+            told = self._everything()  # an answer that told it something may have been lost
             await asyncio.sleep(0.1)
         if answer.error_code != _NONE:
             raise Refused(f"ConsumerGroupHeartbeat: {answer.error_code} {answer.error_message}")
@@ -285,11 +292,9 @@ class ConsumerMember:
 
     async def live(self) -> None:
         """Heartbeats, at once where it has something to tell."""
-        Topic = codec.ConsumerGroupHeartbeatRequest.TopicPartitions
         while not self.stops:
             if self._to_tell:
-                owned = [Topic(topic_id=topic, partitions=held) for topic, held in self._assigned]
-                await self._heartbeat(topic_partitions=owned)
+                await self._heartbeat(topic_partitions=self._owned())
                 continue
             await asyncio.sleep(self.shared.heartbeat_s)
             await self._heartbeat()
