@@ -30,11 +30,14 @@ class TransactionJoin:
 class OpenTransactions:
     """Transactions that have had their time by the database's clock.
 
-    now_ms: what that clock said. transactional_ids: the longest overdue first.
+    now_ms: what that clock said. transactional_ids: the longest overdue first. open_count and
+    oldest_ms: how many are open at all, and for how long the oldest one.
     """
 
     now_ms: int
     transactional_ids: Sequence[str]
+    open_count: int = 0
+    oldest_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

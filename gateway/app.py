@@ -42,6 +42,7 @@ from gateway.runtime.retention import Janitor
 from gateway.runtime.snapshots import SnapshotWatch
 from gateway.runtime.topics import Topics
 from gateway.runtime.transactions import Transactions
+from gateway.transaction_metrics import watch_transactions
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
@@ -242,6 +243,7 @@ class _Broker:
         if (endpoint := self._settings.metrics_listen) is not None:
             self._metrics.serve(endpoint.host, endpoint.port)
         watch_groups(self._metrics, groups, leases)
+        watch_transactions(self._metrics, transactions, partitions)
         partitions.start()
         groups.start()
         await cluster.heartbeat()  # leases rest on it

@@ -6,6 +6,7 @@ What ends a transaction is a flush of the log (`group_commit.py`). SQL compares 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import randrange
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ from storage.transaction_rows import (
 )
 
 if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
     from storage.pool import Database
 
 # For the present transaction alone: whoever reads its rows sees them, the disk may wait.
@@ -75,6 +78,11 @@ WHERE t.started_at >= 0
   AND t.started_at + t.timeout_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 ORDER BY t.started_at LIMIT $1::bigint
 """
+COUNT_OPEN = """
+SELECT count(*),
+       coalesce((extract(epoch FROM clock_timestamp()) * 1000)::bigint - min(t.started_at), 0)
+FROM transaction_state t WHERE t.started_at >= 0
+"""
 IDLE = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, t.transactional_id
 FROM transaction_state t
@@ -112,6 +120,7 @@ READS = {
     b"pending_partitions": PENDING_PARTITIONS,
     b"read_transactions": READ_TRANSACTIONS,
     b"overdue": OVERDUE,
+    b"count_open": COUNT_OPEN,
     b"idle": IDLE,
     b"list_all": LIST_ALL,
     b"now": NOW,
@@ -192,17 +201,16 @@ class PostgresTransactionStore:
 
     async def overdue(self, limit: int) -> OpenTransactions:
         """See TransactionStore."""
-        return await self._open((b"overdue", (bigint(limit),)))
+        statements: list[Statement] = [(b"overdue", (bigint(limit),)), (b"count_open", ())]
+        result, counted, *_ = await self._reads.run_or_fail("overdue_transactions", statements)
+        count, oldest_ms = (integer(counted.get_value(0, column)) for column in range(2))
+        return replace(_found(result), open_count=count, oldest_ms=oldest_ms)
 
     async def idle(self, expiration_ms: int, limit: int) -> OpenTransactions:
         """See TransactionStore."""
-        return await self._open((b"idle", (bigint(limit), bigint(expiration_ms))))
-
-    async def _open(self, statement: Statement) -> OpenTransactions:
-        (result, *_) = await self._reads.run_or_fail("look_for_transactions", [statement])
-        rows = rows_of(result)
-        now = integer(rows[0][0]) if rows else -1
-        return OpenTransactions(now, [read((name or b"").decode()) for _, name in rows])
+        statement = (b"idle", (bigint(limit), bigint(expiration_ms)))
+        (result, *_) = await self._reads.run_or_fail("idle_transactions", [statement])
+        return _found(result)
 
     async def list_all(self) -> tuple[int, list[TransactionMetadata]]:
         """See TransactionStore."""
@@ -231,6 +239,12 @@ def _group_columns(joins: Iterable[tuple[str, str]]) -> list[bytes]:
         uuid_array([group_key for _, group_key, _ in rows]),
         text_array([written(group_id) for _, _, group_id in rows]),
     ]
+
+
+def _found(result: PGresult) -> OpenTransactions:
+    rows = rows_of(result)
+    now = integer(rows[0][0]) if rows else -1
+    return OpenTransactions(now, [read((name or b"").decode()) for _, name in rows])
 
 
 def _pending_columns(pending: Sequence[PendingOffsets]) -> list[bytes]:

@@ -99,6 +99,7 @@ class Appender:
         self._turned_away = TurnedAway()
         # By producer id; None where no transaction has this producer.
         self._transactions: OrderedDict[int, StoredTransaction | None] = OrderedDict()
+        self.fenced = 0  # batches refused for their producer's epoch
         self._history = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
@@ -365,6 +366,7 @@ class Appender:
                 start = self._log_start(partition_id)
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
             case Refused(error, message):
+                self.fenced += error is Error.INVALID_PRODUCER_EPOCH
                 pending.refuse(error, message)
 
     def _log_start(self, partition_id: int) -> int:

@@ -112,6 +112,11 @@ class Partitions:
         """Memory that the newest batches take."""
         return self._tail.size_bytes
 
+    @property
+    def fenced(self) -> int:
+        """Batches refused because their producer has been fenced."""
+        return self._appender.fenced
+
     def start(self) -> None:
         """Starts the appender."""
         self._appender.start()

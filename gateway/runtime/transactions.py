@@ -42,7 +42,12 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
-from core.transaction_ports import PendingOffsets, TransactionJoin, TransactionStore
+from core.transaction_ports import (
+    OpenTransactions,
+    PendingOffsets,
+    TransactionJoin,
+    TransactionStore,
+)
 from gateway.runtime.partitions import Partitions
 from gateway.runtime.pending_offsets import PendingOffsetWriter
 from gateway.runtime.producer_ids import ProducerIds
@@ -52,6 +57,7 @@ log = structlog.get_logger(__name__)
 LOOK_INTERVAL_S: Final = 0.5
 """How often overdue transactions are looked for; they end within a second of their deadline."""
 AT_ONCE: Final = 100
+_FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH})
 JOIN_ATTEMPTS: Final = 20
 
 Prepare = Callable[[TransactionMetadata | None, int], Transition]
@@ -59,12 +65,14 @@ Prepare = Callable[[TransactionMetadata | None, int], Transition]
 PrepareOnAll = Callable[[StoredTransaction | None, int], Transition]
 """The same, for which it matters who takes part."""
 
+OnEnded = Callable[[bool, str, float], None]
+
 
 class Transactions:
     """The coordinator. `run` in the background; every other method may raise StoreUnavailable.
 
-    on_ended: told of each transaction that this broker has ended: whether committed, and why
-    ("client", "fenced", "timeout", "marker").
+    on_ended: told of each transaction that this broker has ended: whether committed, why ("client",
+    "fenced", "timeout", "marker"), and how many seconds the commit took.
     """
 
     def __init__(
@@ -76,7 +84,7 @@ class Transactions:
         max_timeout_ms: Callable[[], int],
         expiration_ms: Callable[[], int],
         expiration_interval_ms: Callable[[], int],
-        on_ended: Callable[[bool, str], None] = lambda is_commit, why: None,
+        on_ended: OnEnded = lambda is_commit, why, seconds: None,
     ) -> None:
         self._store = store
         self._partitions = partitions
@@ -86,6 +94,31 @@ class Transactions:
         self._expiration_interval_ms = expiration_interval_ms
         self._on_ended = on_ended
         self._pending = PendingOffsetWriter(store)
+        self._open = OpenTransactions(-1, ())
+        self._fenced = 0
+
+    def on_ended(self, listener: OnEnded) -> None:
+        """Who is told of each end from now on."""
+        self._on_ended = listener
+
+    @property
+    def open_count(self) -> int:
+        """Transactions open at the last look, at whatever broker they were begun."""
+        return self._open.open_count
+
+    @property
+    def oldest_s(self) -> float:
+        """For how long the oldest of them is open."""
+        return self._open.oldest_ms / 1000
+
+    @property
+    def fenced(self) -> int:
+        """Requests refused because their producer has been fenced; see `Partitions.fenced` too."""
+        return self._fenced
+
+    def _counted(self, error: Error) -> Error:
+        self._fenced += error in _FENCED
+        return error
 
     # What changes a transactional id.
 
@@ -148,6 +181,7 @@ class Transactions:
     async def _decide_on_all(
         self, transactional_id: str, prepare: PrepareOnAll, why: str
     ) -> Answer:
+        begun = time.perf_counter()
         fresh = await self._producer_ids.next_id()
         ended: list[bool] = []
         is_used = False
@@ -164,7 +198,8 @@ class Transactions:
         if not is_used:
             self._producer_ids.give_back(fresh)
         if ended and answer.error is Error.NONE:
-            self._on_ended(ended[0], why)
+            self._on_ended(ended[0], why, time.perf_counter() - begun)
+        self._counted(answer.error)
         return answer
 
     # Who takes part.
@@ -230,7 +265,7 @@ class Transactions:
             is_joined = stored is not None and group_id in stored.groups
             joining = verify_write(known, producer, version, _now(), is_joined=is_joined)
             if joining.error is not Error.NONE:
-                return joining.error
+                return self._counted(joining.error)
             assert stored is not None and known is not None, "who is not known may not write"
             join = TransactionJoin(transactional_id, known.version, joining.put, groups=(group_id,))
             pending = PendingOffsets(lease, join, producer.producer_id, group_id, offsets)
@@ -263,7 +298,7 @@ class Transactions:
             joining, join = prepare(stored)
             is_refused = joining.error is not Error.NONE
             if is_fresh and is_refused:
-                return joining.error
+                return self._counted(joining.error)
             if not is_refused:
                 try:
                     version = await self._store.join(join)
@@ -327,7 +362,7 @@ class Transactions:
 
     async def abort_overdue(self) -> int:
         """Ends what has outlived its timeout, fencing its producer; returns how many were tried."""
-        overdue = await self._store.overdue(AT_ONCE)
+        overdue = self._open = await self._store.overdue(AT_ONCE)
 
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
             # By the database's clock as of the read: if it was begun anew since, it is not overdue.

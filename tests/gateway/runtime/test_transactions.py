@@ -20,10 +20,12 @@ from core.transaction.values import (
     TransactionVersion,
 )
 from core.types import IsolationLevel, RecordBatch
+from gateway.metrics import Metrics
 from gateway.runtime.partitions import Found, Want
 from gateway.runtime.pending import AppendResult
 from gateway.runtime.producer_ids import ProducerIds
 from gateway.runtime.transactions import Transactions
+from gateway.transaction_metrics import watch_transactions
 from storage.transactions import PostgresTransactionStore
 from tests.batches import batch, payload_of
 from tests.gateway.runtime.conftest import WEEK, Broker, MakeBroker
@@ -359,3 +361,47 @@ async def test_a_batch_waits_for_a_transaction_that_a_stopped_broker_holds(
     assert (await writing).error is Error.NONE
     assert (await here.end(producer, V2)).error is Error.NONE
     assert offsets(await here.read(q)) == [0, 1]
+
+
+async def test_what_is_counted(here: Coordinator, log: Log) -> None:
+    metrics = Metrics({})
+    transactions = here.transactions
+    watch_transactions(metrics, transactions, here.broker.partitions)
+    value = metrics.registry.get_sample_value
+
+    def ends() -> dict[tuple[str, str], float]:
+        samples = (each for family in metrics.registry.collect() for each in family.samples)
+        return {
+            (each.labels["outcome"], each.labels["by"]): each.value
+            for each in samples
+            if each.name == "penstock_transactions_total" and each.value
+        }
+
+    [p] = log.new_partitions(1)
+    producer = await here.init()
+    for sequence, is_commit in enumerate((True, False)):
+        await transactions.add_partitions(NAME, producer, [p])
+        await here.write(p, producer, sequence)
+        await here.end(producer, commit=is_commit)
+    await transactions.add_partitions(NAME, producer, [p])
+    log.rows(
+        "UPDATE transaction_state SET started_at = started_at - 7000 WHERE started_at >= 0"
+        " RETURNING 1"
+    )
+    assert await transactions.abort_overdue() == 0
+    assert value("penstock_transactions_open") == 1
+    assert 7 <= (value("penstock_transaction_oldest_seconds") or 0) < 60
+    await here.init()
+    assert await transactions.abort_overdue() == 0
+    assert value("penstock_transactions_open") == 0
+    assert value("penstock_transaction_oldest_seconds") == 0
+    assert ends() == {("commit", "client"): 1, ("abort", "client"): 1, ("abort", "fenced"): 1}
+    assert value("penstock_transaction_end_seconds_count", {"outcome": "commit"}) == 1
+    assert value("penstock_transaction_end_seconds_count", {"outcome": "abort"}) == 2
+    fenced = "penstock_transactions_fenced_requests"
+    assert value(fenced, {"by": "coordinator"}) == value(fenced, {"by": "produce"}) == 0
+    assert (await here.end(producer)).error is Error.PRODUCER_FENCED
+    assert await transactions.add_partitions(NAME, producer, [p]) is Error.PRODUCER_FENCED
+    assert (await here.write(p, producer, 9)).error is Error.INVALID_PRODUCER_EPOCH
+    assert value(fenced, {"by": "coordinator"}) == 2
+    assert value(fenced, {"by": "produce"}) == 1
