@@ -63,12 +63,14 @@ ON CONFLICT (group_key) DO UPDATE SET
     state = excluded.state, state_timestamp = excluded.state_timestamp,
     waiting_for = excluded.waiting_for, metadata_hash = excluded.metadata_hash
 """
-# A group that is known by its offsets only: what GroupRow says where it is told nothing.
+# A group that is known by its offsets only: what GroupRow says where it is told nothing. The insert
+# alone would wait for whoever is about to update the row.
 MAKE_GROUPS = """
 INSERT INTO consumer_group (group_key, group_id, shard, protocol, protocol_type, generation_id,
     assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
 SELECT group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1, '{}', 0
 FROM unnest($1::uuid[], $2::text[], $3::integer[]) AS e (group_key, group_id, shard)
+WHERE NOT EXISTS (SELECT FROM consumer_group g WHERE g.group_key = e.group_key)
 ON CONFLICT (group_key) DO NOTHING
 """
 FORGET_GROUPS = """

@@ -141,7 +141,9 @@ WITH moved AS (
         assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
     SELECT group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1, '{}', 0
     FROM unnest($1::uuid[], $2::text[], $3::integer[]) AS e (group_key, group_id, shard)
-    WHERE group_key IN (SELECT group_key FROM moved) ORDER BY group_key
+    WHERE group_key IN (SELECT group_key FROM moved)
+      AND NOT EXISTS (SELECT FROM consumer_group g WHERE g.group_key = e.group_key)
+    ORDER BY group_key
     ON CONFLICT (group_key) DO NOTHING RETURNING 1
 )
 INSERT INTO committed_offset AS o (group_key, partition_id, committed_offset, leader_epoch,

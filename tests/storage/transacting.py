@@ -1,0 +1,242 @@
+"""A broker's side of transactions for tests of the store: begin, join, write, put offsets, end.
+
+Decides as little as it can: versions are what was read, states are put as told. Must not know what
+a test is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core.group.records import CommittedOffset, GroupEffects, OffsetEffects
+from core.group.shard import shard_of
+from core.group_ports import GuardedEffects, Lease
+from core.log.effects import LogEffects, StagedBatch
+from core.log.partition_log import LogDraft
+from core.log.retention import CONTROL
+from core.ports import Payload, ToLock
+from core.transaction.values import (
+    Marker,
+    StoredTransaction,
+    TransactionEffects,
+    TransactionMetadata,
+    TransactionState,
+)
+from core.transaction_ports import PendingOffsets, TransactionJoin
+from storage.group_commit import FlushSession
+from storage.group_flush import GroupFlush
+from storage.groups import GroupStore
+from storage.logs import PostgresLogStore
+from storage.pool import Database
+from storage.transactions import PostgresTransactionStore
+from tests.batches import batch, control_batch, payload_of, staged
+
+T0 = 1_750_000_000_000
+LEASES = (
+    "INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)"
+    " SELECT shard, 1, gen_random_uuid(), 1 FROM generate_series(0, 63) AS shard"
+    " ON CONFLICT DO NOTHING"
+)
+"""Every shard's lease with generation 1."""
+
+
+def row_of(name: str, producer_id: int = 7, **fields: Any) -> TransactionMetadata:
+    """A row that is complete, and idle unless `fields` say otherwise."""
+    return TransactionMetadata(name, producer_id, 0, TransactionState.EMPTY, **fields)
+
+
+def opened(metadata: TransactionMetadata) -> TransactionMetadata:
+    """The row once a transaction is open."""
+    return replace(metadata, state=TransactionState.ONGOING, started_at=1)
+
+
+def offset(partition_id: int, value: int, *, at: int = T0, metadata: str = "") -> CommittedOffset:
+    return CommittedOffset(partition_id, value, 3, metadata, at)
+
+
+@dataclass
+class Broker:
+    """One broker's connections: a flush of the log, one of groups, and the transactions' own."""
+
+    url: str
+    database: Database = field(init=False)
+    logs: PostgresLogStore = field(init=False)
+    store: PostgresTransactionStore = field(init=False)
+    groups: GroupStore = field(init=False)
+    flush: FlushSession = field(init=False)
+    group_flush: GroupFlush = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.database = Database(self.url)
+        self.logs = PostgresLogStore(self.database)
+        self.store = PostgresTransactionStore(self.database)
+        self.groups = GroupStore(self.database)
+        self.flush = self.logs.open_flush()
+        self.group_flush = self.groups.open_flush()
+
+    async def close(self) -> None:
+        await self.flush.close()
+        await self.database.close()
+
+    async def find(self, name: str) -> StoredTransaction | None:
+        return (await self.store.load([name])).get(name)
+
+    async def load(self, name: str) -> StoredTransaction:
+        return (await self.store.load([name]))[name]
+
+    async def put(self, *effects: TransactionEffects) -> None:
+        """A flush of these alone."""
+        await self.flush.commit([], effects)
+
+    async def begin(
+        self, name: str, producer_id: int = 7, partitions: Iterable[int] = (), **fields: Any
+    ) -> StoredTransaction:
+        """A new id with an open transaction."""
+        metadata = opened(row_of(name, producer_id, **fields))
+        await self.put(TransactionEffects(name, 0, metadata, joined=tuple(partitions)))
+        return await self.load(name)
+
+    async def reopen(self, stored: StoredTransaction, partitions: Iterable[int] = ()) -> None:
+        """The next transaction of an id, opened by what a flush writes (V2)."""
+        metadata = stored.metadata
+        effects = TransactionEffects(
+            metadata.transactional_id,
+            metadata.version,
+            opened(metadata),
+            joined=tuple(partitions),
+        )
+        await self.put(effects)
+
+    async def join(
+        self,
+        stored: StoredTransaction,
+        partitions: Iterable[int] = (),
+        groups: Iterable[str] = (),
+        *,
+        opens: bool = False,
+    ) -> int:
+        metadata = stored.metadata
+        put = opened(metadata) if opens else None
+        return await self.store.join(
+            TransactionJoin(
+                metadata.transactional_id, metadata.version, put, tuple(partitions), tuple(groups)
+            )
+        )
+
+    async def drafted(
+        self, stored: StoredTransaction, *partition_ids: int
+    ) -> tuple[list[LogEffects], list[tuple[StagedBatch, Payload]]]:
+        """A transactional batch for each partition, in sequence; gives effects and payload."""
+        producer_id = stored.metadata.producer_id
+        segment_id = await self.logs.current_segment("week")
+        states, known = await self.logs.load(
+            partition_ids, [(partition_id, producer_id) for partition_id in partition_ids]
+        )
+        batch_ids = await self.logs.allocate_batch_ids(len(partition_ids))
+        effects, payload = [], []
+        for partition_id, batch_id in zip(partition_ids, batch_ids, strict=True):
+            producer = known.get((partition_id, producer_id))
+            draft = LogDraft(states[partition_id], {producer_id: producer})
+            of = batch(
+                producer=producer_id,
+                epoch=stored.metadata.producer_epoch,
+                sequence=producer.last_sequence + 1 if producer else 0,
+                transactional=True,
+            )
+            payload.append((staged(of, batch_id, segment_id), payload_of(of, batch_id)))
+            draft.prepare_append(payload[-1][0])
+            effects.append(effect_of(draft))
+        return effects, list(payload)
+
+    async def append(
+        self, stored: StoredTransaction, *partition_ids: int, joins: bool = False
+    ) -> None:
+        """A batch for each partition, in one flush that stands on what is known."""
+        effects, payload = await self.drafted(stored, *partition_ids)
+        await self.flush.stage(payload)
+        metadata = stored.metadata
+        joined = partition_ids if joins else ()
+        held = TransactionEffects(metadata.transactional_id, metadata.version, None, tuple(joined))
+        await self.flush.commit(effects, [held])
+
+    async def end(self, name: str, *, commit: bool = True, skip_locked: bool = False) -> bool:
+        """Ends what is open under the id, by the row as it is under the lock; whether it was."""
+        locked = await self.flush.lock(ToLock((), (), (name,)), skip_locked=skip_locked)
+        found = {each.metadata.transactional_id: each for each in locked.transactions}.get(name)
+        if found is None or found.metadata.state is not TransactionState.ONGOING:
+            await self.flush.rollback()
+            return False
+        metadata = found.metadata
+        marker = Marker(metadata.producer_id, metadata.producer_epoch, commit, 0)
+        (batch_id,) = await self.logs.allocate_batch_ids(1)
+        control = staged(control_batch(marker), batch_id, await self.logs.current_segment(CONTROL))
+        effects = []
+        for partition_id in sorted(found.partitions & set(locked.partitions)):
+            producer = locked.producers.get((partition_id, metadata.producer_id))
+            draft = LogDraft(locked.partitions[partition_id], {metadata.producer_id: producer})
+            draft.prepare_marker(marker, control)
+            effects.append(effect_of(draft))
+        await self.flush.stage([(control, payload_of(control.batch))] if effects else [])
+        done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+        ended = TransactionEffects(
+            name,
+            metadata.version,
+            replace(metadata, state=done, started_at=-1),
+            marker=marker,
+            groups=found.groups,
+        )
+        await self.flush.commit(effects, [ended])
+        return True
+
+    async def pend(
+        self,
+        stored: StoredTransaction,
+        group_id: str,
+        *offsets: CommittedOffset,
+        opens: bool = False,
+        generation: int = 1,
+    ) -> None:
+        """TxnOffsetCommit."""
+        await self.store.put_pending(
+            [pending(stored, group_id, *offsets, opens=opens, generation=generation)]
+        )
+
+    async def write_group(self, effects: GroupEffects | OffsetEffects) -> None:
+        """A flush of groups with one effect."""
+        lease = Lease(shard_of(effects.group_id), 1)
+        if isinstance(effects, GroupEffects):
+            await self.group_flush.commit([GuardedEffects(lease, groups=(effects,))])
+        else:
+            await self.group_flush.commit([GuardedEffects(lease, offsets=(effects,))])
+
+    async def commit_offsets(self, group_id: str, *offsets: CommittedOffset) -> None:
+        """OffsetCommit."""
+        await self.write_group(OffsetEffects(group_id, offsets))
+
+    async def offsets(self, group_id: str) -> Mapping[int, int]:
+        """What is committed, by partition."""
+        (found,) = await self.groups.fetch_offsets([(group_id, None)])
+        return {partition_id: each.offset for partition_id, each in found.items()}
+
+
+def pending(
+    stored: StoredTransaction,
+    group_id: str,
+    *offsets: CommittedOffset,
+    opens: bool = False,
+    generation: int = 1,
+) -> PendingOffsets:
+    """Offsets of a group in a transaction, decided on it as it is known."""
+    metadata = stored.metadata
+    put = opened(metadata) if opens else None
+    join = TransactionJoin(metadata.transactional_id, metadata.version, put, groups=(group_id,))
+    lease = Lease(shard_of(group_id), generation)
+    return PendingOffsets(lease, join, metadata.producer_id, group_id, offsets)
+
+
+def effect_of(draft: LogDraft) -> LogEffects:
+    effects = draft.effects()
+    assert effects is not None
+    return effects
