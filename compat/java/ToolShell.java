@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -14,19 +15,24 @@ import org.apache.kafka.common.utils.Exit;
  * code, and what the tool printed on both outputs, in Base64).
  */
 public class ToolShell {
-    private static class Exited extends Error {
-        final int code;
+    /** What stands for the end of the process; a tool may catch it, so the first code counts. */
+    private static class Exited extends Error {}
 
-        Exited(int code) {
-            super("exit " + code);
-            this.code = code;
+    private static Integer exitCode;
+
+    private static void exit(int code) {
+        if (exitCode == null) {
+            exitCode = code;
+            System.setOut(new PrintStream(OutputStream.nullOutputStream()));
+            System.setErr(new PrintStream(OutputStream.nullOutputStream()));
         }
+        throw new Exited();
     }
 
     public static void main(String[] none) throws Exception {
         PrintStream answers = System.out;
-        Exit.setExitProcedure((code, message) -> { throw new Exited(code); });
-        Exit.setHaltProcedure((code, message) -> { throw new Exited(code); });
+        Exit.setExitProcedure((code, message) -> exit(code));
+        Exit.setHaltProcedure((code, message) -> exit(code));
         BufferedReader commands =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = commands.readLine()) != null; ) {
@@ -35,7 +41,9 @@ public class ToolShell {
             PrintStream both = new PrintStream(printed, true, StandardCharsets.UTF_8);
             System.setOut(both);
             System.setErr(both);
+            exitCode = null;
             int code = run(words[0], Arrays.copyOfRange(words, 1, words.length), both);
+            if (exitCode != null) code = exitCode;
             answers.println(code + " " + Base64.getEncoder().encodeToString(printed.toByteArray()));
             answers.flush();
         }
@@ -46,8 +54,7 @@ public class ToolShell {
             Class.forName(tool).getMethod("main", String[].class).invoke(null, (Object) arguments);
             return 0;
         } catch (InvocationTargetException raised) {
-            if (raised.getCause() instanceof Exited) return ((Exited) raised.getCause()).code;
-            raised.getCause().printStackTrace(shown);
+            if (!(raised.getCause() instanceof Exited)) raised.getCause().printStackTrace(shown);
             return 1;
         }
     }

@@ -167,8 +167,9 @@ RunTool = Callable[..., subprocess.CompletedProcess[str]]
 def tool_shell(jvm: Sequence[str] = (), timeout: float = 120.0) -> Iterator[RunTool]:
     """One JVM for many short commands, one at a time; yields what runs a tool in it.
 
-    stdout of a result is what the tool printed on either output. A tool that takes longer than
-    `timeout` seconds raises TimeoutError and takes the JVM with it. Raises JavaUnavailable.
+    stdout of a result is what the tool printed on either output. With `check` (the default) an exit
+    that is not 0 raises RuntimeError. A tool that takes longer than `timeout` seconds raises
+    TimeoutError and takes the JVM with it. Raises JavaUnavailable.
     """
     with subprocess.Popen(
         java_command(SHELL, log_level="error", jvm=jvm),
@@ -181,7 +182,9 @@ def tool_shell(jvm: Sequence[str] = (), timeout: float = 120.0) -> Iterator[RunT
         assert process.stdin is not None
         assert process.stdout is not None
 
-        def run(main: str, *arguments: str | Path | int) -> subprocess.CompletedProcess[str]:
+        def run(
+            main: str, *arguments: str | Path | int, check: bool = True
+        ) -> subprocess.CompletedProcess[str]:
             words = [main, *map(str, arguments)]
             process.stdin.write("\x1f".join(words) + "\n")
             process.stdin.flush()
@@ -190,7 +193,9 @@ def tool_shell(jvm: Sequence[str] = (), timeout: float = 120.0) -> Iterator[RunT
                 raise TimeoutError(f"{main} takes longer than {timeout} s")
             code, _, printed = process.stdout.readline().partition(" ")
             shown = base64.b64decode(printed).decode()
-            return subprocess.CompletedProcess(words, int(code), shown)
+            if check and code != "0":
+                raise RuntimeError(f"{main} ended with {code}:\n{shown}")
+            return subprocess.CompletedProcess(words, int(code), shown, "")
 
         try:
             yield run

@@ -133,7 +133,8 @@ def test_list_and_describe_members_offsets_and_state(
     assert wanted in rows(command("--list", "--type", "--state"))
     assert wanted in rows(command("--list", "--type", kind.lower(), "--state", "stable,empty"))
     assert group.name not in command("--list", "--state", "Empty").split()
-    assert group.name not in command("--list", "--type", "share").split()
+    other = "classic" if way is CONSUMER else "consumer"
+    assert group.name not in command("--list", "--type", other).split()
 
     ids = {member.ask(lambda c: c.memberid()): member for member in group.members}
     shown = command.described()

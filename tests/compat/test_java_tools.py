@@ -1,4 +1,4 @@
-"""Kafka's own Java clients through its command-line tools. Few tests: each JVM costs a second.
+"""Kafka's own Java clients through its command-line tools. The short ones share a JVM.
 
 Expectations are Apache Kafka 4.1's own; the tools are the same release (compat/java/pom.xml).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,13 +27,17 @@ SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def java() -> None:
+def shell() -> Iterator[tools.RunTool]:
+    """Runs a tool in the module's JVM; it fails the test if it ends with an error, unless
+    `check=False`."""
     if reason := tools.unavailable():
         pytest.skip(reason)
+    with tools.tool_shell(SHORT_LIVED) as run_in_shell:
+        yield run_in_shell
 
 
 def run(main: str, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run one of the tools; it fails the test if it ends with an error, unless `check=False`."""
+    """Run a tool in a JVM of its own; it fails the test if it ends with an error."""
     return tools.java_tool(main, *arguments, jvm=SHORT_LIVED, log_level="error", **how)
 
 
@@ -41,9 +46,9 @@ def at(bootstrap: str) -> tuple[str, str]:
     return "--bootstrap-server", bootstrap
 
 
-def test_kafka_topics(at: At, topic_name: str) -> None:
+def test_kafka_topics(shell: tools.RunTool, at: At, topic_name: str) -> None:
     command = "org.apache.kafka.tools.TopicCommand"
-    run(
+    shell(
         command,
         *at,
         "--create",
@@ -54,24 +59,26 @@ def test_kafka_topics(at: At, topic_name: str) -> None:
         "--config",
         "retention.ms=1000",
     )
-    again = run(command, *at, "--create", "--topic", topic_name, check=False)
+    again = shell(command, *at, "--create", "--topic", topic_name, check=False)
     assert again.returncode == 1
     assert "already exists" in again.stdout + again.stderr
-    assert topic_name in run(command, *at, "--list").stdout.split()
-    run(command, *at, "--alter", "--topic", topic_name, "--partitions", "3")
-    described = run(command, *at, "--describe", "--topic", topic_name).stdout
+    assert topic_name in shell(command, *at, "--list").stdout.split()
+    shell(command, *at, "--alter", "--topic", topic_name, "--partitions", "3")
+    described = shell(command, *at, "--describe", "--topic", topic_name).stdout
     assert "PartitionCount: 3" in described
     assert "retention.ms=1000" in described
     assert re.search(r"TopicId: [\w-]{22}\b", described)
     assert len(re.findall(r"Partition: \d+\tLeader: \d+", described)) == 3
-    run(command, *at, "--delete", "--topic", topic_name)
-    assert topic_name not in run(command, *at, "--list").stdout.split()
+    shell(command, *at, "--delete", "--topic", topic_name)
+    assert topic_name not in shell(command, *at, "--list").stdout.split()
 
 
-def test_kafka_configs(at: At, session_admin: AdminClient, topic: str) -> None:
+def test_kafka_configs(
+    shell: tools.RunTool, at: At, session_admin: AdminClient, topic: str
+) -> None:
     command = "kafka.admin.ConfigCommand"
     entity = ("--entity-type", "topics", "--entity-name", topic)
-    run(
+    shell(
         command,
         *at,
         *entity,
@@ -79,17 +86,17 @@ def test_kafka_configs(at: At, session_admin: AdminClient, topic: str) -> None:
         "--add-config",
         "retention.ms=5000,cleanup.policy=[compact,delete]",
     )
-    run(command, *at, *entity, "--alter", "--delete-config", "retention.ms")
-    described = run(command, *at, *entity, "--describe").stdout
+    shell(command, *at, *entity, "--alter", "--delete-config", "retention.ms")
+    described = shell(command, *at, *entity, "--describe").stdout
     assert "cleanup.policy=compact,delete" in described
     assert "retention.ms" not in described
-    refused = run(
+    refused = shell(
         command, *at, *entity, "--alter", "--add-config", "retention.ms=soon", check=False
     )
     assert refused.returncode == 1
     assert "InvalidConfigurationException" in refused.stdout + refused.stderr
     broker = next(iter(session_admin.list_topics(timeout=20).brokers))
-    described = run(
+    described = shell(
         command,
         *at,
         "--entity-type",
@@ -132,7 +139,11 @@ def console_lines(at: At, topic: str) -> list[str]:
 
 
 def test_offsets_and_delete_records(
-    at: At, bootstrap: str, make_topic: MakeTopic, tmp_path_factory: pytest.TempPathFactory
+    shell: tools.RunTool,
+    at: At,
+    bootstrap: str,
+    make_topic: MakeTopic,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     topic = make_topic(partitions=2)
     records = [
@@ -142,13 +153,13 @@ def test_offsets_and_delete_records(
     wanted = tmp_path_factory.mktemp("offsets") / "delete.json"
     deletion = {"partitions": [{"topic": topic, "partition": 1, "offset": 4}], "version": 1}
     wanted.write_text(json.dumps(deletion))
-    deleted = run(
+    deleted = shell(
         "org.apache.kafka.tools.DeleteRecordsCommand", *at, "--offset-json-file", str(wanted)
     ).stdout
     assert f"partition: {topic}-1\tlow_watermark: 4" in deleted
     command = "org.apache.kafka.tools.GetOffsetShell"
     listed = {
-        time: run(command, *at, "--topic", topic, "--time", time).stdout.split()
+        time: shell(command, *at, "--topic", topic, "--time", time).stdout.split()
         for time in ("latest", "earliest", "max-timestamp", "1005")
     }
     assert listed["latest"] == [f"{topic}:0:0", f"{topic}:1:9"]
@@ -157,9 +168,9 @@ def test_offsets_and_delete_records(
     assert f"{topic}:1:5" in listed["1005"]
 
 
-def test_log_dirs(at: At, bootstrap: str, topic: str) -> None:
+def test_log_dirs(shell: tools.RunTool, at: At, bootstrap: str, topic: str) -> None:
     confluent.send_all(confluent.producer(bootstrap), [{"topic": topic, "value": b"x" * 5000}])
-    printed = run(
+    printed = shell(
         "org.apache.kafka.tools.LogDirsCommand", *at, "--describe", "--topic-list", topic
     ).stdout
     described = json.loads(printed.splitlines()[-1])
@@ -170,14 +181,14 @@ def test_log_dirs(at: At, bootstrap: str, topic: str) -> None:
     assert partition["size"] >= 5000
 
 
-def test_broker_api_versions(at: At) -> None:
-    printed = run("org.apache.kafka.tools.BrokerApiVersionsCommand", *at).stdout
+def test_broker_api_versions(shell: tools.RunTool, at: At) -> None:
+    printed = shell("org.apache.kafka.tools.BrokerApiVersionsCommand", *at).stdout
     assert re.search(r"Produce\(0\): 0 to \d+ \[usable: 1[123]\]", printed)
     assert re.search(r"Fetch\(1\): 4 to \d+ \[usable: 1[78]\]", printed)
 
 
-def test_cluster_id(at: At, session_admin: AdminClient) -> None:
-    printed = run("org.apache.kafka.tools.ClusterTool", "cluster-id", *at)
+def test_cluster_id(shell: tools.RunTool, at: At, session_admin: AdminClient) -> None:
+    printed = shell("org.apache.kafka.tools.ClusterTool", "cluster-id", *at)
     assert session_admin.list_topics(timeout=20).cluster_id in printed.stdout
 
 
