@@ -383,3 +383,11 @@ def test_a_topic_may_be_subscribed_before_it_exists(
     assert len(member.owned) == 2
     session_admin.delete_topics([topic_name])[topic_name].result(WAIT)
     eventually(lambda: not member.owned)
+
+
+def test_a_pattern_that_re2_does_not_know_is_refused(make_group: MakeGroup) -> None:
+    """librdkafka itself would take a back reference; in KIP-848 the broker decides."""
+    member = make_group(partitions=1).join(CONSUMER, ["^(a)\\1"])
+    eventually(lambda: member.errors)
+    assert member.errors[0].code() in (KafkaError._FATAL, KafkaError.INVALID_REGULAR_EXPRESSION)
+    assert "regular expression" in member.errors[0].str().lower()
