@@ -12,13 +12,25 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from compat.java import tools
 from tests.compat.groups import BROKER_SETTINGS, Group, MakeGroup, groups
+from tests.compat.transactions import (
+    AIOKafka,
+    Client,
+    Confluent,
+    EventLoop,
+    Java,
+    JavaShell,
+    KafkaPython,
+    java_shell,
+)
 from tests.conftest import copied_database, gateways
 
 MakeTopic = Callable[..., str]
@@ -117,6 +129,63 @@ def make_group(bootstrap: str, group_id: str, make_topic: MakeTopic) -> Iterator
             return make(f"{group_id}-{count}", topic or make_topic(partitions), partitions)
 
         yield made
+
+
+@pytest.fixture(scope="session")
+def event_loop_thread() -> Iterator[EventLoop]:
+    loop = EventLoop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture(scope="session")
+def java_clients() -> Iterator[JavaShell]:
+    """One JVM with the Java clients of a session."""
+    if reason := tools.unavailable():
+        pytest.skip(reason)
+    with java_shell() as shell:
+        yield shell
+
+
+def make_client(name: str, request: pytest.FixtureRequest, bootstrap: str) -> Client:
+    """A stock client by its name."""
+    if name == "aiokafka":
+        return AIOKafka(bootstrap, request.getfixturevalue("event_loop_thread"))
+    if name == "java":
+        return Java(bootstrap, request.getfixturevalue("java_clients"))
+    return {"confluent": Confluent, "kafka-python": KafkaPython}[name](bootstrap)
+
+
+@pytest.fixture(
+    params=[
+        "confluent",
+        "aiokafka",
+        "kafka-python",
+        pytest.param("java", marks=pytest.mark.java),
+    ]
+)
+def client(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[Client]:
+    """Each of the four clients that has transactions."""
+    with closing(make_client(request.param, request, bootstrap)) as made:
+        yield made
+
+
+@pytest.fixture
+def confluent_client(bootstrap: str) -> Iterator[Confluent]:
+    with closing(Confluent(bootstrap)) as made:
+        yield made
+
+
+@pytest.fixture
+def java_client(bootstrap: str, java_clients: JavaShell) -> Iterator[Java]:
+    with closing(Java(bootstrap, java_clients)) as made:
+        yield made
+
+
+@pytest.fixture
+def transactional_id(topic_name: str) -> str:
+    """An id no other test uses."""
+    return f"txn-{topic_name}"
 
 
 def create(

@@ -28,6 +28,7 @@ BROKER_SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "300",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "10000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 
 # A way to be in a group: the settings that choose it.

@@ -1,0 +1,881 @@
+"""Four stock clients with one face: transactional producers, and consumers of what they write.
+
+Each client keeps its own exceptions: a test says by name which it expects (`Client.name_of`). Knows
+the clients and waiting; must not know what a test expects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AIOTopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
+from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka import TopicPartition as ConfluentTopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError as PythonError
+from kafka.structs import OffsetAndMetadata
+
+from compat.java import tools
+from tests.compat.groups import WAIT, Read
+
+CLIENTS_IN_JAVA = Path(tools.__file__).with_name("Clients.java")
+READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
+TRANSACTION_TIMEOUT_MS = 60_000
+
+Offsets = Mapping[int, int]  # of a topic, by partition
+
+
+class Reader(Protocol):
+    """A consumer of one topic, subscribed or assigned. It commits nothing by itself."""
+
+    topic: str
+    group: str | None
+
+    def poll(self, seconds: float = 0.5) -> list[Read]:
+        """What has come."""
+
+    def member(self) -> Any:
+        """Who it is in its group now, for `Producer.send_offsets`."""
+
+    def owned(self) -> set[int]:
+        """The partitions it has."""
+
+    def seek(self, partition: int, offset: int) -> None: ...
+    def position(self, partition: int) -> int: ...
+    def end(self, partition: int) -> int:
+        """Where the partition ends for this isolation level."""
+
+    def committed(self, partition: int) -> int | None: ...
+    def close(self) -> None: ...
+
+
+class Producer(Protocol):
+    """A transactional producer that has its id and epoch."""
+
+    def begin(self) -> None: ...
+    def send(self, topic: str, *values: str, partition: int = 0) -> None:
+        """Hands records over; `flush` or the end of the transaction sends them."""
+
+    def flush(self) -> None:
+        """Waits for their acknowledgement; raises if one was refused."""
+
+    def send_offsets(self, topic: str, offsets: Offsets, member: Any) -> None:
+        """Offsets of a group, by partition of `topic`. member: of a reader of the same client."""
+
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+    def abandon(self) -> None:
+        """Gone without a word to the broker, as if its process had been killed."""
+
+
+class Client(Protocol):
+    """A stock client.
+
+    fenced: what it raises in a producer whose transactional id somebody else has taken over.
+    timed_out: what its commit raises of a transaction that the broker has aborted meanwhile.
+    gone: what it raises for offsets of one who is no member of the group (KIP-447); None if it does
+    not say who commits them.
+    """
+
+    name: str
+    fenced: frozenset[str]
+    timed_out: str
+    gone: str | None
+
+    def producer(self, transactional_id: str, timeout_ms: int = ..., **settings: Any) -> Producer:
+        """A producer after init_transactions(). settings: the client's own."""
+
+    def reader(
+        self,
+        topic: str,
+        partitions: int | None = 1,
+        *,
+        group: str | None = None,
+        start: int = 0,
+        isolation: str = READ_COMMITTED,
+        **settings: Any,
+    ) -> Reader:
+        """Assigned to `partitions` partitions from `start` on; None: subscribed in its group."""
+
+    def name_of(self, error: BaseException) -> str:
+        """The name of an error's class or code, as this client has it."""
+
+    def close(self) -> None:
+        """Closes all that it has made."""
+
+
+class _Closing:
+    """Closes what it has made and nobody has closed."""
+
+    def __init__(self) -> None:
+        self._made: list[Callable[[], None]] = []
+
+    def _closed_later(self, close: Callable[[], None]) -> None:
+        self._made.append(close)
+
+    def close(self) -> None:
+        for close in reversed(self._made):
+            with contextlib.suppress(Exception):  # closed already
+                close()
+
+
+def read_until(reader: Reader, done: Callable[[list[Read]], bool]) -> list[Read]:
+    """Polls until what has come is enough."""
+    found: list[Read] = []
+    deadline = time.monotonic() + WAIT
+    while not done(found):
+        assert time.monotonic() < deadline, f"got only {found[-20:]} ({len(found)})"
+        found += reader.poll()
+    return found
+
+
+def read_to_end(
+    client: Client,
+    topic: str,
+    partitions: int = 1,
+    *,
+    start: int = 0,
+    isolation: str = READ_COMMITTED,
+) -> list[Read]:
+    """Every record up to each partition's end (for this isolation), by partition and offset."""
+    with contextlib.closing(
+        client.reader(topic, partitions, start=start, isolation=isolation)
+    ) as reader:
+        ends = {number: reader.end(number) for number in range(partitions)}
+        found = read_until(
+            reader, lambda _: all(reader.position(n) >= max(end, start) for n, end in ends.items())
+        )
+    return sorted(found, key=lambda read: (read.partition, read.offset))
+
+
+def refusal(client: Client, act: Callable[[], object]) -> str:
+    """The name of what `act` raises; nothing if it does not."""
+    try:
+        act()
+    except Exception as raised:  # noqa: BLE001 - each client has its own
+        return client.name_of(raised)
+    return ""
+
+
+def values(records: Sequence[Read]) -> list[str]:
+    return [record.value.decode() for record in records]
+
+
+# --- confluent-kafka ---
+
+
+@contextmanager
+def _fatal_errors_raised() -> Iterator[None]:
+    """A fatal error is thrown out of whatever call serves callbacks, as no regular exception.
+
+    (A KafkaError itself, or, where a callback ran after it, the cause of a SystemError.)
+    """
+    fatal: BaseException | None = None
+    try:
+        yield
+    except KafkaError as raised:
+        fatal = raised
+    except SystemError as raised:
+        fatal = raised.__cause__
+    if fatal is not None:
+        raise fatal if isinstance(fatal, KafkaException) else KafkaException(fatal)
+
+
+class _ConfluentProducer:
+    def __init__(self, client: ConfluentProducer) -> None:
+        self._client = client
+        self._refused: list[KafkaError] = []
+
+    def _delivered(self, error: KafkaError | None, _: Any) -> None:
+        if error is not None:
+            self._refused.append(error)
+
+    def begin(self) -> None:
+        self._refused.clear()
+        self._client.begin_transaction()
+
+    @_fatal_errors_raised()
+    def send(self, topic: str, *values: str, partition: int = 0) -> None:
+        for value in values:
+            self._client.produce(topic, value, partition=partition, on_delivery=self._delivered)
+        self._client.poll(0)
+
+    @_fatal_errors_raised()
+    def flush(self) -> None:
+        assert self._client.flush(WAIT) == 0
+        if self._refused:
+            raise KafkaException(self._refused[0])
+
+    def send_offsets(self, topic: str, offsets: Offsets, member: Any) -> None:
+        places = [ConfluentTopicPartition(topic, number, at) for number, at in offsets.items()]
+        self._client.send_offsets_to_transaction(places, member, WAIT)
+
+    def commit(self) -> None:
+        self._client.commit_transaction(WAIT)
+
+    def abort(self) -> None:
+        self._client.abort_transaction(WAIT)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def abandon(self) -> None:
+        del self._client  # close() would abort what is open
+
+
+class _ConfluentReader:
+    def __init__(self, client: Consumer, topic: str, group: str | None) -> None:
+        self.client = client
+        self.topic = topic
+        self.group = group
+        # librdkafka's own position is behind what it skips at a partition's end.
+        self._ends: dict[int, int] = {}
+
+    def poll(self, seconds: float = 0.5) -> list[Read]:
+        found = []
+        message = self.client.poll(seconds)
+        while message is not None:
+            number, offset = message.partition(), message.offset()
+            if error := message.error():
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                self._ends[number] = offset
+            else:
+                found.append(Read(message.topic(), number, offset, message.value()))
+            message = self.client.poll(0)
+        return found
+
+    def member(self) -> Any:
+        return self.client.consumer_group_metadata()
+
+    def _at(self, partition: int) -> ConfluentTopicPartition:
+        return ConfluentTopicPartition(self.topic, partition)
+
+    def owned(self) -> set[int]:
+        return {found.partition for found in self.client.assignment()}
+
+    def seek(self, partition: int, offset: int) -> None:
+        self._ends.pop(partition, None)
+        self.client.seek(ConfluentTopicPartition(self.topic, partition, offset))
+
+    def position(self, partition: int) -> int:
+        [found] = self.client.position([self._at(partition)])
+        return max(int(found.offset), self._ends.get(partition, 0))
+
+    def end(self, partition: int) -> int:
+        return int(self.client.get_watermark_offsets(self._at(partition), timeout=WAIT)[1])
+
+    def committed(self, partition: int) -> int | None:
+        [found] = self.client.committed([self._at(partition)], timeout=WAIT)
+        return int(found.offset) if found.offset >= 0 else None
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class Confluent(_Closing):
+    """librdkafka, which speaks V1 of transactions."""
+
+    name = "confluent"
+    fenced = frozenset({"_FENCED"})
+    timed_out = "_FENCED"
+    gone = "UNKNOWN_MEMBER_ID"
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self._bootstrap = bootstrap
+
+    def producer(
+        self, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS, **settings: Any
+    ) -> _ConfluentProducer:
+        client = ConfluentProducer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "linger.ms": 0,
+                **settings,
+            }
+        )
+        client.init_transactions(WAIT)
+        made = _ConfluentProducer(client)
+        self._closed_later(made.abandon)
+        return made
+
+    def reader(
+        self,
+        topic: str,
+        partitions: int | None = 1,
+        *,
+        group: str | None = None,
+        start: int = 0,
+        isolation: str = READ_COMMITTED,
+        **settings: Any,
+    ) -> _ConfluentReader:
+        client = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": group or "unused",
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+                "heartbeat.interval.ms": 300,
+                **settings,
+            }
+        )
+        if partitions is None:
+            client.subscribe([topic])
+        else:
+            at = start or OFFSET_BEGINNING
+            client.assign([ConfluentTopicPartition(topic, n, at) for n in range(partitions)])
+        self._closed_later(client.close)
+        return _ConfluentReader(client, topic, group)
+
+    def name_of(self, error: BaseException) -> str:
+        return str(error.args[0].name()) if isinstance(error, KafkaException) else repr(error)
+
+
+# --- aiokafka ---
+
+
+class EventLoop:
+    """An event loop in a thread, for coroutines that are waited for from outside."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT * 2)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT)
+        self._loop.close()
+
+
+class _AIOKafkaProducer:
+    def __init__(self, loop: EventLoop, client: AIOKafkaProducer) -> None:
+        self._loop = loop
+        self._client = client
+        self._sent: list[asyncio.Future[Any]] = []
+
+    def begin(self) -> None:
+        self._loop.run(self._client.begin_transaction())
+
+    def send(self, topic: str, *values: str, partition: int = 0) -> None:
+        async def send() -> None:
+            for value in values:
+                future = await self._client.send(topic, value.encode(), partition=partition)
+                future.add_done_callback(lambda done: done.exception())  # it is looked at
+                self._sent.append(future)
+
+        self._loop.run(send())
+
+    def flush(self) -> None:
+        async def wait() -> None:
+            sent, self._sent = self._sent, []
+            await asyncio.gather(*sent)
+
+        self._loop.run(wait())
+
+    def send_offsets(self, topic: str, offsets: Offsets, member: Any) -> None:
+        places = {AIOTopicPartition(topic, number): at for number, at in offsets.items()}
+        self._loop.run(self._client.send_offsets_to_transaction(places, member))
+
+    def commit(self) -> None:
+        self._loop.run(self._client.commit_transaction())
+
+    def abort(self) -> None:
+        self._loop.run(self._client.abort_transaction())
+
+    def close(self) -> None:
+        self._loop.run(self._client.stop())
+
+    abandon = close  # an open transaction stays open
+
+
+class _AIOKafkaReader:
+    def __init__(
+        self, loop: EventLoop, client: AIOKafkaConsumer, topic: str, group: str | None
+    ) -> None:
+        self._loop = loop
+        self._client = client
+        self.topic = topic
+        self.group = group
+
+    def poll(self, seconds: float = 0.5) -> list[Read]:
+        polled = self._loop.run(self._client.getmany(timeout_ms=int(seconds * 1000)))
+        return [
+            Read(at.topic, at.partition, record.offset, record.value)
+            for at, records in polled.items()
+            for record in records
+        ]
+
+    def member(self) -> Any:
+        return self.group
+
+    def _at(self, partition: int) -> AIOTopicPartition:
+        return AIOTopicPartition(self.topic, partition)
+
+    def owned(self) -> set[int]:
+        return {found.partition for found in self._client.assignment()}
+
+    def seek(self, partition: int, offset: int) -> None:
+        async def seek() -> None:
+            self._client.seek(self._at(partition), offset)
+
+        self._loop.run(seek())
+
+    def position(self, partition: int) -> int:
+        return int(self._loop.run(self._client.position(self._at(partition))))
+
+    def end(self, partition: int) -> int:
+        at = self._at(partition)
+        return int(self._loop.run(self._client.end_offsets([at]))[at])
+
+    def committed(self, partition: int) -> int | None:
+        found = self._loop.run(self._client.committed(self._at(partition)))
+        return None if found is None else int(found)
+
+    def close(self) -> None:
+        self._loop.run(self._client.stop())
+
+
+class AIOKafka(_Closing):
+    """aiokafka, which speaks old versions of V1: fencing has no code of its own there."""
+
+    name = "aiokafka"
+    fenced = frozenset({"ProducerFenced"})
+    timed_out = "ProducerFenced"
+    gone = None
+
+    def __init__(self, bootstrap: str, loop: EventLoop) -> None:
+        super().__init__()
+        self._bootstrap = bootstrap
+        self._loop = loop
+
+    def producer(
+        self, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS, **settings: Any
+    ) -> _AIOKafkaProducer:
+        async def start() -> AIOKafkaProducer:
+            client = AIOKafkaProducer(
+                bootstrap_servers=self._bootstrap,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                **settings,
+            )
+            try:
+                await asyncio.wait_for(client.start(), WAIT)
+            except BaseException:
+                await client.stop()
+                raise
+            return client
+
+        made = _AIOKafkaProducer(self._loop, self._loop.run(start()))
+        self._closed_later(made.close)
+        return made
+
+    def reader(
+        self,
+        topic: str,
+        partitions: int | None = 1,
+        *,
+        group: str | None = None,
+        start: int = 0,
+        isolation: str = READ_COMMITTED,
+        **settings: Any,
+    ) -> _AIOKafkaReader:
+        async def begin() -> AIOKafkaConsumer:
+            client = AIOKafkaConsumer(
+                *([topic] if partitions is None else []),
+                bootstrap_servers=self._bootstrap,
+                group_id=group,
+                isolation_level=isolation,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                fetch_max_wait_ms=100,
+                heartbeat_interval_ms=300,
+                **settings,
+            )
+            await client.start()
+            if partitions is not None:
+                assigned = [AIOTopicPartition(topic, number) for number in range(partitions)]
+                client.assign(assigned)
+                for at in assigned:
+                    if start:
+                        client.seek(at, start)
+                    elif group is None:
+                        await client.seek_to_beginning(at)
+            return client
+
+        made = _AIOKafkaReader(self._loop, self._loop.run(begin()), topic, group)
+        self._closed_later(made.close)
+        return made
+
+    def name_of(self, error: BaseException) -> str:
+        return type(error).__name__
+
+
+# --- kafka-python ---
+
+
+class _KafkaPythonProducer:
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._sent: list[Any] = []
+
+    def begin(self) -> None:
+        self._client.begin_transaction()
+
+    def send(self, topic: str, *values: str, partition: int = 0) -> None:
+        self._sent += [
+            self._client.send(topic, value.encode(), partition=partition) for value in values
+        ]
+
+    def flush(self) -> None:
+        self._client.flush(WAIT)
+        sent, self._sent = self._sent, []
+        for future in sent:
+            future.get(WAIT)
+
+    def send_offsets(self, topic: str, offsets: Offsets, member: Any) -> None:
+        places = {
+            TopicPartition(topic, number): OffsetAndMetadata(at, "", -1)
+            for number, at in offsets.items()
+        }
+        self._client.send_offsets_to_transaction(places, member)
+
+    def commit(self) -> None:
+        self._client.commit_transaction()
+
+    def abort(self) -> None:
+        self._client.abort_transaction()
+
+    def close(self) -> None:
+        self._client.close(WAIT)
+
+    abandon = close  # an open transaction stays open
+
+
+class _KafkaPythonReader:
+    def __init__(self, client: Any, topic: str, group: str | None) -> None:
+        self.client = client
+        self.topic = topic
+        self.group = group
+
+    def poll(self, seconds: float = 0.5) -> list[Read]:
+        return [
+            Read(record.topic, record.partition, record.offset, record.value)
+            for records in self.client.poll(timeout_ms=int(seconds * 1000)).values()
+            for record in records
+        ]
+
+    def member(self) -> Any:
+        return self.client.group_metadata()
+
+    def owned(self) -> set[int]:
+        return {found.partition for found in self.client.assignment()}
+
+    def seek(self, partition: int, offset: int) -> None:
+        self.client.seek(TopicPartition(self.topic, partition), offset)
+
+    def position(self, partition: int) -> int:
+        return int(self.client.position(TopicPartition(self.topic, partition)))
+
+    def end(self, partition: int) -> int:
+        at = TopicPartition(self.topic, partition)
+        return int(self.client.end_offsets([at])[at])
+
+    def committed(self, partition: int) -> int | None:
+        found = self.client.committed(TopicPartition(self.topic, partition))
+        return None if found is None else int(found)
+
+    def close(self) -> None:
+        self.client.close(autocommit=False)
+
+
+class KafkaPython(_Closing):
+    """kafka-python, which speaks V1."""
+
+    name = "kafka-python"
+    fenced = frozenset({"ProducerFencedError", "InvalidProducerEpochError"})
+    timed_out = "ProducerFencedError"
+    gone = "CommitFailedError"
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self._bootstrap = bootstrap
+
+    def producer(
+        self, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS, **settings: Any
+    ) -> _KafkaPythonProducer:
+        client = KafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            max_block_ms=int(WAIT * 1000),
+            **settings,
+        )
+        try:
+            client.init_transactions()
+        except BaseException:
+            client.close(0)
+            raise
+        self._closed_later(client.close)
+        return _KafkaPythonProducer(client)
+
+    def reader(
+        self,
+        topic: str,
+        partitions: int | None = 1,
+        *,
+        group: str | None = None,
+        start: int = 0,
+        isolation: str = READ_COMMITTED,
+        **settings: Any,
+    ) -> _KafkaPythonReader:
+        client = KafkaConsumer(
+            *([topic] if partitions is None else []),
+            bootstrap_servers=self._bootstrap,
+            group_id=group,
+            isolation_level=isolation,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=100,
+            heartbeat_interval_ms=300,
+            **settings,
+        )
+        if partitions is not None:
+            assigned = [TopicPartition(topic, number) for number in range(partitions)]
+            client.assign(assigned)
+            for at in assigned:
+                if start:
+                    client.seek(at, start)
+                elif group is None:
+                    client.seek_to_beginning(at)
+        made = _KafkaPythonReader(client, topic, group)
+        self._closed_later(made.close)
+        return made
+
+    def name_of(self, error: BaseException) -> str:
+        # Once it is in an error state, every call raises a KafkaError that tells why.
+        name = str(error).rsplit(" ", 1)[-1] if type(error) is PythonError else ""
+        return name or type(error).__name__
+
+
+# --- Java ---
+
+
+class JavaError(Exception):
+    """What a Java client raised; name: the exception's class. cause: the class behind it."""
+
+    def __init__(self, name: str, cause: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name
+        self.cause = cause
+
+
+class JavaShell:
+    """Calls to the Java clients in one JVM (compat/java/Clients.java), one at a time."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._numbers = itertools.count(1)
+
+    def new_name(self) -> str:
+        return f"c{next(self._numbers)}"
+
+    def call(self, call: str, name: str, *words: object) -> list[str]:
+        """What came back; JavaError."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\x1f".join([call, name, *map(str, words)]) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the JVM is gone"
+        kind, *answer = line.removesuffix("\n").split("\x1f")
+        if kind == "error":
+            raise JavaError(*answer)
+        return answer
+
+
+@contextmanager
+def java_shell() -> Iterator[JavaShell]:
+    """Raises JavaUnavailable."""
+    with subprocess.Popen(
+        tools.java_command(CLIENTS_IN_JAVA, log_level="off", jvm=("-XX:+UseSerialGC",)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield JavaShell(process)
+        finally:
+            process.kill()
+
+
+class _JavaProducer:
+    def __init__(self, shell: JavaShell, name: str) -> None:
+        self._shell = shell
+        self._name = name
+
+    def begin(self) -> None:
+        self._shell.call("begin", self._name)
+
+    def send(self, topic: str, *values: str, partition: int = 0) -> None:
+        self._shell.call("send", self._name, f"{topic}:{partition}", *values)
+
+    def flush(self) -> None:
+        self._shell.call("flush", self._name)
+
+    def send_offsets(self, topic: str, offsets: Offsets, member: Any) -> None:
+        places = [f"{topic}:{number}:{at}" for number, at in offsets.items()]
+        self._shell.call("offsets", self._name, member, *places)
+
+    def commit(self) -> None:
+        self._shell.call("commit", self._name)
+
+    def abort(self) -> None:
+        self._shell.call("abort", self._name)
+
+    def close(self) -> None:
+        self._shell.call("close", self._name)
+
+    def abandon(self) -> None:
+        self._shell.call("abandon", self._name)
+
+
+class _JavaReader:
+    def __init__(self, shell: JavaShell, name: str, topic: str, group: str | None) -> None:
+        self._shell = shell
+        self.name = name
+        self.topic = topic
+        self.group = group
+
+    def poll(self, seconds: float = 0.5) -> list[Read]:
+        words = iter(self._shell.call("poll", self.name, int(seconds * 1000)))
+        return [
+            Read(topic, int(partition), int(offset), value.encode())
+            for topic, partition, offset, value in zip(words, words, words, words, strict=True)
+        ]
+
+    def member(self) -> Any:
+        [name] = self._shell.call("member", self.name)
+        return name
+
+    def owned(self) -> set[int]:
+        return {int(at.split(":")[1]) for at in self._shell.call("assignment", self.name)}
+
+    def _ask(self, call: str, partition: int) -> str:
+        [answer] = self._shell.call(call, self.name, f"{self.topic}:{partition}")
+        return answer
+
+    def seek(self, partition: int, offset: int) -> None:
+        self._shell.call("seek", self.name, f"{self.topic}:{partition}:{offset}")
+
+    def position(self, partition: int) -> int:
+        return int(self._ask("position", partition))
+
+    def end(self, partition: int) -> int:
+        return int(self._ask("end", partition))
+
+    def lag(self, partition: int) -> int | None:
+        """What the consumer knows by itself of how much there is to read."""
+        answer = self._ask("lag", partition)
+        return int(answer) if answer else None
+
+    def committed(self, partition: int) -> int | None:
+        answer = self._ask("committed", partition)
+        return int(answer) if answer else None
+
+    def close(self) -> None:
+        self._shell.call("close", self.name)
+
+
+class Java(_Closing):
+    """Kafka's own clients, which speak V2 (KIP-890) with a broker that has it."""
+
+    name = "java"
+    fenced = frozenset({"ProducerFencedException", "InvalidProducerEpochException"})
+    timed_out = "InvalidTxnStateException"
+    gone = "CommitFailedException"
+
+    def __init__(self, bootstrap: str, shell: JavaShell) -> None:
+        super().__init__()
+        self._bootstrap = bootstrap
+        self._shell = shell
+
+    def producer(
+        self, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS, **settings: Any
+    ) -> _JavaProducer:
+        name = self._shell.new_name()
+        every = {
+            "bootstrap.servers": self._bootstrap,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "max.block.ms": int(WAIT * 1000),
+            **settings,
+        }
+        self._shell.call("producer", name, *(f"{key}={value}" for key, value in every.items()))
+        made = _JavaProducer(self._shell, name)
+        self._closed_later(made.abandon)
+        self._shell.call("init", name)
+        return made
+
+    def reader(
+        self,
+        topic: str,
+        partitions: int | None = 1,
+        *,
+        group: str | None = None,
+        start: int = 0,
+        isolation: str = READ_COMMITTED,
+        **settings: Any,
+    ) -> _JavaReader:
+        name = self._shell.new_name()
+        every = {
+            "bootstrap.servers": self._bootstrap,
+            "isolation.level": isolation,
+            "enable.auto.commit": "false",
+            "auto.offset.reset": "earliest",
+            "fetch.max.wait.ms": 100,
+            "max.poll.records": 100_000,
+        }
+        if group is not None:
+            every["group.id"] = group
+        every |= settings
+        if group is not None and every.get("group.protocol") != "consumer":
+            every["heartbeat.interval.ms"] = 300
+        self._shell.call("consumer", name, *(f"{key}={value}" for key, value in every.items()))
+        if partitions is None:
+            self._shell.call("subscribe", name, topic)
+        else:
+            self._shell.call("assign", name, *(f"{topic}:{n}:{start}" for n in range(partitions)))
+        made = _JavaReader(self._shell, name, topic, group)
+        self._closed_later(made.close)
+        return made
+
+    def name_of(self, error: BaseException) -> str:
+        if isinstance(error, JavaError):
+            return (
+                error.cause if error.name in ("KafkaException", "TimeoutException") else error.name
+            )
+        return repr(error)
