@@ -1,4 +1,4 @@
-"""The `penstock` command: serve, migrate, check, topics, groups.
+"""The `penstock` command: serve, migrate, check, topics, groups, txn.
 
 Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
 so that `--help` is quick. Exit codes: 0 done, 1 the broker said no, 2 a wrong setting.
@@ -15,6 +15,7 @@ from rich.console import Console
 from core.version import VERSION
 from gateway.cli_groups import groups
 from gateway.cli_topics import topics
+from gateway.cli_transactions import transactions
 
 if TYPE_CHECKING:
     from gateway.config import Settings
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
+app.add_typer(transactions, name="txn")
 
 _CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 

@@ -60,7 +60,10 @@ def sentence(code: int, message: str | None = None) -> str:
     return f"{name}: {words}" if words else str(name)
 
 
-_NUMBERS = {"Partition", "Committed", "End", "Lag", "Epoch", "Old offset", "New offset"}
+_NUMBERS = {
+    *("Partition", "Committed", "End", "Lag", "Epoch", "Old offset", "New offset"),
+    *("Producer", "Coordinator", "Age s", "Left s", "Timeout s", "Since offset", "Waiting"),
+}
 
 
 def print_table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
