@@ -216,16 +216,21 @@ def _retried_end(known: TransactionMetadata, request: EndTransaction) -> Transit
 
 
 def _repeated_end(known: TransactionMetadata, request: EndTransaction) -> Transition:
-    """V1, while nothing is open: a retry, or an abort without the joins it was for.
+    """V1, while nothing is open: a retry, or an abort that has overtaken the joins.
 
-    The latter is INVALID_TXN_STATE in Kafka, and fatal for librdkafka, though nothing is wrong: its
-    joins never arrived, or come later. A late join opens a transaction that ends with the
-    producer's next one or by timeout, and a late Produce of a partition that has not joined is
-    refused: nothing hangs. It may as well follow a commit, of the transaction before: the epoch is
-    the same. No stock client aborts what it has tried to commit, so nobody is told of a committed
-    transaction that it is not.
+    The latter is INVALID_TXN_STATE in Kafka, and fatal for librdkafka, though nothing is wrong. If
+    a late join follows, it opens a transaction that ends with the producer's next one or by
+    timeout, and a late Produce of a partition that has not joined is refused: nothing hangs.
+    An abort after a commit stays refused: it may come from a client that has lost the commit's
+    answer (librdkafka up to 1.9 lets it abort then), and must not be told that its records are
+    gone. It cannot be told from an abort of the next transaction, whose joins never arrived: such
+    a producer starts anew.
     """
-    if request.is_commit and known.state is not TransactionState.COMPLETE_COMMIT:
+    if known.state is TransactionState.COMPLETE_COMMIT:
+        is_repeated = request.is_commit
+    else:
+        is_repeated = not request.is_commit
+    if not is_repeated:
         return _refused(Error.INVALID_TXN_STATE)
     return Transition(Answer(producer=_producer_of(known)))
 
