@@ -55,7 +55,7 @@ V1_END = {
     ONGOING: (NONE, NONE),
     PREPARE_COMMIT: (BUSY, ITS),
     PREPARE_ABORT: (ITS, BUSY),
-    COMPLETE_COMMIT: (NONE, NONE),  # Kafka: (NONE, ITS), likewise
+    COMPLETE_COMMIT: (NONE, ITS),
     COMPLETE_ABORT: (ITS, NONE),
     DEAD: (MAPPING, MAPPING),
     FENCE: (ITS, BUSY),
@@ -112,11 +112,7 @@ def test_v1_ends_with_the_same_epoch(commit: bool) -> None:
     assert (put.producer_epoch, put.last_producer_epoch) == (EPOCH, 2)
     assert (put.started_at, put.updated_at, put.version) == (-1, NOW, 41)
     assert_unchanged(end(put, V1, commit=commit), producer())
-    # The next transaction, whose joins never arrived, is aborted, or said to be committed.
-    if commit:
-        assert_unchanged(end(put, V1, commit=False), producer())
-    else:
-        assert_refused(end(put, V1, commit=True), ITS)
+    assert_refused(end(put, V1, commit=not commit), ITS)
 
 
 @pytest.mark.parametrize("commit", [True, False])
