@@ -57,17 +57,13 @@ _NOTHING = Outcome()
 def join(group: ConsumerGroup, request: JoinRequest, token: Token, now: Instant) -> Outcome:
     """A classic member (re)joins. Its answer has its new epoch as generation; no members."""
     member_id = request.member_id or request.new_member_id
-    refusal = _join_refusal(group, request, member_id)
-    if refusal is Error.MEMBER_ID_REQUIRED:
-        return _answered(token, JoinResult(refusal, member_id=member_id))
-    entrant = refusal or _entrant(group, request, member_id)
-    if isinstance(entrant, Error):
-        return _answered(token, JoinResult(entrant, member_id=request.member_id))
-    # All protocols of a consumer say the same about its topics.
-    subscription = parse_subscription(request.protocols[0].metadata)
-    if isinstance(subscription, Malformed):
-        inconsistent = Error.INCONSISTENT_GROUP_PROTOCOL
-        return _answered(token, JoinResult(inconsistent, member_id=request.member_id))
+    error = _join_refusal(group, request, member_id)
+    if error is Error.MEMBER_ID_REQUIRED:
+        return _answered(token, JoinResult(error, member_id=member_id))
+    understood = error or _understood(group, request, member_id)
+    if isinstance(understood, Error):
+        return _answered(token, JoinResult(understood, member_id=request.member_id))
+    entrant, subscription = understood
     notes = group.arrival_notes(entrant)
     owned = group.roster.subscriptions.by_id(subscription.owned_partitions)
     row = group.advance(entrant, _updated(entrant.row, request, subscription), owned, now)
@@ -117,6 +113,25 @@ def _entrant(group: ConsumerGroup, request: JoinRequest, member_id: str) -> Entr
         return member.error if isinstance(member, Refusal) else Entrant(member)
     # KIP-345: whoever comes without a member id takes over, whoever holds the instance id.
     return known if static is None else successor(static, member_id)
+
+
+def _understood(
+    group: ConsumerGroup, request: JoinRequest, member_id: str
+) -> tuple[Entrant, Subscription] | Error:
+    """Who joins, what it wants, and what it says it owns."""
+    entrant = _entrant(group, request, member_id)
+    if isinstance(entrant, Error):
+        return entrant
+    # All protocols of a consumer say the same about its topics.
+    subscription = parse_subscription(request.protocols[0].metadata)
+    if isinstance(subscription, Malformed):
+        return Error.INCONSISTENT_GROUP_PROTOCOL
+    is_known = entrant.replaces is not None or member_id in group.roster.members
+    if request.member_id != NO_MEMBER_ID and not is_known and subscription.owned_partitions:
+        # A member that was removed and has not noticed: others have by now what it thinks it owns,
+        # and it could commit that in its new generation. (Kafka takes it in all the same.)
+        return Error.UNKNOWN_MEMBER_ID
+    return entrant, subscription
 
 
 def _updated(row: MemberRow, request: JoinRequest, subscription: Subscription) -> MemberRow:

@@ -6,8 +6,9 @@ to give back they own until a rule of the machine says otherwise. Each speaks th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from core.errors import Error
 from core.group.assignors import Subscriber, uniform
@@ -71,12 +72,15 @@ class Consumer(Client):
     regex: str | None = None
     tells_all: bool = True
     said: Pairs | None = None
+    sent: list[Callable[[], ConsumerHeartbeatResult]] = field(default_factory=list)
+    """All its requests: one may arrive again, much later."""
 
     def step(self, driver: Driver) -> ConsumerHeartbeatResult:
         """Its next heartbeat."""
         self.member_id = self.member_id or self.name
         full = self.tells_all or self.epoch == 0
-        return driver.heartbeat(
+        request = partial(
+            driver.heartbeat,
             self.member_id,
             self.epoch,
             names=self.topics if full else None,
@@ -85,6 +89,8 @@ class Consumer(Client):
             instance_id=self.instance_id,
             rebalance_timeout_ms=REBALANCE_MS if full else -1,
         )
+        self.sent.append(request)
+        return request()
 
     def hear(self, result: ConsumerHeartbeatResult, _driver: Driver) -> None:
         """What the answer does to it."""

@@ -104,6 +104,18 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if client is not None:
             self._step(client, fate)
 
+    @rule(which=WHICH, back=st.integers(1, 6))
+    def a_request_arrives_again(self, which: int, back: int) -> None:
+        """From a connection the client has given up; nobody hears the answer, and so the client
+        says everything once more. (Else it might never hear what it got by it, as in Kafka.)"""
+        client = self._client(which)
+        if isinstance(client, Consumer) and client.sent:
+            known = self._consumers()
+            client.sent[-min(back, len(client.sent))]()
+            self.heard[client.member_id] = self.driver.now.monotonic_ms
+            self._remember_who_went(known)
+            client.hear_nothing()
+
     @rule(rounds=st.integers(1, 3))
     def all_clients_go_on(self, rounds: int) -> None:
         for _ in range(rounds):

@@ -171,6 +171,16 @@ def test_joins_that_are_refused(member_id: str, said: dict[str, object], error: 
     assert driver.consumer.stored() == before
 
 
+def test_a_member_that_was_removed_may_not_come_back_with_what_it_had() -> None:
+    """It has not noticed, and others have by now what it thinks it owns."""
+    driver = mixed()
+    driver.leave(("c", None))
+    unknown = JoinResult(Error.UNKNOWN_MEMBER_ID, member_id="c")
+    assert driver.join("c", "foo", owned={"foo": (3, 4, 5)}) == unknown
+    assert driver.effects is None
+    driver.enter_classic("c", "foo")
+
+
 def test_no_protocols_at_all() -> None:
     driver = mixed()
     driver.leave(("c", None))
