@@ -52,7 +52,7 @@ class Timers:
             deadlines.pop(member_id, None)
 
     def due(self, now_ms: int) -> list[tuple[str, Timer]]:
-        """The members that are too late, once each; their deadlines stay until cancelled."""
+        """The members that are too late, once each. They go: the caller cancels all of theirs."""
         if now_ms < self.next_ms:
             return []
         late: dict[str, Timer] = {}

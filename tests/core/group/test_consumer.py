@@ -776,3 +776,18 @@ def test_states_are_dated() -> None:
     assert driver.consumer.stored().group.state_timestamp == TIMESTAMP_MS + 10
     driver.converge()
     assert driver.consumer.stored().group.state_timestamp == TIMESTAMP_MS + 20
+
+
+def test_a_member_in_a_state_from_the_future_begins_anew() -> None:
+    """After a downgrade of the software."""
+    driver = two_members()
+    rows = {row.member_id: row for row in driver.store.members.values()}
+    assert driver.store.group is not None
+    group = replace(driver.store.group, state="Reconciling")
+    driver.load(group, replace(rows["a"], state="Floating"), rows["b"])
+    assert driver.state == "Reconciling"
+    result = driver.heartbeat("a", 2, owned=held(foo=(0, 1, 2)))
+    assert result.error is Error.FENCED_MEMBER_EPOCH
+    back = driver.enter("a", "foo")
+    assert (back.member_epoch, back.assignment) == (2, held(foo=(0, 1, 2)))
+    assert driver.state == "Stable"
