@@ -113,6 +113,16 @@ async def administering(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
         await admin.close()
 
 
+async def until_empty(bootstrap: str, group: str) -> None:
+    """Waits until the group has no members."""
+    async with administering(bootstrap) as admin, asyncio.timeout(WAIT):
+        while True:
+            [answer] = await admin.describe_consumer_groups([group])
+            if answer.groups[0][2] == "Empty":
+                return
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize("assignor", ASSIGNORS, ids=lambda assignor: assignor.name)
 async def test_members_share_read_commit_and_go_on(
     bootstrap: str, make_topic: MakeTopic, group_id: str, assignor: Any
@@ -191,6 +201,7 @@ async def test_a_member_that_does_not_poll_may_not_commit(
         await fill(bootstrap, topic, 2, 2)
         await slow.seek_to_beginning()
         await slow.getone()  # and then never again
+        await until_empty(bootstrap, group_id)
         async with joined(bootstrap, group_id, topic) as other:
             await eventually(lambda: len(other.owned) == 2)
             with pytest.raises(CommitFailedError):
