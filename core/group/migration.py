@@ -235,6 +235,7 @@ def upgrade(
         PROTOCOL_TYPE,
         generation_id=generation,
         assignment_epoch=generation,
+        state_timestamp=now.timestamp_ms,
         # Who joins may be a static member with the subscription of the one it replaces; still the
         # target has to be the server's own.
         metadata_hash=OTHER_TOPICS_HASH,

@@ -63,7 +63,7 @@ def _next(
     revoking: dict[str, set[int]] = {}
     added: dict[str, set[int]] = {}
     unreleased = False
-    for topic_id in row.target.keys() | row.assigned.keys():
+    for topic_id in sorted(row.target.keys() | row.assigned.keys()):
         target = set(row.target.get(topic_id, ()))
         assigned = set(row.assigned.get(topic_id, ()))
         kept[topic_id] = assigned & target

@@ -61,10 +61,12 @@ def classic_group(settings: GroupSettings = SETTINGS, **said: object) -> Driver:
 
 def test_a_consumer_that_joins_a_classic_group_turns_it() -> None:
     driver = classic_group()
+    driver.pass_time(10)
     result = driver.enter("a", "foo")
     assert (result.member_epoch, result.assignment) == (3, {})
     assert driver.effects is not None and driver.effects.group is not None
     assert driver.effects.group.protocol == "consumer"
+    assert driver.effects.group.state_timestamp == TIMESTAMP_MS + 10
     assert len(driver.effects.put_members) == 3
     group = driver.consumer
     assert (group.group_epoch, group.state) == (3, "Reconciling")
@@ -231,9 +233,12 @@ def test_a_static_consumer_replaces_a_classic_member_and_turns_the_group() -> No
     driver = Driver()
     driver.join("", "foo", instance_id="s", new_member_id="s1")
     driver.sync("s1", 1, assignments={"s1": assignment(foo=(0, 1, 2, 3, 4, 5))})
+    driver.pass_time(10)
     result = driver.enter("s2", "foo", instance_id="s")
     assert (result.member_epoch, result.assignment) == (2, held(foo=range(6)))
     assert driver.store.members.keys() == {"s2"}
+    assert driver.store.group is not None
+    assert driver.store.group.state_timestamp == TIMESTAMP_MS + 10
     assert driver.consumer.group_epoch == 2
 
 
