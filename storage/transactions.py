@@ -173,6 +173,8 @@ class PostgresTransactionStore:
         groups = sorted({(key_of(each.group_id), each.group_id) for each in pending})
         keys = uuid_array([key for key, _ in groups])
         shards = {each.group_id: each.lease.shard for each in pending}
+        # Rows that are there before rows that are made, as in every flush that touches groups.
+        statements.append((b"hold_groups", (keys,)))
         statements.append(
             (
                 b"make_groups",
@@ -183,7 +185,6 @@ class PostgresTransactionStore:
                 ),
             )
         )
-        statements.append((b"hold_groups", (keys,)))
         joins = [(each.join.transactional_id, each.group_id) for each in pending]
         statements.append((b"join_groups", _group_columns(joins)))
         statements.append((b"put_pending", _pending_columns(pending)))

@@ -161,33 +161,50 @@ class Broker:
         held = TransactionEffects(metadata.transactional_id, metadata.version, None, tuple(joined))
         await self.flush.commit(effects, [held])
 
-    async def end(self, name: str, *, commit: bool = True, skip_locked: bool = False) -> bool:
-        """Ends what is open under the id, by the row as it is under the lock; whether it was."""
-        locked = await self.flush.lock(ToLock((), (), (name,)), skip_locked=skip_locked)
-        found = {each.metadata.transactional_id: each for each in locked.transactions}.get(name)
-        if found is None or found.metadata.state is not TransactionState.ONGOING:
+    async def end(self, *names: str, commit: bool = True, skip_locked: bool = False) -> bool:
+        """Ends what is open under the ids, by what is read under the lock; whether any was."""
+        locked = await self.flush.lock(ToLock((), (), names), skip_locked=skip_locked)
+        done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+        segment_id = await self.logs.current_segment(CONTROL)
+        drafts: dict[int, LogDraft] = {}
+        payload, ended = [], []
+        for found in locked.transactions:
+            metadata = found.metadata
+            is_asked = metadata.transactional_id in names
+            if not is_asked or metadata.state is not TransactionState.ONGOING:
+                continue
+            marker = Marker(metadata.producer_id, metadata.producer_epoch, commit, 0)
+            (batch_id,) = await self.logs.allocate_batch_ids(1)
+            control = staged(control_batch(marker), batch_id, segment_id)
+            payload.append((control, payload_of(control.batch)))
+            for partition_id in sorted(found.partitions & set(locked.partitions)):
+                draft = drafts.setdefault(
+                    partition_id,
+                    LogDraft(
+                        locked.partitions[partition_id],
+                        {
+                            producer_id: locked.producers.get((partition_id, producer_id))
+                            for producer_id in (
+                                each.metadata.producer_id for each in locked.transactions
+                            )
+                        },
+                    ),
+                )
+                draft.prepare_marker(marker, control)
+            ended.append(
+                TransactionEffects(
+                    metadata.transactional_id,
+                    metadata.version,
+                    replace(metadata, state=done, started_at=-1),
+                    marker=marker,
+                    groups=found.groups,
+                )
+            )
+        if not ended:
             await self.flush.rollback()
             return False
-        metadata = found.metadata
-        marker = Marker(metadata.producer_id, metadata.producer_epoch, commit, 0)
-        (batch_id,) = await self.logs.allocate_batch_ids(1)
-        control = staged(control_batch(marker), batch_id, await self.logs.current_segment(CONTROL))
-        effects = []
-        for partition_id in sorted(found.partitions & set(locked.partitions)):
-            producer = locked.producers.get((partition_id, metadata.producer_id))
-            draft = LogDraft(locked.partitions[partition_id], {metadata.producer_id: producer})
-            draft.prepare_marker(marker, control)
-            effects.append(effect_of(draft))
-        await self.flush.stage([(control, payload_of(control.batch))] if effects else [])
-        done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        ended = TransactionEffects(
-            name,
-            metadata.version,
-            replace(metadata, state=done, started_at=-1),
-            marker=marker,
-            groups=found.groups,
-        )
-        await self.flush.commit(effects, [ended])
+        await self.flush.stage(payload)
+        await self.flush.commit([effect_of(draft) for draft in drafts.values()], ended)
         return True
 
     async def pend(
