@@ -133,15 +133,18 @@ ORDER BY group_key FOR KEY SHARE
 # commit of an offset counts, whichever transaction ends last. The group's row may have gone in the
 # meantime (MAKE_GROUPS); if the group was deleted, nothing is pending.
 COMMIT_OFFSETS = """
-WITH moved AS (
-    DELETE FROM pending_offset
-    WHERE group_key = ANY ($1::uuid[]) AND producer_id = ANY ($4::bigint[]) RETURNING *
+WITH e AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::integer[])
+        AS e (group_key, producer_id, group_id, shard)
+), moved AS (
+    DELETE FROM pending_offset o USING e
+    WHERE o.group_key = e.group_key AND o.producer_id = e.producer_id RETURNING o.*
 ), made AS (
     INSERT INTO consumer_group (group_key, group_id, shard, protocol, protocol_type, generation_id,
         assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
-    SELECT group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1, '{}', 0
-    FROM unnest($1::uuid[], $2::text[], $3::integer[]) AS e (group_key, group_id, shard)
-    WHERE group_key IN (SELECT group_key FROM moved)
+    SELECT DISTINCT ON (group_key) group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1,
+        '{}'::text[], 0
+    FROM e WHERE group_key IN (SELECT group_key FROM moved)
       AND NOT EXISTS (SELECT FROM consumer_group g WHERE g.group_key = e.group_key)
     ORDER BY group_key
     ON CONFLICT (group_key) DO NOTHING RETURNING 1
@@ -159,8 +162,9 @@ ON CONFLICT (group_key, partition_id) DO UPDATE SET
 WHERE o.commit_order < excluded.commit_order
 """
 DROP_OFFSETS = """
-DELETE FROM pending_offset
-WHERE group_key = ANY ($1::uuid[]) AND producer_id = ANY ($2::bigint[])
+DELETE FROM pending_offset o
+USING unnest($1::uuid[], $2::bigint[]) AS e (group_key, producer_id)
+WHERE o.group_key = e.group_key AND o.producer_id = e.producer_id
 """
 
 LOCK_TRANSACTIONS = """
@@ -226,9 +230,7 @@ def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
     if groups := sorted({(key_of(name), name) for each in ended for name in each.groups}):
         statements.append((b"hold_groups", (uuid_array([key for key, _ in groups]),)))
     for is_commit in (True, False):
-        statements += _offsets_of(
-            [e for e in ended if e.marker and e.marker.is_commit is is_commit]
-        )
+        statements += _offsets_of(ended, is_commit=is_commit)
     if ended:
         ended_keys = uuid_array([key_of(each.transactional_id) for each in ended])
         statements.append((b"forget_joins", (ended_keys,)))
@@ -238,19 +240,23 @@ def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
     return statements
 
 
-def _offsets_of(ended: Sequence[TransactionEffects]) -> list[Statement]:
+def _offsets_of(ended: Sequence[TransactionEffects], *, is_commit: bool) -> list[Statement]:
     """What becomes of the pending offsets of transactions that end alike."""
-    groups = sorted({(key_of(name), name) for each in ended for name in each.groups})
-    if not groups:
+    places = sorted(
+        (key_of(name), each.marker.producer_id, name)
+        for each in ended
+        if each.marker is not None and each.marker.is_commit is is_commit
+        for name in each.groups
+    )
+    if not places:
         return []
-    markers = [each.marker for each in ended if each.marker and each.groups]
-    producer_ids = bigint_array([marker.producer_id for marker in markers])
-    keys = uuid_array([key for key, _ in groups])
-    if not markers[0].is_commit:
+    keys = uuid_array([key for key, _, _ in places])
+    producer_ids = bigint_array([producer_id for _, producer_id, _ in places])
+    if not is_commit:
         return [(b"drop_offsets", (keys, producer_ids))]
-    names = text_array([written(name) for _, name in groups])
-    shards = integer_array([shard_of(name) for _, name in groups])
-    return [(b"commit_offsets", (keys, names, shards, producer_ids))]
+    names = text_array([written(name) for _, _, name in places])
+    shards = integer_array([shard_of(name) for _, _, name in places])
+    return [(b"commit_offsets", (keys, producer_ids, names, shards))]
 
 
 def _versions(effects: Sequence[TransactionEffects]) -> list[bytes]:

@@ -25,7 +25,9 @@ from core.transaction.values import (
     first_version,
 )
 from core.transaction_ports import TransactionJoin
+from storage import group_commit, transactions
 from storage.client_text import key_of
+from storage.pool import HOT_SESSION
 from tests.storage.conftest import Log
 from tests.storage.transacting import (
     LEASES,
@@ -786,3 +788,98 @@ async def test_ends_do_not_wait_for_what_groups_do(world: World) -> None:
         )
         assert await world.here.end("t")
     assert await world.here.offsets("g") == {p: 1, q: 2, r: 1}
+
+
+# What it costs.
+
+# The transaction t (producer 7) with one partition and the group g, among many others.
+MINE = {
+    "key": f"'{UUID(bytes=key_of('t'))}'::uuid",
+    "group": f"'{UUID(bytes=key_of('g'))}'::uuid",
+}
+STATEMENTS_OF_AN_END = {
+    "lock_transactions": "ARRAY[{key}], ARRAY[7]",
+    "guard_transactions": "ARRAY[{key}], ARRAY[1]",
+    "lock_as_needed": "ARRAY[{key}], ARRAY[1], ARRAY[false]",
+    "read_transactions": "ARRAY[{key}], ARRAY[7]",
+    "hold_groups": "ARRAY[{group}]",
+    "commit_offsets": "ARRAY[{group}], ARRAY[7], ARRAY['g'], ARRAY[1]",
+    "drop_offsets": "ARRAY[{group}], ARRAY[7]",
+    "forget_joins": "ARRAY[{key}]",
+    "lock_partitions": "'{{}}', ARRAY[{key}]",
+    "read_partitions": "'{{}}', ARRAY[{key}]",
+    "read_producers": "'{{}}', '{{}}', ARRAY[{key}]",
+    "pending_partitions": "ARRAY[{group}]",
+    "overdue": "100",
+}
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_an_end_looks_at_its_own_rows_alone(world: World, analyzed: bool) -> None:
+    (p,) = world.log.new_partitions()
+    world.rows(
+        "INSERT INTO topic_partition (topic_id, partition)"
+        " SELECT topic_id, n FROM topic, generate_series(1, 2000) AS n"
+    )
+    world.rows(
+        "INSERT INTO transaction_state SELECT gen_random_uuid(), 'u' || n, 1000 + n, 0, -1, -1,"
+        " 'Ongoing', 1, 600000, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, 1, 0, '',"
+        " '', 1 FROM generate_series(1, 5000) AS n"
+    )
+    world.rows(
+        "INSERT INTO transaction_partition SELECT txn_key, n"
+        " FROM transaction_state, generate_series(1, 4) AS n"
+    )
+    world.rows("UPDATE transaction_state SET state = 'Empty', started_at = -1")
+    world.rows(
+        "INSERT INTO producer_state SELECT p, n, 0, 1, '{0}', '{0}', '{0}', '{1}', now(), NULL, -1"
+        " FROM generate_series(1, 10) AS p, generate_series(1000, 2000) AS n"
+    )
+    stored = await world.here.begin("t", partitions=(p,))
+    await world.here.append(stored, p)
+    await world.here.pend(stored, "g", offset(p, 1))
+    world.rows("UPDATE transaction_state SET version = 1 WHERE producer_id = 7")
+    world.rows(
+        "INSERT INTO pending_offset SELECT g, 1000 + n, n, 1, 1, '', 1, 1 FROM"
+        f" (VALUES ({MINE['group']}), (gen_random_uuid())) AS g (g), generate_series(1, 10000) AS n"
+    )
+    if analyzed:
+        world.rows("VACUUM ANALYZE")
+    options = {name: value for name, value in HOT_SESSION.items() if name != "application_name"}
+    statements = {**group_commit.STATEMENTS, **transactions.READS}
+    with psycopg.connect(world.log.url, autocommit=True, **options) as hot:
+        for name, parameters in STATEMENTS_OF_AN_END.items():
+            sql = statements[name.encode()]
+            hot.execute(f"PREPARE {name} AS {sql}".encode())
+            if name == "overdue":  # the index forgets what is closed as it is looked at
+                hot.execute(f"EXECUTE {name} ({parameters})".encode())
+            hot.execute("BEGIN")
+            row = hot.execute(
+                f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE {name}"
+                f" ({parameters.format(**MINE)})".encode()
+            ).fetchone()
+            hot.execute("ROLLBACK")
+            assert row is not None
+            plan = row[0][0]["Plan"]
+            touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+            # Of some 100 to 400 that each of the tables has. Offsets of a group that others have
+            # pending are looked at by who asks for all of them alone.
+            assert touched < (300 if name == "pending_partitions" else 60), (name, touched, plan)
+
+
+async def test_offsets_are_committed_in_place(world: World) -> None:
+    """HOT: no index is touched where a group commits again and again."""
+    partitions = world.log.new_partitions(50)
+    for n in range(10):
+        stored = await world.here.begin(f"t-{n}", n)
+        await world.here.pend(stored, "g", *(offset(p, n) for p in partitions))
+        assert await world.here.end(f"t-{n}")
+    assert await world.here.offsets("g") == dict.fromkeys(partitions, 9)
+    await world.here.close()  # which reports what it has counted
+    query = (
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables"
+        " WHERE relname = 'committed_offset'"
+    )
+    while world.rows(query)[0][0] < 450:
+        await asyncio.sleep(0.05)
+    assert world.rows(query) == [(450, 450)]
