@@ -18,6 +18,9 @@ STEADY_GROUPS, STEADY_MEMBERS = 100, 50
 STEADY_S = 15.0
 COMMIT_S = 5.0
 
+# Kafka answers CreateTopics before it has made the logs of 200 partitions.
+TOPIC_S = 5.0
+
 # PostgreSQL's sessions tell of their transactions within ten seconds after they fall idle.
 STATISTICS_LAG_S = 11.0
 
@@ -34,6 +37,7 @@ def initial_delay_s(broker: Broker) -> float:
 
 def rebalance(protocol: str, broker: Broker) -> Figures:
     with broker.topic(PARTITIONS) as topic:
+        time.sleep(TOPIC_S)
         before = broker.cpu_seconds()
         result = run_workers(
             "rebalance",
