@@ -45,6 +45,11 @@ $$
 """,
 }
 
+# What readers of committed data may see ends here (PartitionState.last_stable_offset).
+_LAST_STABLE_OFFSET = """greatest(p.log_start_offset, least(p.next_offset, (
+    SELECT min(open.txn_first_offset) FROM producer_state open
+    WHERE open.partition_id = p.partition_id AND open.txn_first_offset IS NOT NULL)))"""
+
 VIEWS = {
     "v_topic": """
 SELECT t.name AS topic, count(p.partition_id) AS partitions,
@@ -58,8 +63,9 @@ SELECT t.name AS topic, count(p.partition_id) AS partitions,
 FROM topic t LEFT JOIN topic_partition p USING (topic_id)
 GROUP BY t.topic_id ORDER BY t.name
 """,
-    "v_topic_partition": """
-SELECT t.name AS topic, p.partition, p.log_start_offset, p.next_offset AS high_watermark,
+    "v_topic_partition": f"""
+SELECT t.name AS topic, p.partition, p.log_start_offset,
+       {_LAST_STABLE_OFFSET} AS last_stable_offset, p.next_offset AS high_watermark,
        p.next_offset - p.log_start_offset AS offsets, p.batch_count AS batches,
        pg_size_pretty(p.size_bytes) AS size, from_unix_ms(p.max_timestamp) AS newest_record,
        p.leader_epoch, p.size_bytes, p.partition_id
@@ -92,8 +98,73 @@ SELECT t.name AS topic, p.partition, s.producer_id, s.producer_epoch,
        s.last_sequences[cardinality(s.last_sequences)] AS last_sequence,
        s.last_offsets[cardinality(s.last_offsets)] AS last_offset,
        cardinality(s.last_sequences) AS batches_remembered,
-       from_unix_ms(s.last_timestamp) AS last_record, s.updated_at
+       from_unix_ms(s.last_timestamp) AS last_record, s.updated_at, x.transactional_id,
+       s.txn_first_offset AS open_from_offset,
+       nullif(s.coordinator_epoch, -1) AS coordinator_epoch
 FROM producer_state s JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
+LEFT JOIN transaction_state x USING (producer_id)
+""",
+    # age, timeout_left: of the open transaction. groups: with the number of their pending offsets.
+    "v_transaction": """
+SELECT x.transactional_id, x.state, x.producer_id, x.producer_epoch,
+       'V' || x.transaction_version AS version,
+       date_trunc('milliseconds', clock_timestamp() - from_unix_ms(x.started_at)) AS age,
+       date_trunc('milliseconds', from_unix_ms(x.started_at) - clock_timestamp())
+           + make_interval(secs => x.timeout_ms / 1000.0) AS timeout_left,
+       make_interval(secs => x.timeout_ms / 1000.0) AS timeout,
+       (SELECT partitions_text(jsonb_object_agg(topic_id, numbers))
+        FROM (SELECT p.topic_id, jsonb_agg(p.partition) AS numbers
+              FROM transaction_partition j JOIN topic_partition p USING (partition_id)
+              WHERE j.txn_key = x.txn_key GROUP BY p.topic_id) AS by_topic) AS partitions,
+       (SELECT string_agg(j.group_id || ' (' || (
+            SELECT count(*) FROM pending_offset o
+            WHERE o.group_key = j.group_key AND o.producer_id = x.producer_id
+        ) || ')', '; ' ORDER BY j.group_id)
+        FROM transaction_group j WHERE j.txn_key = x.txn_key) AS groups,
+       nullif(x.client_id, '') AS client_id, nullif(x.client_host, '') AS client_host,
+       from_unix_ms(x.started_at) AS started_at, from_unix_ms(x.updated_at) AS changed_at,
+       x.coordinator_epoch
+FROM transaction_state x ORDER BY x.transactional_id
+""",
+    # Per partition the oldest open transaction, which holds back the last stable offset. hanging:
+    # nobody will end it (there is no way to it; if ever, kafka-transactions abort does).
+    "v_open_transaction_blocking": f"""
+SELECT t.name AS topic, p.partition, x.transactional_id, coalesce(x.state, 'hanging') AS state,
+       s.producer_id, s.producer_epoch, r.last_stable_offset, p.next_offset AS high_watermark,
+       p.next_offset - r.last_stable_offset - (
+           SELECT count(*) FROM record_batch b
+           WHERE b.partition_id = p.partition_id AND b.last_offset >= r.last_stable_offset
+             AND b.is_control
+       ) AS records_waiting,
+       s.transactions - 1 AS transactions_behind, r.since,
+       date_trunc('milliseconds', clock_timestamp() - r.since) AS age,
+       date_trunc('milliseconds', from_unix_ms(x.started_at) - clock_timestamp())
+           + make_interval(secs => x.timeout_ms / 1000.0) AS timeout_left,
+       nullif(x.client_id, '') AS client_id, nullif(x.client_host, '') AS client_host
+FROM (
+    SELECT DISTINCT ON (partition_id) partition_id, producer_id, producer_epoch, updated_at,
+           count(*) OVER (PARTITION BY partition_id) AS transactions
+    FROM producer_state WHERE txn_first_offset IS NOT NULL
+    ORDER BY partition_id, txn_first_offset
+) AS s
+JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
+LEFT JOIN transaction_state x ON x.producer_id = s.producer_id AND x.started_at >= 0
+    AND EXISTS (SELECT FROM transaction_partition j
+                WHERE j.txn_key = x.txn_key AND j.partition_id = s.partition_id)
+CROSS JOIN LATERAL (
+    SELECT {_LAST_STABLE_OFFSET} AS last_stable_offset,
+           coalesce(from_unix_ms(x.started_at), s.updated_at) AS since
+) AS r
+ORDER BY r.since, t.name, p.partition
+""",
+    "v_aborted_transaction": """
+SELECT t.name AS topic, p.partition, a.producer_id, a.first_offset, a.last_offset,
+       from_unix_ms(b.max_timestamp) AS aborted_at, x.transactional_id
+FROM aborted_transaction a
+JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
+LEFT JOIN record_batch b ON b.partition_id = a.partition_id AND b.last_offset = a.last_offset
+LEFT JOIN transaction_state x ON x.producer_id = a.producer_id
+WHERE a.last_offset >= p.log_start_offset
 """,
     "v_coordinator_lease": """
 SELECT l.shard, CASE WHEN b.broker_id IS NULL THEN 'free' ELSE 'held' END AS state,
@@ -134,26 +205,48 @@ SELECT g.group_id, m.member_id, m.group_instance_id, m.protocol, nullif(m.state,
 FROM group_member m JOIN consumer_group g USING (group_key)
 ORDER BY g.group_id, m.member_id
 """,
-    # lag: records after the committed offset that a reader can see, so without control batches and
-    # what is deleted. Partitions without a committed offset are not listed.
-    "v_group_lag": """
+    # lag: records after the committed offset that a reader of committed data can see: up to the
+    # last stable offset, without control batches, what is deleted and what was aborted. The latter
+    # is counted batch by batch, so only where aborted transactions extend over 20,000 offsets at
+    # most; else it counts as unread. Partitions without a committed offset are not listed.
+    "v_group_lag": f"""
 SELECT g.group_id, t.name AS topic, p.partition, o.committed_offset, p.log_start_offset,
-       p.next_offset AS high_watermark,
-       greatest(p.next_offset - r.next_read, 0) - c.control_records AS lag,
+       r.last_stable_offset, p.next_offset AS high_watermark,
+       greatest(r.last_stable_offset - r.next_read, 0) - c.control_records - a.aborted_records
+           AS lag,
        from_unix_ms(o.commit_timestamp) AS committed_at, nullif(o.metadata, '') AS metadata
 FROM committed_offset o
 JOIN consumer_group g USING (group_key)
 JOIN topic_partition p USING (partition_id)
 JOIN topic t USING (topic_id)
 CROSS JOIN LATERAL (
-    SELECT greatest(o.committed_offset, p.log_start_offset) AS next_read
+    SELECT greatest(o.committed_offset, p.log_start_offset) AS next_read,
+           {_LAST_STABLE_OFFSET} AS last_stable_offset
 ) AS r
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(b.last_offset - greatest(b.base_offset, r.next_read) + 1), 0)::bigint
                AS control_records
     FROM record_batch b
-    WHERE b.partition_id = p.partition_id AND b.last_offset >= r.next_read AND b.is_control
+    WHERE b.partition_id = p.partition_id AND b.last_offset >= r.next_read
+      AND b.last_offset < r.last_stable_offset AND b.is_control
 ) AS c
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(last_offset - greatest(first_offset, r.next_read)), 0) AS offsets
+    FROM (SELECT w.first_offset, w.last_offset FROM aborted_transaction w
+          WHERE w.partition_id = p.partition_id AND w.last_offset >= r.next_read
+            AND w.first_offset < r.last_stable_offset
+          ORDER BY w.last_offset LIMIT 20001) AS w
+) AS extent
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(b.last_offset - greatest(b.base_offset, r.next_read) + 1), 0)::bigint
+               AS aborted_records
+    FROM aborted_transaction w
+    JOIN record_batch b ON b.partition_id = w.partition_id AND b.producer_id = w.producer_id
+        AND b.last_offset >= greatest(w.first_offset, r.next_read)
+        AND b.last_offset < least(w.last_offset, r.last_stable_offset) AND b.is_transactional
+    WHERE w.partition_id = p.partition_id AND w.last_offset >= r.next_read
+      AND w.first_offset < r.last_stable_offset AND extent.offsets BETWEEN 1 AND 20000
+) AS a
 ORDER BY g.group_id, t.name, p.partition
 """,
     "v_segment": """
