@@ -75,9 +75,13 @@ class ProducerState:
                 return known
         return None
 
-    def refusal(self, batch: RecordBatch) -> tuple[Error, str] | None:
-        """Why the batch may not follow what is remembered, or None where it may."""
-        refused = self._epoch_refusal(batch.producer_epoch) or self._sequence_refusal(batch)
+    def refusal(self, batch: RecordBatch, *, is_v2: bool = False) -> tuple[Error, str] | None:
+        """Why the batch may not follow what is remembered, or None where it may.
+
+        is_v2: whether its producer gets a new epoch with each transaction (KIP-890), so that it
+        begins at sequence 0 wherever nothing is known of it.
+        """
+        refused = self._epoch_refusal(batch.producer_epoch) or self._sequence_refusal(batch, is_v2)
         if refused is None and self.txn_first_offset is not None and not batch.is_transactional:
             return (
                 Error.INVALID_TXN_STATE,
@@ -110,12 +114,19 @@ class ProducerState:
             f" than the last seen epoch {self.producer_epoch}",
         )
 
-    def _sequence_refusal(self, batch: RecordBatch) -> tuple[Error, str] | None:
+    def _sequence_refusal(self, batch: RecordBatch, is_v2: bool) -> tuple[Error, str] | None:
         """A producer nothing is known of may start at any sequence: its records may have been
         deleted by retention. Kafka 4 never raises UNKNOWN_PRODUCER_ID here, nor do we (KIP-360).
+        One of V2 may not: an earlier batch of the transaction is still on its way.
         """
         if self.producer_epoch == NO_PRODUCER_EPOCH:
-            return None
+            if not (is_v2 and batch.is_transactional and batch.base_sequence):
+                return None
+            return (
+                Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Invalid sequence number for producer {self.producer_id} in a new transaction:"
+                f" {batch.base_sequence} (seq. number), expected 0",
+            )
         if batch.producer_epoch != self.producer_epoch:
             if batch.base_sequence == 0:
                 return None

@@ -19,6 +19,7 @@ from core.transaction.values import (
     ProducerIdAndEpoch,
     StoredTransaction,
     TransactionEffects,
+    TransactionVersion,
     Transition,
 )
 from core.types import RecordBatch
@@ -113,7 +114,8 @@ class GroupDraft:
         )
         if batch.is_transactional and is_new and (refused := self._join(pending, draft)):
             return refused
-        return draft.prepare_append(pending.staged)
+        is_v2 = pending.transaction_version is TransactionVersion.V2
+        return draft.prepare_append(pending.staged, is_v2=is_v2)
 
     def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
         batch = pending.batch

@@ -280,3 +280,17 @@ def test_decides_as_kafka_decides(
         if expected is None:
             state = state.replay_append(each, offset)
             offset += records
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 7])
+def test_a_v2_transaction_begins_at_0_where_nothing_is_known(sequence: int) -> None:
+    """Kafka: ProducerAppendInfo.checkSequence, where the epoch rises with each transaction."""
+    unknown = ProducerState(5)
+    of = batch(producer=5, epoch=3, sequence=sequence, transactional=True)
+    refused = unknown.refusal(of, is_v2=True)
+    assert (refused is None) == (sequence == 0)
+    if refused:
+        assert refused[0] is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert unknown.refusal(of) is None
+    plain = batch(producer=5, epoch=3, sequence=sequence)
+    assert unknown.refusal(plain, is_v2=True) is None
