@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
@@ -28,6 +28,7 @@ from core.transaction_ports import TransactionJoin
 from storage import group_commit, transactions
 from storage.client_text import key_of
 from storage.pool import HOT_SESSION
+from storage.session import HotSession, Statement
 from tests.storage.conftest import Log
 from tests.storage.transacting import (
     LEASES,
@@ -38,6 +39,9 @@ from tests.storage.transacting import (
     pending,
     row_of,
 )
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
 
 LONG = "𝄞" * 8_190
 ODD = "a␀0b\\\"{},𝄞'\n"
@@ -883,3 +887,43 @@ async def test_offsets_are_committed_in_place(world: World) -> None:
     while world.rows(query)[0][0] < 450:
         await asyncio.sleep(0.05)
     assert world.rows(query) == [(450, 450)]
+
+
+async def test_how_often_the_database_is_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bytes] = []
+    run = HotSession.run
+
+    async def spy(
+        session: HotSession, statements: Sequence[Statement], *, commits: bool
+    ) -> list[PGresult]:
+        sent.append(b" ".join(name.rstrip(b"0123456789") for name, _ in statements))
+        return await run(session, statements, commits=commits)
+
+    partitions = world.log.new_partitions(50)
+    stored = await world.here.begin("t", partitions=partitions)
+    await world.here.append(stored, *partitions)
+    monkeypatch.setattr(HotSession, "run", spy)
+    await world.here.join(stored, partitions, ("g",))
+    await world.here.append(stored, partitions[0])
+    await world.here.pend(stored, "g", offset(partitions[0], 1))
+    assert await world.here.end("t", commit=False)
+    stored = await world.here.load("t")
+    await world.here.pend(stored, "g", offset(partitions[0], 1), opens=True)
+    assert await world.here.end("t")
+    lock = (
+        b"begin lock_transactions lock_partitions read_partitions read_producers read_transactions"
+    )
+    assert sent == [
+        b"asynchronously guard_transactions join_partitions join_groups",
+        b"guard_transactions put_payload_ append_batches put_producers",
+        b"hold_leases guard_transactions hold_groups make_groups join_groups put_pending",
+        lock,
+        b"put_transactions put_payload_ append_batches put_producers put_aborted hold_groups"
+        b" drop_offsets forget_joins commit",
+        b"read_transactions",
+        b"hold_leases put_transactions hold_groups make_groups join_groups put_pending",
+        lock,
+        b"put_transactions hold_groups commit_offsets forget_joins commit",
+    ]

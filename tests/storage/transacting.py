@@ -203,7 +203,7 @@ class Broker:
         if not ended:
             await self.flush.rollback()
             return False
-        await self.flush.stage(payload)
+        await self.flush.stage(payload if drafts else [])
         await self.flush.commit([effect_of(draft) for draft in drafts.values()], ended)
         return True
 
