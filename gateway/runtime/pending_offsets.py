@@ -46,6 +46,9 @@ class PendingOffsetWriter:
             except StoreUnavailable as error:
                 for _, done in batch:
                     _fail(done, error)
+            except Exception as error:  # noqa: BLE001 - a bug must leave nobody waiting
+                for _, done in batch:
+                    _fail(done, error)
             else:
                 for _, done in batch:
                     if not done.done():
@@ -55,7 +58,7 @@ class PendingOffsetWriter:
         for pending, done in batch:
             try:
                 await self._store.put_pending([pending])
-            except (VersionMismatch, EffectRefused, StoreUnavailable) as error:
+            except Exception as error:  # noqa: BLE001 - each hears of its own, whatever it is
                 _fail(done, error)
             else:
                 if not done.done():
