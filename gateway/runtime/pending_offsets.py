@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from core.ports import EffectRefused, StoreUnavailable, VersionMismatch
+from core.ports import EffectRefused, VersionMismatch
 from core.transaction_ports import PendingOffsets, TransactionStore
 
 _AT_ONCE = 256
@@ -43,10 +43,7 @@ class PendingOffsetWriter:
                     _fail(batch[0][1], error)
                 else:
                     await self._one_by_one(batch)
-            except StoreUnavailable as error:
-                for _, done in batch:
-                    _fail(done, error)
-            except Exception as error:  # noqa: BLE001 - a bug must leave nobody waiting
+            except Exception as error:  # noqa: BLE001 - whatever it is must leave nobody waiting
                 for _, done in batch:
                     _fail(done, error)
             else:
