@@ -147,6 +147,14 @@ def java_clients() -> Iterator[JavaShell]:
         yield shell
 
 
+CLIENTS = [
+    "confluent",
+    "aiokafka",
+    "kafka-python",
+    pytest.param("java", marks=pytest.mark.java),
+]
+
+
 def make_client(name: str, request: pytest.FixtureRequest, bootstrap: str) -> Client:
     """A stock client by its name."""
     if name == "aiokafka":
@@ -156,14 +164,7 @@ def make_client(name: str, request: pytest.FixtureRequest, bootstrap: str) -> Cl
     return {"confluent": Confluent, "kafka-python": KafkaPython}[name](bootstrap)
 
 
-@pytest.fixture(
-    params=[
-        "confluent",
-        "aiokafka",
-        "kafka-python",
-        pytest.param("java", marks=pytest.mark.java),
-    ]
-)
+@pytest.fixture(params=CLIENTS)
 def client(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[Client]:
     """Each of the four clients that has transactions."""
     with closing(make_client(request.param, request, bootstrap)) as made:
