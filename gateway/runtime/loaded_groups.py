@@ -120,6 +120,7 @@ class LoadedGroups:
         self._of_shard: dict[int, dict[str, LoadedGroup]] = {}
         self._ready: set[Lease] = set()  # leases whose groups with members are all here
         self._loading: dict[Lease | str, asyncio.Task[None]] = {}
+        self._seeking: Counter[str] = Counter()  # how many wait for a group to be looked up
         self._idle: OrderedDict[str, LoadedGroup] = OrderedDict()
         self._unwatched: set[str] = set()  # dropped; their members' sessions must go on
         self._tokens = itertools.count(1)
@@ -153,18 +154,27 @@ class LoadedGroups:
         Takes the shard's lease if nobody has it. Raises StoreUnavailable.
         """
         loaded = self.get(group_id)
-        if loaded is not None and loaded.group is None and loaded.is_idle:
-            self._forget(loaded)  # there may be one by now: the end of a transaction makes groups
+        is_nothing = loaded is not None and loaded.group is None and loaded.is_idle
+        if loaded is not None and is_nothing and group_id not in self._seeking:
+            # There may be one by now: the end of a transaction makes groups. (Whoever has waited
+            # for this very look-up has to see its answer first.)
+            self._forget(loaded)
             loaded = None
         if loaded is None:
             lease = await self._leases.take(shard_of(group_id))
             if lease is None:
                 return Error.NOT_COORDINATOR
             await self.load_shard(lease)
-            while (loaded := self._groups.get(group_id)) is None:
-                await self._once(group_id, self._load_group(lease, group_id))
-                if not self._leases.is_valid(lease):
-                    return Error.NOT_COORDINATOR
+            self._seeking[group_id] += 1
+            try:
+                while (loaded := self._groups.get(group_id)) is None:
+                    await self._once(group_id, self._load_group(lease, group_id))
+                    if not self._leases.is_valid(lease):
+                        return Error.NOT_COORDINATOR
+            finally:
+                self._seeking[group_id] -= 1
+                if not self._seeking[group_id]:
+                    del self._seeking[group_id]
             if not self._leases.is_valid(loaded.lease):
                 return Error.NOT_COORDINATOR
         if loaded.group is not None:
@@ -208,7 +218,7 @@ class LoadedGroups:
     async def _once(self, key: Lease | str, work: Coroutine[Any, Any, None]) -> None:
         """One load at a time of the same thing, whoever asks, and however soon they give up."""
         task = self._loading.get(key)
-        if task is None:
+        if task is None or task.done():  # a finished one has been loaded, and maybe forgotten since
             task = asyncio.create_task(work)
             self._loading[key] = task
             task.add_done_callback(partial(self._loaded, key))
@@ -217,7 +227,8 @@ class LoadedGroups:
         await asyncio.shield(task)
 
     def _loaded(self, key: Lease | str, task: asyncio.Task[None]) -> None:
-        del self._loading[key]
+        if self._loading.get(key) is task:
+            del self._loading[key]
         if not task.cancelled():
             task.exception()  # where everybody has given up, nobody is left to be told
 

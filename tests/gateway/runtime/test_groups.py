@@ -457,6 +457,23 @@ async def test_a_group_that_is_about_to_have_members_is_not_forgotten(
     assert (await broker.sync("g", await joins, {"second": b"all"})).error is Error.NONE
 
 
+async def test_whoever_asks_for_an_unknown_group_just_as_it_was_looked_up(
+    broker: Coordinator,
+) -> None:
+    """Somebody asks in every turn of the loop, so in the one in which the look-up has ended but
+    nobody has been told: it may not take a read that is over for one that is under way."""
+    for number in range(40):
+
+        def ask(group: str = f"nobody-{number}") -> asyncio.Task[Error]:
+            return asyncio.create_task(broker.groups.heartbeat(group, "member", None, 1))
+
+        asking = [ask()]
+        while not asking[0].done():
+            asking.append(ask())
+            await asyncio.sleep(0)
+        assert set(await asyncio.gather(*asking)) == {Error.UNKNOWN_MEMBER_ID}
+
+
 # --- metrics ---
 
 
