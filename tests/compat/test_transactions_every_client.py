@@ -18,6 +18,14 @@ from tests.compat.transactions import (
     values,
 )
 
+# Java's message alone says what was wrong.
+INVALID_TIMEOUT = {
+    "INVALID_TRANSACTION_TIMEOUT",
+    "InvalidTransactionTimeout",
+    "InvalidTransactionTimeoutError",
+    "KafkaException",
+}
+
 
 def plain(bootstrap: str, topic: str, *values: str) -> None:
     """Records outside of any transaction."""
@@ -188,3 +196,30 @@ def test_a_transaction_that_takes_too_long_is_aborted(
     again.commit()
     again.close()
     assert values(read_to_end(client, topic)) == ["behind it", "in time"]
+
+
+def test_a_timeout_above_the_brokers_is_refused(client: Client, transactional_id: str) -> None:
+    told = refusal(client, lambda: client.producer(transactional_id, timeout_ms=900_001))
+    assert told in INVALID_TIMEOUT
+    client.producer(transactional_id, timeout_ms=900_000).close()
+
+
+def test_a_large_transaction(client: Client, make_topic: MakeTopic, transactional_id: str) -> None:
+    partitions, each = 100, 50
+    topic = make_topic(partitions)
+    producer = client.producer(transactional_id)
+    for name, end in (("aborted", producer.abort), ("committed", producer.commit)):
+        producer.begin()
+        for partition in range(partitions):
+            records = (f"{name} {partition} {number}" for number in range(each))
+            producer.send(topic, *records, partition=partition)
+        producer.flush()
+        end()
+    producer.close()
+    found = read_to_end(client, topic, partitions)
+    assert values(found) == [
+        f"committed {partition} {number}"
+        for partition in range(partitions)
+        for number in range(each)
+    ]
+    assert [read.offset for read in found] == [*range(each + 1, 2 * each + 1)] * partitions
