@@ -866,9 +866,9 @@ async def test_an_end_looks_at_its_own_rows_alone(world: World, analyzed: bool) 
             assert row is not None
             plan = row[0][0]["Plan"]
             touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-            # Of some 100 to 400 that each of the tables has. Offsets of a group that others have
-            # pending are looked at by who asks for all of them alone.
-            assert touched < (300 if name == "pending_partitions" else 60), (name, touched, plan)
+            # Of some 100 to 400 that each of the tables has. Who asks for all the offsets of a group
+            # looks at those 10,000; how many pages that is depends on when they were vacuumed.
+            assert touched < (1_000 if name == "pending_partitions" else 60), (name, touched, plan)
 
 
 async def test_offsets_are_committed_in_place(world: World) -> None:
