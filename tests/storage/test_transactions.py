@@ -866,7 +866,7 @@ async def test_an_end_looks_at_its_own_rows_alone(world: World, analyzed: bool) 
             assert row is not None
             plan = row[0][0]["Plan"]
             touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-            # Of some 100 to 400 that each of the tables has. Who asks for all the offsets of a group
+            # Of some 100 to 400 that each of the tables has. Who asks for all offsets of a group
             # looks at those 10,000; how many pages that is depends on when they were vacuumed.
             assert touched < (1_000 if name == "pending_partitions" else 60), (name, touched, plan)
 
