@@ -118,11 +118,18 @@ def children_cpu() -> Iterator[list[float]]:
 
 
 def produce_java(
-    bootstrap: str, topic: str, records: int, size: int, producers: int = 1, linger_ms: int = 5
+    bootstrap: str,
+    topic: str,
+    records: int,
+    size: int,
+    producers: int = 1,
+    linger_ms: int = 5,
+    transaction_ms: int | None = None,
 ) -> dict[str, Any]:
     """Kafka's ProducerPerformance, `producers` of them in one JVM; rates are its own, summed.
 
-    `cpu_s` is the whole JVM's, its start included. Raises JavaUnavailable, RuntimeError.
+    `transaction_ms`: in transactions that last so long, or without any (None). `cpu_s` is the whole
+    JVM's, its start included. Raises JavaUnavailable, RuntimeError.
     """
     settings = [
         f"bootstrap.servers={bootstrap}",
@@ -130,6 +137,11 @@ def produce_java(
         f"linger.ms={linger_ms}",
         "client.id=producer-@",
     ]
+    transactions = (
+        []
+        if transaction_ms is None
+        else ["--transactional-id", f"{topic}-@", "--transaction-duration-ms", transaction_ms]
+    )
     with children_cpu() as cpu:
         out = java_tool(
             JAVA_SOURCES / "Producers.java",
@@ -142,6 +154,7 @@ def produce_java(
             size,
             "--throughput",
             -1,
+            *transactions,
             "--producer-props",
             *settings,
             timeout=300,

@@ -96,6 +96,10 @@ def as_json(
 # a minimum, otherwise a maximum. The first matching outcome that was measured decides.
 _REBALANCE = "groups/rebalance/classic/50m/200p"
 _STEADY = "groups/heartbeats/classic/5000m"
+_ONE = "transactions/confluent/1x/4p"
+_EIGHT = "transactions/confluent/8x/4p"
+_WITH_OFFSETS = "transactions/confluent/1x/4p/offsets"
+_TIMED = "transactions/java/1kB/4p/100ms"
 _GOALS = (
     ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
     ("produce, times Kafka nosync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-nosync", 0.7),
@@ -109,6 +113,11 @@ _GOALS = (
     ("gateway idle, MB", "start/first-and-later", "gateway_idle_rss_mb", None, 150.0),
     ("join of 50 after the delay, s", _REBALANCE, "after_delay_s", None, 1.0),
     ("64 committers, commits/s", "groups/commits/bare/64x", "commits_per_s", None, 3000.0),
+    ("transactions, times Kafka", _ONE, "transactions_per_s", "kafka-nosync", 2.0),
+    ("with offsets, times Kafka", _WITH_OFFSETS, "transactions_per_s", "kafka-nosync", 12.0),
+    ("8 producers, times Kafka", _EIGHT, "transactions_per_s", "kafka-nosync", 1.3),
+    ("transaction p99, ms", _ONE, "p99_ms", None, 10.0),
+    ("100 ms transactions, times none", _TIMED, "to_plain_ratio", None, 0.95),
     ("reads, writes of groups for 25,000 heartbeats", _STEADY, "group_table_accesses", None, 0.0),
 )
 

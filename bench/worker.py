@@ -331,7 +331,11 @@ WORK: dict[str, Work] = {
 
 def main(arguments: list[str]) -> None:
     name, parameters = arguments
-    if name not in WORK:  # groups: these need the gateway's codec, which the others do without
+    if name.startswith("transactions_"):
+        from bench import transaction_work
+
+        WORK[name] = getattr(transaction_work, name)
+    elif name not in WORK:  # groups: these need the gateway's codec, which the others do without
         from bench import group_work
 
         WORK[name] = getattr(group_work, name)
