@@ -26,6 +26,7 @@ from gateway.config import Settings
 from gateway.group_metrics import watch_groups
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
+from gateway.kafka.connection_order import ConnectionOrder
 from gateway.kafka.context import Services
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.markers import control_batch
@@ -213,6 +214,7 @@ class _Broker:
             is_on_duty=lambda: cluster.is_lowest,
         )
         snapshots = SnapshotWatch(PostgresSnapshots(database).oldest)
+        connection_order = ConnectionOrder()
         services = Services(
             topics=topics,
             partitions=partitions,
@@ -221,6 +223,7 @@ class _Broker:
             producer_ids=producer_ids,
             groups=groups,
             transactions=transactions,
+            connection_order=connection_order,
             fetch_sessions=FetchSessions(
                 configs.broker_int("max.incremental.fetch.session.cache.slots")
             ),
@@ -243,7 +246,7 @@ class _Broker:
         if (endpoint := self._settings.metrics_listen) is not None:
             self._metrics.serve(endpoint.host, endpoint.port)
         watch_groups(self._metrics, groups, leases)
-        watch_transactions(self._metrics, transactions, partitions)
+        watch_transactions(self._metrics, transactions, partitions, connection_order)
         partitions.start()
         groups.start()
         await cluster.heartbeat()  # leases rest on it

@@ -7,6 +7,7 @@ from typing import Final
 
 from prometheus_client import Counter, Histogram
 
+from gateway.kafka.connection_order import ConnectionOrder
 from gateway.metrics import Metrics
 from gateway.runtime.partitions import Partitions
 from gateway.runtime.transactions import Transactions
@@ -22,7 +23,10 @@ _ENDS: Final = (
 
 
 def watch_transactions(
-    metrics: Metrics, transactions: Transactions, partitions: Partitions
+    metrics: Metrics,
+    transactions: Transactions,
+    partitions: Partitions,
+    connection_order: ConnectionOrder,
 ) -> None:
     """Makes the metrics."""
     ended = Counter(
@@ -60,10 +64,12 @@ def watch_transactions(
     for name, read in (
         ("coordinator", lambda: transactions.fenced),
         ("produce", lambda: partitions.fenced),
+        ("connection", lambda: connection_order.refused),
     ):
         metrics.watch(
             "penstock_transactions_fenced_requests",
-            "Requests and batches refused because their producer has been fenced.",
+            "Requests and batches refused because their producer has been fenced, or (connection)"
+            " because they are late and it has gone on on another connection.",
             read,
             {"by": name},
         )

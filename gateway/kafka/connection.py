@@ -60,6 +60,7 @@ class KafkaFrontEnd:
         self.scratch = make_scratch()
         self.running: set[asyncio.Task[Any]] = set()
         self.connections: set[KafkaConnection] = set()
+        self._accepted = 0
         # A single request must never be what fills the memory.
         self._most_bytes = max(limits.queued_max_request_bytes, 2 * limits.socket_request_max_bytes)
         self._held_bytes = 0
@@ -67,7 +68,8 @@ class KafkaFrontEnd:
 
     def connection(self, on_lost: Callable[[], None]) -> "KafkaConnection":
         """The protocol object of a new connection."""
-        return KafkaConnection(self, on_lost)
+        self._accepted += 1
+        return KafkaConnection(self, on_lost, self._accepted)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for handlers whose clients have gone (no Produce is cancelled), up to a time."""
@@ -125,10 +127,14 @@ class _Request:
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
-    """The asyncio shell around one client. `gateway.listener.Connection`."""
+    """The asyncio shell around one client. `gateway.listener.Connection`.
 
-    def __init__(self, front_end: KafkaFrontEnd, on_lost: Callable[[], None]) -> None:
+    number: of the order in which connections were accepted.
+    """
+
+    def __init__(self, front_end: KafkaFrontEnd, on_lost: Callable[[], None], number: int) -> None:
         self._front_end = front_end
+        self._number = number
         self._limits = front_end.limits
         self._on_lost = on_lost
         self._framer = Framer(self._limits.socket_request_max_bytes, front_end.scratch)
@@ -403,7 +409,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if len(self._contexts) >= _CONTEXTS_KEPT:
                 self._contexts.clear()
             context = RequestContext(
-                self._front_end.services, *key, peer=self._peer, client_software=self._software
+                self._front_end.services,
+                *key,
+                peer=self._peer,
+                client_software=self._software,
+                connection=self._number,
             )
             self._contexts[key] = context
         return context

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from core.group.values import ClientIdentity
 
 if TYPE_CHECKING:
+    from gateway.kafka.connection_order import ConnectionOrder
     from gateway.kafka.fetch_sessions import FetchSessions
     from gateway.runtime.cluster import Cluster
     from gateway.runtime.configs import Configs
@@ -69,6 +70,7 @@ class Services:
     groups: Groups
     transactions: Transactions
     fetch_sessions: FetchSessions
+    connection_order: ConnectionOrder
     clock: Callable[[], int]
 
 
@@ -79,6 +81,7 @@ class RequestContext:
     client_id: "" where the client sent none, as Kafka's RequestHeader has it.
     client_software: None until the connection has sent a valid ApiVersions v3 or later.
     peer: the client's address, "127.0.0.1:54321".
+    connection: its connection's number; a later one's is higher.
     """
 
     services: Services
@@ -86,6 +89,7 @@ class RequestContext:
     client_id: str
     peer: str
     client_software: ClientSoftware | None = None
+    connection: int = 0
 
     @property
     def client(self) -> ClientIdentity:
@@ -123,6 +127,10 @@ class RequestContext:
     @property
     def fetch_sessions(self) -> FetchSessions:
         return self.services.fetch_sessions
+
+    @property
+    def connection_order(self) -> ConnectionOrder:
+        return self.services.connection_order
 
     @property
     def clock(self) -> Callable[[], int]:

@@ -66,7 +66,10 @@ def gateway(
         copied_database(postgres, template) as url,
         gateways(tmp_path_factory.mktemp("gateway")) as start,
     ):
-        yield start(*quick, database_url=url)
+        made = start(*quick, database_url=url)
+        yield made
+    # Of all that these clients do nothing is late (gateway/kafka/connection_order.py).
+    assert "has gone on on another connection" not in made.log()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""A proxy before a broker that cuts connections at a chosen request, or before its answer.
+"""A proxy before a broker that cuts connections at a chosen request, or before its answer, or keeps
+a request until its client has long gone on.
 
 It is a process: some calls of confluent-kafka keep Python's lock while they wait for an answer.
 Knows the size of a frame and the first fields of a request; replaces the broker's address in what
@@ -19,10 +20,14 @@ from multiprocessing.connection import Connection
 
 
 class Lost(Enum):
-    """What does not arrive: the connection is closed instead."""
+    """What does not arrive: the connection is closed instead.
+
+    LATE: the request does arrive, when `CuttingProxy.deliver` says so.
+    """
 
     REQUEST = "request"
     ANSWER = "answer"
+    LATE = "late request"
 
 
 Cut = tuple[int, Lost]  # the API's number, and what was lost
@@ -43,6 +48,12 @@ class CuttingProxy:
         self._pipe.send((api_key, what))
         self._pipe.recv()
 
+    def deliver(self) -> bytes | None:
+        """The late request now arrives; what it is answered, None if the connection is closed."""
+        self._pipe.send("deliver")
+        answer: bytes | None = self._pipe.recv()
+        return answer
+
     def cuts(self) -> list[Cut]:
         """What was cut, in order."""
         self._pipe.send(None)
@@ -60,8 +71,21 @@ def serve(bootstrap: str, pipe: Connection) -> None:
     listener = _Listener(bootstrap)
     pipe.send(listener.bootstrap)
     while True:
-        listener.lose_next = pipe.recv() or listener.lose_next
+        wanted = pipe.recv()
+        if wanted == "deliver":
+            pipe.send(listener.deliver())
+            continue
+        listener.lose_next = wanted or listener.lose_next
         pipe.send(listener.cuts)
+
+
+class _Late:
+    """A request that is kept, and what became of it."""
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
+        self.has_ended = threading.Event()
+        self.answer: bytes | None = None
 
 
 class _Listener:
@@ -77,6 +101,7 @@ class _Listener:
         self._lock = threading.Lock()
         self.lose_next: Cut | None = None
         self.cuts: list[Cut] = []
+        self._late: dict[socket.socket, _Late] = {}
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _cuts(self, api_key: int, what: Lost) -> bool:
@@ -86,6 +111,13 @@ class _Listener:
             self.lose_next = None
             self.cuts.append((api_key, what))
             return True
+
+    def deliver(self) -> bytes | None:
+        [(server, late)] = self._late.items()
+        server.sendall(late.frame)
+        late.has_ended.wait()
+        self._late.clear()
+        return late.answer
 
     def _accept(self) -> None:
         while True:
@@ -102,15 +134,29 @@ class _Listener:
             api_key = int.from_bytes(frame[:2])
             if self._cuts(api_key, Lost.REQUEST):
                 return
+            if self._cuts(api_key, Lost.LATE):
+                waiting.append(api_key)
+                late = self._late[server] = _Late(struct.pack(">i", len(frame)) + frame)
+                client.shutdown(socket.SHUT_RDWR)
+                late.has_ended.wait()
+                return
             waiting.append(api_key)
             server.sendall(struct.pack(">i", len(frame)) + frame)
 
     def _to_client(self, client: socket.socket, server: socket.socket, waiting: deque[int]) -> None:
-        for frame in frames(server):
-            if self._cuts(waiting.popleft(), Lost.ANSWER):
-                return
-            shown = frame.replace(self._theirs, self._ours)
-            client.sendall(struct.pack(">i", len(shown)) + shown)
+        try:
+            for frame in frames(server):
+                if self._cuts(waiting.popleft(), Lost.ANSWER):
+                    return
+                if (late := self._late.get(server)) is None:
+                    shown = frame.replace(self._theirs, self._ours)
+                    client.sendall(struct.pack(">i", len(shown)) + shown)
+                elif not waiting:
+                    late.answer = frame
+                    return
+        finally:
+            if late := self._late.get(server):
+                late.has_ended.set()
 
 
 Pump = Callable[[socket.socket, socket.socket, deque[int]], None]

@@ -11,7 +11,7 @@ from typing import Final
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
-from gateway.kafka.api import api
+from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
@@ -28,16 +28,17 @@ def _unavailable(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOff
 @when_unavailable(_unavailable)
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, ctx: RequestContext
-) -> AddOffsetsToTxnResponse:
+) -> AddOffsetsToTxnResponse | object:
     """Have the group take part."""
     refusal = transactional_id_refusal(request.transactional_id)
     if refusal is not Error.NONE:
         return AddOffsetsToTxnResponse(error_code=kafka_code(refusal))
-    error = await ctx.transactions.add_group(
-        request.transactional_id,
-        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-        request.group_id,
-    )
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    if ctx.connection_order.is_overtaken(producer, "AddOffsetsToTxn", ctx.connection):
+        return CLOSE_CONNECTION
+    error = await ctx.transactions.add_group(request.transactional_id, producer, request.group_id)
+    if error is Error.NONE:
+        ctx.connection_order.carried(producer, "AddOffsetsToTxn", ctx.connection)
     if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
         error = Error.INVALID_PRODUCER_EPOCH
     return AddOffsetsToTxnResponse(error_code=kafka_code(error))

@@ -14,7 +14,7 @@ from typing import Any, Final
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
-from gateway.kafka.api import api
+from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
@@ -42,18 +42,23 @@ def _unavailable(
 @when_unavailable(_unavailable)
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, ctx: RequestContext
-) -> AddPartitionsToTxnResponse:
+) -> AddPartitionsToTxnResponse | object:
     """Have the partitions take part, or tell whether they do."""
     if ctx.api_version < _FIRST_VERSION_FOR_BROKERS:
         producer = ProducerIdAndEpoch(
             request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
         )
+        order = ctx.connection_order
+        if order.is_overtaken(producer, "AddPartitionsToTxn", ctx.connection):
+            return CLOSE_CONNECTION
         errors = await _errors(
             request.v3_and_below_transactional_id,
             producer,
             _places(request.v3_and_below_topics),
             ctx,
         )
+        if all(error is Error.NONE for error in errors.values()):
+            order.carried(producer, "AddPartitionsToTxn", ctx.connection)
         return _single(request, errors, ctx)
     results = []
     for each in request.transactions:

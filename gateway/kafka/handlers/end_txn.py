@@ -9,7 +9,7 @@ from typing import Final
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import EndTransaction, ProducerIdAndEpoch, TransactionVersion
-from gateway.kafka.api import api
+from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
@@ -25,21 +25,27 @@ def _unavailable(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
 
 @api(26, versions=range(6))
 @when_unavailable(_unavailable)
-async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
+async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse | object:
     """End what is open."""
     refusal = transactional_id_refusal(request.transactional_id)
     if refusal is not Error.NONE:
         return EndTxnResponse(error_code=kafka_code(refusal))
     is_v2 = ctx.api_version >= _FIRST_VERSION_OF_V2
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    order = ctx.connection_order
+    if not is_v2 and order.is_overtaken(producer, "EndTxn", ctx.connection):
+        return CLOSE_CONNECTION
     answer = await ctx.transactions.end(
         request.transactional_id,
         EndTransaction(
-            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            producer,
             request.committed,
             TransactionVersion.V2 if is_v2 else TransactionVersion.V1,
         ),
     )
     error = answer.error
+    if not is_v2 and error is Error.NONE:
+        order.carried(producer, "EndTxn", ctx.connection)
     if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
         error = Error.INVALID_PRODUCER_EPOCH
     if not is_v2 or error is not Error.NONE:

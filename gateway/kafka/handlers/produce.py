@@ -21,7 +21,7 @@ from core.errors import Error, Refusal
 from core.log.validation import must_see_every_timestamp, refuse_batch, refuse_timestamp
 from core.ports import StoreUnavailable
 from core.topic import Topic
-from core.transaction.values import TransactionVersion
+from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from core.types import NO_TIMESTAMP, TimestampType
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse
@@ -46,18 +46,20 @@ _EARLIER_FIRST = Refusal(
     Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
 )
 _NAMELESS = Refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # as in KafkaApis
+_OVERTAKEN = Refusal(Error.INVALID_TXN_STATE)  # never answered: the connection is closed
 _REJECTED = "One or more records have been rejected"
 
 
 class _Partition:
     """One partition's part of the request, from what came to what is answered."""
 
-    __slots__ = ("append_time", "appended", "index", "record_errors", "refusal")
+    __slots__ = ("append_time", "appended", "index", "producer", "record_errors", "refusal")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.append_time = NO_TIMESTAMP
         self.appended: asyncio.Future[AppendResult] | None = None
+        self.producer: ProducerIdAndEpoch | None = None  # of a batch in a transaction of V1
         self.refusal: Refusal | None = None
         self.record_errors: list[tuple[int, str]] = []
 
@@ -69,6 +71,10 @@ async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceRespon
     waiting = [each.appended for each in _each(answers) if each.appended is not None]
     if waiting:
         await asyncio.wait(waiting)
+    if request.transactional_id is not None and ctx.api_version < _FIRST_VERSION_OF_V2:
+        if any(each.refusal is _OVERTAKEN for each in _each(answers)):
+            return CLOSE_CONNECTION
+        _note_carried(answers, ctx)
     topics = [
         _TopicResponse(
             name=topic.name,
@@ -85,6 +91,20 @@ async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceRespon
 
 def _each(answers: _Answers) -> list[_Partition]:
     return [each for _, partitions in answers for each in partitions]
+
+
+def _place(data: ProduceRequest.TopicProduceData, index: int) -> tuple[str, str, int]:
+    return ("Produce", data.name, index)
+
+
+def _note_carried(answers: _Answers, ctx: RequestContext) -> None:
+    for data, partitions in answers:
+        for each in partitions:
+            if each.producer is None or each.appended is None:
+                continue
+            if each.appended.result().error is Error.NONE:
+                place = _place(data, each.index)
+                ctx.connection_order.carried(each.producer, place, ctx.connection)
 
 
 async def _submit(request: ProduceRequest, ctx: RequestContext) -> _Answers:
@@ -142,12 +162,27 @@ def _submit_now(
                     answer.refusal = batch
                 elif batch.batch.is_transactional and request.transactional_id is None:
                     answer.refusal = _NAMELESS
+                elif batch.batch.is_transactional and _is_overtaken(batch, data, answer, ctx):
+                    answer.refusal = _OVERTAKEN
                 elif turned_away and _is_early(batch, data, part.index, ctx):
                     answer.refusal = _EARLIER_FIRST
                 else:
                     _append(batch, topic, answer, ctx)
         answers.append((data, partitions))
     return answers
+
+
+def _is_overtaken(
+    batch: KafkaBatch,
+    data: ProduceRequest.TopicProduceData,
+    answer: _Partition,
+    ctx: RequestContext,
+) -> bool:
+    if ctx.api_version >= _FIRST_VERSION_OF_V2:
+        return False
+    answer.producer = ProducerIdAndEpoch(batch.batch.producer_id, batch.batch.producer_epoch)
+    place = _place(data, answer.index)
+    return ctx.connection_order.is_overtaken(answer.producer, place, ctx.connection)
 
 
 def _turn_away(part: Any, data: ProduceRequest.TopicProduceData, ctx: RequestContext) -> Refusal:

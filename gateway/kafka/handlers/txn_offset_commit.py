@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.errors import Error
 from core.group.records import CommittedOffset
 from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
-from gateway.kafka.api import api
+from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
@@ -35,8 +35,13 @@ def _unavailable(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
 @when_unavailable(_unavailable)
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, ctx: RequestContext
-) -> TxnOffsetCommitResponse:
+) -> TxnOffsetCommitResponse | object:
     """Put aside what can be; one error for each partition."""
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    place = ("TxnOffsetCommit", request.group_id)
+    is_v1 = ctx.api_version < _FIRST_VERSION_OF_V2
+    if is_v1 and ctx.connection_order.is_overtaken(producer, place, ctx.connection):
+        return CLOSE_CONNECTION
     topics = await ctx.topics.get_many({each.name for each in request.topics})
     max_length = ctx.configs.broker_int("offset.metadata.max.bytes")
     now = ctx.clock()
@@ -63,6 +68,8 @@ async def txn_offset_commit(
         errors.append(found)
     if offsets:
         verdict = _known(await _commit(request, list(offsets.values()), ctx), ctx)
+        if is_v1 and verdict is Error.NONE:
+            ctx.connection_order.carried(producer, place, ctx.connection)
         errors = [[verdict if e is Error.NONE else e for e in found] for found in errors]
     return _answer(request, errors)
 

@@ -20,6 +20,7 @@ from core.transaction.values import (
     TransactionVersion,
 )
 from core.types import IsolationLevel, RecordBatch
+from gateway.kafka.connection_order import ConnectionOrder
 from gateway.metrics import Metrics
 from gateway.runtime.partitions import Found, Want
 from gateway.runtime.pending import AppendResult
@@ -366,7 +367,7 @@ async def test_a_batch_waits_for_a_transaction_that_a_stopped_broker_holds(
 async def test_what_is_counted(here: Coordinator, log: Log) -> None:
     metrics = Metrics({})
     transactions = here.transactions
-    watch_transactions(metrics, transactions, here.broker.partitions)
+    watch_transactions(metrics, transactions, here.broker.partitions, ConnectionOrder())
     value = metrics.registry.get_sample_value
 
     def ends() -> dict[tuple[str, str], float]:

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from gateway.kafka.api import load_handlers
+from gateway.kafka.api import CLOSE_CONNECTION, load_handlers
 from gateway.kafka.codec import decode_message, encode_message
+from gateway.kafka.connection_order import ConnectionOrder
 from gateway.kafka.context import RequestContext, Services
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.markers import control_batch
@@ -64,6 +65,8 @@ class Broker:
         )
         self.producer_ids = ProducerIds(store)
         self.fetch_sessions = FetchSessions(100)
+        self.connection_order = ConnectionOrder()
+        self.connection = 1  # which one the next request comes on
         self.transactions = Transactions(
             PostgresTransactionStore(self.database),
             self.partitions,
@@ -101,14 +104,22 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             fetch_sessions=self.fetch_sessions,
+            connection_order=self.connection_order,
             clock=self.clock,
         )
-        context = RequestContext(services, version, client_id, "127.0.0.1:54321")
+        context = RequestContext(
+            services, version, client_id, "127.0.0.1:54321", connection=self.connection
+        )
         return await api.handler(received, context)
 
     async def ask(self, request: Any, version: int, client_id: str = "tester") -> Any:
-        """The answer to a request, as a client of this version would read it."""
+        """The answer to a request, as a client of this version would read it.
+
+        Raises ConnectionResetError where the connection is closed instead.
+        """
         answer = await self.handle(request, version, client_id)
+        if answer is CLOSE_CONNECTION:
+            raise ConnectionResetError
         sent = b"".join(encode_message(answer, version))
         return decode_message(type(answer), version, memoryview(sent))
 

@@ -1,0 +1,66 @@
+"""Requests of a transaction that arrive on a connection their producer has left.
+
+V1 of transactions keeps a producer's epoch from one transaction to the next, so a request says of
+itself neither which of them it belongs to nor that it is late. A client that waits too long gives
+its connection up and asks again on a new one; the first request may arrive all the same, when the
+next transaction is open, and would end it or write into it (Jepsen's finding on Kafka; V2, KIP-890,
+raises the epoch instead and needs none of this). So: what a producer asks on an older connection
+than the one which has carried a newer request of the same API is refused, by closing it. Knows this
+process's connections only. It reads no request and answers none.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final
+
+import structlog
+
+from core.transaction.values import ProducerIdAndEpoch
+
+log = structlog.get_logger(__name__)
+
+_KEPT: Final = 100_000  # places remembered; 20 MB
+
+
+class ConnectionOrder:
+    """Which connection, numbered as they were accepted, has carried a producer's newest requests.
+
+    A place is what is compared: an API and, where several requests of one producer are under way in
+    it side by side, what each is about (Produce: the partition; TxnOffsetCommit: the group).
+    Clients send what belongs to one place on one connection at a time.
+    """
+
+    __slots__ = ("_kept", "_newest", "refused")
+
+    def __init__(self, kept: int = _KEPT) -> None:
+        self._kept = kept
+        self._newest: OrderedDict[tuple[int, Hashable], tuple[int, int]] = OrderedDict()
+        self.refused = 0
+        """Requests refused so far."""
+
+    def is_overtaken(self, producer: ProducerIdAndEpoch, place: Hashable, connection: int) -> bool:
+        """Whether the same producer, with the same epoch, has gone on on a newer connection."""
+        newest = self._newest.get((producer.producer_id, place))
+        if newest is None or newest[0] != producer.producer_epoch or newest[1] <= connection:
+            return False
+        self.refused += 1
+        log.warning(
+            "a late request of a producer that has gone on on another connection is refused",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            place=place,
+        )
+        return True
+
+    def carried(self, producer: ProducerIdAndEpoch, place: Hashable, connection: int) -> None:
+        """The connection has carried a request that was granted."""
+        key = (producer.producer_id, place)
+        newest = self._newest.get(key)
+        latest = (producer.producer_epoch, connection)
+        if newest is None or newest < latest:
+            self._newest[key] = latest
+            if len(self._newest) > self._kept:
+                self._newest.popitem(last=False)
+        self._newest.move_to_end(key)
