@@ -58,6 +58,10 @@ class Commit:
     offsets: dict[int, int]
 
 
+class ClientStuck(Exception):
+    """librdkafka has locked itself up (compat/librdkafka/FINDINGS.md): no broker can mend it."""
+
+
 class Member:
     """A consumer that polls and commits where it is, again and again, in a thread of its own."""
 
@@ -122,8 +126,25 @@ class Member:
         """The first acknowledged commit that was begun after it."""
         return next((each for each in list(self.commits) if each.begun > instant), None)
 
-    def close(self) -> None:
+    def is_stuck(self) -> bool:
+        """Whether librdkafka's own main thread has stopped: then no call that it must answer ends,
+        timeout or not."""
+
+        def ask() -> None:
+            with contextlib.suppress(KafkaException):
+                self._consumer.list_topics(timeout=5)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(20)
+        return asking.is_alive()
+
+    def end(self) -> None:
+        """To be closed by its own thread, without waiting for that."""
         self._ends = True
+
+    def close(self) -> None:
+        self.end()
         self._thread.join(WITHIN_S)
         assert not self._thread.is_alive(), "Consumer.close() does not return"
 
@@ -209,7 +230,10 @@ def committing(
     bootstrap: str, database_url: str, group: str, topic: str, way: dict[str, Any], count: int = 3
 ) -> Iterator[list[Member]]:
     """Members of a group under load, settled; afterwards nothing may have gone wrong with what
-    they committed."""
+    they committed.
+
+    Raises ClientStuck in place of whatever went wrong where a member's client has locked itself up.
+    """
     members = [Member(bootstrap, group, topic, way) for _ in range(count)]
     watcher = Watcher(database_url, members)
     watching = threading.Thread(target=watcher.run, daemon=True)
@@ -220,9 +244,15 @@ def committing(
             eventually(lambda: are_settled(members), "the members share all partitions")
             watching.start()
             yield members
-        finally:
             for member in members:
                 member.close()
+        except AssertionError as error:
+            if any(member.is_stuck() for member in members):
+                raise ClientStuck from error
+            raise
+        finally:
+            for member in members:
+                member.end()
             watcher.end()
     watching.join(WITHIN_S)
     with psycopg.connect(database_url, autocommit=True) as psql:
