@@ -1,7 +1,7 @@
 """A request of one transaction that arrives in the next, on a connection its client has left.
 
-Jepsen's finding on Kafka: V1 keeps the epoch, so the broker would end the next transaction, or write
-into it. V2 (Java) is immune; for V1 the broker knows that the client has gone on on another
+Jepsen's finding on Kafka: V1 keeps the epoch, so the broker would end the next transaction, or
+write into it. V2 (Java) is immune; for V1 the broker knows that the client has gone on on another
 connection. No healthy request is refused: that every other test of this room looks at, by the log
 (`conftest.gateway`).
 """
