@@ -1,4 +1,4 @@
-"""The `penstock` command: serve, migrate, check, topics, groups, txn.
+"""The `penstock` command: serve, migrate, check, topics, groups, txn, pipeline.
 
 Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
 so that `--help` is quick. Exit codes: 0 done, 1 the broker said no, 2 a wrong setting.
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from core.version import VERSION
 from gateway.cli_groups import groups
+from gateway.cli_pipeline import pipeline
 from gateway.cli_topics import topics
 from gateway.cli_transactions import transactions
 
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="txn")
+app.add_typer(pipeline, name="pipeline")
 
 _CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
