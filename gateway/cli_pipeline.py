@@ -13,7 +13,7 @@ from gateway.cli_client import fail
 from penstock.spark.pipelines import PIPELINES
 
 pipeline = typer.Typer(
-    help="Applications that run on Spark, and the jars that Spark needs. Needs penstock[spark].",
+    help="Applications that run on Spark, and the jars that Spark needs. Needs the extra "spark".",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -32,8 +32,23 @@ from tests.compat.transactions import (
     java_shell,
 )
 from tests.conftest import copied_database, gateways
+from tests.spark.conftest import checkpoint, connector_settings, spark, unavailable
+
+__all__ = ["checkpoint", "spark"]  # fixtures of tests/spark, used here too
 
 MakeTopic = Callable[..., str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips Spark's stock connector where it cannot run, and says why."""
+    ours = [item for item in items if item.get_closest_marker("spark")]
+    if not ours:
+        return
+    reason = unavailable() or (None if connector_settings() else "the connector's jars are missing")
+    for item in ours:
+        item.add_marker(pytest.mark.timeout(300))
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @dataclass(frozen=True, slots=True)

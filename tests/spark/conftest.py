@@ -91,7 +91,12 @@ def spark_session(directory: Path, **settings: str) -> Iterator[SparkSession]:
 
 def connector_settings() -> dict[str, str]:
     """Spark's setting for the jars of the stock connector; none where they cannot be had."""
-    return {}
+    from penstock.spark.jars import JarsUnavailable, connector_jars
+
+    try:
+        return {"spark.jars": ",".join(map(str, connector_jars()))}
+    except JarsUnavailable:
+        return {}
 
 
 @pytest.fixture(scope="session")
