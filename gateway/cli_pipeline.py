@@ -13,7 +13,7 @@ from gateway.cli_client import fail
 from penstock.spark.pipelines import PIPELINES
 
 pipeline = typer.Typer(
-    help="Applications that run on Spark, and the jars that Spark needs. Needs the extra "spark".",
+    help="Applications that run on Spark, and the jars that Spark needs. Needs the extra spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -23,7 +23,10 @@ _HANDED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 def run(name: str, arguments: Sequence[str]) -> int:
-    """Ends with a sentence and 2 where PySpark or Java is missing; asked for help, needs neither."""
+    """A pipeline's exit code; a sentence and 2 where PySpark or Java is missing.
+
+    Asked for help, it needs neither.
+    """
     if not {"-h", "--help"} & set(arguments):
         from penstock.spark.session import Unready, prepare_environment
 

@@ -107,9 +107,9 @@ def installed_spark() -> str:
     """The version of Spark here: of $SPARK_HOME, else of the pyspark package."""
     home = os.environ.get("SPARK_HOME")
     release = Path(home, "RELEASE") if home else None
-    if release and release.is_file():
-        if found := re.match(r"Spark (\S+)", release.read_text()):
-            return found[1]
+    shown = release.read_text() if release and release.is_file() else ""
+    if found := re.match(r"Spark (\S+)", shown):
+        return found[1]
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:

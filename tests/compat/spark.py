@@ -122,7 +122,9 @@ def batch(spark: SparkSession, bootstrap: str, options: Options) -> DataFrame:
     return reader.load()
 
 
-def offsets_of(spark: SparkSession, bootstrap: str, reads: Mapping[str, Options]) -> dict[str, Offsets]:
+def offsets_of(
+    spark: SparkSession, bootstrap: str, reads: Mapping[str, Options]
+) -> dict[str, Offsets]:
     """What each of many reads finds, in one job. Records of one partition must come in order."""
     from pyspark.sql.functions import lit
 
