@@ -1,0 +1,101 @@
+"""What a pipeline asks a broker before Spark does, so that what is wrong is said in a sentence.
+
+Knows kafka-python's admin client; works with any Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.spark.pipelines.options import Broker, PipelineFailed, listed
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+_EARLIEST, _LATEST = -2, -1  # ListOffsets' timestamps for both ends of a log
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+_BOOTSTRAP_TIMEOUT_MS: Final = 5_000
+_ANSWER_TIMEOUT_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnds:
+    """A partition as it is now. start: the first offset there is. stable: what readers of committed
+    data see ends here. end: where the next record goes."""
+
+    topic: str
+    partition: int
+    start: int
+    stable: int
+    end: int
+
+
+def partition_counts(broker: Broker, topics: Sequence[str]) -> dict[str, int]:
+    """Of topics that must be there; PipelineFailed where one is not."""
+    with _admin_client(broker) as client:
+        return _counts(client, broker, topics)
+
+
+def partition_ends(broker: Broker, topics: Sequence[str]) -> list[PartitionEnds]:
+    """Of all partitions of topics that must be there; PipelineFailed where one is not."""
+    from kafka import TopicPartition
+
+    with _admin_client(broker) as client:
+        counts = _counts(client, broker, topics)
+        places = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
+
+        def offsets(which: int, isolation_level: int) -> Any:
+            wanted = dict.fromkeys(places, which)
+            return client.list_partition_offsets(wanted, isolation_level=isolation_level)
+
+        # In this order, so that neither end is behind what comes before it.
+        start = offsets(_EARLIEST, _READ_UNCOMMITTED)
+        stable = offsets(_LATEST, _READ_COMMITTED)
+        end = offsets(_LATEST, _READ_UNCOMMITTED)
+    return [
+        PartitionEnds(at.topic, at.partition, start[at].offset, stable[at].offset, end[at].offset)
+        for at in places
+    ]
+
+
+def _counts(client: KafkaAdminClient, broker: Broker, topics: Sequence[str]) -> dict[str, int]:
+    names = list(dict.fromkeys(topics))
+    found = {str(topic["name"]): topic for topic in client.describe_topics(names)}
+    missing = [name for name in names if name not in found or found[name]["error_code"]]
+    if missing:
+        word = "is no topic" if len(missing) == 1 else "are no topics"
+        raise PipelineFailed(f"There {word} {listed(missing)} at {broker.bootstrap}.")
+    return {name: len(found[name]["partitions"]) for name in names}
+
+
+@contextmanager
+def _admin_client(broker: Broker) -> Iterator[KafkaAdminClient]:
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    # The client reports each failed connection; we say once what it comes to.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    known = KafkaAdminClient.DEFAULT_CONFIG
+    named = {name.replace(".", "_"): value for name, value in broker.properties.items()}
+    try:
+        client = KafkaAdminClient(
+            **{name: value for name, value in named.items() if name in known},
+            bootstrap_servers=broker.bootstrap.split(","),
+            client_id="penstock-pipeline",
+            bootstrap_timeout_ms=_BOOTSTRAP_TIMEOUT_MS,
+            request_timeout_ms=_ANSWER_TIMEOUT_MS,
+        )
+    except KafkaError:
+        raise PipelineFailed(
+            f"No broker answers at {broker.bootstrap}: name one with --bootstrap-server."
+        ) from None
+    try:
+        yield client
+    except KafkaError as error:
+        raise PipelineFailed(f"The broker at {broker.bootstrap} refused: {error}.") from None
+    finally:
+        client.close()
