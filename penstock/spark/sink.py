@@ -1,0 +1,115 @@
+"""The writers that Spark calls: tasks stage, the driver publishes.
+
+Knows PySpark's writer classes; must not know how rows become batches nor the wire. A writer's
+state does not travel from `write`, which runs in the tasks, to `commit`, which runs beside the
+driver: all that `commit` needs is in the tasks' messages.
+
+A batch is published under (query id, sink, batch id), and the database keeps the highest batch id:
+a batch that Spark commits again, because it died in between, is not published again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import UUID, uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from penstock.spark import staging
+from penstock.spark.options import SinkOptions
+from penstock.spark.staging import Cluster, SinkError
+from penstock.spark.task import Staged, stage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Set by Spark for the tasks of a stream, and the same after a restart.
+QUERY_ID: Final = "sql.streaming.queryId"
+
+_ONE_SHOT: Final = -1  # the batch id of a batch job
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a successful task has staged. query_id: of the stream, or of the job's run."""
+
+    query_id: str
+    staged: Staged
+
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class PenstockStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
+        if not query_id:
+            raise SinkError("Spark does not tell the id of the query that this task belongs to.")
+        return TaskMessage(query_id, stage(iterator, self._options, _cluster(self._options)))
+
+    def commit(self, messages: Messages, batchId: int) -> None:
+        _publish(self._options, messages, batchId)
+
+    def abort(self, messages: Messages, batchId: int) -> None:
+        _drop(self._options, messages)
+
+
+class PenstockBatchWriter(DataSourceArrowWriter):
+    """Writes a batch job's frame. Its run has an id of its own, unless the user names one."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._run_id, self._number = options.transaction or (str(uuid4()), _ONE_SHOT)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        return TaskMessage(self._run_id, stage(iterator, self._options, _cluster(self._options)))
+
+    def commit(self, messages: Messages) -> None:
+        _publish(self._options, messages, self._number)
+
+    def abort(self, messages: Messages) -> None:
+        _drop(self._options, messages)
+
+
+def _cluster(options: SinkOptions) -> Cluster:
+    return Cluster(options.servers, options.delivery_timeout_s)
+
+
+def _publish(options: SinkOptions, messages: Messages, batch_id: int) -> None:
+    """One commit of the database, or nothing where no task has staged anything."""
+    staged = [message for message in messages if isinstance(message, TaskMessage)]
+    tokens = [
+        (message.staged.token, message.staged.batches)
+        for message in staged
+        if message.staged.token is not None
+    ]
+    if not tokens:
+        return
+    query_ids = {message.query_id for message in staged}
+    if len(query_ids) > 1:
+        raise SinkError(f"The tasks of one batch belong to several queries: {query_ids}.")
+    staging.publish(_cluster(options), query_ids.pop(), options.sink_id, batch_id, tokens)
+
+
+def _drop(options: SinkOptions, messages: Messages) -> None:
+    """What was staged for nothing goes at once. What was published meanwhile stays."""
+    tokens: list[UUID] = [
+        message.staged.token
+        for message in messages
+        if isinstance(message, TaskMessage) and message.staged.token is not None
+    ]
+    if tokens:
+        staging.drop(_cluster(options), tokens)
