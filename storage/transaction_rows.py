@@ -110,9 +110,23 @@ JOIN_PARTITIONS = """
 INSERT INTO transaction_partition (txn_key, partition_id)
 SELECT * FROM unnest($1::uuid[], $2::bigint[]) ON CONFLICT DO NOTHING
 """
+# They must be those that the end was decided on: a decision made on memory may lack one.
 FORGET_JOINS = """
-WITH partitions AS (DELETE FROM transaction_partition WHERE txn_key = ANY ($1::uuid[]))
-DELETE FROM transaction_group WHERE txn_key = ANY ($1::uuid[])
+WITH partitions AS (
+    DELETE FROM transaction_partition WHERE txn_key = ANY ($1::uuid[])
+    RETURNING txn_key, partition_id
+), groups AS (
+    DELETE FROM transaction_group WHERE txn_key = ANY ($1::uuid[]) RETURNING txn_key, group_key
+)
+SELECT CASE WHEN (SELECT count(*) FROM partitions) <> cardinality($2::uuid[])
+              OR (SELECT count(*) FROM groups) <> cardinality($4::uuid[])
+              OR (SELECT count(*) FROM partitions
+                  JOIN unnest($2::uuid[], $3::bigint[]) AS e (txn_key, partition_id)
+                      USING (txn_key, partition_id)) <> cardinality($2::uuid[])
+              OR (SELECT count(*) FROM groups
+                  JOIN unnest($4::uuid[], $5::uuid[]) AS e (txn_key, group_key)
+                      USING (txn_key, group_key)) <> cardinality($4::uuid[])
+            THEN version_mismatch() END
 """
 DELETE_TRANSACTIONS = """
 WITH gone AS (
@@ -232,12 +246,24 @@ def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
     for is_commit in (True, False):
         statements += _offsets_of(ended, is_commit=is_commit)
     if ended:
-        ended_keys = uuid_array([key_of(each.transactional_id) for each in ended])
-        statements.append((b"forget_joins", (ended_keys,)))
+        statements.append((b"forget_joins", _joins_of(ended)))
     if joins:
         keys, partitions = zip(*joins, strict=True)
         statements.append((b"join_partitions", (uuid_array(keys), bigint_array(partitions))))
     return statements
+
+
+def _joins_of(ended: Sequence[TransactionEffects]) -> list[bytes]:
+    keys = [(key_of(each.transactional_id), each) for each in ended]
+    partitions = [(key, i) for key, each in keys for i in each.partitions]
+    groups = [(key, key_of(name)) for key, each in keys for name in each.groups]
+    return [
+        uuid_array([key for key, _ in keys]),
+        uuid_array([key for key, _ in partitions]),
+        bigint_array([partition_id for _, partition_id in partitions]),
+        uuid_array([key for key, _ in groups]),
+        uuid_array([group_key for _, group_key in groups]),
+    ]
 
 
 def _offsets_of(ended: Sequence[TransactionEffects], *, is_commit: bool) -> list[Statement]:

@@ -93,13 +93,15 @@ class TransactionDraft:
             return TransactionEffects(self.transactional_id, expected, is_deleted=True)
         if self._put is None and not (self._is_used and self._stored):
             return None
+        ended = self._stored if self._marker is not None else None
         return TransactionEffects(
             transactional_id=self.transactional_id,
             expected_version=expected,
             put=self._put,
             joined=tuple(self._joined),
             marker=self._marker,
-            groups=self._stored.groups if self._stored and self._marker else frozenset(),
+            partitions=ended.partitions if ended else frozenset(),
+            groups=ended.groups if ended else frozenset(),
         )
 
     def committed(self) -> StoredTransaction | None:

@@ -170,7 +170,8 @@ class TransactionEffects:
     expected_version: of the row, as decided on; the store refuses the flush if it is another one by
     then. put: the row anew; None where it is only held still while partitions append or join.
     joined: partitions that take part from now on. marker: how the transaction ends (pending
-    offsets, joins); None where it does not. groups: whose offsets are pending, where it ends.
+    offsets, joins); None where it does not. partitions, groups: all that take part, and whose
+    offsets are pending, as decided on, where it ends: the store refuses if it knows of others.
     """
 
     transactional_id: str
@@ -178,5 +179,6 @@ class TransactionEffects:
     put: TransactionMetadata | None = None
     joined: tuple[int, ...] = ()
     marker: Marker | None = None
+    partitions: frozenset[int] = frozenset()
     groups: frozenset[str] = frozenset()
     is_deleted: bool = False

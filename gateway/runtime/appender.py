@@ -43,7 +43,7 @@ from core.ports import (
     VersionMismatch,
 )
 from core.transaction.values import Answer, StoredTransaction
-from core.types import NO_OFFSET
+from core.types import NO_OFFSET, NO_PRODUCER_ID
 from gateway.runtime.group_draft import GroupDraft, MakeMarker
 from gateway.runtime.parking import Parking
 from gateway.runtime.pending import (
@@ -240,7 +240,7 @@ class Appender:
     ) -> None:
         """Decides on a group, commits, replays and answers, however often it takes."""
         skip_locked = from_parked
-        under_lock = from_parked or bool(transitions(group)) or self._is_contended(group)
+        under_lock = from_parked or self._is_contended(group)
         fresh: set[int] = set()
         fresh_producers: set[int] = set()
         absent: set[int] = set()
@@ -253,20 +253,30 @@ class Appender:
             if not group:
                 await flush.rollback()
                 return
-            if under_lock:
+            known = None if under_lock else self._known_transitions(group)
+            if known is None:
+                under_lock = True
                 group, by_id = await self._load_under_lock(flush, group, skip_locked=skip_locked)
                 fresh = {pending.partition_id for pending in appends(group)}
                 fresh_producers = set(_transactional_producers(group))
             else:
-                await self._load_missing(group, absent)
-            draft = self._decide(group, by_id, fresh_producers)
+                by_id = known
+                await self._load_missing(group, by_id, absent)
+            draft = self._decide(group, by_id, fresh_producers, is_locked=under_lock)
+            if draft.needs_lock:
+                under_lock = True
+                continue
             effects, transactions = draft.effects(), draft.transactions()
             moved = {effect.partition_id for effect in effects}
             unconfirmed = {p.partition_id for p in appends(group)} - moved - fresh
             doubtful = draft.doubtful - fresh_producers
             if unconfirmed or doubtful:
                 absent |= await self._reload(
-                    [p for p in appends(group) if p.partition_id in unconfirmed]
+                    [
+                        (pending.partition_id, pending.batch.producer_id)
+                        for pending in appends(group)
+                        if pending.partition_id in unconfirmed
+                    ]
                 )
                 await self._reload_transactions(doubtful)
                 fresh |= unconfirmed
@@ -308,11 +318,14 @@ class Appender:
         group: Sequence[Pending],
         by_id: Mapping[str, StoredTransaction],
         fresh_producers: set[int],
+        *,
+        is_locked: bool,
     ) -> GroupDraft:
         draft = GroupDraft(
             self._logs,
             self._transactions,
             by_id,
+            is_locked=is_locked,
             fresh_producers=frozenset(fresh_producers),
             make_marker=self._make_marker,
             must_wait=self._comes_too_early,
@@ -403,7 +416,24 @@ class Appender:
 
     # Loading.
 
-    async def _load_missing(self, group: Sequence[Pending], absent: set[int]) -> None:
+    def _known_transitions(self, group: Sequence[Pending]) -> dict[str, StoredTransaction] | None:
+        """What memory has of the transactions that end in this group; None if it is not enough."""
+        by_id: dict[str, StoredTransaction] = {}
+        for pending in transitions(group):
+            if pending.producer_id is None:
+                return None
+            stored = self._transactions.get(pending.producer_id)
+            if stored is None or stored.metadata.transactional_id != pending.transactional_id:
+                return None
+            by_id[pending.transactional_id] = stored
+        return by_id
+
+    async def _load_missing(
+        self,
+        group: Sequence[Pending],
+        by_id: Mapping[str, StoredTransaction],
+        absent: set[int],
+    ) -> None:
         """Reads what a decision needs and memory lacks.
 
         More than once where a notification has meanwhile shown that a partition moved on, which
@@ -411,14 +441,20 @@ class Appender:
         """
         unknown = {i for i in _transactional_producers(group) if i not in self._transactions}
         await self._reload_transactions(unknown)
+        wanted = [(pending.partition_id, pending.batch.producer_id) for pending in appends(group)]
+        wanted += [
+            (partition_id, each.metadata.producer_id)
+            for each in by_id.values()
+            for partition_id in each.partitions
+        ]
         for _ in range(LOAD_ATTEMPTS):
             missing = [
-                pending
-                for pending in appends(group)
-                if pending.partition_id not in absent
+                (partition_id, producer_id)
+                for partition_id, producer_id in wanted
+                if partition_id not in absent
                 and (
-                    (known := self._logs.get(pending.partition_id)) is None
-                    or known.missing_producers((pending.batch.producer_id,))
+                    (known := self._logs.get(partition_id)) is None
+                    or known.missing_producers((producer_id,))
                 )
             ]
             if not missing:
@@ -426,12 +462,12 @@ class Appender:
             absent |= await self._reload(missing)
         raise StoreUnavailable("partitions move faster than they can be read")
 
-    async def _reload(self, group: Sequence[PendingAppend]) -> set[int]:
-        """Reads all that the group touches; returns the partitions that do not exist."""
-        if not group:
+    async def _reload(self, touched: Sequence[tuple[int, int]]) -> set[int]:
+        """Reads (partition, producer) pairs (-1: nobody); returns partitions that do not exist."""
+        if not touched:
             return set()
-        pairs = _producer_pairs(group)
-        ids = sorted({pending.partition_id for pending in group})
+        pairs = sorted({pair for pair in touched if pair[1] != NO_PRODUCER_ID})
+        ids = sorted({partition_id for partition_id, _ in touched})
         states, producers = await self._store.load(ids, pairs)
         self._take_over(ids, pairs, states, producers)
         return set(ids) - set(states)
@@ -454,7 +490,8 @@ class Appender:
                     continue
                 if stored.metadata.version == known.metadata.version:
                     partitions = stored.partitions | known.partitions
-                    stored = replace(stored, partitions=partitions)
+                    groups = stored.groups | known.groups
+                    stored = replace(stored, partitions=partitions, groups=groups)
             self._transactions[producer_id] = stored
             self._transactions.move_to_end(producer_id)
         while len(self._transactions) > TRANSACTIONS_IN_MEMORY:
@@ -534,7 +571,12 @@ class Appender:
         now = asyncio.get_running_loop().time()
         for partition_id in [i for i, until in self._contended_until.items() if until < now]:
             del self._contended_until[partition_id]
-        return any(pending.partition_id in self._contended_until for pending in appends(group))
+        touched = {pending.partition_id for pending in appends(group)}
+        for pending in transitions(group):
+            if pending.producer_id is not None:
+                stored = self._transactions.get(pending.producer_id)
+                touched |= stored.partitions if stored else frozenset()
+        return not touched.isdisjoint(self._contended_until)
 
     def _forget(self, group: Sequence[Pending]) -> None:
         """Drops what was known of the partitions and transactions; the next flush reads them."""

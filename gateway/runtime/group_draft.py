@@ -43,7 +43,8 @@ class GroupDraft:
     """The decisions of one flush.
 
     transactions: what is known, by producer id (None: there is no such row) and, for transitions,
-    read under the lock, by transactional id.
+    by transactional id. is_locked: whether these were read under the lock; else memory has them,
+    and only what changes something may be released (see `needs_lock`).
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class GroupDraft:
         by_producer: Mapping[int, StoredTransaction | None],
         by_id: Mapping[str, StoredTransaction],
         *,
+        is_locked: bool,
         fresh_producers: frozenset[int],
         make_marker: MakeMarker,
         must_wait: MustWait,
@@ -60,6 +62,7 @@ class GroupDraft:
         self._logs = logs
         self._by_producer = by_producer
         self._by_id = by_id
+        self._is_locked = is_locked
         self._fresh = fresh_producers
         self._make_marker = make_marker
         self._must_wait = must_wait
@@ -70,6 +73,8 @@ class GroupDraft:
         self.decisions: list[Decision | Answer] = []
         self.doubtful: set[int] = set()
         """Producers whose transaction must be read again before a refusal may be given."""
+        self.needs_lock = False
+        """Whether a transition changes nothing, as far as memory knows."""
 
     def decide(self, group: Sequence[Pending]) -> None:
         """Decides on each in turn."""
@@ -148,9 +153,10 @@ class GroupDraft:
         name = pending.transactional_id
         draft = self._transactions.get(name)
         if draft is None:
-            draft = TransactionDraft(name, self._by_id.get(name), is_fresh=True)
+            draft = TransactionDraft(name, self._by_id.get(name), is_fresh=self._is_locked)
             self._transactions[name] = draft
         transition, partitions = draft.prepare_transition(pending.decide)
+        self.needs_lock |= not self._is_locked and transition.put is None
         if transition.marker is not None and partitions:
             self._write_markers(pending, transition.marker, partitions)
         return transition

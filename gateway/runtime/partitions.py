@@ -164,13 +164,16 @@ class Partitions:
         )
         return done
 
-    def transition(self, transactional_id: str, decide: Decide) -> asyncio.Future[Answer]:
+    def transition(
+        self, transactional_id: str, decide: Decide, producer_id: int | None = None
+    ) -> asyncio.Future[Answer]:
         """Queues a decision on a transactional id among the appends; resolves once it is stored.
 
         decide: called when its turn comes, with what is stored by then; it may be called again.
+        producer_id: of the transaction, where memory may serve for what is stored.
         """
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._appender.submit(PendingTransition(transactional_id, decide, done))
+        self._appender.submit(PendingTransition(transactional_id, decide, done, producer_id))
         return done
 
     def known_transaction(self, producer_id: int) -> StoredTransaction | None:

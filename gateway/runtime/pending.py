@@ -71,12 +71,15 @@ class PendingAppend:
 class PendingTransition:
     """A decision on a transactional id, made when its turn comes, on what is stored by then.
 
-    batch_id, segment_id: where its marker's payload goes, should it write one.
+    batch_id, segment_id: where its marker's payload goes, should it write one. producer_id: where
+    it may be decided on what memory has of this producer's transaction, if it then changes
+    something; None where it must be read first.
     """
 
     transactional_id: str
     decide: Decide
     done: asyncio.Future[Answer]
+    producer_id: int | None = None
     history: int = 0
     batch_id: int = -1
     segment_id: int = -1

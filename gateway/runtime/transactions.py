@@ -137,7 +137,8 @@ class Transactions:
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
             return prepare_end(known, request, fresh, _now())
 
-        return await self._decide(transactional_id, prepare, "client")
+        producer_id = request.producer.producer_id
+        return await self._decide(transactional_id, prepare, "client", producer_id)
 
     async def write_marker(
         self,
@@ -172,14 +173,20 @@ class Transactions:
         answer = await self._decide_on_all(name, prepare, "marker")
         return errors | dict.fromkeys(accepted, answer.error)
 
-    async def _decide(self, transactional_id: str, prepare: Prepare, why: str) -> Answer:
+    async def _decide(
+        self, transactional_id: str, prepare: Prepare, why: str, producer_id: int | None = None
+    ) -> Answer:
         def prepare_on_all(stored: StoredTransaction | None, fresh: int) -> Transition:
             return prepare(stored.metadata if stored else None, fresh)
 
-        return await self._decide_on_all(transactional_id, prepare_on_all, why)
+        return await self._decide_on_all(transactional_id, prepare_on_all, why, producer_id)
 
     async def _decide_on_all(
-        self, transactional_id: str, prepare: PrepareOnAll, why: str
+        self,
+        transactional_id: str,
+        prepare: PrepareOnAll,
+        why: str,
+        producer_id: int | None = None,
     ) -> Answer:
         begun = time.perf_counter()
         fresh = await self._producer_ids.next_id()
@@ -194,7 +201,7 @@ class Transactions:
             ended[:] = [transition.marker.is_commit] if transition.marker else []
             return transition
 
-        answer = await self._partitions.transition(transactional_id, decide)
+        answer = await self._partitions.transition(transactional_id, decide, producer_id)
         if not is_used:
             self._producer_ids.give_back(fresh)
         if ended and answer.error is Error.NONE:

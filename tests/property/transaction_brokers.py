@@ -67,6 +67,7 @@ class Group:
         self.store, self.broker, self.now, self.is_fresh = store, broker, now, is_fresh
         self.transactions: dict[str, TransactionDraft] = {}
         self.logs: dict[int, LogDraft] = {}
+        self.needs_lock = False  # something asked changes nothing, as far as memory knows
         self.rows: dict[int, Sent | Marker | None] = {}  # by batch id
         self.events: list[tuple[str, Sent | Marker]] = []  # writes and ends, in their order
 
@@ -121,10 +122,10 @@ class Group:
         self.log(p, -1).prepare_append(place)
 
     def transition(self, transactional_id: str, decide: Decide) -> Transition:
-        """Ends and changes of the row: read under the lock, always."""
-        assert self.is_fresh
+        """Ends and changes of the row."""
         draft = self.transaction(transactional_id)
         transition, partitions = draft.prepare_transition(decide)
+        self.needs_lock |= not self.is_fresh and transition.put is None
         marker = transition.marker
         if marker is not None:
             for p in sorted(partitions):
@@ -189,7 +190,7 @@ class Brokers:
     def flush(
         self, broker: Broker, chosen: list[Sent], *, crashes: bool
     ) -> list[tuple[Sent, Answer]]:
-        is_fresh = any(each.kind is not Kind.WRITE for each in chosen)
+        is_fresh = any(each.kind is Kind.INIT for each in chosen)
         while True:
             group = Group(self.store, broker, self.now, is_fresh=is_fresh)
             answers = [(sent, self.decide(group, sent)) for sent in chosen]
@@ -197,7 +198,7 @@ class Brokers:
                 return []
             # A refusal is confirmed by a fresh read before anybody is told, a mismatch read again.
             is_refused = any(answer.error is not Error.NONE for _, answer in answers)
-            if (is_refused and not is_fresh) or not self.commit(group):
+            if (is_refused and not is_fresh) or group.needs_lock or not self.commit(group):
                 assert not is_fresh, "decided on what was read under the lock, and yet it differs"
                 is_fresh = True
                 continue

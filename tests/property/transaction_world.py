@@ -149,7 +149,11 @@ class ModelStore:
     def holds(self, each: TransactionEffects | TransactionJoin) -> bool:
         """The guard of a row."""
         known = self.rows.get(each.transactional_id)
-        return each.expected_version == (known.metadata.version if known else 0)
+        if each.expected_version != (known.metadata.version if known else 0):
+            return False
+        if known is None or isinstance(each, TransactionJoin) or each.marker is None:
+            return True
+        return (each.partitions, each.groups) == (known.partitions, known.groups)
 
     def join(self, each: TransactionJoin, now: int, step: int = 1) -> None:
         """A join of its own, or with a commit of offsets.

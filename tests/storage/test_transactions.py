@@ -160,7 +160,9 @@ async def test_a_transaction_starts_when_it_is_opened(world: World) -> None:
     assert (await world.here.load("t")).metadata.started_at == 5
     # One that ends, and the next that is opened in the same flush.
     marker = Marker(7, 0, is_commit=True, coordinator_epoch=0)
-    effects = TransactionEffects("t", version + 1, first.metadata, joined=(p,), marker=marker)
+    effects = TransactionEffects(
+        "t", version + 1, first.metadata, (p,), marker=marker, partitions=first.partitions
+    )
     await world.here.put(effects)
     found = await world.here.load("t")
     assert found.metadata.started_at >= first.metadata.started_at > 5
@@ -809,7 +811,7 @@ STATEMENTS_OF_AN_END = {
     "hold_groups": "ARRAY[{group}]",
     "commit_offsets": "ARRAY[{group}], ARRAY[7], ARRAY['g'], ARRAY[1]",
     "drop_offsets": "ARRAY[{group}], ARRAY[7]",
-    "forget_joins": "ARRAY[{key}]",
+    "forget_joins": "ARRAY[{key}], ARRAY[{key}], ARRAY[{partition}], ARRAY[{key}], ARRAY[{group}]",
     "lock_partitions": "'{{}}', ARRAY[{key}]",
     "read_partitions": "'{{}}', ARRAY[{key}]",
     "read_producers": "'{{}}', '{{}}', ARRAY[{key}]",
@@ -860,7 +862,7 @@ async def test_an_end_looks_at_its_own_rows_alone(world: World, analyzed: bool) 
             hot.execute("BEGIN")
             row = hot.execute(
                 f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE {name}"
-                f" ({parameters.format(**MINE)})".encode()
+                f" ({parameters.format(**MINE, partition=p)})".encode()
             ).fetchone()
             hot.execute("ROLLBACK")
             assert row is not None
@@ -927,3 +929,37 @@ async def test_how_often_the_database_is_asked(
         lock,
         b"put_transactions hold_groups commit_offsets forget_joins commit",
     ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partitions": frozenset()},
+        {"partitions": frozenset({10**9})},
+        {"groups": frozenset()},
+        {"groups": frozenset({"another"})},
+    ],
+    ids=str,
+)
+async def test_an_end_that_was_decided_on_other_joins_leaves_nothing(
+    world: World, wrong: dict[str, Any]
+) -> None:
+    """Memory may lack one that joined at another broker, or have one that a crash has undone."""
+    (p,) = world.log.new_partitions()
+    await world.here.begin("t", partitions=(p,))
+    stored = await world.here.load("t")
+    await world.here.join(stored, groups=("g",))
+    stored = await world.here.load("t")
+    end = replace(
+        by_moving(stored),
+        marker=Marker(7, 0, True, 0),
+        partitions=stored.partitions,
+        groups=stored.groups,
+    )
+    if wrong.get("partitions"):
+        wrong = {"partitions": frozenset({p + 1_000_000})}
+    with pytest.raises(VersionMismatch):
+        await world.here.put(replace(end, **wrong))
+    assert await world.here.load("t") == stored
+    await world.here.put(end)
+    assert (await world.here.load("t")).partitions == frozenset()

@@ -197,6 +197,7 @@ class Broker:
                     metadata.version,
                     replace(metadata, state=done, started_at=-1),
                     marker=marker,
+                    partitions=found.partitions,
                     groups=found.groups,
                 )
             )
