@@ -694,6 +694,13 @@ _HONOURED: tuple[ConfigDef, ...] = (
         validator=at_least(1),
     ),
     _broker(
+        "penstock.published.batch.expiration.ms",
+        _LONG,
+        30 * DAY_MS,
+        "Time after its last publication after which a query's highest batch is forgotten.",
+        validator=at_least(1),
+    ),
+    _broker(
         "penstock.request.receive.timeout.ms",
         _INT,
         30_000,
@@ -705,6 +712,20 @@ _HONOURED: tuple[ConfigDef, ...] = (
         _INT,
         10_000,
         "Longest time a stopping broker waits for requests in flight.",
+        validator=at_least(0),
+    ),
+    _broker(
+        "penstock.staged.expiration.ms",
+        _LONG,
+        DAY_MS,
+        "Time after which staged records that nobody publishes are dropped.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "penstock.staged.max.bytes",
+        _LONG,
+        10 * 2**30,
+        "Most bytes of staged records that wait to be published; beyond it staging has to wait.",
         validator=at_least(0),
     ),
     _broker(

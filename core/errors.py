@@ -88,6 +88,7 @@ class Error(Enum):
     NOT_CONTROLLER = auto()
     BROKER_ID_NOT_REGISTERED = auto()
     THROTTLING_QUOTA_EXCEEDED = auto()
+    RESOURCE_NOT_FOUND = auto()
     INVALID_UPDATE_VERSION = auto()
     UNKNOWN_TOPIC_ID = auto()
     INCONSISTENT_TOPIC_ID = auto()

@@ -5,13 +5,15 @@ and brokers have their ports in `core.topic_ports`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
 from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import LogEffects, StagedBatch
 from core.log.partition_log import PartitionState
 from core.log.producer_state import ProducerState
+from core.staging.values import Guard, PublicationEffects, TokenBatch
 from core.transaction.values import StoredTransaction, TransactionEffects
 from core.types import BatchFormat
 
@@ -86,13 +88,16 @@ class ToLock:
 
     producers: (partition, producer) pairs. transactional_ids: of transactions to be changed; what
     joined them is locked too. producer_ids: of transactional appends, whose transaction's row is
-    locked if it exists.
+    locked if it exists. guards, tokens: of publications; the partitions that tokens hold batches
+    for are locked too.
     """
 
     partition_ids: Sequence[int]
     producers: Sequence[tuple[int, int]] = ()
     transactional_ids: Sequence[str] = ()
     producer_ids: Sequence[int] = ()
+    guards: Sequence[Guard] = ()
+    tokens: Sequence[UUID] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class Locked:
     producers: those asked for, and those of the transactions on the partitions that joined.
     held_elsewhere: transactional ids asked for whose row, or one of whose partitions, another
     broker holds (only where `skip_locked`). held_producers: those whose transaction's row it holds.
+    published: the batch ids of guards that have one. tokens: what each holds, in order.
+    held_guards, held_tokens: rows another broker holds, or for a token one of its partitions.
     """
 
     partitions: Mapping[int, PartitionState]
@@ -109,6 +116,10 @@ class Locked:
     transactions: Sequence[StoredTransaction] = ()
     held_elsewhere: frozenset[str] = frozenset()
     held_producers: frozenset[int] = frozenset()
+    published: Mapping[Guard, int] = field(default_factory=dict)
+    tokens: Mapping[UUID, Sequence[TokenBatch]] = field(default_factory=dict)
+    held_guards: frozenset[Guard] = frozenset()
+    held_tokens: frozenset[UUID] = frozenset()
 
 
 class Flush(Protocol):
@@ -119,12 +130,14 @@ class Flush(Protocol):
         """Takes the payload, without locking a row. Raises StoreUnavailable, SegmentGone."""
 
     async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
-        """Locks transactions, then partitions, each by id, and reads all of it under the lock."""
+        """Locks transactions, guards, tokens, then partitions, each by id, and reads all of it
+        under the lock."""
 
     async def commit(
         self,
         effects: Sequence[LogEffects],
         transactions: Sequence[TransactionEffects] = (),
+        publications: PublicationEffects | None = None,
     ) -> None:
         """Applies and commits, or raises VersionMismatch, RowLocked, SegmentGone, EffectRefused,
         StoreUnavailable, CommitUnknown."""

@@ -17,7 +17,8 @@ class PartitionUsage:
 
 @dataclass(frozen=True, slots=True)
 class OpenSegment:
-    """The segment that a class of retention writes to now. is_used: a live batch points to it."""
+    """The segment that a class of retention writes to now. is_used: a live or a
+    staged batch points to it."""
 
     segment_id: int
     retention_class: str
@@ -51,6 +52,12 @@ class RetentionStore(Protocol):
     async def expire_producers(self, idle_s: float) -> int:
         """Forgets producers that have not written for `idle_s` seconds; how many."""
 
+    async def expire_tokens(self) -> int:
+        """Drops tokens whose time is over, with what is staged under them; how many."""
+
+    async def forget_published(self, idle_s: float) -> int:
+        """Forgets queries that have published nothing for `idle_s` seconds; how many."""
+
     async def open_segments(self) -> list[OpenSegment]:
         """The segments now written to."""
 
@@ -58,4 +65,4 @@ class RetentionStore(Protocol):
         """Ends a segment and opens the next of its class."""
 
     async def drop_unused_segments(self) -> list[int]:
-        """Drops sealed segments no live batch points into; their ids."""
+        """Drops sealed segments no live or staged batch points into; their ids."""

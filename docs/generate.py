@@ -117,8 +117,9 @@ def protocol_support() -> str:
         GENERATED,
         "A version that is not served closes the connection, as Kafka does (ApiVersions apart). "
         "ApiVersions advertises what is served; for Produce also versions 0 to 2, as Kafka 4 does "
-        "for librdkafka's sake, and refuses them. What each handler does and does not do is at the "
-        "top of its file.",
+        "for librdkafka's sake, and refuses them. APIs from key 10,000 on are Penstock's own, for "
+        "the exactly-once sink; they are not advertised. What each handler does and does not do is "
+        "at the top of its file.",
         "## Served",
         _table(
             ("key", "API", "versions", "advertised", "what it does"),
@@ -140,6 +141,8 @@ def _link(api: Api) -> str:
 
 
 def _span(versions: range) -> str:
+    if not versions:
+        return "no"
     return f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else str(versions[0])
 
 

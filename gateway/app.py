@@ -41,8 +41,10 @@ from gateway.runtime.partitions import Partitions
 from gateway.runtime.producer_ids import ProducerIds
 from gateway.runtime.retention import Janitor
 from gateway.runtime.snapshots import SnapshotWatch
+from gateway.runtime.staging import Staging
 from gateway.runtime.topics import Topics
 from gateway.runtime.transactions import Transactions
+from gateway.staging_metrics import watch_staging
 from gateway.transaction_metrics import watch_transactions
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
@@ -55,6 +57,7 @@ from storage.notifications import PostgresChangeFeed
 from storage.pool import Database, describe_url
 from storage.retention import PostgresRetentionStore
 from storage.snapshots import PostgresSnapshots
+from storage.staging import PostgresStagingStore
 from storage.topics import TopicStore
 from storage.transactions import PostgresTransactionStore
 
@@ -189,6 +192,15 @@ class _Broker:
             GroupStore(database), leases, topics, configs, transactions.unstable_partitions
         )
 
+        staging = Staging(
+            PostgresStagingStore(database),
+            log_store,
+            partitions,
+            max_flush_bytes=configs.broker_int("penstock.flush.max.bytes"),
+            max_bytes=lambda: configs.broker_int("penstock.staged.max.bytes"),
+            expiration_ms=lambda: configs.broker_int("penstock.staged.expiration.ms"),
+        )
+
         changed = asyncio.Event()
         changed.set()
 
@@ -202,6 +214,7 @@ class _Broker:
             partitions.forget_everything()
             producer_ids.forget()
             groups.forget_everything()
+            staging.forget_everything()
             on_metadata()
 
         database.on_identity_change(on_other_history)
@@ -223,6 +236,7 @@ class _Broker:
             producer_ids=producer_ids,
             groups=groups,
             transactions=transactions,
+            staging=staging,
             connection_order=connection_order,
             fetch_sessions=FetchSessions(
                 configs.broker_int("max.incremental.fetch.session.cache.slots")
@@ -247,6 +261,7 @@ class _Broker:
             self._metrics.serve(endpoint.host, endpoint.port)
         watch_groups(self._metrics, groups, leases)
         watch_transactions(self._metrics, transactions, partitions, connection_order)
+        watch_staging(self._metrics, staging)
         partitions.start()
         groups.start()
         await cluster.heartbeat()  # leases rest on it
@@ -255,6 +270,7 @@ class _Broker:
             groups.run(),
             groups.run_expiry(),
             transactions.run(),
+            staging.run(),
             announcer.run(),
             news.listen(),
             news.run(),
@@ -278,6 +294,7 @@ class _Broker:
         await _leave(cluster)
         await listener.shutdown(timeout_s)
         await kafka.drain(timeout_s)
+        await staging.close()
         await self._finish(partitions, groups, feed)
 
     async def _finish(

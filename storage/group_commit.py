@@ -11,14 +11,16 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.log.effects import LogEffects, OpenTransaction, StagedBatch
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
 from core.ports import Locked, Payload, StoreUnavailable, ToLock
+from core.staging.values import PublicationEffects
 from core.transaction.values import TransactionEffects
-from storage import transaction_rows
+from storage import staging_rows, transaction_rows
 from storage.binary import (
     array_literal,
     bigint_array,
@@ -31,7 +33,7 @@ from storage.binary import (
     uuid_array,
 )
 from storage.client_text import key_of
-from storage.schema import CHUNK_BYTES, chunk_table_name
+from storage.payload import FlushPayload
 from storage.session import HotSession, Statement
 
 if TYPE_CHECKING:
@@ -94,12 +96,15 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
 
 # The slow path's lock; what depends on the rows is read by a later statement (READ COMMITTED: a
 # statement that waits for a lock returns joined rows as they were before the wait). The partitions
-# that joined a transaction are known only once its row is locked, hence by this statement.
-LOCK_PARTITIONS = """
+# that joined a transaction, or that a token holds batches for, are known only once its row is
+# locked, hence by this statement.
+_PARTITIONS_TO_LOCK = """(
+    SELECT unnest($1::bigint[]) AS partition_id UNION
+    SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = ANY ($2::uuid[]) UNION
+    SELECT b.partition_id FROM staged_batch b WHERE b.token = ANY ($3::uuid[]))"""
+LOCK_PARTITIONS = f"""
 SELECT p.partition_id FROM topic_partition p
-JOIN (SELECT unnest($1::bigint[]) AS partition_id UNION
-      SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = ANY ($2::uuid[])) AS w
-    USING (partition_id)
+JOIN {_PARTITIONS_TO_LOCK} AS w USING (partition_id)
 ORDER BY p.partition_id FOR NO KEY UPDATE OF p
 """
 LOCK_FREE_PARTITIONS = LOCK_PARTITIONS.rstrip() + " SKIP LOCKED"
@@ -116,9 +121,7 @@ PARTITION_COLUMNS = """p.partition_id, p.next_offset, p.log_start_offset, p.lead
 READ_PARTITIONS = f"""
 SELECT {PARTITION_COLUMNS}
 FROM topic_partition p
-JOIN (SELECT unnest($1::bigint[]) AS partition_id UNION
-      SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = ANY ($2::uuid[])) AS w
-    USING (partition_id)
+JOIN {_PARTITIONS_TO_LOCK} AS w USING (partition_id)
 """
 
 PRODUCER_COLUMNS = """s.partition_id, s.producer_id, s.producer_epoch, s.last_timestamp,
@@ -134,14 +137,6 @@ FROM (SELECT * FROM unnest($1::bigint[], $2::bigint[]) UNION
 JOIN producer_state s USING (partition_id, producer_id)
 """
 
-# One parameter holds all that a flush has for a segment; the server cuts it. As quick as a binary
-# COPY of the same chunks, and it shares the round trip of the guard (docs/decisions/0001).
-_PUT_PAYLOAD = """
-INSERT INTO {table} (payload_id, seq, data)
-SELECT $1::bigint, seq, substr($2::bytea, seq * {chunk_bytes} + 1, {chunk_bytes})
-FROM generate_series(0, (octet_length($2::bytea) - 1) / {chunk_bytes}) AS seq
-"""
-
 STATEMENTS: Mapping[bytes, str] = {
     b"begin": "BEGIN",
     b"commit": "COMMIT",
@@ -153,9 +148,8 @@ STATEMENTS: Mapping[bytes, str] = {
     b"read_partitions": READ_PARTITIONS,
     b"read_producers": READ_PRODUCERS,
     **transaction_rows.STATEMENTS,
+    **staging_rows.FLUSH_STATEMENTS,
 }
-
-_BIGINT = struct.Struct(">q")
 
 
 class FlushSession:
@@ -170,8 +164,7 @@ class FlushSession:
         self._session: HotSession | None = None
         self._prepared_segments: set[int] = set()
         self._in_transaction = False
-        self._payloads: dict[int, tuple[int, list[Payload]]] = {}  # by segment, under one id
-        self._places: dict[int, tuple[int, int]] = {}  # by batch id: payload id and position
+        self._payload = FlushPayload()
 
     async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
         """Gives each batch its place in its segment's payload, which `commit` sends.
@@ -179,67 +172,29 @@ class FlushSession:
         Batches of one segment lie in the payload in the order given, under the first one's id.
         No row is locked. Raises StoreUnavailable, SegmentGone.
         """
-        self._payloads = {}
-        self._places = {}
-        sizes: dict[int, int] = {}
-        for staged, payload in batches:
-            segment_id = staged.segment_id
-            payload_id, parts = self._payloads.setdefault(segment_id, (staged.batch_id, []))
-            position = sizes.get(segment_id, 0)
-            self._places[staged.batch_id] = payload_id, position
-            sizes[segment_id] = position + len(payload)
-            parts.append(payload)
+        self._payload = FlushPayload(batches)
         await self._prepare_segments(await self._open())
 
     async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
         """See `core.ports.Flush`. Raises RowLocked, StoreUnavailable."""
         session = await self._open()
         statements: list[Statement] = [] if self._in_transaction else [(b"begin", ())]
-        keys = uuid_array([key_of(each) for each in wanted.transactional_ids])
-        transactions = (keys, bigint_array(wanted.producer_ids))
-        if has_transactions := bool(wanted.transactional_ids or wanted.producer_ids):
-            lock = b"lock_free_transactions" if skip_locked else b"lock_transactions"
-            statements.append((lock, transactions))
-        partitions = (bigint_array(sorted(wanted.partition_ids)), keys)
-        first = len(statements)
-        statements.append(
-            (b"lock_free_partitions" if skip_locked else b"lock_partitions", partitions)
-        )
-        statements.append((b"read_partitions", partitions))
-        statements.append((b"read_producers", (*_pairs(wanted.producers), keys)))
-        if has_transactions:
-            statements.append((b"read_transactions", transactions))
+        statements += _lock_statements(wanted, skip_locked=skip_locked)
         try:
             results = await session.run(statements, commits=False)
         except BaseException:
             await self._abandon(in_transaction=True)
             raise
         self._in_transaction = True
-        states = partition_states(results[first + 1])
-        locked_ids = {integer(value) for (value,) in rows_of(results[first])}
-        locked = {i: state for i, state in states.items() if i in locked_ids}
-        producers = producer_states(results[first + 2])
-        if not has_transactions:
-            return Locked(locked, producers)
-        held_keys = {key for (key,) in rows_of(results[first - 1])}
-        found = transaction_rows.transactions(results[first + 3])
-        return Locked(
-            locked,
-            producers,
-            tuple(each for key, each in found if key in held_keys),
-            frozenset(
-                each.metadata.transactional_id
-                for key, each in found
-                if key not in held_keys
-                or any(i in states and i not in locked for i in each.partitions)
-            ),
-            frozenset(each.metadata.producer_id for key, each in found if key not in held_keys),
-        )
+        # The last one is the pipeline's end.
+        names = [name.replace(b"_free", b"") for name, _ in statements]
+        return _locked(wanted, dict(zip(names, results, strict=False)))
 
     async def commit(
         self,
         effects: Sequence[LogEffects],
         transactions: Sequence[TransactionEffects] = (),
+        publications: PublicationEffects | None = None,
     ) -> None:
         """Applies the effects and commits, if every row still has the version decided on.
 
@@ -249,17 +204,18 @@ class FlushSession:
         session = await self._open()
         await self._prepare_segments(session)
         statements = transaction_rows.guards(transactions)
-        statements += [
-            (_put_payload(segment_id), (_BIGINT.pack(payload_id), b"".join(parts)))
-            for segment_id, (payload_id, parts) in self._payloads.items()
-        ]
+        if publications:
+            statements += staging_rows.put_guards(publications)
+        statements += self._payload.statements()
         if effects:
-            statements.append((b"append_batches", _append_parameters(effects, self._places)))
+            statements.append((b"append_batches", _append_parameters(effects, self._payload)))
         if any(effect.producers for effect in effects):
             statements.append((b"put_producers", _producer_parameters(effects)))
         if any(effect.aborted for effect in effects):
             statements.append((b"put_aborted", _aborted_parameters(effects)))
         statements += transaction_rows.consequences(transactions)
+        if publications:
+            statements += staging_rows.drop_tokens(publications.gone)
         if self._in_transaction:
             statements.append((b"commit", ()))
         started = time.perf_counter()
@@ -271,7 +227,7 @@ class FlushSession:
         finally:
             self._database.observe("flush", time.perf_counter() - started)
         self._in_transaction = False
-        self._payloads = {}
+        self._payload = FlushPayload()
 
     async def rollback(self) -> None:
         """Forgets what was staged and whatever is locked."""
@@ -294,19 +250,14 @@ class FlushSession:
         return self._session
 
     async def _prepare_segments(self, session: HotSession) -> None:
-        for segment_id in self._payloads:
-            if segment_id in self._prepared_segments:
-                continue
-            sql = _PUT_PAYLOAD.format(table=chunk_table_name(segment_id), chunk_bytes=CHUNK_BYTES)
-            try:
-                await session.prepare(_put_payload(segment_id), sql)
-            except BaseException:
-                await self._abandon(in_transaction=self._in_transaction)
-                raise
-            self._prepared_segments.add(segment_id)
+        try:
+            await self._payload.prepare(session, self._prepared_segments)
+        except BaseException:
+            await self._abandon(in_transaction=self._in_transaction)
+            raise
 
     async def _abandon(self, *, in_transaction: bool) -> None:
-        self._payloads = {}
+        self._payload = FlushPayload()
         self._in_transaction = False
         if self._session is None:
             return
@@ -319,8 +270,76 @@ class FlushSession:
                 self._session = None
 
 
-def _put_payload(segment_id: int) -> bytes:
-    return b"put_payload_%d" % segment_id
+def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
+    """Locks in their order, then reads."""
+    free = b"_free" if skip_locked else b""
+    keys = uuid_array([key_of(each) for each in wanted.transactional_ids])
+    transactions = (keys, bigint_array(wanted.producer_ids))
+    guards = (uuid_array([staging_rows.guard_key(each) for each in wanted.guards]),)
+    tokens = (staging_rows.token_array(wanted.tokens),)
+    partitions = (bigint_array(sorted(wanted.partition_ids)), keys, *tokens)
+    locks: list[Statement] = []
+    reads: list[Statement] = []
+    if wanted.transactional_ids or wanted.producer_ids:
+        locks.append((b"lock%b_transactions" % free, transactions))
+        reads.append((b"read_transactions", transactions))
+    if wanted.guards:
+        locks.append((b"lock%b_guards" % free, guards))
+        locks.append((b"lock%b_tokens" % free, tokens))
+        reads += [(b"read_guards", guards), (b"read_tokens", tokens)]
+    locks.append((b"lock%b_partitions" % free, partitions))
+    reads.append((b"read_partitions", partitions))
+    reads.append((b"read_producers", (*_pairs(wanted.producers), keys)))
+    return [*locks, *reads]
+
+
+def _locked(wanted: ToLock, results: Mapping[bytes, PGresult]) -> Locked:
+    """What was read; what is there and could not be locked is another broker's."""
+    states = partition_states(results[b"read_partitions"])
+    ids = {integer(value) for (value,) in rows_of(results[b"lock_partitions"])}
+    locked = Locked(
+        {i: state for i, state in states.items() if i in ids},
+        producer_states(results[b"read_producers"]),
+    )
+    held = states.keys() - ids
+    if b"lock_transactions" in results:
+        keys = {key for (key,) in rows_of(results[b"lock_transactions"])}
+        found = transaction_rows.transactions(results[b"read_transactions"])
+        elsewhere = [each.metadata for key, each in found if key not in keys]
+        locked = replace(
+            locked,
+            transactions=tuple(each for key, each in found if key in keys),
+            held_elsewhere=frozenset(
+                each.metadata.transactional_id
+                for key, each in found
+                if key not in keys or held & each.partitions
+            ),
+            held_producers=frozenset(each.producer_id for each in elsewhere),
+        )
+    if wanted.guards:
+        locked = _with_publications(locked, wanted, results, held)
+    return locked
+
+
+def _with_publications(
+    locked: Locked, wanted: ToLock, results: Mapping[bytes, PGresult], held: set[int]
+) -> Locked:
+    guards = {staging_rows.guard_key(each): each for each in wanted.guards}
+    guard_keys = {key for (key,) in rows_of(results[b"lock_guards"])}
+    published = {key or b"": integer(value) for key, value in rows_of(results[b"read_guards"])}
+    token_keys = {key for (key,) in rows_of(results[b"lock_tokens"])}
+    tokens = staging_rows.token_batches(results[b"read_tokens"])
+    return replace(
+        locked,
+        published={guards[key]: value for key, value in published.items() if key in guard_keys},
+        held_guards=frozenset(guards[key] for key in published if key not in guard_keys),
+        tokens=tokens,
+        held_tokens=frozenset(
+            token
+            for token, batches in tokens.items()
+            if token.bytes not in token_keys or any(b.partition_id in held for b in batches)
+        ),
+    )
 
 
 def partition_states(result: PGresult) -> dict[int, PartitionState]:
@@ -378,9 +397,7 @@ def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
     )
 
 
-def _append_parameters(
-    effects: Sequence[LogEffects], places: Mapping[int, tuple[int, int]]
-) -> list[bytes]:
+def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> list[bytes]:
     ordered = sorted(effects, key=lambda effect: effect.partition_id)
     parameters = [
         bigint_array([effect.partition_id for effect in ordered]),
@@ -393,12 +410,13 @@ def _append_parameters(
     rows = [
         (effect.partition_id, row, row.staged.batch) for effect in ordered for row in effect.rows
     ]
+    places = [payload.place_of(row.staged) for _, row, _ in rows]
     parameters += [
         bigint_array([partition_id for partition_id, _, _ in rows]),
         bigint_array([row.base_offset for _, row, _ in rows]),
         bigint_array([row.last_offset for _, row, _ in rows]),
-        bigint_array([places[row.staged.batch_id][0] for _, row, _ in rows]),
-        integer_array([places[row.staged.batch_id][1] for _, row, _ in rows]),
+        bigint_array([place.payload_id for place in places]),
+        integer_array([place.position for place in places]),
         integer_array([row.staged.segment_id for _, row, _ in rows]),
         integer_array([batch.size for _, _, batch in rows]),
         bigint_array([batch.max_timestamp for _, _, batch in rows]),

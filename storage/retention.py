@@ -9,6 +9,7 @@ from psycopg.errors import LockNotAvailable, QueryCanceled, UndefinedTable
 
 from core.retention_ports import OpenSegment, PartitionUsage
 from storage.schema import chunk_table_name, create_chunk_table_sql
+from storage.staging_rows import EXPIRE_TOKENS, FORGET_GUARDS
 
 if TYPE_CHECKING:
     from storage.pool import Database
@@ -84,6 +85,7 @@ SELECT segment_id, retention_class,
        pg_total_relation_size(to_regclass('record_chunk_' || segment_id)),
        extract(epoch FROM clock_timestamp() - created_at)::double precision,
        EXISTS (SELECT FROM record_batch b WHERE b.segment_id = s.segment_id)
+           OR EXISTS (SELECT FROM staged_batch b WHERE b.segment_id = s.segment_id)
 FROM segment s WHERE sealed_at IS NULL
 """
 SEALED_SEGMENTS = "SELECT segment_id FROM segment WHERE sealed_at IS NOT NULL ORDER BY segment_id"
@@ -94,10 +96,15 @@ WHERE segment_id = %(segment_id)s AND sealed_at IS NULL RETURNING retention_clas
 OPEN_NEXT = (
     "INSERT INTO segment (retention_class) VALUES (%(retention_class)s) RETURNING segment_id"
 )
-IS_USED = "SELECT EXISTS (SELECT FROM record_batch WHERE segment_id = %(segment_id)s)"
+# In one statement, so that a batch which is being published is seen in one place or the other.
+IS_USED = """
+SELECT EXISTS (SELECT FROM record_batch WHERE segment_id = %(segment_id)s)
+    OR EXISTS (SELECT FROM staged_batch WHERE segment_id = %(segment_id)s)
+"""
 FORGET_SEGMENT = "DELETE FROM segment WHERE segment_id = %(segment_id)s"
 
 ROWS_PER_DELETE = 2_000
+TOKENS_PER_DELETE = 100
 
 
 class PostgresRetentionStore:
@@ -166,6 +173,24 @@ class PostgresRetentionStore:
         async with self._database.reader("expire_producers") as cursor:
             await cursor.execute(EXPIRE_PRODUCERS, {"idle_s": idle_s})
             return cursor.rowcount
+
+    async def expire_tokens(self) -> int:
+        """See RetentionStore."""
+        return await self._delete_all("expire_tokens", EXPIRE_TOKENS, {})
+
+    async def forget_published(self, idle_s: float) -> int:
+        """See RetentionStore."""
+        return await self._delete_all("forget_published", FORGET_GUARDS, {"idle_s": idle_s})
+
+    async def _delete_all(self, name: str, statement: str, parameters: dict[str, float]) -> int:
+        """Some rows at a time, so that none is locked for long."""
+        done = 0
+        async with self._database.reader(name) as cursor:
+            while True:
+                await cursor.execute(statement, {**parameters, "limit": TOKENS_PER_DELETE})
+                done += cursor.rowcount
+                if cursor.rowcount < TOKENS_PER_DELETE:
+                    return done
 
     async def open_segments(self) -> list[OpenSegment]:
         """See RetentionStore."""

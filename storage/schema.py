@@ -297,6 +297,54 @@ aborted_transaction = Table(
     Column("first_offset", BigInteger, nullable=False),
 )
 
+# What writers have staged to be published later, under a token each. `batches` rises with each
+# staging and guards it. Whoever adds to a token, publishes or drops it has locked its row.
+staged_token = Table(
+    "staged_token",
+    metadata,
+    Column("token", Uuid, primary_key=True),
+    Column("batches", Integer, nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    _timestamp("created_at"),
+    _timestamp("staged_at"),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+    postgresql_with={"fillfactor": "50"},
+)
+
+# A batch of a token: what `record_batch` will say of it, but for what it gets with its offset. The
+# topic's name is for people: a topic that has been deleted meanwhile must still be named.
+staged_batch = Table(
+    "staged_batch",
+    metadata,
+    Column("token", Uuid, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("topic", Text, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("partition_id", BigInteger, nullable=False),
+    Column("payload_id", BigInteger, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("segment_id", Integer, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("record_count", Integer, nullable=False),
+    Column("max_timestamp", BigInteger, nullable=False),
+    Column("format", SmallInteger, nullable=False),
+)
+# A segment with a staged batch in it is not dropped.
+Index("staged_batch_segment_id_idx", staged_batch.c.segment_id)
+
+# The highest batch that a query has published into a sink of its own: none is published twice.
+published_batch = Table(
+    "published_batch",
+    metadata,
+    Column("guard_key", Uuid, primary_key=True),
+    Column("query_id", Text, nullable=False),
+    Column("sink", Text, nullable=False),
+    Column("batch_id", BigInteger, nullable=False),
+    _timestamp("published_at"),
+    postgresql_with={"fillfactor": "50"},
+)
+
 # Who coordinates the groups of a shard, while its session as a broker lasts. The generation rises
 # whenever the lease changes hands; it is the version that guards every write of the shard's groups.
 coordinator_lease = Table(

@@ -249,6 +249,22 @@ CROSS JOIN LATERAL (
 ) AS a
 ORDER BY g.group_id, t.name, p.partition
 """,
+    # topics: with the number of records staged for each.
+    "v_staged_token": """
+SELECT s.token, date_trunc('milliseconds', clock_timestamp() - s.created_at) AS age,
+       date_trunc('milliseconds', s.expires_at - clock_timestamp()) AS expires_in,
+       s.batches, s.records, s.bytes, pg_size_pretty(s.bytes) AS size,
+       (SELECT string_agg(topic || ' (' || records || ')', '; ' ORDER BY topic)
+        FROM (SELECT b.topic, sum(b.record_count) AS records FROM staged_batch b
+              WHERE b.token = s.token GROUP BY b.topic) AS by_topic) AS topics,
+       s.created_at, s.staged_at
+FROM staged_token s ORDER BY s.created_at
+""",
+    # batch_id: the highest published; -1 of a job that is not a stream.
+    "v_published_batch": """
+SELECT query_id, nullif(sink, '') AS sink, batch_id, published_at
+FROM published_batch ORDER BY published_at
+""",
     "v_segment": """
 SELECT segment_id, retention_class,
        CASE WHEN sealed_at IS NULL THEN 'open' ELSE 'sealed' END AS state,

@@ -7,17 +7,28 @@ from core.log.aborted_txns import AbortedTransaction
 from core.log.producer_state import ProducerState
 from core.types import RecordBatch
 
+NO_BATCH_ID = -1
+
+
+class Place(NamedTuple):
+    """Where in its segment a batch begins: a payload, and a position in it, in bytes."""
+
+    payload_id: int
+    position: int
+
 
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
     """A batch whose payload has (or gets) a place in the store, and no offset yet.
 
-    batch_id: from a block of ids this broker holds. segment_id: the payload's table.
+    batch_id: from a block of ids this broker holds, or NO_BATCH_ID where `place` says that the
+    payload lies there already. segment_id: the payload's table.
     """
 
     batch: RecordBatch
     batch_id: int
     segment_id: int
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

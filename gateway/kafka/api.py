@@ -25,7 +25,8 @@ class Api:
     """One Kafka API as this broker serves it.
 
     name: the request's name without "Request", as Kafka's documentation has it.
-    versions: served. advertised: what ApiVersions lists (wider for Produce, see its handler).
+    versions: served. advertised: what ApiVersions lists: wider for Produce (see its handler),
+    nothing for APIs that are not Kafka's.
     handler: returns the response message, None where nothing is sent (Produce with acks=0), or
     CLOSE_CONNECTION.
     unsupported: the version-0 response to a version that is not served; None: close the connection,
@@ -68,7 +69,8 @@ class Registry:
 
         def enter(handler: HandlerT) -> HandlerT:
             name = message.name.removesuffix("Request")
-            self._apis[key] = Api(key, name, versions, advertised or versions, handler, unsupported)
+            listed = versions if advertised is None else advertised
+            self._apis[key] = Api(key, name, versions, listed, handler, unsupported)
             return handler
 
         return enter

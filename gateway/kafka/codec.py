@@ -146,6 +146,7 @@ PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
 JOIN_GROUP_KEY: Final = 11
 SYNC_GROUP_KEY: Final = 14
+STAGE_RECORDS_KEY: Final = 10_000
 
 Buffer = bytes | bytearray | memoryview
 
@@ -165,6 +166,31 @@ class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: igno
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
     """See schemas/ConsumerGroupDescribeResponse.json."""
+
+
+# Penstock's own.
+class StageRecordsRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/StageRecordsRequest.json."""
+
+
+class StageRecordsResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/StageRecordsResponse.json."""
+
+
+class PublishStagedRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/PublishStagedRequest.json."""
+
+
+class PublishStagedResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/PublishStagedResponse.json."""
+
+
+class DropStagedRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/DropStagedRequest.json."""
+
+
+class DropStagedResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """See schemas/DropStagedResponse.json."""
 
 
 _REQUESTS: Final[dict[int, Any]] = {
@@ -190,6 +216,7 @@ _REQUESTS: Final[dict[int, Any]] = {
         DescribeQuorumRequest,
         DescribeTopicPartitionsRequest,
         DescribeTransactionsRequest,
+        DropStagedRequest,
         ElectLeadersRequest,
         EndTxnRequest,
         FetchRequest,
@@ -210,6 +237,8 @@ _REQUESTS: Final[dict[int, Any]] = {
         OffsetFetchRequest,
         OffsetForLeaderEpochRequest,
         ProduceRequest,
+        PublishStagedRequest,
+        StageRecordsRequest,
         SyncGroupRequest,
         TxnOffsetCommitRequest,
         UpdateFeaturesRequest,

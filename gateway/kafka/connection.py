@@ -3,7 +3,8 @@
 It starts handlers and writes what they return; it decides nothing about topics, records or offsets.
 Order is Kafka's: a request starts when every earlier one of its connection is answered (Kafka mutes
 the channel), but Produce requests may run side by side after one another, because they join one
-group commit. Back-pressure is by not reading, and by not starting while answers are unsent.
+group commit, and so may StageRecords. Back-pressure is by not reading, and by not starting while
+answers are unsent.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ Observer = Callable[[int, int, float, int, int], None]
 # waited there, not what they said: its member stays until its session ends, as in Kafka. The other
 # handlers run to their end: a Produce may be in a flush already.
 _LONG_POLLS: Final = frozenset({codec.FETCH_KEY, codec.JOIN_GROUP_KEY, codec.SYNC_GROUP_KEY})
+_SIDE_BY_SIDE: Final = frozenset({codec.PRODUCE_KEY, codec.STAGE_RECORDS_KEY})
 _CONTEXTS_KEPT: Final = 32
 _FLUSH_TIMEOUT_S: Final = 5.0
 _CLIENT_ID_LOGGED: Final = 100  # characters; a client may send 32,767
@@ -349,11 +351,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 return
 
     def _may_join(self, request: _Request) -> bool:
-        """Whether a request may start beside those that run: only Produce beside Produce."""
+        """Whether a request may start beside those that run: only like beside like."""
         running = self._running
         if len(running) >= self._limits.max_in_flight_requests_per_connection:
             return False
-        return request.key == codec.PRODUCE_KEY == running[-1].key
+        return request.key in _SIDE_BY_SIDE and request.key == running[-1].key
 
     def _start(self, request: _Request) -> None:
         """Decode, and start the handler as a task (tasks start in the order of their making)."""

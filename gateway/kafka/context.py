@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.runtime.groups import Groups
     from gateway.runtime.partitions import Partitions
     from gateway.runtime.producer_ids import ProducerIds
+    from gateway.runtime.staging import Staging
     from gateway.runtime.topics import Topics
     from gateway.runtime.transactions import Transactions
 
@@ -69,6 +70,7 @@ class Services:
     producer_ids: ProducerIds
     groups: Groups
     transactions: Transactions
+    staging: Staging
     fetch_sessions: FetchSessions
     connection_order: ConnectionOrder
     clock: Callable[[], int]
@@ -123,6 +125,10 @@ class RequestContext:
     @property
     def transactions(self) -> Transactions:
         return self.services.transactions
+
+    @property
+    def staging(self) -> Staging:
+        return self.services.staging
 
     @property
     def fetch_sessions(self) -> FetchSessions:

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from uuid import UUID
 
 import structlog
 
@@ -42,6 +43,8 @@ from core.ports import (
     ToLock,
     VersionMismatch,
 )
+from core.staging.publication import PublicationDraft
+from core.staging.values import PublicationAnswer
 from core.transaction.values import Answer, StoredTransaction
 from core.types import NO_OFFSET, NO_PRODUCER_ID
 from gateway.runtime.group_draft import GroupDraft, MakeMarker
@@ -50,8 +53,10 @@ from gateway.runtime.pending import (
     AppendResult,
     Pending,
     PendingAppend,
+    PendingPublication,
     PendingTransition,
     appends,
+    publications,
     refuse_all,
     transitions,
 )
@@ -117,7 +122,7 @@ class Appender:
         await asyncio.gather(*self._tasks)
 
     def submit(self, pending: Pending) -> None:
-        """Queues a batch or a transition; its place among the others is that of this call."""
+        """Queues a batch, a transition or a publication; its place is that of this call."""
         pending.arrival = next(self._arrivals)
         pending.history = self._history
         if self._parking.takes(pending):
@@ -221,7 +226,7 @@ class Appender:
             if isinstance(pending, PendingTransition):
                 pending.batch_id = await self._next_batch_id()
                 pending.segment_id = await self._store.current_segment(CONTROL)
-            else:
+            elif isinstance(pending, PendingAppend):
                 pending.staged = StagedBatch(
                     pending.batch,
                     await self._next_batch_id(),
@@ -240,14 +245,13 @@ class Appender:
     ) -> None:
         """Decides on a group, commits, replays and answers, however often it takes."""
         skip_locked = from_parked
-        under_lock = from_parked or self._is_contended(group)
+        under_lock = from_parked or bool(publications(group)) or self._is_contended(group)
         fresh: set[int] = set()
         fresh_producers: set[int] = set()
         absent: set[int] = set()
         failures = segments_gone = 0
         await self._place(group)
         while True:
-            by_id: Mapping[str, StoredTransaction] = {}
             if not from_parked:
                 group = self._without_parked(group)
             if not group:
@@ -256,17 +260,18 @@ class Appender:
             known = None if under_lock else self._known_transitions(group)
             if known is None:
                 under_lock = True
-                group, by_id = await self._load_under_lock(flush, group, skip_locked=skip_locked)
+                group, locked = await self._load_under_lock(flush, group, skip_locked=skip_locked)
                 fresh = {pending.partition_id for pending in appends(group)}
                 fresh_producers = set(_transactional_producers(group))
             else:
-                by_id = known
-                await self._load_missing(group, by_id, absent)
-            draft = self._decide(group, by_id, fresh_producers, is_locked=under_lock)
+                locked = Locked({}, {}, known)
+                await self._load_missing(group, known, absent)
+            draft = self._decide(group, locked, fresh_producers, is_locked=under_lock)
             if draft.needs_lock:
                 under_lock = True
                 continue
             effects, transactions = draft.effects(), draft.transactions()
+            published = draft.publications()
             moved = {effect.partition_id for effect in effects}
             unconfirmed = {p.partition_id for p in appends(group)} - moved - fresh
             doubtful = draft.doubtful - fresh_producers
@@ -282,14 +287,15 @@ class Appender:
                 fresh |= unconfirmed
                 fresh_producers |= doubtful
                 continue
-            if not effects and not any(each.put or each.is_deleted for each in transactions):
+            moves = any(each.put or each.is_deleted for each in transactions)
+            if not effects and not moves and not published:
                 await flush.rollback()
                 self._answer(group, draft, (), {})
                 return
             try:
                 payloads = _payloads(group, effects, draft)
                 await flush.stage(_in_order(effects, payloads))
-                await flush.commit(effects, transactions)
+                await flush.commit(effects, transactions, published)
             except VersionMismatch:
                 failures += under_lock
                 if failures == MISMATCHES_UNDER_LOCK:
@@ -316,7 +322,7 @@ class Appender:
     def _decide(
         self,
         group: Sequence[Pending],
-        by_id: Mapping[str, StoredTransaction],
+        locked: Locked,
         fresh_producers: set[int],
         *,
         is_locked: bool,
@@ -324,7 +330,8 @@ class Appender:
         draft = GroupDraft(
             self._logs,
             self._transactions,
-            by_id,
+            {each.metadata.transactional_id: each for each in locked.transactions},
+            PublicationDraft(locked.published, locked.tokens),
             is_locked=is_locked,
             fresh_producers=frozenset(fresh_producers),
             make_marker=self._make_marker,
@@ -361,8 +368,11 @@ class Appender:
             self._on_appended(effect, payloads)
         for pending, decision in zip(group, draft.decisions, strict=True):
             if isinstance(pending, PendingAppend):
-                assert not isinstance(decision, Answer), "an append is not a coordinator's"
+                assert not isinstance(decision, Answer | PublicationAnswer), "not an append's"
                 self._answer_append(pending, decision)
+            elif isinstance(pending, PendingPublication):
+                assert isinstance(decision, PublicationAnswer), "not a publication's"
+                pending.resolve(decision)
             else:
                 assert isinstance(decision, Answer), "a transition is answered by a coordinator"
                 pending.resolve(decision)
@@ -416,22 +426,22 @@ class Appender:
 
     # Loading.
 
-    def _known_transitions(self, group: Sequence[Pending]) -> dict[str, StoredTransaction] | None:
+    def _known_transitions(self, group: Sequence[Pending]) -> list[StoredTransaction] | None:
         """What memory has of the transactions that end in this group; None if it is not enough."""
-        by_id: dict[str, StoredTransaction] = {}
+        known: list[StoredTransaction] = []
         for pending in transitions(group):
             if pending.producer_id is None:
                 return None
             stored = self._transactions.get(pending.producer_id)
             if stored is None or stored.metadata.transactional_id != pending.transactional_id:
                 return None
-            by_id[pending.transactional_id] = stored
-        return by_id
+            known.append(stored)
+        return known
 
     async def _load_missing(
         self,
         group: Sequence[Pending],
-        by_id: Mapping[str, StoredTransaction],
+        ending: Sequence[StoredTransaction],
         absent: set[int],
     ) -> None:
         """Reads what a decision needs and memory lacks.
@@ -444,7 +454,7 @@ class Appender:
         wanted = [(pending.partition_id, pending.batch.producer_id) for pending in appends(group)]
         wanted += [
             (partition_id, each.metadata.producer_id)
-            for each in by_id.values()
+            for each in ending
             for partition_id in each.partitions
         ]
         for _ in range(LOAD_ATTEMPTS):
@@ -523,16 +533,19 @@ class Appender:
 
     async def _load_under_lock(
         self, flush: Flush, group: list[Pending], *, skip_locked: bool
-    ) -> tuple[list[Pending], Mapping[str, StoredTransaction]]:
+    ) -> tuple[list[Pending], Locked]:
         """Loads all that the group touches, under the lock; what another broker holds is parked.
 
-        Returns what is left of the group, and the transactions it decides on, by id.
+        Returns what is left of the group, and what was read.
         """
         pairs = _producer_pairs(appends(group))
         ids = sorted({pending.partition_id for pending in appends(group)})
         producer_ids = _transactional_producers(group)
         names = sorted({pending.transactional_id for pending in transitions(group)})
-        wanted = ToLock(ids, pairs, names, producer_ids)
+        guards = {pending.publication.guard for pending in publications(group)}
+        wanted = ToLock(
+            ids, pairs, names, producer_ids, list(guards), sorted(_tokens(publications(group)))
+        )
         try:
             locked = await flush.lock(wanted, skip_locked=skip_locked)
         except RowLocked:
@@ -546,7 +559,9 @@ class Appender:
             for partition_id in each.partitions
         }
         # What has joined and is not there any more is forgotten: it gets no marker.
-        everything = {*ids, *locked.partitions, *(i for i, _ in joined)} - held
+        # Nor does what is staged for one that has been deleted get an offset.
+        staged = {each.partition_id for held_by in locked.tokens.values() for each in held_by}
+        everything = {*ids, *locked.partitions, *(i for i, _ in joined), *staged} - held
         self._take_over(everything, known_pairs | joined, locked.partitions, locked.producers)
         by_producer = {each.metadata.producer_id: each for each in locked.transactions}
         read = {i: by_producer.get(i) for i in producer_ids if i not in locked.held_producers}
@@ -555,13 +570,14 @@ class Appender:
             # It is the truth, even if memory seems newer: a join that a crash has undone.
             self._transactions.pop(producer_id, None)
         self._remember(read)
-        by_id = {each.metadata.transactional_id: each for each in locked.transactions}
+        for publication in publications(group):
+            publication.partition_ids |= staged
         free: list[Pending] = []
         away: list[Pending] = []
         for pending in group:
             (away if _is_held(pending, held, locked) else free).append(pending)
         self._park(away)
-        return free, by_id
+        return free, locked
 
     def _is_contended(self, group: Sequence[Pending]) -> bool:
         """Whether another broker has lately written to one of the partitions: then locking first
@@ -584,6 +600,9 @@ class Appender:
             self._logs.pop(pending.partition_id, None)
         for producer_id in _transactional_producers(group):
             self._transactions.pop(producer_id, None)
+        for publication in publications(group):
+            for partition_id in publication.partition_ids:
+                self._logs.pop(partition_id, None)
         names = {pending.transactional_id for pending in transitions(group)}
         for producer_id, stored in list(self._transactions.items()) if names else ():
             if stored is not None and stored.metadata.transactional_id in names:
@@ -634,9 +653,11 @@ class Appender:
 
 
 def _name(pending: Pending) -> int | str:
-    """The partition's or the transactional id, for the log."""
+    """The partition's id, the transactional id or the query's, for the log."""
     if isinstance(pending, PendingAppend):
         return pending.partition_id
+    if isinstance(pending, PendingPublication):
+        return pending.publication.guard.query_id
     return pending.transactional_id
 
 
@@ -644,10 +665,17 @@ def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:
     """Whether another broker holds one of its rows."""
     if isinstance(pending, PendingTransition):
         return pending.transactional_id in locked.held_elsewhere
+    if isinstance(pending, PendingPublication):
+        is_held = pending.publication.guard in locked.held_guards
+        return is_held or not locked.held_tokens.isdisjoint(_tokens([pending]))
     batch = pending.batch
     return pending.partition_id in partitions or (
         batch.is_transactional and batch.producer_id in locked.held_producers
     )
+
+
+def _tokens(group: Iterable[PendingPublication]) -> set[UUID]:
+    return {wanted.token for each in group for wanted in each.publication.tokens}
 
 
 def _transactional_producers(group: Iterable[Pending]) -> list[int]:
@@ -667,11 +695,16 @@ def _producer_pairs(group: Iterable[PendingAppend]) -> list[tuple[int, int]]:
 def _payloads(
     group: Sequence[Pending], effects: Sequence[LogEffects], draft: GroupDraft
 ) -> dict[int, Payload]:
-    """The payload of every row that the effects write, by batch id."""
+    """The payload that the effects need written, by batch id."""
     given = {p.staged.batch_id: p.payload for p in appends(group) if p.staged is not None}
     given |= {batch_id: payload for batch_id, (_, payload) in draft.markers().items()}
-    written = {row.staged.batch_id for effect in effects for row in effect.rows}
-    return {batch_id: given[batch_id] for batch_id in written}
+    return {batch_id: given[batch_id] for batch_id in _written(effects)}
+
+
+def _written(effects: Iterable[LogEffects]) -> dict[int, StagedBatch]:
+    """Rows whose payload this flush writes; what was staged before lies there."""
+    rows = (row.staged for effect in effects for row in effect.rows)
+    return {staged.batch_id: staged for staged in rows if staged.place is None}
 
 
 def _in_order(
@@ -679,5 +712,4 @@ def _in_order(
 ) -> list[tuple[StagedBatch, Payload]]:
     """Side by side in the payload what will be read together; a marker of many partitions once."""
     ordered = sorted(effects, key=lambda effect: effect.partition_id)
-    staged = {row.staged.batch_id: row.staged for effect in ordered for row in effect.rows}
-    return [(each, payloads[batch_id]) for batch_id, each in staged.items()]
+    return [(each, payloads[batch_id]) for batch_id, each in _written(ordered).items()]

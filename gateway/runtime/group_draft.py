@@ -1,4 +1,4 @@
-"""Decides on a group of pending appends and transitions, in order of arrival, on what is loaded.
+"""Decides on a group of what waits for a flush, in order of arrival, on what is loaded.
 
 The drafts are core's; this puts them side by side for one flush. It changes nothing in memory and
 stores nothing: `decisions` are released only once `effects` and `transactions` are committed.
@@ -12,6 +12,8 @@ from core.errors import Error
 from core.log.effects import LogEffects, StagedBatch
 from core.log.partition_log import Decision, LogDraft, PartitionLog, Refused
 from core.ports import Payload
+from core.staging.publication import PublicationDraft
+from core.staging.values import PublicationAnswer, PublicationEffects
 from core.transaction.draft import TransactionDraft
 from core.transaction.values import (
     Answer,
@@ -23,7 +25,12 @@ from core.transaction.values import (
     Transition,
 )
 from core.types import RecordBatch
-from gateway.runtime.pending import Pending, PendingAppend, PendingTransition
+from gateway.runtime.pending import (
+    Pending,
+    PendingAppend,
+    PendingPublication,
+    PendingTransition,
+)
 
 NO_PARTITION = Refused(
     Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
@@ -44,7 +51,8 @@ class GroupDraft:
 
     transactions: what is known, by producer id (None: there is no such row) and, for transitions,
     by transactional id. is_locked: whether these were read under the lock; else memory has them,
-    and only what changes something may be released (see `needs_lock`).
+    and only what changes something may be released (see `needs_lock`). publications: on what was
+    read of them under the lock.
     """
 
     def __init__(
@@ -52,6 +60,7 @@ class GroupDraft:
         logs: Mapping[int, PartitionLog],
         by_producer: Mapping[int, StoredTransaction | None],
         by_id: Mapping[str, StoredTransaction],
+        publications: PublicationDraft,
         *,
         is_locked: bool,
         fresh_producers: frozenset[int],
@@ -62,6 +71,7 @@ class GroupDraft:
         self._logs = logs
         self._by_producer = by_producer
         self._by_id = by_id
+        self._publications = publications
         self._is_locked = is_locked
         self._fresh = fresh_producers
         self._make_marker = make_marker
@@ -70,7 +80,7 @@ class GroupDraft:
         self._drafts: dict[int, LogDraft] = {}
         self._transactions: dict[str | int, TransactionDraft] = {}
         self._markers: dict[int, tuple[StagedBatch, Payload]] = {}
-        self.decisions: list[Decision | Answer] = []
+        self.decisions: list[Decision | Answer | PublicationAnswer] = []
         self.doubtful: set[int] = set()
         """Producers whose transaction must be read again before a refusal may be given."""
         self.needs_lock = False
@@ -81,6 +91,9 @@ class GroupDraft:
         for pending in group:
             if isinstance(pending, PendingTransition):
                 self.decisions.append(self._decide_transition(pending).answer)
+            elif isinstance(pending, PendingPublication):
+                answer = self._publications.prepare_publish(pending.publication, self._log)
+                self.decisions.append(answer)
             else:
                 self.decisions.append(self._decide_append(pending))
 
@@ -91,6 +104,10 @@ class GroupDraft:
     def transactions(self) -> list[TransactionEffects]:
         """What changes in the transactions, and what appends to them stand on."""
         return [effect for each in self._transactions.values() if (effect := each.effects())]
+
+    def publications(self) -> PublicationEffects | None:
+        """What changes in guards and tokens."""
+        return self._publications.effects()
 
     def committed(self) -> list[StoredTransaction]:
         """The transactions decided on, as they are once the effects are stored."""

@@ -1,13 +1,15 @@
-"""Appends and transitions whose rows another broker holds for too long: they wait here, in order.
+"""What needs rows that another broker holds for too long waits here, in order.
 
-A place is a partition's id or a transactional id. Knows no store; `appender.py` tries again.
+A place is a partition's id, a transactional id, or the guard of a publication. Knows no store;
+`appender.py` tries again.
 """
 
 from __future__ import annotations
 
-from gateway.runtime.pending import Pending, PendingAppend
+from core.staging.values import Guard
+from gateway.runtime.pending import Pending, PendingAppend, PendingPublication
 
-Place = int | str
+Place = int | str | Guard
 
 
 class Parking:
@@ -58,4 +60,6 @@ class Parking:
 def _place(pending: Pending) -> Place:
     if isinstance(pending, PendingAppend):
         return pending.partition_id
+    if isinstance(pending, PendingPublication):
+        return pending.publication.guard
     return pending.transactional_id

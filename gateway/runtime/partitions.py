@@ -27,13 +27,19 @@ from core.ports import (
     SegmentGone,
     StoredBatch,
 )
+from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
 from core.transaction.values import Answer, StoredTransaction, TransactionVersion
 from core.types import IsolationLevel, RecordBatch
 from gateway.runtime.admission import Admission
 from gateway.runtime.appender import Appender
 from gateway.runtime.group_draft import MakeMarker
-from gateway.runtime.pending import AppendResult, PendingAppend, PendingTransition
+from gateway.runtime.pending import (
+    AppendResult,
+    PendingAppend,
+    PendingPublication,
+    PendingTransition,
+)
 from gateway.runtime.read_ahead import ReadAhead
 from gateway.runtime.tail_cache import TailCache
 
@@ -174,6 +180,12 @@ class Partitions:
         """
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._appender.submit(PendingTransition(transactional_id, decide, done, producer_id))
+        return done
+
+    def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer]:
+        """Queues a publication of what is staged among the appends; resolves once it is stored."""
+        done: asyncio.Future[PublicationAnswer] = asyncio.get_running_loop().create_future()
+        self._appender.submit(PendingPublication(publication, done))
         return done
 
     def known_transaction(self, producer_id: int) -> StoredTransaction | None:

@@ -1,4 +1,5 @@
-"""What waits for a flush: batches on their way into a partition, decisions on a transactional id.
+"""What waits for a flush: batches on their way into a partition, decisions on a transactional id,
+publications of what is staged.
 
 Values and their answers only; who decides is `appender.py`.
 """
@@ -7,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core.errors import Error
 from core.log.effects import StagedBatch
 from core.ports import Payload
+from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
 from core.transaction.values import Answer, TransactionVersion
 from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
@@ -100,6 +102,32 @@ class PendingTransition:
         self.resolve(Answer(error, message=message))
 
 
+@dataclass(slots=True)
+class PendingPublication:
+    """Tokens that are to be published, decided on when their turn comes.
+
+    partition_ids: what they were for when they were last read, under the lock.
+    """
+
+    publication: Publication
+    done: asyncio.Future[PublicationAnswer]
+    history: int = 0
+    partition_ids: set[int] = field(default_factory=set)
+    arrival: int = 0
+    parked_at: float = 0.0
+
+    size = 0
+
+    def resolve(self, answer: PublicationAnswer) -> None:
+        """Answers, unless whoever asked has gone."""
+        if not self.done.done():
+            self.done.set_result(answer)
+
+    def refuse(self, error: Error, message: str) -> None:
+        """Answers with a refusal."""
+        self.resolve(PublicationAnswer(error, message))
+
+
 _OF_THE_LOG = frozenset(
     {
         Error.NOT_ENOUGH_REPLICAS,
@@ -109,7 +137,7 @@ _OF_THE_LOG = frozenset(
     }
 )
 
-Pending = PendingAppend | PendingTransition
+Pending = PendingAppend | PendingTransition | PendingPublication
 
 
 def appends(group: Iterable[Pending]) -> list[PendingAppend]:
@@ -120,6 +148,11 @@ def appends(group: Iterable[Pending]) -> list[PendingAppend]:
 def transitions(group: Iterable[Pending]) -> list[PendingTransition]:
     """The decisions on transactional ids of a group, in order."""
     return [pending for pending in group if isinstance(pending, PendingTransition)]
+
+
+def publications(group: Iterable[Pending]) -> list[PendingPublication]:
+    """The publications of a group, in order."""
+    return [pending for pending in group if isinstance(pending, PendingPublication)]
 
 
 def refuse_all(group: Iterable[Pending], error: Error, message: str) -> None:

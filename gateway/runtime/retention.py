@@ -71,6 +71,10 @@ class Janitor:
         await self._store.clean_deleted_partitions()
         idle_ms = self._configs.broker_int("producer.id.expiration.ms")
         await self._store.expire_producers(idle_ms / 1000)
+        if expired := await self._store.expire_tokens():
+            log.info("staged_tokens_expired", tokens=expired)
+        forget_ms = self._configs.broker_int("penstock.published.batch.expiration.ms")
+        await self._store.forget_published(forget_ms / 1000)
         segment_bytes = self._configs.broker_int("log.segment.bytes")
         for segment in await self._store.open_segments():
             if should_seal(segment, segment_bytes):

@@ -44,7 +44,7 @@ def _unsupported() -> ApiVersionsResponse:
 
 
 def _entries(apis: tuple[Api, ...]) -> list[ApiVersionsResponse.ApiVersion]:
-    return [_entry(served.key, served.advertised) for served in apis]
+    return [_entry(served.key, served.advertised) for served in apis if served.advertised]
 
 
 @api(18, versions=_VERSIONS, unsupported=_unsupported)

@@ -13,22 +13,21 @@ cannot be looked up because the database is away: NOT_ENOUGH_REPLICAS, for it is
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from core.errors import Error, Refusal
-from core.log.validation import must_see_every_timestamp, refuse_batch, refuse_timestamp
 from core.ports import StoreUnavailable
 from core.topic import Topic
 from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
-from core.types import NO_TIMESTAMP, TimestampType
+from core.types import NO_TIMESTAMP
+from gateway.kafka.accepting import Rejected, accept
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.records import InvalidRecords, KafkaBatch, iterate_records, parse_produce_batch
-from gateway.kafka.records import with_log_append_time as stamped
+from gateway.kafka.records import KafkaBatch, parse_produce_batch
 from gateway.kafka.unavailable import NOT_STORED
 from gateway.runtime.pending import AppendResult
 
@@ -47,7 +46,6 @@ _EARLIER_FIRST = Refusal(
 )
 _NAMELESS = Refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # as in KafkaApis
 _OVERTAKEN = Refusal(Error.INVALID_TXN_STATE)  # never answered: the connection is closed
-_REJECTED = "One or more records have been rejected"
 
 
 class _Partition:
@@ -61,7 +59,7 @@ class _Partition:
         self.appended: asyncio.Future[AppendResult] | None = None
         self.producer: ProducerIdAndEpoch | None = None  # of a batch in a transaction of V1
         self.refusal: Refusal | None = None
-        self.record_errors: list[tuple[int, str]] = []
+        self.record_errors: Sequence[tuple[int, str]] = ()
 
 
 @api(0, versions=range(3, 14), advertised=range(14))
@@ -212,63 +210,25 @@ def _now() -> float:
 
 
 def _append(kafka_batch: KafkaBatch, topic: Topic, answer: _Partition, ctx: RequestContext) -> None:
-    """Applies the topic's rules, stamps the batch where the log does so, and queues it."""
-    batch, payload = kafka_batch.batch, kafka_batch.payload
-    now = ctx.clock()
-    log_stamps = topic.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-    if log_stamps and kafka_batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        reason = "Producer should not set timestamp type to LogAppendTime."
-        answer.refusal = Refusal(Error.INVALID_TIMESTAMP, reason)
+    """Queues the batch, if the topic takes it."""
+    accepted = accept(kafka_batch, topic.config, ctx.clock())
+    if isinstance(accepted, Rejected):
+        answer.refusal = accepted.refusal
+        answer.record_errors = accepted.record_errors
         return
-    answer.refusal = refuse_batch(batch, topic.config, now) or _look_inside(
-        kafka_batch, topic, answer, now
+    answer.append_time = accepted.append_time
+    answer.appended = ctx.partitions.append(
+        topic.partition_ids[answer.index],
+        topic.config,
+        accepted.batch,
+        accepted.payload,
+        _transaction_version(ctx),
     )
-    if answer.refusal is not None:
-        return
-    if log_stamps:
-        answer.append_time = now
-        batch = replace(batch, max_timestamp=now)
-        answer.appended = ctx.partitions.append(
-            topic.partition_ids[answer.index],
-            topic.config,
-            batch,
-            stamped(payload, now),
-            _transaction_version(ctx),
-        )
-    else:
-        answer.appended = ctx.partitions.append(
-            topic.partition_ids[answer.index],
-            topic.config,
-            batch,
-            payload,
-            _transaction_version(ctx),
-        )
 
 
 def _transaction_version(ctx: RequestContext) -> TransactionVersion:
     is_v2 = ctx.api_version >= _FIRST_VERSION_OF_V2
     return TransactionVersion.V2 if is_v2 else TransactionVersion.V1
-
-
-def _look_inside(batch: KafkaBatch, topic: Topic, answer: _Partition, now: int) -> Refusal | None:
-    """Single records are only looked at where the topic has a rule about them."""
-    sees_timestamps = must_see_every_timestamp(topic.config)
-    if not (sees_timestamps or topic.config.is_compacted):
-        return None
-    error = Error.INVALID_RECORD
-    try:
-        for index, record in enumerate(iterate_records(batch.payload)):
-            if topic.config.is_compacted and record.key_is_null:
-                reason = "Compacted topic cannot accept message without key."
-                answer.record_errors.append((index, reason))
-            elif sees_timestamps and (
-                refusal := refuse_timestamp(record.timestamp, topic.config, now)
-            ):
-                error = refusal.error
-                answer.record_errors.append((index, refusal.message or ""))
-    except InvalidRecords as broken:
-        return Refusal(Error.INVALID_RECORD, str(broken))
-    return Refusal(error, _REJECTED) if answer.record_errors else None
 
 
 def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:

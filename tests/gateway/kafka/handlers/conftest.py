@@ -25,6 +25,7 @@ from gateway.runtime.coordinator_leases import CoordinatorLeases
 from gateway.runtime.groups import Groups
 from gateway.runtime.partitions import Partitions
 from gateway.runtime.producer_ids import ProducerIds
+from gateway.runtime.staging import Staging
 from gateway.runtime.topics import Topics
 from gateway.runtime.transactions import Transactions
 from storage.brokers import ClusterStore
@@ -33,6 +34,7 @@ from storage.groups import GroupStore
 from storage.leases import LeaseStore
 from storage.logs import PostgresLogStore
 from storage.pool import Database
+from storage.staging import PostgresStagingStore
 from storage.topics import TopicStore
 from storage.transactions import PostgresTransactionStore
 
@@ -45,6 +47,7 @@ class Broker:
         self.producer_ids: Any = None
         self.groups: Any = None
         self.transactions: Any = None
+        self.staging: Any = None
         self.fetch_sessions: Any = None
         self.clock = lambda: int(time.time() * 1000)
         topic_store = TopicStore(database)
@@ -75,6 +78,14 @@ class Broker:
             expiration_ms=lambda: self.configs.broker_int("transactional.id.expiration.ms"),
             expiration_interval_ms=lambda: 3_600_000,
         )
+        self.staging = Staging(
+            PostgresStagingStore(self.database),
+            store,
+            self.partitions,
+            max_flush_bytes=2**22,
+            max_bytes=lambda: self.configs.broker_int("penstock.staged.max.bytes"),
+            expiration_ms=lambda: self.configs.broker_int("penstock.staged.expiration.ms"),
+        )
         self.partitions.start()
         return self
 
@@ -103,6 +114,7 @@ class Broker:
             producer_ids=self.producer_ids,
             groups=self.groups,
             transactions=self.transactions,
+            staging=self.staging,
             fetch_sessions=self.fetch_sessions,
             connection_order=self.connection_order,
             clock=self.clock,

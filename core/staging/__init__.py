@@ -1,0 +1,1 @@
+"""Staged batches: payload that lies in the store before it has an offset, and its publication."""

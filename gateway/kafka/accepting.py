@@ -1,0 +1,71 @@
+"""What a topic makes of a batch that is to enter it: its rules, and its own stamp.
+
+Shared by what appends (Produce) and what stages (StageRecords). Knows no request and no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from core.config_values import TopicConfig
+from core.errors import Error, Refusal
+from core.log.validation import must_see_every_timestamp, refuse_batch, refuse_timestamp
+from core.ports import Payload
+from core.types import NO_TIMESTAMP, RecordBatch, TimestampType
+from gateway.kafka.records import InvalidRecords, KafkaBatch, iterate_records
+from gateway.kafka.records import with_log_append_time as stamped
+
+_REJECTED = "One or more records have been rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The batch as it goes to the log. append_time: the log's stamp (ms), -1 where it has none."""
+
+    batch: RecordBatch
+    payload: Payload
+    append_time: int = NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Why not. record_errors: single records by their number, where they are why."""
+
+    refusal: Refusal
+    record_errors: Sequence[tuple[int, str]] = ()
+
+
+def accept(kafka_batch: KafkaBatch, config: TopicConfig, now: int) -> Accepted | Rejected:
+    """Applies the topic's rules, and stamps the batch where the log does so. now: ms."""
+    log_stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    if log_stamps and kafka_batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        reason = "Producer should not set timestamp type to LogAppendTime."
+        return Rejected(Refusal(Error.INVALID_TIMESTAMP, reason))
+    if refusal := refuse_batch(kafka_batch.batch, config, now):
+        return Rejected(refusal)
+    if rejected := _look_inside(kafka_batch, config, now):
+        return rejected
+    if log_stamps:
+        batch = replace(kafka_batch.batch, max_timestamp=now)
+        return Accepted(batch, stamped(kafka_batch.payload, now), now)
+    return Accepted(kafka_batch.batch, kafka_batch.payload)
+
+
+def _look_inside(kafka_batch: KafkaBatch, config: TopicConfig, now: int) -> Rejected | None:
+    """Single records are only looked at where the topic has a rule about them."""
+    sees_timestamps = must_see_every_timestamp(config)
+    if not (sees_timestamps or config.is_compacted):
+        return None
+    error = Error.INVALID_RECORD
+    errors: list[tuple[int, str]] = []
+    try:
+        for index, record in enumerate(iterate_records(kafka_batch.payload)):
+            if config.is_compacted and record.key_is_null:
+                errors.append((index, "Compacted topic cannot accept message without key."))
+            elif sees_timestamps and (refusal := refuse_timestamp(record.timestamp, config, now)):
+                error = refusal.error
+                errors.append((index, refusal.message or ""))
+    except InvalidRecords as broken:
+        return Rejected(Refusal(Error.INVALID_RECORD, str(broken)), errors)
+    return Rejected(Refusal(error, _REJECTED), errors) if errors else None

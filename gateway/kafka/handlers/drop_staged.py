@@ -1,0 +1,27 @@
+"""DropStaged (key 10002): drops what was staged and will not be published.
+
+Versions: v0, Penstock's own. Tokens that are not there are no error. What has been published has no
+token any more, so a publication is never undone. A writer that cannot ask leaves its tokens to
+expire.
+"""
+
+from core.errors import Error
+from gateway.kafka.api import api
+from gateway.kafka.codec import DropStagedRequest, DropStagedResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import NOT_STORED, when_unavailable
+
+
+def _unavailable(request: DropStagedRequest, ctx: RequestContext) -> DropStagedResponse:
+    return DropStagedResponse(
+        error_code=kafka_code(NOT_STORED.error), error_message=NOT_STORED.message
+    )
+
+
+@api(10002, versions=range(1), advertised=range(0))
+@when_unavailable(_unavailable)
+async def drop_staged(request: DropStagedRequest, ctx: RequestContext) -> DropStagedResponse:
+    """Drop them."""
+    await ctx.staging.drop([token for token in request.tokens if token is not None])
+    return DropStagedResponse(error_code=kafka_code(Error.NONE))

@@ -1,0 +1,46 @@
+"""PublishStaged (key 10001): makes staged records visible, all at once and once only.
+
+Versions: v0, Penstock's own. All batches of the listed tokens enter the log in one commit, unless
+this batch id of the query and its sink, or a higher one, has been published before. The answer may
+be lost, or may not be known: asked again, at any broker, the truth is told.
+"""
+
+from core.errors import Error
+from core.staging.values import Guard, Publication, PublicationAnswer, WantedToken
+from gateway.kafka.api import api
+from gateway.kafka.codec import PublishStagedRequest, PublishStagedResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+
+
+@api(10001, versions=range(1), advertised=range(0))
+async def publish_staged(
+    request: PublishStagedRequest, ctx: RequestContext
+) -> PublishStagedResponse:
+    """Publish them."""
+    if any(each.token is None for each in request.tokens):
+        return _answer(PublicationAnswer(Error.INVALID_REQUEST, "A token is not all zeros."))
+    publication = Publication(
+        Guard(request.query_id, request.sink),
+        request.batch_id,
+        tuple(WantedToken(each.token, each.batches) for each in request.tokens),
+    )
+    timeout_s = request.timeout_ms / 1000 if request.timeout_ms > 0 else None
+    return _answer(await ctx.staging.publish(publication, timeout_s))
+
+
+def _answer(answer: PublicationAnswer) -> PublishStagedResponse:
+    return PublishStagedResponse(
+        error_code=kafka_code(answer.error),
+        error_message=answer.message,
+        outcome=answer.outcome.value if answer.outcome else 0,
+        partitions=[
+            PublishStagedResponse.PublishedPartition(
+                topic=each.topic,
+                index=each.partition,
+                base_offset=each.base_offset,
+                record_count=each.record_count,
+            )
+            for each in answer.partitions
+        ],
+    )

@@ -1,0 +1,114 @@
+"""StageRecords (key 10000): puts record batches into the store, to be published later.
+
+Versions: v0, Penstock's own. A request is staged whole or not at all, behind what its token has.
+Topics judge batches as in Produce; those that stamp records stamp them now. The answer does not
+wait for the disk: the publication does, and finds out if a crash of the database has lost anything.
+A topic that cannot be looked up because the database is away: NOT_ENOUGH_REPLICAS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from core.errors import Error, Refusal
+from core.log.retention import retention_class
+from core.ports import Payload, StoreUnavailable
+from core.staging.values import NewBatch
+from core.topic import Topic
+from gateway.kafka.accepting import Accepted, Rejected, accept
+from gateway.kafka.api import api
+from gateway.kafka.codec import StageRecordsRequest, StageRecordsResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.records import parse_produce_batch
+from gateway.kafka.unavailable import NOT_STORED
+from gateway.runtime.staging import StageResult
+
+_AS_PRODUCE: Final = 13  # the version of Produce whose batches are taken
+_NO_TOKEN = Refusal(Error.INVALID_REQUEST, "A token is not all zeros.")
+_UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, "There is no such partition.")
+_NO_PRODUCERS = Refusal(Error.INVALID_RECORD, "Staged batches have no producer id.")
+
+
+@api(10000, versions=range(1), advertised=range(0))
+async def stage_records(request: StageRecordsRequest, ctx: RequestContext) -> StageRecordsResponse:
+    """Queues the batches before the first wait, so that requests keep their order."""
+    staged = await _submit(request, ctx)
+    if isinstance(staged, Refusal):
+        return _answer(StageResult(staged.error, staged.message), ctx)
+    return _answer(await staged, ctx)
+
+
+async def _submit(
+    request: StageRecordsRequest, ctx: RequestContext
+) -> asyncio.Future[StageResult] | Refusal:
+    """Topics are known, as a rule. Where one has to be looked up, later requests wait behind it."""
+    names = {part.topic for part in request.partitions}
+    admission = ctx.staging.admission
+    if admission.is_free:
+        known = {name: topic for name in names if (topic := ctx.topics.cached(name)) is not None}
+        if known.keys() == names:
+            return _stage(request, known, ctx)
+    failures = admission.failures
+    async with admission:
+        if failures == admission.failures:
+            try:
+                return _stage(request, await ctx.topics.get_many(names), ctx)
+            except StoreUnavailable:
+                admission.failures += 1
+    return NOT_STORED
+
+
+def _stage(
+    request: StageRecordsRequest, topics: Mapping[str, Topic], ctx: RequestContext
+) -> asyncio.Future[StageResult] | Refusal:
+    if request.token is None:
+        return _NO_TOKEN
+    batches: list[tuple[NewBatch, Payload]] = []
+    for part in request.partitions:
+        topic = topics.get(part.topic)
+        accepted = _accepted(part, topic, ctx)
+        if isinstance(accepted, Refusal):
+            message = f"{part.topic}-{part.index}: {accepted.message or accepted.error.name}"
+            return Refusal(accepted.error, message)
+        assert topic is not None, "a batch was accepted for it"
+        batches.append(
+            (
+                NewBatch(
+                    topic.name,
+                    part.index,
+                    topic.partition_ids[part.index],
+                    retention_class(topic.config),
+                    accepted.batch,
+                ),
+                accepted.payload,
+            )
+        )
+    return ctx.staging.stage(request.token, request.first_batch, batches)
+
+
+def _accepted(part: Any, topic: Topic | None, ctx: RequestContext) -> Accepted | Refusal:
+    if topic is None or topic.partition_id(part.index) is None:
+        return _UNKNOWN
+    batch = parse_produce_batch(part.records, _AS_PRODUCE)
+    if isinstance(batch, Refusal):
+        return batch
+    if batch.batch.has_producer_id or batch.batch.is_transactional:
+        return _NO_PRODUCERS
+    accepted = accept(batch, topic.config, ctx.clock())
+    if isinstance(accepted, Rejected):
+        details = "; ".join(f"record {index}: {why}" for index, why in accepted.record_errors[:3])
+        message = ". ".join(filter(None, (accepted.refusal.message, details)))
+        return Refusal(accepted.refusal.error, message)
+    return accepted
+
+
+def _answer(result: StageResult, ctx: RequestContext) -> StageRecordsResponse:
+    return StageRecordsResponse(
+        error_code=kafka_code(result.error),
+        error_message=result.message,
+        staged=result.batches,
+        expires_in_ms=ctx.staging.expiration_ms,
+    )

@@ -1,0 +1,357 @@
+"""Staging: batches go into the store under a token, to be published later, all at once.
+
+Group commit as for appends, in a session of its own: what is staged in bulk does not hold up
+appends, and waits for no disk. Holds no truth: tokens are guarded by how many batches they have.
+Publications queue among the appends (`appender.py`). Knows no protocol and no SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from core.errors import Error
+from core.log.effects import StagedBatch
+from core.log.partition_log import Refused
+from core.ports import (
+    CommitUnknown,
+    EffectRefused,
+    LogStore,
+    Payload,
+    RowLocked,
+    SegmentGone,
+    StoreUnavailable,
+    VersionMismatch,
+)
+from core.staging.token import Staged, StagedBefore, StageDecision, TokenDraft
+from core.staging.values import (
+    NewBatch,
+    Outcome,
+    Publication,
+    PublicationAnswer,
+    TokenBatch,
+    TokenEffects,
+)
+from core.staging_ports import StagingStore
+from gateway.runtime.admission import Admission
+from gateway.runtime.partitions import Partitions
+
+log = structlog.get_logger(__name__)
+
+ID_BLOCK: Final = 10_000
+TOKENS_IN_MEMORY: Final = 10_000
+ATTEMPTS: Final = 20
+TOTAL_IS_FRESH_S: Final = 1.0
+LOOK_INTERVAL_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """What became of a request. batches: what its token has by now, -1 where that is not known."""
+
+    error: Error = Error.NONE
+    message: str | None = None
+    batches: int = -1
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request on its way into the store. added: placed, once it is its turn."""
+
+    token: UUID
+    first_batch: int
+    batches: Sequence[tuple[NewBatch, Payload]]
+    done: asyncio.Future[StageResult]
+    size: int
+    added: tuple[TokenBatch, ...] = ()
+
+    def resolve(self, result: StageResult) -> None:
+        if not self.done.done():
+            self.done.set_result(result)
+
+
+class Staging:
+    """All that is staged through this process, and what it publishes.
+
+    admission: see Partitions. max_bytes, expiration_ms: the settings, as they are now.
+    """
+
+    def __init__(
+        self,
+        store: StagingStore,
+        log_store: LogStore,
+        partitions: Partitions,
+        *,
+        max_flush_bytes: int,
+        max_bytes: Callable[[], int],
+        expiration_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._log_store = log_store
+        self._partitions = partitions
+        self._max_flush_bytes = max_flush_bytes
+        self._max_bytes = max_bytes
+        self._expiration_ms = expiration_ms
+        self.admission = Admission()
+        self._on_published: Callable[[], None] = lambda: None
+        self._queue: deque[_Pending] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._batch_ids: deque[int] = deque()
+        self._tokens: OrderedDict[UUID, int] = OrderedDict()  # how many batches each has
+        self._total = 0  # bytes staged in the whole cluster, as last read, and by this one since
+        self._total_read_at = float("-inf")
+
+    def on_published(self, listener: Callable[[], None]) -> None:
+        """Who is told of each publication from now on."""
+        self._on_published = listener
+
+    @property
+    def staged_bytes(self) -> int:
+        """Payload staged and not published in the whole cluster, as far as this broker knows."""
+        return self._total
+
+    @property
+    def expiration_ms(self) -> int:
+        """How long what is staged now will wait to be published."""
+        return self._expiration_ms()
+
+    def stage(
+        self, token: UUID, first_batch: int, batches: Sequence[tuple[NewBatch, Payload]]
+    ) -> asyncio.Future[StageResult]:
+        """Queues a request at once; requests of a token are staged in the order of these calls.
+
+        first_batch: how many batches its writer has sent under the token before. The future
+        resolves when all of it is stored (a crash of the database may undo that), or refused.
+        """
+        done: asyncio.Future[StageResult] = asyncio.get_running_loop().create_future()
+        size = sum(each.batch.size for each, _ in batches)
+        self._queue.append(_Pending(token, first_batch, batches, done, size))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return done
+
+    async def publish(
+        self, publication: Publication, timeout_s: float | None = None
+    ) -> PublicationAnswer:
+        """Publishes all tokens, once; or says that this batch was published before.
+
+        Goes on after `timeout_s`, when the answer is that the outcome is not known yet.
+        """
+        published = self._partitions.publish(publication)
+        published.add_done_callback(self._count)
+        await asyncio.wait((published,), timeout=timeout_s)
+        self._forget(wanted.token for wanted in publication.tokens)
+        if not published.done():
+            message = "It takes longer than it may; ask again."
+            return PublicationAnswer(Error.REQUEST_TIMED_OUT, message)
+        return published.result()
+
+    def _count(self, done: asyncio.Future[PublicationAnswer]) -> None:
+        if not done.cancelled() and done.result().outcome is Outcome.PUBLISHED:
+            self._on_published()
+
+    async def drop(self, tokens: Sequence[UUID]) -> None:
+        """Drops what is staged under these tokens, if anything is. Raises StoreUnavailable."""
+        self._forget(tokens)
+        await self._store.drop(tokens)
+
+    def forget_everything(self) -> None:
+        """Drops ids and what is known of tokens: the database has another history."""
+        self._batch_ids.clear()
+        self._tokens.clear()
+        self._total_read_at = float("-inf")
+
+    async def run(self) -> None:
+        """Looks how much is staged, now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            try:
+                await self._read_total()
+            except StoreUnavailable as error:
+                log.info("staged_bytes_not_read", reason=str(error))
+
+    async def close(self) -> None:
+        """Finishes what is queued."""
+        if self._task is not None:
+            await self._task
+
+    # The flusher.
+
+    async def _run(self) -> None:
+        while self._queue:
+            group = [self._queue.popleft()]
+            size = group[0].size
+            while self._queue and size + self._queue[0].size <= self._max_flush_bytes:
+                size += self._queue[0].size
+                group.append(self._queue.popleft())
+            try:
+                await self._flush(group)
+            except Exception:  # a bug must leave nobody waiting
+                log.exception("staging_failed", requests=len(group))
+                message = "the broker failed; see its log"
+                self._refuse(group, Error.UNKNOWN_SERVER_ERROR, message)
+
+    async def _flush(self, group: Sequence[_Pending]) -> None:
+        """Decides, stores and answers; where requests fail together, each goes alone."""
+        try:
+            await self._settle(group)
+        except CommitUnknown as error:
+            log.warning("staging_unknown", requests=len(group), reason=str(error))
+            unknown = Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self._refuse(group, unknown, "the commit's outcome is unknown")
+        except StoreUnavailable as error:
+            log.warning("database_unavailable", requests=len(group), reason=str(error))
+            self._refuse(group, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
+        except (EffectRefused, RowLocked) as error:
+            if isinstance(error, EffectRefused) and error.out_of_space:
+                log.error("database_out_of_space", reason=str(error))
+                self._refuse(group, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
+            elif len(group) > 1:
+                for pending in group:
+                    await self._flush([pending])
+            elif isinstance(error, RowLocked):
+                self._refuse(group, Error.NOT_ENOUGH_REPLICAS, "the token is being dropped")
+            else:
+                log.error("staging_refused_by_database", reason=str(error))
+                self._refuse(group, Error.UNKNOWN_SERVER_ERROR, str(error))
+
+    def _refuse(self, group: Iterable[_Pending], error: Error, message: str) -> None:
+        for pending in group:
+            self._forget([pending.token])
+            pending.resolve(StageResult(error, message))
+
+    async def _settle(self, group: Sequence[_Pending]) -> None:
+        """Decides on a group and stores it, however often it takes. A decision that stores nothing
+        is released only where it rests on a fresh read."""
+        tokens = {pending.token for pending in group}
+        known = {token: self._tokens[token] for token in tokens & self._tokens.keys()}
+        fresh: set[UUID] = set()
+        is_total_fresh = False
+        for _ in range(ATTEMPTS):
+            known |= await self._load(tokens - known.keys())
+            if self._now() - self._total_read_at > TOTAL_IS_FRESH_S:
+                await self._read_total()
+                is_total_fresh = True
+            await self._place(group)
+            drafts, decisions = self._decide(group, known)
+            if not is_total_fresh and any(map(_is_for_want_of_room, decisions)):
+                self._total_read_at = float("-inf")
+                continue
+            doubtful = {
+                pending.token
+                for pending, decision in zip(group, decisions, strict=True)
+                if not isinstance(decision, Staged)
+            } - fresh
+            if doubtful:
+                known |= await self._load(doubtful)
+                fresh |= doubtful
+                continue
+            effects = [effect for draft in drafts.values() if (effect := draft.effects())]
+            try:
+                if effects:
+                    payloads = _payloads(group)
+                    await self._store.stage(effects, payloads, self._expiration_ms() / 1000)
+            except VersionMismatch:
+                known, fresh = {}, set()
+            except SegmentGone:
+                self._log_store.forget_segments()
+                for pending in group:
+                    pending.added = ()
+            else:
+                self._answer(group, drafts, decisions, effects)
+                return
+        raise StoreUnavailable("tokens change faster than they can be read")
+
+    def _decide(
+        self, group: Sequence[_Pending], known: Mapping[UUID, int]
+    ) -> tuple[dict[UUID, TokenDraft], list[StageDecision]]:
+        drafts: dict[UUID, TokenDraft] = {}
+        decisions: list[StageDecision] = []
+        left = self._max_bytes() - self._total
+        for pending in group:
+            draft = drafts.get(pending.token)
+            if draft is None:
+                draft = drafts[pending.token] = TokenDraft(pending.token, known[pending.token])
+            decision = draft.prepare_stage(
+                pending.first_batch, pending.added, has_room=pending.size <= left
+            )
+            if isinstance(decision, Staged):
+                left -= pending.size
+            decisions.append(decision)
+        return drafts, decisions
+
+    def _answer(
+        self,
+        group: Sequence[_Pending],
+        drafts: Mapping[UUID, TokenDraft],
+        decisions: Sequence[StageDecision],
+        effects: Sequence[TokenEffects],
+    ) -> None:
+        for effect in effects:
+            self._total += sum(each.staged.batch.size for each in effect.added)
+        for token, draft in drafts.items():
+            self._tokens[token] = draft.batches
+            self._tokens.move_to_end(token)
+        while len(self._tokens) > TOKENS_IN_MEMORY:
+            self._tokens.popitem(last=False)
+        for pending, decision in zip(group, decisions, strict=True):
+            match decision:
+                case Staged(batches) | StagedBefore(batches):
+                    pending.resolve(StageResult(batches=batches))
+                case Refused(error, message):
+                    batches = drafts[pending.token].batches
+                    pending.resolve(StageResult(error, message, batches))
+
+    # What decisions rest on.
+
+    async def _load(self, tokens: Iterable[UUID]) -> dict[UUID, int]:
+        """How many batches each has, by a fresh read; 0 where there is no such token."""
+        wanted = sorted(tokens)
+        found = await self._store.load(wanted) if wanted else {}
+        return {token: found.get(token, 0) for token in wanted}
+
+    def _forget(self, tokens: Iterable[UUID]) -> None:
+        for token in tokens:
+            self._tokens.pop(token, None)
+
+    async def _read_total(self) -> None:
+        self._total = await self._store.staged_bytes()
+        self._total_read_at = self._now()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _place(self, group: Sequence[_Pending]) -> None:
+        """Gives each batch an id of its payload and the segment open for it."""
+        for pending in group:
+            if pending.added:
+                continue
+            added = []
+            for new, _ in pending.batches:
+                segment_id = await self._log_store.current_segment(new.retention_class)
+                staged = StagedBatch(new.batch, await self._next_batch_id(), segment_id)
+                added.append(TokenBatch(new.topic, new.partition, new.partition_id, staged))
+            pending.added = tuple(added)
+
+    async def _next_batch_id(self) -> int:
+        while not self._batch_ids:
+            self._batch_ids.extend(await self._log_store.allocate_batch_ids(ID_BLOCK))
+        return self._batch_ids.popleft()
+
+
+def _is_for_want_of_room(decision: StageDecision) -> bool:
+    return isinstance(decision, Refused) and decision.error is Error.THROTTLING_QUOTA_EXCEEDED
+
+
+def _payloads(group: Iterable[_Pending]) -> dict[int, Payload]:
+    return {
+        placed.staged.batch_id: payload
+        for pending in group
+        for placed, (_, payload) in zip(pending.added, pending.batches, strict=True)
+    }

@@ -1,0 +1,98 @@
+"""Staging: batches and payload of tokens, in one round trip that waits for no disk.
+
+Implements StagingStore. What publishes them is a flush of the log (`group_commit.py`), which makes
+them durable: PostgreSQL's log is in one order. SQL compares numbers here and nothing more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core.ports import Payload
+from core.staging.values import TokenEffects
+from storage.binary import integer, rows_of
+from storage.kept_session import KeptSession
+from storage.payload import FlushPayload
+from storage.session import HotSession
+from storage.staging_rows import (
+    DROP_TOKENS,
+    LOAD_TOKENS,
+    LOCK_TOKENS,
+    STAGE,
+    STAGED_BYTES,
+    drop_tokens,
+    stage_parameters,
+    token_array,
+)
+
+if TYPE_CHECKING:
+    from storage.pool import Database
+
+STATEMENTS = {
+    b"load_tokens": LOAD_TOKENS,
+    b"staged_bytes": STAGED_BYTES,
+    b"lock_tokens": LOCK_TOKENS,
+    b"drop_tokens": DROP_TOKENS,
+}
+
+
+class PostgresStagingStore:
+    """`core.staging_ports.StagingStore` on PostgreSQL. One `stage` at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._kept = KeptSession(database, STATEMENTS)
+        self._session: HotSession | None = None
+        self._prepared_segments: set[int] = set()
+        database.on_close(self._close)
+
+    async def load(self, tokens: Sequence[UUID]) -> dict[UUID, int]:
+        """See StagingStore."""
+        statement = (b"load_tokens", (token_array(tokens),))
+        (result, *_) = await self._kept.run_or_fail("load_tokens", [statement])
+        return {UUID(bytes=token): integer(batches) for token, batches in rows_of(result)}
+
+    async def stage(
+        self,
+        effects: Sequence[TokenEffects],
+        payloads: Mapping[int, Payload],
+        expiration_s: float,
+    ) -> None:
+        """See StagingStore."""
+        started = time.perf_counter()
+        staged = [batch.staged for each in effects for batch in each.added]
+        payload = FlushPayload([(each, payloads[each.batch_id]) for each in staged])
+        session = await self._open()
+        await payload.prepare(session, self._prepared_segments)
+        parameters = stage_parameters(effects, payload, expiration_s)
+        try:
+            await session.run([*payload.statements(), (b"stage", parameters)], commits=True)
+        finally:
+            self._database.observe("stage", time.perf_counter() - started)
+
+    async def drop(self, tokens: Sequence[UUID]) -> None:
+        """See StagingStore."""
+        lock = (b"lock_tokens", (token_array(tokens),))
+        await self._kept.run_or_fail("drop_tokens", [lock, *drop_tokens(tokens)])
+
+    async def staged_bytes(self) -> int:
+        """See StagingStore."""
+        (result, *_) = await self._kept.run_or_fail("staged_bytes", [(b"staged_bytes", ())])
+        ((value,),) = rows_of(result)
+        return integer(value)
+
+    async def _open(self) -> HotSession:
+        if self._session is None or self._session.is_broken:
+            self._prepared_segments.clear()
+            session = await HotSession.open(self._database, {b"stage": STAGE})
+            await session.execute(b"SET synchronous_commit = off")
+            self._session = session
+        return self._session
+
+    async def _close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
