@@ -25,6 +25,10 @@ Row = tuple[str, int, int]  # topic, partition, offset
 
 WITHIN_S = 60.0  # what a query may take before it is taken for stuck
 
+# A task's last poll has fetched on at the end of the log; its next request waits behind that fetch,
+# for 500 ms by default.
+QUICK: Options = {"kafka.fetch.max.wait.ms": 20}
+
 
 def as_json(value: object) -> str:
     """An option's value: Spark takes no spaces amiss, but logs are easier to read without."""
@@ -117,7 +121,7 @@ class Transactional:
 def batch(spark: SparkSession, bootstrap: str, options: Options) -> DataFrame:
     """A batch read of the stock source."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap)
-    for name, value in options.items():
+    for name, value in {**QUICK, **options}.items():
         reader = reader.option(name, str(value))
     return reader.load()
 
@@ -150,7 +154,7 @@ def sorted_offsets(offsets: Offsets) -> Offsets:
 def stream(spark: SparkSession, bootstrap: str, options: Options) -> DataFrame:
     """A streaming read of the stock source."""
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
-    for name, value in options.items():
+    for name, value in {**QUICK, **options}.items():
         reader = reader.option(name, str(value))
     return reader.load()
 
