@@ -57,6 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker("spark")
+            # It says that some features may not work; those that are used here do.
+            item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support"))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
             if reason is not None:
