@@ -1,9 +1,9 @@
 """Topics to a lake: `penstock pipeline archive`.
 
 Each committed record is written to Parquet files under `topic=…/date=…` once only, with its place,
-timestamp, key, value and headers: Spark's file sink commits the files of a micro-batch in its log,
-and the checkpoint knows which offsets they hold. Knows Spark and a path; must not know what the
-records mean.
+timestamp, key, value and headers: Spark's file sink (or Delta) commits the files of a micro-batch
+in its log, and the checkpoint knows which offsets they hold. Knows Spark and a path; must not know
+what the records mean.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.spark.pipelines.terminal import Terminal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FORMATS: Final = ("parquet",)
+FORMATS: Final = ("parquet", "delta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,8 @@ class Archive:
 def run(spark: SparkSession, job: Archive, terminal: Terminal) -> None:
     """Until it is interrupted, or with `available_now` until all is done; PipelineFailed."""
     from penstock.spark.pipelines import lake
-    from penstock.spark.pipelines.broker import partition_counts
     from penstock.spark.pipelines.streams import follow, read_stream
 
-    partition_counts(job.broker, job.source)
     checkpoint = job.checkpoint or f"{job.lake}/{lake.CHECKPOINT}"
     refuse_a_foreign_lake(spark, job, checkpoint)
     if job.form == "parquet" and (left := lake.remove_leftovers(spark, job.lake)):
@@ -66,13 +64,15 @@ def run(spark: SparkSession, job: Archive, terminal: Terminal) -> None:
 def refuse_a_foreign_lake(spark: SparkSession, job: Archive, checkpoint: str) -> None:
     """PipelineFailed if another checkpoint than this one has written the lake.
 
-    A new checkpoint counts its micro-batches from 0 again, and the sink takes those that it has
-    had for done: they would be skipped, and their records lost.
+    A new checkpoint counts its micro-batches from 0 again. Spark's file sink would take those that
+    it has had for done, and skip them: records would be lost. Delta would take them for another
+    query's: records would be there twice.
     """
-    from penstock.spark.pipelines import lake
+    from penstock.spark.pipelines import delta, lake
 
+    log = lake.METADATA if job.form == "parquet" else delta.LOG
     is_new = not lake.exists(spark, f"{checkpoint}/metadata")
-    if is_new and lake.exists(spark, f"{job.lake}/{lake.METADATA}"):
+    if is_new and lake.exists(spark, f"{job.lake}/{log}"):
         raise PipelineFailed(
             f"{job.lake} was written with another checkpoint than {checkpoint}:"
             " give that one, or another lake."
@@ -95,9 +95,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def job_of(arguments: Namespace) -> Archive:
-    """Out of the command line."""
+    """Out of the command line; PipelineFailed if there are no such topics."""
+    from penstock.spark.pipelines.broker import partition_counts
+
+    broker = broker_of(arguments)
+    partition_counts(broker, arguments.source)
     return Archive(
-        broker=broker_of(arguments),
+        broker=broker,
         source=tuple(arguments.source),
         lake=arguments.lake.rstrip("/"),
         form=arguments.format,

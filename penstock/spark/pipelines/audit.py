@@ -83,9 +83,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def job_of(arguments: Namespace) -> Question:
-    """Out of the command line."""
+    """Out of the command line; PipelineFailed if there are no such topics."""
+    from penstock.spark.pipelines.broker import partition_counts
+
+    broker = broker_of(arguments)
+    partition_counts(broker, arguments.topics)
     return Question(
-        broker=broker_of(arguments),
+        broker=broker,
         topics=tuple(arguments.topics),
         report=arguments.report,
         database_url=arguments.database_url,

@@ -1,8 +1,8 @@
 """The lake: how records of topics lie in it, what is committed there, what was left behind.
 
 A Parquet lake is a directory that Spark's file sink writes: `topic=…/date=…/*.parquet`, and a log
-of the files that are committed (`_spark_metadata`). Knows Spark and Hadoop's file systems, so that
-a path may be any URI that Spark knows; must not know a broker.
+of the files that are committed (`_spark_metadata`); a Delta lake is a table. Knows Spark and
+Hadoop's file systems, so that a path may be any URI that Spark knows; must not know a broker.
 """
 
 from __future__ import annotations

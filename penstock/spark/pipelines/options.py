@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -216,17 +217,27 @@ def run_in_session(
     job_of: Callable[[argparse.Namespace], Job],
     run: Callable[[SparkSession, Job, Terminal], None],
 ) -> int:
-    """Opens a session, runs the job, and closes it; says what went wrong. The exit code."""
+    """Opens a session, runs the job, and closes it; says what went wrong. The exit code.
+
+    job_of: looks at what can be known to be wrong without Spark, which takes seconds to start.
+    """
+    from penstock.spark.pipelines import delta
     from penstock.spark.session import Unready, session
 
     terminal = Terminal()
+    given = dict(arguments.conf)
     settings = {
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",  # our own lines would be torn
         "spark.sql.streaming.numRecentProgressUpdates": str(_BATCHES_SHOWN),
-        **dict(arguments.conf),
     }
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     spark: SparkSession | None = None
     try:
         job = job_of(arguments)
+        if getattr(arguments, "format", None) == "delta":
+            settings |= delta.settings(given)
+        settings |= given
         with terminal.waiting("Starting Spark"):
             spark = session(f"penstock {name}", arguments.master, settings=settings)
         # Also where spark-submit made the session.

@@ -79,7 +79,6 @@ def run(spark: SparkSession, job: Replay, terminal: Terminal) -> None:
     from penstock.spark.pipelines.lake import exists, read_lake
     from penstock.spark.pipelines.streams import write_to_topic
 
-    count = partition_counts(job.broker, [job.target])[job.target]
     if not exists(spark, job.lake):
         raise PipelineFailed(f"There is no lake at {job.lake}.")
     rows = chosen(read_lake(spark, job.lake, job.form), job)
@@ -91,6 +90,7 @@ def run(spark: SparkSession, job: Replay, terminal: Terminal) -> None:
         return
     if len(topics) > 1:
         raise PipelineFailed(f"The lake has {listed(topics)}: choose one with --from.")
+    count = partition_counts(job.broker, [job.target])[job.target]
     needed = max(row["partition"] for row in found) + 1
     if not job.by_key and needed > count:
         raise PipelineFailed(
@@ -211,9 +211,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def job_of(arguments: argparse.Namespace) -> Replay:
-    """Out of the command line."""
+    """Out of the command line; PipelineFailed if there is no such topic."""
+    from penstock.spark.pipelines.broker import partition_counts
+
+    broker = broker_of(arguments)
+    partition_counts(broker, [arguments.to])
     return Replay(
-        broker=broker_of(arguments),
+        broker=broker,
         lake=arguments.lake.rstrip("/"),
         target=arguments.to,
         run_id=arguments.run_id or str(uuid.uuid4()),

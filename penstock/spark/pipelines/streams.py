@@ -91,13 +91,13 @@ def stream_to_topic(
 ) -> DataStreamWriter:
     """A writer whose micro-batches become visible in a topic once and as a whole each.
 
-    Spark offers its other output modes to sinks written in Python only through foreachBatch: the
-    batch then says itself of which query it is, and which one.
+    Spark does not offer `update` to sinks written in Python but through foreachBatch: the batch
+    then says itself of which query it is, and which one.
     """
     _register(frame.sparkSession)
     options = _sink_options(broker, topic)
-    if output_mode == "append":
-        return frame.writeStream.format(SINK).options(**options)
+    if output_mode != "update":
+        return frame.writeStream.outputMode(output_mode).format(SINK).options(**options)
 
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")

@@ -53,11 +53,8 @@ class Transform:
 
 def run(spark: SparkSession, job: Transform, terminal: Terminal) -> None:
     """Until it is interrupted, or with `available_now` until all is done; PipelineFailed."""
-    from penstock.spark.pipelines.broker import partition_counts
     from penstock.spark.pipelines.streams import follow, read_stream, stream_to_topic
 
-    targets = [job.target] if job.target else []
-    partition_counts(job.broker, [*job.source, *targets])
     frame = transformed(read_stream(spark, job.broker, job.source, job.pace), job)
     writer = stream_to_topic(frame, job.broker, job.target, output_mode=job.output_mode)
     writer = job.pace.set(writer)
@@ -137,14 +134,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def job_of(arguments: Namespace) -> Transform:
-    """Out of the command line; WrongArgument."""
+    """Out of the command line; PipelineFailed if there are no such topics, or no such function."""
+    from penstock.spark.pipelines.broker import partition_counts
+
+    function = load_function(arguments.python) if arguments.python else None
+    broker = broker_of(arguments)
+    partition_counts(broker, [*arguments.source, *([arguments.to] if arguments.to else [])])
     return Transform(
-        broker=broker_of(arguments),
+        broker=broker,
         source=tuple(arguments.source),
         target=arguments.to,
         checkpoint=arguments.checkpoint,
         sql=arguments.sql,
-        function=load_function(arguments.python) if arguments.python else None,
+        function=function,
         output_mode=arguments.output_mode,
         pace=Pace.of(arguments),
     )
