@@ -103,8 +103,9 @@ FROM cluster AS c, current_history() AS h
 # After a failover or a restore: ids of the lost history must not come back, and the leader epoch
 # rises, so that clients notice a truncated log. Leases are nobody's, beyond all generations of the
 # lost history, and so are versions of transactions: what a coordinator knows may not have come to
-# pass here. What is open stays open; a marker of the lost history's coordinator is an old one. The
-# row lock on `cluster` makes it happen once.
+# pass here; a marker of the lost history's coordinator is an old one. What is open may lack records
+# that were acknowledged: its producer is fenced, so that nobody commits it, and it is overdue, so
+# that it is aborted. The row lock on `cluster` makes it happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
     UPDATE cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
@@ -118,7 +119,11 @@ WITH adopted AS (
     WHERE EXISTS (SELECT FROM adopted)
 ), moved AS (
     UPDATE transaction_state SET version = version + (1::bigint << 44),
-        coordinator_epoch = coordinator_epoch + 1
+        coordinator_epoch = coordinator_epoch + 1,
+        producer_epoch = CASE WHEN started_at >= 0 AND producer_epoch < 32767
+                              THEN producer_epoch + 1 ELSE producer_epoch END,
+        started_at = CASE WHEN started_at >= 0 THEN least(started_at,
+            (extract(epoch FROM clock_timestamp()) * 1000)::bigint - timeout_ms - 1) ELSE -1 END
     WHERE EXISTS (SELECT FROM adopted)
 ), risen AS (
     UPDATE topic_partition SET leader_epoch = leader_epoch + 1

@@ -21,6 +21,7 @@ from storage.logs import PostgresLogStore
 from storage.migrate import upgrade
 from storage.notifications import PostgresChangeFeed
 from storage.pool import READERS, Database, HotConnection, describe_url
+from storage.transactions import PostgresTransactionStore
 from tests.batches import batch
 from tests.conftest import SMALL_POSTGRES
 from tests.storage.conftest import Log
@@ -269,13 +270,15 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     ]
     (generation, incarnation) = log.rows("SELECT generation, incarnation FROM coordinator_lease")[0]
     assert (generation, incarnation.int) == (1_000_005, 0)
-    # What brokers know of transactions they cannot write; what is open stays open.
+    # What brokers know of transactions they cannot write; what is open can only be aborted.
     with pytest.raises(VersionMismatch):
         await flush.commit([], [TransactionEffects("id", 1)])
     await flush.close()
-    assert log.rows("SELECT state, coordinator_epoch, version > 10^9 FROM transaction_state") == [
-        ("Ongoing", 1, True)
-    ]
+    assert log.rows(
+        "SELECT state, producer_epoch, coordinator_epoch, version > 10^9 FROM transaction_state"
+    ) == [("Ongoing", 1, 1, True)]
+    overdue = await PostgresTransactionStore(log.database).overdue(10)
+    assert overdue.transactional_ids == ["id"]
     assert log.value("SELECT partition_id FROM transaction_partition") == p
     (after,) = await log.store.allocate_batch_ids(1)
     assert after > batch_id + 10**8

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from core.errors import Error
+from core.ports import Locked, ToLock
 from core.transaction.values import (
     Answer,
     EndTransaction,
@@ -27,6 +28,7 @@ from gateway.runtime.pending import AppendResult
 from gateway.runtime.producer_ids import ProducerIds
 from gateway.runtime.transactions import Transactions
 from gateway.transaction_metrics import watch_transactions
+from storage.group_commit import FlushSession
 from storage.transactions import PostgresTransactionStore
 from tests.batches import batch, payload_of
 from tests.gateway.runtime.conftest import WEEK, Broker, MakeBroker
@@ -222,6 +224,69 @@ async def test_each_step_at_another_broker(
             assert [(a.first_offset, a.last_offset) for a in found.aborted] == [(2, 3)]
 
 
+@pytest.mark.parametrize("version", [V1, V2], ids=["V1", "V2"])
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+async def test_an_end_in_memory_asks_the_database_once(
+    here: Coordinator,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    version: TransactionVersion,
+    commit: bool,
+) -> None:
+    p, q = log.new_partitions(2)
+    producer = await here.init()
+    locks: list[object] = []
+    lock = FlushSession.lock
+
+    async def counted(flush: FlushSession, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
+        locks.append(wanted)
+        return await lock(flush, wanted, skip_locked=skip_locked)
+
+    monkeypatch.setattr(FlushSession, "lock", counted)
+    if version is V1:
+        await here.transactions.add_partitions(NAME, producer, [p, q])
+    await here.write(p, producer, version=version)
+    assert (await here.end(producer, version, commit=commit)).error is Error.NONE
+    assert locks == []
+    # A retry changes nothing, so it is looked at under the lock.
+    assert (await here.end(producer, version, commit=commit)).error is Error.NONE
+    assert len(locks) == 1
+
+
+async def test_an_end_finds_what_joined_elsewhere(
+    make_coordinator: MakeCoordinator, log: Log
+) -> None:
+    here, there = make_coordinator(), make_coordinator()
+    p, q = log.new_partitions(2)
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, [p])
+    await here.write(p, producer)
+    assert await there.transactions.add_partitions(NAME, producer, [q]) is Error.NONE
+    await there.write(q, producer)
+    assert (await here.end(producer)).error is Error.NONE
+    assert offsets(await here.read(p)) == offsets(await here.read(q)) == [0, 1]
+
+
+@pytest.mark.parametrize("version", [V1, V2], ids=["V1", "V2"])
+async def test_after_a_failover_what_was_open_can_only_be_aborted(
+    here: Coordinator, log: Log, version: TransactionVersion
+) -> None:
+    """It may lack records that were acknowledged."""
+    (p,) = log.new_partitions()
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, [p], version)
+    await here.write(p, producer, version=version)
+    log.rows(
+        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
+    )
+    await (await here.broker.database.connect()).close()
+    assert (await here.end(producer, version)).error is Error.PRODUCER_FENCED
+    assert (await here.write(p, producer, 1, version)).error is Error.INVALID_PRODUCER_EPOCH
+    assert await here.transactions.abort_overdue() == 1
+    assert len((await here.read(p)).aborted) == 1
+
+
 async def test_a_duplicate_of_an_ended_transaction_is_one(here: Coordinator, log: Log) -> None:
     (p,) = log.new_partitions()
     producer = await here.init()
@@ -250,17 +315,17 @@ async def test_an_overdue_transaction_is_aborted(
 
 
 async def test_many_partitions_end_in_one_commit(here: Coordinator, log: Log) -> None:
-    partitions = log.new_partitions(200)
+    partitions = log.new_partitions(500)
     producer = await here.init()
     await here.transactions.add_partitions(NAME, producer, partitions)
-    await asyncio.gather(*(here.write(p, producer) for p in partitions[:150]))
+    await asyncio.gather(*(here.write(p, producer) for p in partitions[:400]))
     ended = await here.end(producer)
     assert ended.error is Error.NONE
     rows = log.rows(
         "SELECT count(*), count(DISTINCT b.xmin::text), count(DISTINCT (payload_id, position))"
         " FROM record_batch b WHERE is_control"
     )
-    assert rows == [(200, 1, 1)]
+    assert rows == [(500, 1, 1)]
 
 
 async def test_a_transaction_whose_topic_is_deleted(here: Coordinator, log: Log) -> None:
