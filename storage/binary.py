@@ -97,6 +97,15 @@ def integer(value: bytes | None) -> int:
     return int.from_bytes(value or b"", "big", signed=True)
 
 
+def integers(array: bytes | None, code: str) -> tuple[int, ...]:
+    """An array of numbers of a binary result, without nulls. code: struct's, of one of them."""
+    if array is None or len(array) == _EMPTY_ARRAY.size:
+        return ()
+    length = int.from_bytes(array[12:16], "big")
+    values: tuple[int, ...] = struct.unpack_from(">" + ("i" + code) * length, array, 20)
+    return values[1::2]
+
+
 def rows_of(result: PGresult) -> list[tuple[bytes | None, ...]]:
     """The rows of a binary result."""
     return [

@@ -27,6 +27,7 @@ from storage.binary import (
     boolean_array,
     integer,
     integer_array,
+    integers,
     rows_of,
     smallint_array,
     text_array,
@@ -286,7 +287,8 @@ def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
     if wanted.guards:
         locks.append((b"lock%b_guards" % free, guards))
         locks.append((b"lock%b_tokens" % free, tokens))
-        reads += [(b"read_guards", guards), (b"read_tokens", tokens)]
+        reads.append((b"read_guards", guards))
+        reads += [(b"read_tokens", tokens), (b"read_places", tokens)]
     locks.append((b"lock%b_partitions" % free, partitions))
     reads.append((b"read_partitions", partitions))
     reads.append((b"read_producers", (*_pairs(wanted.producers), keys)))
@@ -328,7 +330,7 @@ def _with_publications(
     guard_keys = {key for (key,) in rows_of(results[b"lock_guards"])}
     published = {key or b"": integer(value) for key, value in rows_of(results[b"read_guards"])}
     token_keys = {key for (key,) in rows_of(results[b"lock_tokens"])}
-    tokens = staging_rows.token_batches(results[b"read_tokens"])
+    tokens = staging_rows.token_batches(results[b"read_tokens"], results[b"read_places"])
     return replace(
         locked,
         published={guards[key]: value for key, value in published.items() if key in guard_keys},
@@ -349,7 +351,7 @@ def partition_states(result: PGresult) -> dict[int, PartitionState]:
         partition_id, next_offset, start, epoch, timestamp = struct.unpack(
             ">qqqiq", b"".join(value or b"" for value in row[:5])
         )
-        opened = map(OpenTransaction, _integers(row[5], "q"), _integers(row[6], "q"))
+        opened = map(OpenTransaction, integers(row[5], "q"), integers(row[6], "q"))
         states[partition_id] = PartitionState(
             partition_id, next_offset, start, epoch, timestamp, tuple(opened)
         )
@@ -365,10 +367,10 @@ def producer_states(result: PGresult) -> dict[tuple[int, int], ProducerState]:
         )
         batches = map(
             AppendedBatch,
-            _integers(row[4], "i"),
-            _integers(row[5], "q"),
-            _integers(row[6], "i"),
-            _integers(row[7], "q"),
+            integers(row[4], "i"),
+            integers(row[5], "q"),
+            integers(row[6], "i"),
+            integers(row[7], "q"),
         )
         first_offset = integer(row[8])
         states[partition_id, producer_id] = ProducerState(
@@ -380,14 +382,6 @@ def producer_states(result: PGresult) -> dict[tuple[int, int], ProducerState]:
             integer(row[9]),
         )
     return states
-
-
-def _integers(array: bytes | None, code: str) -> tuple[int, ...]:
-    if array is None or len(array) == struct.calcsize(">iII"):
-        return ()
-    length = struct.unpack_from(">i", array, 12)[0]
-    values: tuple[int, ...] = struct.unpack_from(">" + ("i" + code) * length, array, 20)
-    return values[1::2]
 
 
 def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:

@@ -18,7 +18,9 @@ from core.types import BatchFormat, RecordBatch
 from storage.binary import (
     bigint_array,
     boolean_array,
+    integer,
     integer_array,
+    integers,
     rows_of,
     smallint_array,
     text_array,
@@ -82,10 +84,17 @@ SELECT token FROM staged_token WHERE token = ANY ($1::uuid[]) ORDER BY token FOR
 LOCK_FREE_GUARDS = LOCK_GUARDS.rstrip() + " SKIP LOCKED"
 LOCK_FREE_TOKENS = LOCK_TOKENS.rstrip() + " SKIP LOCKED"
 READ_GUARDS = "SELECT guard_key, batch_id FROM published_batch WHERE guard_key = ANY ($1::uuid[])"
+# A row a token, in arrays: a publication may have tens of thousands of batches, and their partitions
+# are locked while they are read. PostgreSQL feeds an aggregate in the order of its subquery.
 READ_TOKENS = """
-SELECT token, partition_id, payload_id, position, segment_id, size, record_count, max_timestamp,
-       format, partition, topic
-FROM staged_batch WHERE token = ANY ($1::uuid[]) ORDER BY token, number
+SELECT token, array_agg(partition_id), array_agg(payload_id), array_agg(position),
+       array_agg(segment_id), array_agg(size), array_agg(record_count), array_agg(max_timestamp),
+       array_agg(format)
+FROM (SELECT * FROM staged_batch WHERE token = ANY ($1::uuid[]) ORDER BY token, number) AS b
+GROUP BY token
+"""
+READ_PLACES = """
+SELECT DISTINCT partition_id, partition, topic FROM staged_batch WHERE token = ANY ($1::uuid[])
 """
 
 # Moves each guard that is still the one decided on (has_row: whether there was one), and raises
@@ -140,6 +149,7 @@ FLUSH_STATEMENTS: Mapping[bytes, str] = {
     b"lock_free_tokens": LOCK_FREE_TOKENS,
     b"read_guards": READ_GUARDS,
     b"read_tokens": READ_TOKENS,
+    b"read_places": READ_PLACES,
     b"put_guards": PUT_GUARDS,
     b"drop_tokens": DROP_TOKENS,
 }
@@ -209,22 +219,31 @@ def stage_parameters(
     ]
 
 
-_NUMBERS = struct.Struct(">qqiiiiqhi")
+_FORMATS = {each.value: each for each in BatchFormat}
 
 
-def token_batches(result: PGresult) -> dict[UUID, list[TokenBatch]]:
-    """Rows of READ_TOKENS, by token, in order."""
+def token_batches(tokens: PGresult, places: PGresult) -> dict[UUID, list[TokenBatch]]:
+    """Rows of READ_TOKENS, with those of READ_PLACES: what each token holds, in order."""
+    names = {
+        integer(partition_id): ((topic or b"").decode(), integer(partition))
+        for partition_id, partition, topic in rows_of(places)
+    }
     found: dict[UUID, list[TokenBatch]] = {}
-    tokens: dict[bytes, list[TokenBatch]] = {}
-    for row in rows_of(result):
-        key = row[0] or b""
-        held = tokens.get(key)
-        if held is None:
-            held = tokens[key] = found[UUID(bytes=key)] = []
-        partition_id, payload_id, position, segment_id, size, count, timestamp, form, partition = (
-            _NUMBERS.unpack(b"".join(value or b"" for value in row[1:10]))
-        )
-        batch = RecordBatch(count, timestamp, size, format=BatchFormat(form))
-        staged = StagedBatch(batch, NO_BATCH_ID, segment_id, Place(payload_id, position))
-        held.append(TokenBatch((row[10] or b"").decode(), partition, partition_id, staged))
+    for token, *columns in rows_of(tokens):
+        numbers = map(integers, columns, "qqiiiiqh")
+        found[UUID(bytes=token)] = [
+            TokenBatch(
+                *names[partition_id],
+                partition_id,
+                StagedBatch(
+                    RecordBatch(count, timestamp, size, format=_FORMATS[form]),
+                    NO_BATCH_ID,
+                    segment_id,
+                    Place(payload_id, position),
+                ),
+            )
+            for partition_id, payload_id, position, segment_id, size, count, timestamp, form in zip(
+                *numbers, strict=True
+            )
+        ]
     return found

@@ -14,8 +14,9 @@ from core.errors import Error
 from core.log.effects import StagedBatch
 from core.types import RecordBatch
 
-MAX_BATCHES = 100_000
-"""Of one publication: it is one commit, decided at once, during which others wait."""
+MAX_BATCHES = 50_000
+"""Of one publication. It is decided at once, in one commit, while its partitions are locked: that
+has to take well below the two seconds for which the store lets a broker hold rows in silence."""
 
 BATCH_JOB = -1
 """The batch id of a job that is not a stream: its first publication is the only one."""

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import psutil
 import pytest
@@ -28,6 +29,8 @@ from gateway.kafka.codec import (
     MetadataResponse,
     ProduceRequest,
     ProduceResponse,
+    StageRecordsRequest,
+    StageRecordsResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -58,6 +61,7 @@ class Script:
         self.registry.api(3, versions=range(14))(self.metadata)
         self.registry.api(11, versions=range(10))(self.join)
         self.registry.api(14, versions=range(6))(self.sync)
+        self.registry.api(10_000, versions=range(1))(self.stage)
         self.registry.api(18, versions=range(5), unsupported=self.unsupported)(self.versions)
 
     def gate(self, name: Any) -> asyncio.Event:
@@ -108,6 +112,10 @@ class Script:
 
     async def versions(self, request: ApiVersionsRequest, ctx: RequestContext) -> Any:
         return ApiVersionsResponse(error_code=0, api_keys=[])
+
+    async def stage(self, request: StageRecordsRequest, ctx: RequestContext) -> Any:
+        await self.work(request.first_batch)
+        return StageRecordsResponse(staged=request.first_batch)
 
     @staticmethod
     def unsupported() -> Any:
@@ -191,6 +199,11 @@ def produce(correlation_id: int, name: str | None = None, acks: int = -1) -> byt
     return framed(request, 9, correlation_id)
 
 
+def stage(correlation_id: int) -> bytes:
+    request = StageRecordsRequest(token=UUID(int=1), first_batch=correlation_id, partitions=[])
+    return framed(request, 0, correlation_id)
+
+
 def metadata(correlation_id: int, topic: str = "m") -> bytes:
     topics = [MetadataRequest.MetadataRequestTopic(name=topic)]
     return framed(MetadataRequest(topics=topics), 5, correlation_id)
@@ -245,6 +258,21 @@ async def test_produce_requests_run_side_by_side_and_start_in_order(script: Scri
             await client.receive(0.05)
         script.gates["p0"].set()
         assert [(await client.receive())[0] for _ in names] == list(range(10))
+
+
+async def test_stage_requests_run_side_by_side_but_not_beside_produce_requests(
+    script: Script,
+) -> None:
+    script.gate("p0")
+    script.gate(1)
+    async with serving(script) as listener, connected(listener) as client:
+        client.send(produce(0, "p0"), stage(1), stage(2), produce(3, "p3"))
+        await eventually(lambda: script.started == ["p0"])
+        script.gates["p0"].set()
+        await eventually(lambda: script.ended == ["p0", 2])
+        assert script.started == ["p0", 1, 2]
+        script.gates[1].set()
+        assert [(await client.receive())[0] for _ in range(4)] == [0, 1, 2, 3]
 
 
 @on_every_loop

@@ -148,7 +148,7 @@ async def test_what_nobody_could_grant(log_broker: Broker) -> None:
     assert (await publish(log_broker, [(token, 1)], batch_id=-2)).error_code == INVALID_REQUEST
     assert (await publish(log_broker, [(token, 1)], query="")).error_code == INVALID_REQUEST
     assert (await publish(log_broker, [(None, 1)])).error_code == INVALID_REQUEST
-    assert (await publish(log_broker, [(token, 100_001)])).error_code == POLICY_VIOLATION
+    assert (await publish(log_broker, [(token, 50_001)])).error_code == POLICY_VIOLATION
     assert await fetched(log_broker) == b""
     assert (await publish(log_broker, [(token, 1)])).outcome == PUBLISHED
 
