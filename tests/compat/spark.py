@@ -166,9 +166,9 @@ class Batches:
         self.rows: dict[int, list[Row]] = {}
 
     def writer(self, frame: DataFrame) -> DataStreamWriter:
-        return frame.writeStream.foreachBatch(self._take)
+        return frame.writeStream.foreachBatch(self.take)
 
-    def _take(self, frame: DataFrame, batch_id: int) -> None:
+    def take(self, frame: DataFrame, batch_id: int) -> None:
         found = frame.select("topic", "partition", "offset").collect()
         self.rows[batch_id] = [(row[0], row[1], row[2]) for row in found]
 
