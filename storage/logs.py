@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
@@ -56,11 +57,17 @@ LATERAL (
 ) AS b
 WHERE b.bytes_before = 0 OR b.bytes_before + b.size <= r.max_bytes ORDER BY r.n, b.last_offset
 """
-READ_CHUNKS = """
-SELECT c.payload_id, c.seq, c.data
+# Stretches of payloads, put together by the server: a row for each chunk costs both sides twice as
+# much as the bytes do.
+READ_STRETCHES = """
+SELECT c.chunks, c.data
 FROM unnest(%(payload_ids)s::bigint[], %(firsts)s::integer[], %(lasts)s::integer[])
-     AS w (payload_id, first, last)
-JOIN {} AS c ON c.payload_id = w.payload_id AND c.seq BETWEEN w.first AND w.last
+     WITH ORDINALITY AS w (payload_id, first, last, n),
+LATERAL (
+    SELECT count(*) AS chunks, string_agg(c.data, ''::bytea ORDER BY c.seq) AS data
+    FROM {} AS c WHERE c.payload_id = w.payload_id AND c.seq BETWEEN w.first AND w.last
+) AS c
+ORDER BY w.n
 """
 BATCHES_PER_READ = 1_000
 """Most index rows looked at for one range; what is beyond is read next time."""
@@ -147,35 +154,40 @@ class _IndexRow(NamedTuple):
         """The chunk the batch ends in."""
         return (self.position + self.size - 1) // CHUNK_BYTES
 
-    def cut_from(self, chunks: Mapping[tuple[int, int], bytes]) -> Payload:
-        """The batch's bytes. Raises SegmentGone where some are missing."""
-        start = self.position - self.first_seq * CHUNK_BYTES
-        try:
-            parts = [
-                chunks[self.payload_id, seq] for seq in range(self.first_seq, self.last_seq + 1)
-            ]
-        except KeyError:
-            raise SegmentGone(f"payload {self.payload_id} is not there") from None
-        whole = parts[0] if len(parts) == 1 else b"".join(parts)
-        payload = memoryview(whole)[start : start + self.size]
-        if len(payload) != self.size:
-            raise SegmentGone(f"payload {self.payload_id} is shorter than its batches")
-        return payload
+
+@dataclass(slots=True)
+class _Stretch:
+    """Chunks of one payload, from `first` to `last`, and the batches that lie in them."""
+
+    payload_id: int
+    first: int
+    last: int
+    rows: list[_IndexRow]
+
+    def cut(self, chunks: int, data: bytes | None) -> Iterator[tuple[_IndexRow, Payload]]:
+        """Each batch's bytes, out of what the server has found. Raises SegmentGone."""
+        if data is None or chunks != self.last - self.first + 1:
+            raise SegmentGone(f"payload {self.payload_id} is not there")
+        whole = memoryview(data)
+        for row in self.rows:
+            start = row.position - self.first * CHUNK_BYTES
+            payload = whole[start : start + row.size]
+            if len(payload) != row.size:
+                raise SegmentGone(f"payload {self.payload_id} is shorter than its batches")
+            yield row, payload
 
 
-def _stretches(rows: Sequence[_IndexRow]) -> dict[str, list[int]]:
-    """The chunks that rows need, each once: neighbours in a payload share the one between them."""
-    payload_ids: list[int] = []
-    firsts: list[int] = []
-    lasts: list[int] = []
+def _stretches(rows: Sequence[_IndexRow]) -> list[_Stretch]:
+    """What rows need, each chunk once: neighbours in a payload share the one between them."""
+    found: list[_Stretch] = []
     for row in sorted(rows, key=lambda row: (row.payload_id, row.position)):
-        if payload_ids and payload_ids[-1] == row.payload_id and row.first_seq <= lasts[-1] + 1:
-            lasts[-1] = max(lasts[-1], row.last_seq)
+        last = found[-1] if found else None
+        if last and last.payload_id == row.payload_id and row.first_seq <= last.last + 1:
+            last.last = max(last.last, row.last_seq)
+            last.rows.append(row)
         else:
-            payload_ids.append(row.payload_id)
-            firsts.append(row.first_seq)
-            lasts.append(row.last_seq)
-    return {"payload_ids": payload_ids, "firsts": firsts, "lasts": lasts}
+            found.append(_Stretch(row.payload_id, row.first_seq, row.last_seq, [row]))
+    return found
 
 
 class PostgresLogStore:
@@ -303,19 +315,27 @@ class PostgresLogStore:
             by_segment: dict[int, list[_IndexRow]] = {}
             for row in index:
                 by_segment.setdefault(row.segment_id, []).append(row)
-            chunks: dict[tuple[int, int], bytes] = {}
+            payloads: dict[_IndexRow, Payload] = {}
             for segment_id, rows in by_segment.items():
-                statement = sql.SQL(READ_CHUNKS).format(
+                statement = sql.SQL(READ_STRETCHES).format(
                     sql.Identifier(chunk_table_name(segment_id))
                 )
-                await cursor.execute(statement, _stretches(rows))
-                for payload_id, seq, data in await cursor.fetchall():
-                    chunks[payload_id, seq] = data
+                stretches = _stretches(rows)
+                await cursor.execute(
+                    statement,
+                    {
+                        "payload_ids": [each.payload_id for each in stretches],
+                        "firsts": [each.first for each in stretches],
+                        "lasts": [each.last for each in stretches],
+                    },
+                )
+                for stretch, (chunks, data) in zip(stretches, await cursor.fetchall(), strict=True):
+                    payloads.update(stretch.cut(chunks, data))
         found: list[list[StoredBatch]] = [[] for _ in ranges]
         for row in index:
             found[row.n - 1].append(
                 StoredBatch(
-                    row.base_offset, row.last_offset, row.cut_from(chunks), BatchFormat(row.format)
+                    row.base_offset, row.last_offset, payloads[row], BatchFormat(row.format)
                 )
             )
         return found
