@@ -9,7 +9,7 @@ does not). Knows Spark; must not know the database nor how the report looks.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -149,6 +149,8 @@ def read_history(
     each step."""
     from pyspark import StorageLevel
 
+    if all(each.start == each.end for each in ends):
+        return History(_partition_facts({}, ends), width_of(()), (), (), (), (), ())
     records = with_status(spark, broker, ends).persist(StorageLevel.DISK_ONLY)
     try:
         with doing("Reading the log"):
@@ -236,7 +238,14 @@ def _partitions(records: DataFrame, ends: Sequence[PartitionEnds]) -> tuple[Part
         f.unix_millis(f.min("timestamp")).alias("first"),
         f.unix_millis(f.max("timestamp")).alias("last"),
     )
-    rows = {(row["topic"], row["partition"]): row for row in found.collect()}
+    return _partition_facts(
+        {(row["topic"], row["partition"]): row for row in found.collect()}, ends
+    )
+
+
+def _partition_facts(
+    rows: Mapping[tuple[str, int], Any], ends: Sequence[PartitionEnds]
+) -> tuple[PartitionFacts, ...]:
     facts = []
     for each in sorted(ends, key=lambda each: (each.topic, each.partition)):
         row = rows.get((each.topic, each.partition))

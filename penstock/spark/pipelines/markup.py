@@ -88,12 +88,18 @@ def key_text(key: bytes) -> str:
     return text if text.isprintable() else f"0x{key.hex()}"
 
 
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], words: int = 1) -> str:
-    """The first `words` columns are text, the others numbers. Markup is what begins with `<svg`."""
+    """The first `words` columns are text, the others numbers."""
 
     def cell(index: int, value: object) -> str:
         text = f"{value:,}" if isinstance(value, int) else str(value)
-        shown = text if text.startswith("<svg") else escape(text)
+        shown = value if isinstance(value, Markup) else escape(text)
         css = ' class="k"' if index < words else ' class="n"'
         return f"<td{css}>{shown}</td>"
 

@@ -26,6 +26,7 @@ from penstock.spark.pipelines.history import (
 from penstock.spark.pipelines.markup import (
     STYLE,
     UNKNOWN,
+    Markup,
     counted,
     duration,
     key_text,
@@ -206,14 +207,16 @@ def _partitions(audit: Audit) -> str:
             each.ends.topic,
             each.ends.partition,
             f"{each.ends.start:,} to {each.ends.end:,}",
-            shares(
-                {
-                    COMMITTED: each.committed,
-                    ABORTED: each.aborted,
-                    UNDECIDED: each.undecided,
-                    "markers": each.empty,
-                },
-                classes=_CLASSES,
+            Markup(
+                shares(
+                    {
+                        COMMITTED: each.committed,
+                        ABORTED: each.aborted,
+                        UNDECIDED: each.undecided,
+                        "markers": each.empty,
+                    },
+                    classes=_CLASSES,
+                )
             ),
             each.committed,
             each.aborted,
