@@ -6,10 +6,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint type imports fmt bench demo docs compat faults lock clean ci
+.PHONY: help setup run test lint type imports fmt bench bench-spark demo docs compat faults lock clean ci
 
 help: ## show the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 setup: .venv/installed ## make the environment in .venv
 run: setup ## start a broker with its embedded PostgreSQL (ARGS="--listen …")
@@ -26,6 +26,8 @@ fmt: .venv/installed-lint ## put the sources into shape
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 bench: .venv/installed-bench ## measure (ARGS="--quick")
 	$(BIN)/python -m bench $(ARGS)
+bench-spark: .venv/installed-bench .venv/installed-spark ## measure Spark (ARGS="--peer-kafka nosync")
+	$(BIN)/python -m bench.spark $(ARGS)
 demo: .venv/installed-demo ## move a real data set through a broker
 	$(BIN)/python -m demo $(ARGS)
 docs: setup ## write the generated pages anew

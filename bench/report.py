@@ -100,6 +100,7 @@ _ONE = "transactions/confluent/1x/4p"
 _EIGHT = "transactions/confluent/8x/4p"
 _WITH_OFFSETS = "transactions/confluent/1x/4p/offsets"
 _TIMED = "transactions/java/1kB/4p/100ms"
+_SPARK_SINK = "spark/exactly-once/100B/4p"
 _GOALS = (
     ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
     ("produce, times Kafka nosync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-nosync", 0.7),
@@ -118,6 +119,9 @@ _GOALS = (
     ("8 producers, times Kafka", _EIGHT, "transactions_per_s", "kafka-nosync", 1.3),
     ("transaction p99, ms", _ONE, "p99_ms", None, 10.0),
     ("100 ms transactions, times none", _TIMED, "to_plain_ratio", None, 0.95),
+    ("Spark reads, times Kafka", "spark/read/100B/4p", "rows_per_s", "kafka-nosync", 0.9),
+    ("Spark writes, times Kafka", "spark/write/100B/4p", "rows_per_s", "kafka-nosync", 0.6),
+    ("exactly-once sink, times the stock sink", _SPARK_SINK, "to_stock_ratio", None, 1.0),
     ("reads, writes of groups for 25,000 heartbeats", _STEADY, "group_table_accesses", None, 0.0),
 )
 
