@@ -6,6 +6,7 @@ misspelt would else be without effect, in silence.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +28,26 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """ca_file: PEM, of who signs the gateways' certificates; None: those that the system trusts."""
+
+    ca_file: str | None
+    check_hostname: bool
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OptionError where the file cannot be read."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as unreadable:
+            raise OptionError(
+                f"kafka.ssl.truststore.location is a PEM file that every machine of this "
+                f"application has; here, '{self.ca_file}' cannot be read: {unreadable}."
+            ) from unreadable
+        context.check_hostname = self.check_hostname
+        return context
+
+
+@dataclass(frozen=True, slots=True)
 class SinkOptions:
     """What a user has said.
 
@@ -37,6 +58,7 @@ class SinkOptions:
     """
 
     servers: tuple[Address, ...]
+    tls: Tls | None
     topic: str | None
     compression: str
     batch_size: int
@@ -70,6 +92,7 @@ def parse(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     delivery_ms = _number(given, "kafka.delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)
     return SinkOptions(
         servers=tuple(servers),
+        tls=_tls(given),
         topic=topic,
         compression=compression,
         batch_size=max(batch_size, HEADER_SIZE + RECORD_OVERHEAD),
@@ -87,6 +110,10 @@ _KNOWN: Final = frozenset(
         "kafka.compression.type",
         "kafka.batch.size",
         "kafka.delivery.timeout.ms",
+        "kafka.security.protocol",
+        "kafka.ssl.truststore.location",
+        "kafka.ssl.truststore.type",
+        "kafka.ssl.endpoint.identification.algorithm",
         "includeHeaders",
         "sink.id",
     }
@@ -119,6 +146,21 @@ def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text not in ("true", "false"):
         raise OptionError(f"{name} is true or false, not '{text}'.")
     return text == "true"
+
+
+def _tls(given: Mapping[str, str]) -> Tls | None:
+    """The words that the Java client has for it, so that both sinks take the same options."""
+    protocol = given.get("kafka.security.protocol", "PLAINTEXT").upper()
+    if protocol not in ("PLAINTEXT", "SSL"):
+        raise OptionError(f"kafka.security.protocol is PLAINTEXT or SSL, not '{protocol}'.")
+    if given.get("kafka.ssl.truststore.type", "PEM").upper() != "PEM":
+        raise OptionError("kafka.ssl.truststore.type is PEM: Python reads no other.")
+    algorithm = given.get("kafka.ssl.endpoint.identification.algorithm", "https").lower()
+    if algorithm not in ("https", ""):
+        raise OptionError("kafka.ssl.endpoint.identification.algorithm is https or empty.")
+    if protocol == "PLAINTEXT":
+        return None
+    return Tls(given.get("kafka.ssl.truststore.location"), check_hostname=algorithm == "https")
 
 
 def _transaction(given: Mapping[str, str]) -> tuple[str, int] | None:

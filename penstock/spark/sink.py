@@ -85,7 +85,8 @@ class PenstockBatchWriter(DataSourceArrowWriter):
 
 
 def _cluster(options: SinkOptions) -> Cluster:
-    return Cluster(options.servers, options.delivery_timeout_s)
+    tls = options.tls.context() if options.tls is not None else None
+    return Cluster(options.servers, options.delivery_timeout_s, tls)
 
 
 def _publish(options: SinkOptions, messages: Messages, batch_id: int) -> None:

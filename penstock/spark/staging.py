@@ -8,6 +8,7 @@ staged already is not staged twice, what is published already is not published t
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 
 _ANSWER_WITHIN_S: Final = 60.0
 _PUBLISHED_WITHIN_MS: Final = 30_000
+_DROPPED_WITHIN_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 # How long a topic may be unknown: one just made has not reached every broker.
@@ -77,20 +79,23 @@ class Attempts:
 class Cluster:
     """The gateways of a cluster: those that were named, and those that they named.
 
-    timeout_s: how long what fails is tried again (`delivery.timeout.ms`).
+    timeout_s: how long what fails is tried again (`delivery.timeout.ms`). tls: None for plain text.
     """
 
-    def __init__(self, bootstrap: Sequence[Address], timeout_s: float) -> None:
+    def __init__(
+        self, bootstrap: Sequence[Address], timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._addresses = list(bootstrap)
+        self._tls = tls
         self._topics: dict[str, Topic] = {}
         self.timeout_s = timeout_s
 
-    def connect(self) -> Connection:
+    def connect(self, timeout_s: float = _ANSWER_WITHIN_S) -> Connection:
         """A connection to any of them. Raises ConnectionLost."""
         reasons = []
         for _ in range(len(self._addresses)):
             try:
-                return Connection(self._addresses[0], _ANSWER_WITHIN_S)
+                return Connection(self._addresses[0], timeout_s, self._tls)
             except ConnectionLost as lost:
                 reasons.append(str(lost))
                 self.avoid(self._addresses[0])
@@ -296,5 +301,5 @@ def publish(
 
 def drop(cluster: Cluster, tokens: Sequence[UUID]) -> None:
     """Tells the cluster, once, that these tokens are not needed; else they expire."""
-    with suppress(ConnectionLost, Refused), cluster.connect() as connection:
+    with suppress(ConnectionLost, Refused), cluster.connect(_DROPPED_WITHIN_S) as connection:
         wire.read_drop(connection.ask(wire.DROP_STAGED, wire.drop_request(tokens)))

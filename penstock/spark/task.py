@@ -19,7 +19,7 @@ from penstock.spark.batches import compression_of, data_of, lengths_of, offsets_
 from penstock.spark.columns import TYPES, ColumnError, Rows, rows_of
 from penstock.spark.options import SinkOptions
 from penstock.spark.partitioner import Numbers, StickyPartitioner, partitions_of_keys
-from penstock.spark.staging import Cluster, Stager
+from penstock.spark.staging import Cluster, Stager, drop
 
 GATHERED_BYTES: Final = 8 * 1024 * 1024
 # Arrow's joined columns have offsets of 32 bits.
@@ -45,8 +45,10 @@ def stage(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Clus
         for batch in gathered(batches):
             encoder.write(rows_of(batch, options.topic, include_headers=options.include_headers))
         count = stager.finish()
-    finally:
+    except Exception:
         stager.close()
+        drop(cluster, [stager.token])
+        raise
     return Staged(stager.token if count else None, count, encoder.rows)
 
 

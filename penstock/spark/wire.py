@@ -8,6 +8,7 @@ its gateways serve and never list.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -274,13 +275,17 @@ def read_drop(answer: Answer) -> None:
 class Connection:
     """One blocking connection. timeout_s: for connecting, and for each step of an answer."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(
+        self, address: Address, timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.address = address
         try:
             self._socket = socket.create_connection(address, timeout_s)
-        except OSError as failed:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
+        except OSError as failed:  # ssl.SSLError is one
             raise ConnectionLost(f"cannot connect to {shown(address)}: {failed}") from failed
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sent = self._answered = 0
 
     def send(self, api: Api, body: bytes | Sequence[Buffer]) -> None:
