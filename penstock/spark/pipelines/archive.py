@@ -8,11 +8,13 @@ what the records mean.
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from penstock.spark.pipelines.application import run_in_session
 from penstock.spark.pipelines.options import (
     Broker,
     Pace,
@@ -21,7 +23,6 @@ from penstock.spark.pipelines.options import (
     broker_of,
     listed,
     parser,
-    run_in_session,
 )
 from penstock.spark.pipelines.terminal import Terminal
 
@@ -108,3 +109,7 @@ def job_of(arguments: Namespace) -> Archive:
         checkpoint=arguments.checkpoint,
         pace=Pace.of(arguments),
     )
+
+
+if __name__ == "__main__":  # `python -m`, or the file given to spark-submit
+    sys.exit(main(sys.argv[1:]))

@@ -7,12 +7,14 @@ where each comes from and where the report goes.
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from penstock.spark.pipelines.application import run_in_session
 from penstock.spark.pipelines.options import (
     Broker,
     PipelineFailed,
@@ -20,7 +22,6 @@ from penstock.spark.pipelines.options import (
     listed,
     parser,
     positive,
-    run_in_session,
 )
 from penstock.spark.pipelines.terminal import Terminal
 
@@ -95,3 +96,7 @@ def job_of(arguments: Namespace) -> Question:
         database_url=arguments.database_url,
         top=arguments.top,
     )
+
+
+if __name__ == "__main__":  # `python -m`, or the file given to spark-submit
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What the pipelines' command lines share, and the sentences for what is wrong with them.
+"""What the pipelines' command lines share, and sentences for what is wrong with them.
 
 Standard library only: `--help` needs no Spark. Exit codes: 0 done, 1 it could not be done, 2 a
 wrong argument, 130 interrupted.
@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import argparse
 import re
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from penstock.spark.pipelines import PIPELINES
-from penstock.spark.pipelines.terminal import Terminal
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _OF_THE_SINK: Final = (
     *("compression.type", "batch.size", "delivery.timeout.ms"),
     *("security.", "sasl.", "ssl."),
 )
-
-Job = TypeVar("Job")
-
-INTERRUPTED: Final = 130
-_BATCHES_SHOWN: Final = 100  # of which Spark remembers the figures, between two looks
 
 
 class PipelineFailed(Exception):
@@ -209,53 +201,6 @@ class Pace:
         if self.available_now:
             return writer.trigger(availableNow=True)
         return writer.trigger(processingTime=self.trigger) if self.trigger else writer
-
-
-def run_in_session(
-    name: str,
-    arguments: argparse.Namespace,
-    job_of: Callable[[argparse.Namespace], Job],
-    run: Callable[[SparkSession, Job, Terminal], None],
-) -> int:
-    """Opens a session, runs the job, and closes it; says what went wrong. The exit code.
-
-    job_of: looks at what can be known to be wrong without Spark, which takes seconds to start.
-    """
-    from penstock.spark.pipelines import delta
-    from penstock.spark.session import Unready, session
-
-    terminal = Terminal()
-    given = dict(arguments.conf)
-    settings = {
-        "spark.log.level": "ERROR",
-        "spark.ui.showConsoleProgress": "false",  # our own lines would be torn
-        "spark.sql.streaming.numRecentProgressUpdates": str(_BATCHES_SHOWN),
-    }
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    spark: SparkSession | None = None
-    try:
-        job = job_of(arguments)
-        if getattr(arguments, "format", None) == "delta":
-            settings |= delta.settings(given)
-        settings |= given
-        with terminal.waiting("Starting Spark"):
-            spark = session(f"penstock {name}", arguments.master, settings=settings)
-        # Also where spark-submit made the session.
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-        run(spark, job, terminal)
-    except Unready as unready:
-        terminal.complain(str(unready))
-        return 2
-    except PipelineFailed as failed:
-        terminal.complain(str(failed))
-        return failed.exit_code
-    except KeyboardInterrupt:
-        terminal.complain("Interrupted.")
-        return INTERRUPTED
-    finally:
-        if spark is not None:
-            spark.stop()
-    return 0
 
 
 def listed(names: Sequence[str]) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from penstock.spark.pipelines.application import run_in_session
 from penstock.spark.pipelines.archive import FORMATS
 from penstock.spark.pipelines.options import (
     Broker,
@@ -23,7 +25,6 @@ from penstock.spark.pipelines.options import (
     listed,
     moment,
     parser,
-    run_in_session,
 )
 from penstock.spark.pipelines.terminal import Terminal
 
@@ -230,3 +231,7 @@ def job_of(arguments: argparse.Namespace) -> Replay:
         new_timestamps=arguments.new_timestamps,
         position_headers=arguments.position_headers,
     )
+
+
+if __name__ == "__main__":  # `python -m`, or the file given to spark-submit
+    sys.exit(main(sys.argv[1:]))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.spark.pipelines.application import run_in_session
 from penstock.spark.pipelines.options import (
     Broker,
     Pace,
@@ -24,7 +25,6 @@ from penstock.spark.pipelines.options import (
     broker_of,
     listed,
     parser,
-    run_in_session,
 )
 from penstock.spark.pipelines.terminal import Terminal
 
@@ -150,3 +150,7 @@ def job_of(arguments: Namespace) -> Transform:
         output_mode=arguments.output_mode,
         pace=Pace.of(arguments),
     )
+
+
+if __name__ == "__main__":  # `python -m`, or the file given to spark-submit
+    sys.exit(main(sys.argv[1:]))
