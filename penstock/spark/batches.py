@@ -11,42 +11,27 @@ another, and a batch is a stretch of the result behind a header of 61 bytes.
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
+from penstock.spark.compression import Compression
 from penstock.spark.partitioner import Bytes, Numbers, runs
 
 HEADER_SIZE: Final = 61
 # What a record takes besides key, value and headers, at most (DefaultRecord.MAX_RECORD_OVERHEAD).
 RECORD_OVERHEAD: Final = 21
 
-_NO_HEADERS: Final = pa.scalar(b"\0", pa.binary())
 _LENGTH_COUNTS_FROM: Final = 12
 # base offset, length, leader epoch, magic, crc
 _PREFIX: Final = struct.Struct(">qiibI")
 # attributes, last offset delta, base and max timestamp, producer id and epoch, sequence, count
 _CHECKED: Final = struct.Struct(">hiqqqhii")
-
-Compress = Callable[[memoryview], Any]
-
-
-class UnknownCompression(ValueError):
-    """The compression cannot be had; the message is a sentence for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compression:
-    """A codec: its number in a batch's attributes, and how it is done (None: not at all)."""
-
-    number: int
-    compress: Compress | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,37 +114,6 @@ def record_batches(
         yield _finish(int(groups[starts[number]]), count, span, body, compression)
 
 
-def compression_of(name: str) -> Compression:
-    """The codec of a name as `compression.type` knows it. Raises UnknownCompression."""
-    if name == "none":
-        return Compression(0, None)
-    if name == "gzip":
-        return Compression(1, lambda body: zlib.compress(body, wbits=16 + zlib.MAX_WBITS))
-    if name not in ("snappy", "lz4", "zstd"):
-        raise UnknownCompression(
-            f"compression.type is none, gzip, snappy, lz4 or zstd, not '{name}'."
-        )
-    try:
-        import cramjam
-    except ImportError as missing:
-        raise UnknownCompression(
-            f"compression.type {name} needs the package cramjam in every Python of this "
-            f"application, also the executors' (it comes with penstock[spark])."
-        ) from missing
-    if name == "snappy":
-        return Compression(2, cramjam.snappy.compress_raw)
-    return Compression(4, cramjam.zstd.compress) if name == "zstd" else Compression(3, _lz4)
-
-
-def _lz4(body: memoryview) -> Any:
-    """A frame of independent blocks: others the Java client cannot read (KAFKA-3160)."""
-    import cramjam
-
-    stream = cramjam.lz4.Compressor(block_linked=False)
-    stream.compress(bytes(body))
-    return stream.finish()
-
-
 # --- columns ---
 
 
@@ -228,7 +182,7 @@ def _cut(sizes: Numbers, groups: Numbers, limit: int) -> Numbers:
 def _encode(records: Records, timestamp_deltas: Numbers, offset_deltas: Numbers) -> pa.Array:
     """The records, each with its length before it."""
     value_lengths = lengths_of(records.value)
-    headers = _NO_HEADERS if records.headers is None else records.headers
+    headers = pa.scalar(b"\0", pa.binary()) if records.headers is None else records.headers
     if records.key is None:
         key_lengths = np.full(len(records), -1, np.int64)
     else:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.spark.batches import HEADER_SIZE, RECORD_OVERHEAD, UnknownCompression, compression_of
+from penstock.spark.compression import UnknownCompression, compression_of
 from penstock.spark.wire import Address, addresses_of
 
 DEFAULT_BATCH_SIZE: Final = 128 * 1024
@@ -95,7 +95,7 @@ def parse(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         tls=_tls(given),
         topic=topic,
         compression=compression,
-        batch_size=max(batch_size, HEADER_SIZE + RECORD_OVERHEAD),
+        batch_size=batch_size,
         include_headers=_flag(given, "includeHeaders", default=True),
         sink_id=given.get("sink.id", "" if is_stream else (topic or "")),
         delivery_timeout_s=delivery_ms / 1000,

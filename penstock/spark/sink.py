@@ -24,8 +24,7 @@ from pyspark.sql.datasource import (
 
 from penstock.spark import staging
 from penstock.spark.options import SinkOptions
-from penstock.spark.staging import Cluster, SinkError
-from penstock.spark.task import Staged, stage
+from penstock.spark.staging import Cluster, SinkError, Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +57,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
         if not query_id:
             raise SinkError("Spark does not tell the id of the query that this task belongs to.")
-        return TaskMessage(query_id, stage(iterator, self._options, _cluster(self._options)))
+        return TaskMessage(query_id, _stage(iterator, self._options))
 
     def commit(self, messages: Messages, batchId: int) -> None:
         _publish(self._options, messages, batchId)
@@ -75,13 +74,20 @@ class PenstockBatchWriter(DataSourceArrowWriter):
         self._run_id, self._number = options.transaction or (str(uuid4()), _ONE_SHOT)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        return TaskMessage(self._run_id, stage(iterator, self._options, _cluster(self._options)))
+        return TaskMessage(self._run_id, _stage(iterator, self._options))
 
     def commit(self, messages: Messages) -> None:
         _publish(self._options, messages, self._number)
 
     def abort(self, messages: Messages) -> None:
         _drop(self._options, messages)
+
+
+def _stage(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Staged:
+    # Spark plans and commits each micro-batch in new processes, which need none of it.
+    from penstock.spark.task import stage
+
+    return stage(batches, options, _cluster(options))
 
 
 def _cluster(options: SinkOptions) -> Cluster:

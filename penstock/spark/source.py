@@ -11,8 +11,8 @@ from typing import NoReturn
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from penstock.spark.columns import check_schema
 from penstock.spark.options import OptionError, SinkOptions, parse
+from penstock.spark.schema import check_schema
 from penstock.spark.sink import PenstockBatchWriter, PenstockStreamWriter
 
 

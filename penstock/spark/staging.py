@@ -14,12 +14,14 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from penstock.spark import wire
-from penstock.spark.batches import Batch
 from penstock.spark.wire import Address, Buffer, Connection, ConnectionLost, Refused
+
+if TYPE_CHECKING:
+    from penstock.spark.batches import Batch
 
 # A request is sent when it has this many bytes; so many bytes may be unanswered.
 REQUEST_BYTES: Final = 2 * 1024 * 1024
@@ -38,6 +40,15 @@ _HANG_UPS: Final = 5
 
 class SinkError(Exception):
     """The records cannot be written; the message is a sentence for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a task has staged. token: None for nothing at all."""
+
+    token: UUID | None
+    batches: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)

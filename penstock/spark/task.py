@@ -8,33 +8,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.spark.batches import compression_of, data_of, lengths_of, offsets_of, record_batches
-from penstock.spark.columns import TYPES, ColumnError, Rows, rows_of
+from penstock.spark.batches import data_of, lengths_of, offsets_of, record_batches
+from penstock.spark.columns import Rows, rows_of
+from penstock.spark.compression import compression_of
 from penstock.spark.options import SinkOptions
 from penstock.spark.partitioner import Numbers, StickyPartitioner, partitions_of_keys
-from penstock.spark.staging import Cluster, Stager, drop
+from penstock.spark.schema import TYPES, ColumnError
+from penstock.spark.staging import Cluster, Staged, Stager, drop
 
 GATHERED_BYTES: Final = 8 * 1024 * 1024
 # Arrow's joined columns have offsets of 32 bits.
 _MOST_BYTES: Final = 512 * 1024 * 1024
 
 _PARTITION_BITS: Final = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """What a task has staged. token: None for nothing at all."""
-
-    token: UUID | None
-    batches: int
-    rows: int
 
 
 def stage(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Cluster) -> Staged:

@@ -12,10 +12,12 @@ import ssl
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
 
-from penstock.spark.batches import Batch
+if TYPE_CHECKING:
+    from penstock.spark.batches import Batch
+
 
 CLIENT_ID: Final = "penstock-spark"
 

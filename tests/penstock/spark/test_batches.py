@@ -16,11 +16,10 @@ from penstock.spark.batches import (
     RECORD_OVERHEAD,
     Batch,
     Records,
-    UnknownCompression,
-    compression_of,
     encode_headers,
     record_batches,
 )
+from penstock.spark.compression import UnknownCompression, compression_of
 
 NONE = compression_of("none")
 T0 = 1_700_000_000_000
