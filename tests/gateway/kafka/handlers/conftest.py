@@ -49,6 +49,8 @@ class Broker:
         self.transactions: Any = None
         self.staging: Any = None
         self.fetch_sessions: Any = None
+        self.connection_order = ConnectionOrder()
+        self.connection = 1  # which one the next request comes on
         self.clock = lambda: int(time.time() * 1000)
         topic_store = TopicStore(database)
         self.database = database
@@ -68,8 +70,6 @@ class Broker:
         )
         self.producer_ids = ProducerIds(store)
         self.fetch_sessions = FetchSessions(100)
-        self.connection_order = ConnectionOrder()
-        self.connection = 1  # which one the next request comes on
         self.transactions = Transactions(
             PostgresTransactionStore(self.database),
             self.partitions,
