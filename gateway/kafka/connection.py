@@ -20,6 +20,7 @@ from gateway.kafka.api import CLOSE_CONNECTION, Handler, Registry
 from gateway.kafka.codec import MalformedRequest, RequestHeader
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.framing import Framer, make_scratch
+from gateway.kafka.requests_behind import RequestsBehind
 from gateway.listener import ConnectionLimits as ConnectionLimits
 
 log = structlog.get_logger(__name__)
@@ -142,6 +143,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._framer = Framer(self._limits.socket_request_max_bytes, front_end.scratch)
         self._waiting: deque[_Request] = deque()  # received, not started
         self._running: deque[_Request] = deque()  # started, not answered; in order
+        self._behind = RequestsBehind(self._waiting)
         self._bytes_in_flight = 0
         self._software: ClientSoftware | None = None
         self._contexts: dict[tuple[int, str], RequestContext] = {}
@@ -198,6 +200,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._watch_partial(bool(frames))
         if frames or framer.error is not None:
             self._serve()
+            self._behind.look()
             if framer.error is not None and self._failure is None:
                 self._failure = str(framer.error)
             self._close_if_done()
@@ -416,6 +419,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 peer=self._peer,
                 client_software=self._software,
                 connection=self._number,
+                behind=self._behind,
             )
             self._contexts[key] = context
         return context

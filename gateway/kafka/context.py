@@ -16,6 +16,7 @@ from core.group.values import ClientIdentity
 if TYPE_CHECKING:
     from gateway.kafka.connection_order import ConnectionOrder
     from gateway.kafka.fetch_sessions import FetchSessions
+    from gateway.kafka.requests_behind import RequestsBehind
     from gateway.runtime.cluster import Cluster
     from gateway.runtime.configs import Configs
     from gateway.runtime.groups import Groups
@@ -84,6 +85,7 @@ class RequestContext:
     client_software: None until the connection has sent a valid ApiVersions v3 or later.
     peer: the client's address, "127.0.0.1:54321".
     connection: its connection's number; a later one's is higher.
+    behind: what its connection has received after it; None outside of a connection.
     """
 
     services: Services
@@ -92,6 +94,7 @@ class RequestContext:
     peer: str
     client_software: ClientSoftware | None = None
     connection: int = 0
+    behind: RequestsBehind | None = None
 
     @property
     def client(self) -> ClientIdentity:

@@ -362,9 +362,16 @@ class Partitions:
     # Waiting.
 
     async def wait_for_more(
-        self, wants: Sequence[Want], seen: Sequence[Found], timeout_s: float
+        self,
+        wants: Sequence[Want],
+        seen: Sequence[Found],
+        timeout_s: float,
+        interrupted: asyncio.Future[None] | None = None,
     ) -> None:
-        """Sleeps until a partition is no longer as it was `seen` (by `read`), or time is up."""
+        """Sleeps until a partition is no longer as it was `seen` (by `read`), or time is up.
+
+        interrupted: ends it as well.
+        """
         for want, found in zip(wants, seen, strict=True):
             known = self._logs.get(want.partition_id)
             if (known.state if known else None) is not found.state:
@@ -374,7 +381,8 @@ class Partitions:
         for partition_id in partition_ids:
             self._waiters.setdefault(partition_id, set()).add(waiter)
         try:
-            await asyncio.wait((waiter,), timeout=timeout_s)
+            ends = (waiter,) if interrupted is None else (waiter, interrupted)
+            await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for partition_id in partition_ids:
                 waiters = self._waiters.get(partition_id)

@@ -4,7 +4,8 @@ Versions: v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9 lea
 (KIP-320); v12 flexible; v13 topic ids (KIP-516); v15 replica state as a tagged field; v17 directory
 ids; v18 high watermark as a tagged field (those three are for replicas and change nothing here).
 Behavior: whole batches only; the first one found is given however large (KIP-74). A long poll
-sleeps until a partition grows. Any broker serves any partition, so there is no preferred replica.
+sleeps until a partition grows, or until something else is asked on its connection. Any broker
+serves any partition, so there is no preferred replica.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ async def _read_enough(
         if (
             wait_ms <= 0
             or not asked
+            or (ctx.behind is not None and ctx.behind.is_any)
             or sum(each.size_bytes for _, _, each in found) >= min_bytes
             or any(each.error is not Error.NONE for _, _, each in found)
         ):
@@ -120,6 +122,7 @@ async def _read_enough(
             [want for _, want, _ in found if want is not None],
             [each for _, want, each in found if want is not None],
             wait_ms / 1000,
+            ctx.behind.arrival() if ctx.behind is not None else None,
         )
 
 

@@ -89,6 +89,9 @@ class Script:
         await self.work(request.max_wait_ms if request.max_wait_ms else "fetch")
         if request.max_wait_ms == 7777:
             await asyncio.sleep(60)
+        if request.max_wait_ms == 6666:
+            assert ctx.behind is not None
+            await ctx.behind.arrival()
         records = memoryview(bytes(self.fetch_bytes))
         partition = FetchResponse.FetchableTopicResponse.PartitionData(
             partition_index=0, records=[records]
@@ -555,6 +558,21 @@ async def test_long_poll_ends_when_its_client_leaves(
             client.send(request_bytes)
             await eventually(lambda: script.started == [name])
         await eventually(lambda: script.cancelled == [name])
+
+
+@on_every_loop
+async def test_a_fetch_hears_of_what_comes_behind_it_but_not_of_another_fetch(
+    script: Script,
+) -> None:
+    async with serving(script) as listener, connected(listener) as client:
+        client.send(fetch(0, max_wait_ms=6666))
+        await eventually(lambda: script.started == [6666])
+        client.send(fetch(1, max_wait_ms=5))
+        await asyncio.sleep(0.1)
+        assert script.started == [6666]
+        client.send(metadata(2, "behind"))
+        assert [(await client.receive())[0] for _ in range(3)] == [0, 1, 2]
+        assert script.started == [6666, 5, "behind"]
 
 
 @on_every_loop

@@ -19,6 +19,7 @@ from gateway.kafka.connection_order import ConnectionOrder
 from gateway.kafka.context import RequestContext, Services
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.markers import control_batch
+from gateway.kafka.requests_behind import RequestsBehind
 from gateway.runtime.cluster import Cluster
 from gateway.runtime.configs import Configs
 from gateway.runtime.coordinator_leases import CoordinatorLeases
@@ -51,6 +52,7 @@ class Broker:
         self.fetch_sessions: Any = None
         self.connection_order = ConnectionOrder()
         self.connection = 1  # which one the next request comes on
+        self.behind: RequestsBehind | None = None  # what waits behind it there
         self.clock = lambda: int(time.time() * 1000)
         topic_store = TopicStore(database)
         self.database = database
@@ -120,7 +122,12 @@ class Broker:
             clock=self.clock,
         )
         context = RequestContext(
-            services, version, client_id, "127.0.0.1:54321", connection=self.connection
+            services,
+            version,
+            client_id,
+            "127.0.0.1:54321",
+            connection=self.connection,
+            behind=self.behind,
         )
         return await api.handler(received, context)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 
 from gateway.kafka.codec import FetchRequest
+from gateway.kafka.requests_behind import RequestsBehind
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
@@ -20,6 +22,8 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR = 1, 3, 56
 FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH = 70, 71
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 74, 75, 100
 FETCH_SESSION_TOPIC_ID_ERROR = 106
+
+LIST_OFFSETS = 2
 
 
 def request(
@@ -137,6 +141,20 @@ async def test_a_long_poll_sleeps_until_something_comes(log_broker: Broker) -> N
     await produce(log_broker, kafka_batch())
     part = await asyncio.wait_for(waiting, 2)
     assert len(batches(part)) == 1
+
+
+async def test_a_long_poll_ends_for_what_is_asked_behind_it(log_broker: Broker) -> None:
+    await create(log_broker)
+    waiting: list[Any] = []
+    log_broker.behind = RequestsBehind(waiting)
+    poll = asyncio.create_task(fetch(log_broker, wait_ms=20_000))
+    await asyncio.sleep(0.1)
+    assert not poll.done()
+    waiting.append(SimpleNamespace(key=LIST_OFFSETS))
+    log_broker.behind.look()
+    assert batches(await asyncio.wait_for(poll, 2)) == []
+    # It is there already when the next one begins.
+    assert batches(await asyncio.wait_for(fetch(log_broker, wait_ms=20_000), 2)) == []
 
 
 async def test_min_bytes(log_broker: Broker) -> None:
