@@ -52,10 +52,9 @@ def run_in_session(
         job = job_of(arguments)
         spark = running_session()
         if spark is None:
+            settings = _settings(arguments)
             with terminal.waiting("Starting Spark"):
-                own = spark = session(
-                    f"penstock {name}", arguments.master, settings=_settings(arguments)
-                )
+                own = spark = session(f"penstock {name}", _master(arguments), settings=settings)
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         send_to_workers(spark)
         run(spark, job, terminal)
@@ -79,6 +78,12 @@ def running_session() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
+
+
+def _master(arguments: Namespace) -> str:
+    """In local mode a task that fails is tried again, as on a cluster."""
+    named = arguments.master or dict(arguments.conf).get("spark.master")
+    return str(named or "local[*, 4]")
 
 
 def _settings(arguments: Namespace) -> dict[str, str]:

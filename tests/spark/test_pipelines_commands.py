@@ -1,0 +1,242 @@
+"""The pipelines' command lines: those of docs/spark.md do what it says; wrong ones are refused."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.spark.pipelines import PIPELINES
+from penstock.spark.pipelines.application import zip_package
+from penstock.spark.pipelines.options import interval, listed, moment, pair, positive
+from penstock.spark.pipelines.replay import OffsetRange
+from penstock.spark.pipelines.transform import load_function
+from tests.conftest import Gateway, StartGateway, free_port
+from tests.spark.records import Written, read, write_transactions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+PATIENCE_S = 250.0
+
+
+# --- what the documentation shows ---
+
+
+def shown(language: str) -> list[str]:
+    """Blocks of the page's part on pipelines."""
+    part = PAGE.read_text().partition("\n## Pipelines\n")[2]
+    return re.findall(rf"^```{language}\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
+
+
+def command(name: str, number: int = 0) -> str:
+    """The page's first (second …) command of a pipeline."""
+    found = [each for each in shown("sh") if each.startswith(f"penstock pipeline {name} ")]
+    return found[number]
+
+
+def make_topics(bootstrap: str, *names: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = [NewTopic(name, num_partitions=2, replication_factor=1) for name in names]
+    for made in admin.create_topics(new).values():
+        made.result(20)
+
+
+ORDERS = [(b"c%d" % (n % 3), n * 10) for n in range(30)]
+
+
+@pytest.fixture
+def documented(
+    start_gateway: StartGateway, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Gateway]:
+    """A gateway with the page's topics, and a directory with its module, in which we are."""
+    gateway = start_gateway(database_url=database_url)
+    make_topics(gateway.bootstrap, "orders", "large-orders", "totals", "orders-again")
+    orders = [
+        ("orders", Written(json.dumps({"amount": amount}).encode(), key)) for key, amount in ORDERS
+    ]
+    write_transactions(
+        gateway.bootstrap, "shop", [(True, orders[:20]), (False, orders[:5]), (True, orders[20:])]
+    )
+    (module,) = (block for block in shown("python") if block.startswith("# totals.py"))
+    (tmp_path / "totals.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    yield gateway
+    sys.modules.pop("totals", None)
+    sys.path[:] = [place for place in sys.path if place != str(tmp_path)]
+
+
+def here(line: str, gateway: Gateway, directory: Path) -> list[str]:
+    """A command of the page, with this test's directory and broker."""
+    words = shlex.split(line.replace("\\\n", " "))
+    assert words[:2] == ["penstock", "pipeline"]
+    known = {"$DATABASE_URL": gateway.database_url or ""}
+    words = [known.get(word, re.sub("^/data/", f"{directory}/", word)) for word in words[2:]]
+    return [*words, "--bootstrap-server", gateway.bootstrap]
+
+
+def run_here(words: Sequence[str]) -> int:
+    """In this process, on the Spark there is."""
+    return int(import_module(f"penstock.spark.pipelines.{words[0]}").main(words[1:]))
+
+
+def run_alone(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """As a person runs it."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "pipeline", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_of_the_documentation_do_what_it_says(
+    spark: SparkSession,
+    documented: Gateway,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bootstrap = documented.bootstrap
+    assert run_here(here(command("transform"), documented, tmp_path)) == 0
+    large = [json.loads(record.value)["amount"] for record in read(bootstrap, "large-orders")]
+    assert sorted(large) == [amount for _, amount in ORDERS if amount >= 100]
+    assert re.search(r"^batch 0: 30 rows in .* rows/s$", capsys.readouterr().out, re.MULTILINE)
+
+    assert run_here(here(command("transform", 1), documented, tmp_path)) == 0
+    totals = {record.key: int(record.value) for record in read(bootstrap, "totals")}
+    assert totals == {k: sum(a for key, a in ORDERS if key == k) for k in (b"c0", b"c1", b"c2")}
+
+    assert run_here(here(command("archive"), documented, tmp_path)) == 0
+    (reading,) = (block for block in shown("python") if block.startswith("rows = spark.read"))
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    exec(reading.replace("/data", str(tmp_path)).replace("2026-11-21", today), {"spark": spark})
+    assert '{"amount": 100}' in capsys.readouterr().out
+
+    replayed = run_alone(here(command("replay"), documented, tmp_path))
+    assert replayed.returncode == 0, replayed.stderr
+    assert "Done: 30 records of run " in replayed.stdout
+    again = read(bootstrap, "orders-again")
+    original = read(bootstrap, "orders")
+    assert [record.value for record in again] == [record.value for record in original]
+    assert [record.headers[2][1] for record in again] == [b"%d" % r.offset for r in original]
+
+    audited = run_alone(here(command("audit"), documented, tmp_path))
+    assert audited.returncode == 0, audited.stderr
+    assert "Report: audit.html" in audited.stdout
+    assert "33.3 %" not in (report := (tmp_path / "audit.html").read_text())
+    assert "(5 records)" in report  # aborted
+    assert "shop" in report
+
+
+def test_every_pipeline_is_in_the_documentation() -> None:
+    for name in PIPELINES:
+        assert f"\n### {name}\n" in PAGE.read_text()
+        assert command(name)
+
+
+# --- command lines that are wrong ---
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["transform", "--from", "no", "--to", "t", "--sql", "x", "--checkpoint", "c"], 1, "no"),
+        (["archive", "--from", "orders", "no", "--lake", "l"], 1, "There are no topics|is no"),
+        (["replay", "--lake", "l", "--to", "no"], 1, "There is no topic no"),
+        (["audit", "--topic", "no"], 1, "There is no topic no"),
+    ],
+)
+def test_topics_that_are_not_there_are_named(
+    gateway: Gateway,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    code: int,
+    sentence: str,
+) -> None:
+    assert run_here([*words, "--bootstrap-server", gateway.bootstrap]) == code
+    assert re.search(sentence, capsys.readouterr().err)
+
+
+def test_a_broker_that_does_not_answer_is_named() -> None:
+    """In a process of its own, which takes kafka-python's open sockets with it."""
+    bootstrap = f"127.0.0.1:{free_port()}"
+    done = run_alone(["audit", "--topic", "t", "--bootstrap-server", bootstrap])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"No broker answers at {bootstrap}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["transform", "--from", "a", "--checkpoint", "c"],
+        ["transform", "--from", "a", "--checkpoint", "c", "--sql", "x", "--python", "m:f"],
+        ["archive", "--from", "a", "--lake", "l", "--trigger", "soon"],
+        ["archive", "--from", "a", "--lake", "l", "--trigger", "5s", "--available-now"],
+        ["archive", "--from", "a", "--lake", "l", "--max-offsets", "0"],
+        ["replay", "--lake", "l", "--to", "t", "--offsets", "5"],
+        ["replay", "--lake", "l", "--to", "t", "--since", "yesterday"],
+        ["audit", "--topic", "t", "--conf", "x"],
+    ],
+)
+def test_wrong_arguments_end_with_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_here(words)
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("text", ["json", "json:", "nowhere:f", "json:nothing", "json:__name__"])
+def test_a_function_that_is_not_there_is_a_wrong_argument(text: str) -> None:
+    with pytest.raises(Exception, match=r"--python") as refused:
+        load_function(text)
+    assert getattr(refused.value, "exit_code", None) == 2
+
+
+def test_arguments_are_read_as_people_write_them() -> None:
+    assert interval("5s") == "5 seconds"
+    assert interval("10 min") == "10 minutes"
+    assert interval("500milliseconds") == "500 milliseconds"
+    assert moment("2026-01-01") == datetime(2026, 1, 1, tzinfo=UTC)
+    assert moment("2026-01-01T01:00+01:00") == datetime(2026, 1, 1, tzinfo=UTC)
+    assert pair("a = b=c") == ("a", " b=c")
+    assert positive("12") == 12
+    assert OffsetRange.parse("3:10-20") == OffsetRange(3, 10, 20)
+    assert OffsetRange.parse("10-") == OffsetRange(None, 10, None)
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    with pytest.raises(argparse.ArgumentTypeError):
+        positive("-1")
+
+
+# --- a cluster ---
+
+
+def test_the_package_can_be_imported_out_of_what_is_sent_to_workers(tmp_path: Path) -> None:
+    archive = tmp_path / "package.zip"
+    zip_package(archive)
+    script = (
+        f"import sys; sys.path.insert(0, {str(archive)!r})\n"
+        "import penstock.spark.source as source; print(source.__file__)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        timeout=PATIENCE_S,
+    )
+    assert found.stdout.startswith(str(archive))
