@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint type imports fmt bench bench-spark demo docs compat faults lock clean ci
+.PHONY: help setup run test lint type imports fmt bench bench-spark demo demo-spark docs compat faults lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -30,6 +30,8 @@ bench-spark: .venv/installed-bench .venv/installed-spark ## measure Spark (ARGS=
 	$(BIN)/python -m bench.spark $(ARGS)
 demo: .venv/installed-demo ## move a real data set through a broker
 	$(BIN)/python -m demo $(ARGS)
+demo-spark: .venv/installed-demo .venv/installed-spark ## the same through Spark, whose drivers are killed
+	$(BIN)/python -m demo.pipeline $(ARGS)
 docs: setup ## write the generated pages anew
 	$(BIN)/python -m docs.generate
 compat: .venv/installed-test ## only the tests with stock clients
