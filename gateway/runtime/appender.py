@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from uuid import UUID
 
 import structlog
 
@@ -24,10 +22,8 @@ from core.log.partition_log import (
     Duplicate,
     LogDraft,
     PartitionLog,
-    PartitionState,
     Refused,
 )
-from core.log.producer_state import ProducerState
 from core.log.retention import CONTROL
 from core.log.turned_away import TurnedAway
 from core.ports import (
@@ -40,14 +36,14 @@ from core.ports import (
     RowLocked,
     SegmentGone,
     StoreUnavailable,
-    ToLock,
     VersionMismatch,
 )
 from core.staging.publication import PublicationDraft
 from core.staging.values import PublicationAnswer
 from core.transaction.values import Answer, StoredTransaction
-from core.types import NO_OFFSET, NO_PRODUCER_ID
+from core.types import NO_OFFSET
 from gateway.runtime.group_draft import GroupDraft, MakeMarker
+from gateway.runtime.known import Known, transactional_producers
 from gateway.runtime.parking import Parking
 from gateway.runtime.pending import (
     AppendResult,
@@ -58,17 +54,14 @@ from gateway.runtime.pending import (
     appends,
     publications,
     refuse_all,
-    transitions,
 )
 
 log = structlog.get_logger(__name__)
 
 BATCH_ID_BLOCK = 10_000
 CONTENDED_FOR_S = 1.0
-LOAD_ATTEMPTS = 20
 PARKED_RETRY_S = 0.2
 PARKED_LIMIT_S = 30.0
-TRANSACTIONS_IN_MEMORY = 10_000
 MISMATCHES_UNDER_LOCK = 10
 """One may come of a row that was not there to be locked; so many are a bug, which must end."""
 
@@ -90,7 +83,7 @@ class Appender:
         make_marker: MakeMarker,
     ) -> None:
         self._store = store
-        self._logs = logs
+        self._known = Known(store, logs)
         self._on_appended = on_appended
         self._make_marker = make_marker
         self._max_bytes = max_flush_bytes
@@ -102,8 +95,6 @@ class Appender:
         self._contended_until: dict[int, float] = {}
         self._parking = Parking()
         self._turned_away = TurnedAway()
-        # By producer id; None where no transaction has this producer.
-        self._transactions: OrderedDict[int, StoredTransaction | None] = OrderedDict()
         self.fenced = 0  # batches refused for their producer's epoch
         self._history = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,18 +124,18 @@ class Appender:
 
     def known_transaction(self, producer_id: int) -> StoredTransaction | None:
         """What memory has of a producer's transaction; it may be older than what is stored."""
-        return self._transactions.get(producer_id)
+        return self._known.transactions.get(producer_id)
 
     def note_transaction(self, stored: StoredTransaction) -> None:
         """Takes over what was read, or has just been committed, of a transaction."""
-        self._remember({stored.metadata.producer_id: stored})
+        self._known.remember({stored.metadata.producer_id: stored})
 
     def forget_everything(self) -> None:
         """Drops ids and what was known of transactions (after a failover, another history may hand
         the ids out again)."""
         self._history += 1
         self._batch_ids.clear()
-        self._transactions.clear()
+        self._known.transactions.clear()
         self._turned_away.forget_everything()
 
     # The flusher.
@@ -185,7 +176,7 @@ class Appender:
         except Exception:  # a bug must not stop every later append
             log.exception("flush_failed", batches=len(group))
             group = self._still_ours(group)
-            self._forget(group)
+            self._known.forget(group)
             refuse_all(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
             await flush.rollback()
 
@@ -197,7 +188,7 @@ class Appender:
         RowLocked comes here where a whole table is locked (by hand), so that parking cannot help.
         """
         group = self._still_ours(group)
-        self._forget(group)
+        self._known.forget(group)
         self._turn_away(group)
         await flush.rollback()
         if isinstance(error, CommitUnknown):
@@ -257,15 +248,18 @@ class Appender:
             if not group:
                 await flush.rollback()
                 return
-            known = None if under_lock else self._known_transitions(group)
-            if known is None:
+            ending = None if under_lock else self._known.ending(group)
+            if ending is None:
                 under_lock = True
-                group, locked = await self._load_under_lock(flush, group, skip_locked=skip_locked)
+                group, away, locked = await self._known.load_under_lock(
+                    flush, group, skip_locked=skip_locked
+                )
+                self._park(away)
                 fresh = {pending.partition_id for pending in appends(group)}
-                fresh_producers = set(_transactional_producers(group))
+                fresh_producers = set(transactional_producers(group))
             else:
-                locked = Locked({}, {}, known)
-                await self._load_missing(group, known, absent)
+                locked = Locked({}, {}, ending)
+                await self._known.load_missing(group, ending, absent)
             draft = self._decide(group, locked, fresh_producers, is_locked=under_lock)
             if draft.needs_lock:
                 under_lock = True
@@ -276,14 +270,14 @@ class Appender:
             unconfirmed = {p.partition_id for p in appends(group)} - moved - fresh
             doubtful = draft.doubtful - fresh_producers
             if unconfirmed or doubtful:
-                absent |= await self._reload(
+                absent |= await self._known.reload(
                     [
                         (pending.partition_id, pending.batch.producer_id)
                         for pending in appends(group)
                         if pending.partition_id in unconfirmed
                     ]
                 )
-                await self._reload_transactions(doubtful)
+                await self._known.reload_transactions(doubtful)
                 fresh |= unconfirmed
                 fresh_producers |= doubtful
                 continue
@@ -328,8 +322,8 @@ class Appender:
         is_locked: bool,
     ) -> GroupDraft:
         draft = GroupDraft(
-            self._logs,
-            self._transactions,
+            self._known.logs,
+            self._known.transactions,
             {each.metadata.transactional_id: each for each in locked.transactions},
             PublicationDraft(locked.published, locked.tokens),
             is_locked=is_locked,
@@ -360,9 +354,10 @@ class Appender:
         if any(pending.history != self._history for pending in group):
             payloads = {}  # they may have been committed to a history that is no more
         else:
-            self._remember_committed(draft)
+            for stored in draft.committed():
+                self._known.remember({stored.metadata.producer_id: stored})
         for effect in effects:
-            if known := self._logs.get(effect.partition_id):
+            if known := self._known.logs.get(effect.partition_id):
                 known.replay(effect)
                 known.trim()
             self._on_appended(effect, payloads)
@@ -393,7 +388,7 @@ class Appender:
                 pending.refuse(error, message)
 
     def _log_start(self, partition_id: int) -> int:
-        known = self._logs.get(partition_id)
+        known = self._known.logs.get(partition_id)
         return known.state.log_start_offset if known else NO_OFFSET
 
     async def _find_culprit(
@@ -407,12 +402,12 @@ class Appender:
         """The database refused something: each goes alone, so that only one is refused."""
         if error.out_of_space:
             log.error("database_out_of_space", reason=str(error))
-            self._forget(group)
+            self._known.forget(group)
             self._turn_away(group)
             refuse_all(group, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
         elif len(group) == 1:
             log.error("effect_refused_by_database", of=_name(group[0]), reason=str(error))
-            self._forget(group)
+            self._known.forget(group)
             group[0].refuse(Error.UNKNOWN_SERVER_ERROR, str(error))
         else:
             for index, pending in enumerate(group):
@@ -424,161 +419,6 @@ class Appender:
                 except EffectRefused as refusal:
                     await self._find_culprit(flush, [pending], refusal)
 
-    # Loading.
-
-    def _known_transitions(self, group: Sequence[Pending]) -> list[StoredTransaction] | None:
-        """What memory has of the transactions that end in this group; None if it is not enough."""
-        known: list[StoredTransaction] = []
-        for pending in transitions(group):
-            if pending.producer_id is None:
-                return None
-            stored = self._transactions.get(pending.producer_id)
-            if stored is None or stored.metadata.transactional_id != pending.transactional_id:
-                return None
-            known.append(stored)
-        return known
-
-    async def _load_missing(
-        self,
-        group: Sequence[Pending],
-        ending: Sequence[StoredTransaction],
-        absent: set[int],
-    ) -> None:
-        """Reads what a decision needs and memory lacks.
-
-        More than once where a notification has meanwhile shown that a partition moved on, which
-        forgets its producers. Adds partitions that do not exist to `absent`.
-        """
-        unknown = {i for i in _transactional_producers(group) if i not in self._transactions}
-        await self._reload_transactions(unknown)
-        wanted = [(pending.partition_id, pending.batch.producer_id) for pending in appends(group)]
-        wanted += [
-            (partition_id, each.metadata.producer_id)
-            for each in ending
-            for partition_id in each.partitions
-        ]
-        for _ in range(LOAD_ATTEMPTS):
-            missing = [
-                (partition_id, producer_id)
-                for partition_id, producer_id in wanted
-                if partition_id not in absent
-                and (
-                    (known := self._logs.get(partition_id)) is None
-                    or known.missing_producers((producer_id,))
-                )
-            ]
-            if not missing:
-                return
-            absent |= await self._reload(missing)
-        raise StoreUnavailable("partitions move faster than they can be read")
-
-    async def _reload(self, touched: Sequence[tuple[int, int]]) -> set[int]:
-        """Reads (partition, producer) pairs (-1: nobody); returns partitions that do not exist."""
-        if not touched:
-            return set()
-        pairs = sorted({pair for pair in touched if pair[1] != NO_PRODUCER_ID})
-        ids = sorted({partition_id for partition_id, _ in touched})
-        states, producers = await self._store.load(ids, pairs)
-        self._take_over(ids, pairs, states, producers)
-        return set(ids) - set(states)
-
-    async def _reload_transactions(self, producer_ids: Iterable[int]) -> None:
-        """Reads the transactions of producers."""
-        if wanted := sorted(producer_ids):
-            found = await self._store.load_transactions(wanted)
-            self._remember({producer_id: found.get(producer_id) for producer_id in wanted})
-
-    def _remember(self, transactions: Mapping[int, StoredTransaction | None]) -> None:
-        """Takes over what was read of transactions, unless memory is newer.
-
-        Joins come between two versions, so of one version the larger set is the newer one.
-        """
-        for producer_id, stored in transactions.items():
-            known = self._transactions.get(producer_id)
-            if known is not None and stored is not None:
-                if stored.metadata.version < known.metadata.version:
-                    continue
-                if stored.metadata.version == known.metadata.version:
-                    partitions = stored.partitions | known.partitions
-                    groups = stored.groups | known.groups
-                    stored = replace(stored, partitions=partitions, groups=groups)
-            self._transactions[producer_id] = stored
-            self._transactions.move_to_end(producer_id)
-        while len(self._transactions) > TRANSACTIONS_IN_MEMORY:
-            self._transactions.popitem(last=False)
-
-    def _remember_committed(self, draft: GroupDraft) -> None:
-        for stored in draft.committed():
-            self._remember({stored.metadata.producer_id: stored})
-
-    def _take_over(
-        self,
-        ids: Iterable[int],
-        pairs: Iterable[tuple[int, int]],
-        states: Mapping[int, PartitionState],
-        producers: Mapping[tuple[int, int], ProducerState],
-    ) -> None:
-        """Remembers what was read of `ids`; a partition that is not there any more is forgotten."""
-        read: dict[int, dict[int, ProducerState | None]] = {}
-        for partition_id, producer_id in pairs:
-            of_partition = read.setdefault(partition_id, {})
-            of_partition[producer_id] = producers.get((partition_id, producer_id))
-        for partition_id in ids:
-            state = states.get(partition_id)
-            if state is None:
-                self._logs.pop(partition_id, None)
-                continue
-            known = self._logs.setdefault(partition_id, PartitionLog(state))
-            known.load(state, read.get(partition_id, {}))
-
-    async def _load_under_lock(
-        self, flush: Flush, group: list[Pending], *, skip_locked: bool
-    ) -> tuple[list[Pending], Locked]:
-        """Loads all that the group touches, under the lock; what another broker holds is parked.
-
-        Returns what is left of the group, and what was read.
-        """
-        pairs = _producer_pairs(appends(group))
-        ids = sorted({pending.partition_id for pending in appends(group)})
-        producer_ids = _transactional_producers(group)
-        names = sorted({pending.transactional_id for pending in transitions(group)})
-        guards = {pending.publication.guard for pending in publications(group)}
-        wanted = ToLock(
-            ids, pairs, names, producer_ids, list(guards), sorted(_tokens(publications(group)))
-        )
-        try:
-            locked = await flush.lock(wanted, skip_locked=skip_locked)
-        except RowLocked:
-            locked = await flush.lock(wanted, skip_locked=True)
-        absent = [partition_id for partition_id in ids if partition_id not in locked.partitions]
-        held = set((await self._store.load(absent))[0]) if absent else set()
-        known_pairs = {*pairs, *locked.producers}
-        joined = {
-            (partition_id, each.metadata.producer_id)
-            for each in locked.transactions
-            for partition_id in each.partitions
-        }
-        # What has joined and is not there any more is forgotten: it gets no marker.
-        # Nor does what is staged for one that has been deleted get an offset.
-        staged = {each.partition_id for held_by in locked.tokens.values() for each in held_by}
-        everything = {*ids, *locked.partitions, *(i for i, _ in joined), *staged} - held
-        self._take_over(everything, known_pairs | joined, locked.partitions, locked.producers)
-        by_producer = {each.metadata.producer_id: each for each in locked.transactions}
-        read = {i: by_producer.get(i) for i in producer_ids if i not in locked.held_producers}
-        read |= by_producer
-        for producer_id in read:
-            # It is the truth, even if memory seems newer: a join that a crash has undone.
-            self._transactions.pop(producer_id, None)
-        self._remember(read)
-        for publication in publications(group):
-            publication.partition_ids |= staged
-        free: list[Pending] = []
-        away: list[Pending] = []
-        for pending in group:
-            (away if _is_held(pending, held, locked) else free).append(pending)
-        self._park(away)
-        return free, locked
-
     def _is_contended(self, group: Sequence[Pending]) -> bool:
         """Whether another broker has lately written to one of the partitions: then locking first
         costs a round trip, and not locking costs a flush."""
@@ -587,28 +427,7 @@ class Appender:
         now = asyncio.get_running_loop().time()
         for partition_id in [i for i, until in self._contended_until.items() if until < now]:
             del self._contended_until[partition_id]
-        touched = {pending.partition_id for pending in appends(group)}
-        for pending in transitions(group):
-            if pending.producer_id is not None:
-                stored = self._transactions.get(pending.producer_id)
-                touched |= stored.partitions if stored else frozenset()
-        return not touched.isdisjoint(self._contended_until)
-
-    def _forget(self, group: Sequence[Pending]) -> None:
-        """Drops what was known of the partitions and transactions; the next flush reads them."""
-        for pending in appends(group):
-            self._logs.pop(pending.partition_id, None)
-        for producer_id in _transactional_producers(group):
-            self._transactions.pop(producer_id, None)
-        for publication in publications(group):
-            for partition_id in publication.partition_ids:
-                self._logs.pop(partition_id, None)
-        names = {pending.transactional_id for pending in transitions(group)}
-        for producer_id, stored in list(self._transactions.items()) if names else ():
-            if stored is not None and stored.metadata.transactional_id in names:
-                del self._transactions[producer_id]
-                for partition_id in stored.partitions:
-                    self._logs.pop(partition_id, None)
+        return not self._known.touched_by(group).isdisjoint(self._contended_until)
 
     # What another broker holds for longer than `lock_timeout` waits, in order; the rest goes on.
 
@@ -659,37 +478,6 @@ def _name(pending: Pending) -> int | str:
     if isinstance(pending, PendingPublication):
         return pending.publication.guard.query_id
     return pending.transactional_id
-
-
-def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:
-    """Whether another broker holds one of its rows."""
-    if isinstance(pending, PendingTransition):
-        return pending.transactional_id in locked.held_elsewhere
-    if isinstance(pending, PendingPublication):
-        is_held = pending.publication.guard in locked.held_guards
-        return is_held or not locked.held_tokens.isdisjoint(_tokens([pending]))
-    batch = pending.batch
-    return pending.partition_id in partitions or (
-        batch.is_transactional and batch.producer_id in locked.held_producers
-    )
-
-
-def _tokens(group: Iterable[PendingPublication]) -> set[UUID]:
-    return {wanted.token for each in group for wanted in each.publication.tokens}
-
-
-def _transactional_producers(group: Iterable[Pending]) -> list[int]:
-    return sorted({p.batch.producer_id for p in appends(group) if p.batch.is_transactional})
-
-
-def _producer_pairs(group: Iterable[PendingAppend]) -> list[tuple[int, int]]:
-    return sorted(
-        {
-            (pending.partition_id, pending.batch.producer_id)
-            for pending in group
-            if pending.batch.has_producer_id
-        }
-    )
 
 
 def _payloads(
