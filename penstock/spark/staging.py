@@ -34,8 +34,8 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 # How long a topic may be unknown: one just made has not reached every broker.
 _TOPIC_UNKNOWN_S: Final = 10.0
-# Connections in a row that end at the very first request.
-_HANG_UPS: Final = 5
+# Connections that end before anything is staged, until it is asked what kind of broker that is.
+_HANG_UPS: Final = 3
 
 
 class SinkError(Exception):
@@ -127,6 +127,24 @@ class Cluster:
             self._topics[name] = self._ask_for(name)
         return self._topics[name]
 
+    def check_that_it_stages(self) -> None:
+        """Raises SinkError if it answers Kafka's requests, but ends connections at ours, always."""
+        for _ in range(_HANG_UPS):
+            try:
+                with self.connect() as connection:
+                    connection.ask(wire.METADATA, wire.metadata_request([], may_create=False))
+                    try:
+                        wire.read_drop(connection.ask(wire.DROP_STAGED, wire.drop_request([])))
+                    except ConnectionLost:
+                        continue
+            except (ConnectionLost, Refused):
+                pass
+            return
+        raise SinkError(
+            f"{wire.shown(connection.address)} ends the connection whenever records are to be "
+            f"staged. A gateway of Penstock does not; Apache Kafka cannot stage."
+        )
+
     def _ask_for(self, name: str) -> Topic:
         attempts = Attempts(self.timeout_s)
         while True:
@@ -194,12 +212,16 @@ class Stager:
         if self._gathered_bytes >= REQUEST_BYTES:
             self._post()
 
-    def finish(self) -> int:
-        """Waits until everything is staged; how many batches that are."""
+    def flush(self) -> None:
+        """Waits until everything is staged. Raises SinkError."""
         if self._gathered:
             self._post()
         while self._unanswered:
             self._settle()
+
+    def finish(self) -> int:
+        """The last call: how many batches are staged, all of them. Raises SinkError."""
+        self.flush()
         self.close()
         return self._staged
 
@@ -264,10 +286,7 @@ class Stager:
             self._cluster.avoid(self._connection.address)
             self._hang_ups += 1
             if self._hang_ups == _HANG_UPS and not self._staged:
-                raise SinkError(
-                    f"{wire.shown(self._connection.address)} ends the connection whenever records "
-                    f"are to be staged. A gateway of Penstock does not; Apache Kafka cannot stage."
-                ) from cause
+                self._cluster.check_that_it_stages()
         self.close()
         failure = SinkError(f"The records could not be staged: {cause}.")
         failure.__cause__ = cause
