@@ -104,6 +104,7 @@ class Partitions:
         self._read_ahead = ReadAhead(store, READ_AHEAD_BYTES)
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
+        self._starts_known: tuple[object, set[int]] = (None, set())
         self.admission = Admission()
         self._appender = Appender(
             store,
@@ -138,6 +139,7 @@ class Partitions:
         self._tail.clear()
         self._read_ahead.clear()
         self._epochs.clear()
+        self._starts_known = (None, set())
         self._appender.forget_everything()
         self._store.forget_segments()
         for partition_id in list(self._waiters):
@@ -432,6 +434,29 @@ class Partitions:
                 known.advance(state)
                 if known.state != before:
                     self._wake(partition_id)
+        return states
+
+    async def with_log_starts(
+        self, partition_ids: Sequence[int], alone_since: object
+    ) -> dict[int, PartitionState]:
+        """States whose log start, and nothing else of them, is as good as a fresh read's.
+
+        alone_since: another object whenever brokers have come or gone, None while others are live.
+        While this one is alone nobody else moves log starts, so what it has read since then need
+        not be read again. A broker that has just come may move one before it is heard of: who reads
+        there is told that the offset is out of range, as if the records had gone a moment later.
+        Raises StoreUnavailable.
+        """
+        if alone_since is None:
+            return await self.refresh(partition_ids)
+        if self._starts_known[0] is not alone_since:
+            self._starts_known = (alone_since, set())
+        known = self._starts_known[1]
+        logs = self._logs
+        if all(each in known and each in logs for each in partition_ids):
+            return {each: logs[each].state for each in partition_ids}
+        states = await self.refresh(partition_ids)
+        known.update(states)
         return states
 
     async def _load(self, partition_ids: Iterable[int]) -> None:

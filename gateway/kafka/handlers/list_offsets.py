@@ -2,9 +2,10 @@
 
 Versions: v2 isolation level; v4 leader epochs; v6 flexible; v7 -3 greatest timestamp (KIP-734);
 v8 -4 earliest local and v9 -5 latest tiered (KIP-405, KIP-1005); v11 -6 earliest pending upload
-(KIP-1023). Behavior: always a fresh read. Nothing is tiered: the local log starts where the log
-does, and nothing is ever tiered or pending upload. A lookup by timestamp is exact to the record;
-none found is offset -1.
+(KIP-1023). Behavior: a fresh read, but for the earliest offset while no other broker is live
+(Spark's source asks for both ends with every 500 records it reads). Nothing is tiered: the local
+log starts where the log does, and nothing is ever tiered or pending upload. A lookup by timestamp
+is exact to the record; none found is offset -1.
 """
 
 from collections import Counter
@@ -57,7 +58,7 @@ async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> List
     try:
         topics = await ctx.topics.get_many([topic.name for topic in request.topics])
         ids = [_partition_id(topics.get(name), index) for name, index in counted]
-        states = await ctx.partitions.refresh([i for i in ids if i is not None])
+        states = await _states(request, [i for i in ids if i is not None], ctx)
     except StoreUnavailable:
         return _unavailable(request)
     isolation = IsolationLevel(request.isolation_level)
@@ -77,6 +78,19 @@ async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> List
                 partitions.append(await _find(asked, state, isolation, ctx))
         answered.append(_Topic(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=answered)
+
+
+async def _states(
+    request: ListOffsetsRequest, partition_ids: list[int], ctx: RequestContext
+) -> dict[int, PartitionState]:
+    asked = [each for topic in request.topics for each in topic.partitions]
+    if all(each.timestamp == EARLIEST for each in asked):
+        alone_since = ctx.cluster.live if ctx.cluster.is_alone else None
+        states = await ctx.partitions.with_log_starts(partition_ids, alone_since)
+        epochs = {state.leader_epoch for state in states.values()}
+        if all(each.current_leader_epoch in (-1, epoch) for each in asked for epoch in epochs):
+            return states  # else one may have to be refused, which takes a fresh look
+    return await ctx.partitions.refresh(partition_ids)
 
 
 def _partition_id(topic: Topic | None, index: int) -> int | None:

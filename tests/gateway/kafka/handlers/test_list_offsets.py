@@ -9,7 +9,7 @@ import pytest
 
 from gateway.kafka.codec import ListOffsetsRequest
 from tests.batches import T0, kafka_batch
-from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create, produce
 
 UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, INVALID_REQUEST = 3, 6, 42
@@ -118,6 +118,39 @@ async def test_what_another_broker_wrote_is_seen_at_once(
     with psycopg.connect(database_url, autocommit=True) as psql:
         psql.execute("UPDATE topic_partition SET next_offset = 7")
     assert (await ask(log_broker, LATEST)).offset == 7
+
+
+async def test_where_the_log_starts_is_read_once_while_nobody_else_can_move_it(
+    log_broker: Broker, make_broker: MakeBroker, database_url: str
+) -> None:
+    topic = await create(log_broker)
+    await produce(log_broker, kafka_batch([b"a"] * 9))
+
+    def moved_behind_its_back(start: int) -> None:
+        with psycopg.connect(database_url, autocommit=True) as psql:
+            psql.execute("UPDATE topic_partition SET log_start_offset = %s", [start])
+
+    moved_behind_its_back(1)
+    assert (await ask(log_broker, EARLIEST)).offset == 1
+    moved_behind_its_back(2)
+    assert (await ask(log_broker, EARLIEST)).offset == 1  # without asking the database
+    await log_broker.partitions.delete_records(topic.partition_ids[0], 3)
+    assert (await ask(log_broker, EARLIEST)).offset == 3
+    # A refusal takes a fresh look; it shows the start as well.
+    moved_behind_its_back(4)
+    assert (await ask(log_broker, EARLIEST, leader_epoch=1)).error_code == UNKNOWN_LEADER_EPOCH
+    assert (await ask(log_broker, EARLIEST)).offset == 4
+    # Another broker may move it, and may have moved it once it is gone.
+    other = await make_broker()
+    await log_broker.cluster.heartbeat()
+    moved_behind_its_back(5)
+    assert (await ask(log_broker, EARLIEST)).offset == 5
+    moved_behind_its_back(6)
+    assert (await ask(log_broker, EARLIEST)).offset == 6
+    moved_behind_its_back(7)
+    await other.cluster.leave()
+    await log_broker.cluster.heartbeat()
+    assert (await ask(log_broker, EARLIEST)).offset == 7
 
 
 async def test_without_a_database(cut_off: Broker) -> None:
