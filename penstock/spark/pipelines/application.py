@@ -5,7 +5,9 @@ Knows how Spark is started; must not know what a pipeline does.
 
 from __future__ import annotations
 
+import atexit
 import re
+import shutil
 import tempfile
 import warnings
 import zipfile
@@ -100,10 +102,11 @@ def send_to_workers(spark: SparkSession) -> None:
     context = spark.sparkContext
     if re.match(r"local(\[|$)", context.master or ""):
         return
-    with tempfile.TemporaryDirectory() as directory:
-        archive = Path(directory, "penstock-spark.zip")
-        zip_package(archive)
-        context.addPyFile(str(archive))
+    directory = tempfile.mkdtemp(prefix="penstock-spark-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # workers fetch it until the end
+    archive = Path(directory, "penstock-spark.zip")
+    zip_package(archive)
+    context.addPyFile(str(archive))
 
 
 def zip_package(archive: Path) -> None:
