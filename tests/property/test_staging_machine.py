@@ -34,7 +34,7 @@ from core.staging.values import (
 )
 from tests.batches import batch
 
-EXAMPLES = int(os.environ.get("PENSTOCK_STAGING_MACHINE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("PENSTOCK_STAGING_MACHINE_EXAMPLES", "100"))
 PARTITIONS = (1, 2)
 GUARDS = (Guard("q", "a"), Guard("q", "b"))
 WHICH = st.integers(0, 10**6)
@@ -171,6 +171,15 @@ class StagingMachine(RuleBasedStateMachine):
         self.writers.append(writer)
         self.free.append(writer)
 
+    @rule(tasks=st.lists(st.lists(st.integers(1, 3), max_size=3), max_size=3), broker=BROKER)
+    def tasks_run_well(self, tasks: list[list[int]], broker: int) -> None:
+        for cuts in tasks:
+            self.a_task_begins([*cuts, 1], len(self.writers))
+            writer = self.writers[-1]
+            for request in writer.requests:
+                self.arrive([request], broker, "well")
+            writer.answered = len(writer.requests)
+
     @precondition(lambda self: any(not (each.is_done or each.is_lost) for each in self.writers))
     @rule(which=WHICH, window=st.integers(1, 3), broker=BROKER, luck=LUCK)
     def a_task_sends(self, which: int, window: int, broker: int, luck: str) -> None:
@@ -239,6 +248,19 @@ class StagingMachine(RuleBasedStateMachine):
     @rule(which=WHICH, count=st.integers(1, 3), batch_id=st.integers(0, 3))
     def a_driver_hears_of_its_tasks(self, which: int, count: int, batch_id: int) -> None:
         """Drivers of one query may be several, and have batches of one number."""
+        self.hear(which, count, batch_id)
+
+    @precondition(lambda self: any(each.is_done for each in self.free))
+    @rule(which=WHICH, count=st.integers(1, 3), batch_id=st.integers(0, 3), crashes=st.booleans())
+    def a_driver_hears_and_publishes(
+        self, which: int, count: int, batch_id: int, crashes: bool
+    ) -> None:
+        if crashes:
+            self.store.crash(which)
+        self.hear(which, count, batch_id)
+        self.drivers_publish([len(self.attempts) - 1], 0, "well")
+
+    def hear(self, which: int, count: int, batch_id: int) -> None:
         done = [each for each in self.free if each.is_done][:count]
         self.free = [each for each in self.free if each not in done]
         tokens = tuple(WantedToken(each.token, len(each.batches)) for each in done)
@@ -269,10 +291,11 @@ class StagingMachine(RuleBasedStateMachine):
 
     # What else happens.
 
-    @precondition(lambda self: self.writers)
+    @precondition(lambda self: len(self.writers) > 3)
     @rule(which=WHICH)
     def a_token_is_dropped_or_expires(self, which: int) -> None:
-        self.store.drop(self.writers[which % len(self.writers)].token)
+        """Of the older ones, as a rule."""
+        self.store.drop(self.writers[which % (len(self.writers) - 2)].token)
 
     @precondition(lambda self: len(self.store.state.partitions) == 2 and len(self.attempts) > 3)
     @rule()
