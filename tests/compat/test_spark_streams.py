@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from tests.compat.conftest import MakeTopic
 from tests.compat.spark import (
     Batches,
+    as_json,
     batch,
     end_offsets,
     produce,
@@ -45,7 +47,6 @@ def test_available_now_goes_on_from_its_checkpoint_in_batches_as_large_as_allowe
         **EARLIEST,
         "maxOffsetsPerTrigger": 60,
         "minPartitions": 4,
-        "includeHeaders": "true",
     }
 
     def sent(count: int) -> None:
@@ -67,6 +68,45 @@ def test_available_now_goes_on_from_its_checkpoint_in_batches_as_large_as_allowe
     assert seen.sizes == [60, 60, 30, 20]
     assert seen.offsets() == {(topic, 0): span(0, 85), (topic, 1): span(0, 85)}
     assert end_offsets(query) == {topic: {"0": 85, "1": 85}}
+
+
+def test_streams_begin_where_they_are_told(
+    spark: SparkSession, bootstrap: str, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(partitions=2)
+    for partition in range(2):
+        times = [T0 + 1000 * number for number in range(10)]
+        produce(bootstrap, topic, ["x"] * 10, partition=partition, timestamps=times)
+    each_its_time = {topic: {"0": T0 + 8000, "1": T0 + 2500}}
+    begins: dict[str, tuple[dict[str, object], dict[tuple[str, int], list[int]]]] = {
+        "assign": (
+            {
+                "assign": as_json({topic: [1]}),
+                "startingOffsets": as_json({topic: {"1": 7}}),
+            },
+            {(topic, 1): span(7, 10)},
+        ),
+        "time": (
+            {"subscribe": topic, "startingTimestamp": T0 + 6000},
+            {(topic, 0): span(6, 10), (topic, 1): span(6, 10)},
+        ),
+        "times": (
+            {"subscribe": topic, "startingOffsetsByTimestamp": as_json(each_its_time)},
+            {(topic, 0): span(8, 10), (topic, 1): span(3, 10)},
+        ),
+        "latest": ({"subscribe": topic, "startingOffsets": "latest"}, {}),
+    }
+
+    def run(name: str) -> dict[tuple[str, int], list[int]]:
+        seen = Batches()
+        writer = seen.writer(stream(spark, bootstrap, begins[name][0]))
+        run_to_end(writer, str(tmp_path / name))
+        return seen.offsets()
+
+    assert {name: run(name) for name in begins} == {name: end for name, (_, end) in begins.items()}
+    # The latest were those when it ran first.
+    produce(bootstrap, topic, ["x"] * 2)
+    assert run("latest") == {(topic, 0): [10, 11]}
 
 
 def test_a_pattern_finds_topics_that_come_while_it_runs(

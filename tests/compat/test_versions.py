@@ -15,7 +15,12 @@ COMPAT = Path(tools.__file__).parents[1]
 
 @pytest.mark.parametrize(
     ("folder", "package"),
-    [("librdkafka", "confluent-kafka"), ("aiokafka", "aiokafka"), ("kafka-python", "kafka-python")],
+    [
+        ("librdkafka", "confluent-kafka"),
+        ("aiokafka", "aiokafka"),
+        ("kafka-python", "kafka-python"),
+        ("spark", "pyspark"),
+    ],
 )
 def test_installed_client_is_the_one_the_findings_are_about(folder: str, package: str) -> None:
     assert version(package) == (COMPAT / folder / "VERSION").read_text().strip()
