@@ -216,7 +216,7 @@ class Staging:
                 for pending in group:
                     await self._flush([pending])
             elif isinstance(error, RowLocked):
-                self._refuse(group, Error.NOT_ENOUGH_REPLICAS, "the token is being dropped")
+                self._refuse(group, Error.NOT_ENOUGH_REPLICAS, "another broker holds the token")
             else:
                 log.error("staging_refused_by_database", reason=str(error))
                 self._refuse(group, Error.UNKNOWN_SERVER_ERROR, str(error))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
+from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -359,3 +362,76 @@ async def test_queries_that_publish_no_more_are_forgotten(stage: Stage) -> None:
     assert await stage.retention.forget_published(3 * DAY_S) == 0
     assert await stage.retention.forget_published(DAY_S) == 1
     assert stage.log.rows("SELECT * FROM published_batch") == []
+
+
+# All at once.
+
+
+class Worker:
+    """A broker that does this and that with the tokens and guards of all; what has moved on in the
+    meantime it lets be."""
+
+    def __init__(self, log: Log, partitions: list[int], tokens: list[UUID], seed: int) -> None:
+        self.stage = Stage(log)
+        self.log = log
+        self.partitions = partitions
+        self.tokens = tokens
+        self.random = Random(seed)
+        self.succeeded: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        works = [self.add, self.add, self.add, self.publish, self.append, self.drop, self.expire]
+        for _ in range(60):
+            work = self.random.choice(works)
+            with contextlib.suppress(VersionMismatch):
+                await work()
+                self.succeeded[work.__name__] += 1
+            await self.stage.flush.rollback()
+        await self.stage.flush.close()
+
+    async def add(self) -> None:
+        token = self.random.choice(self.tokens)
+        expected = (await self.stage.store.load([token])).get(token, 0)
+        places = self.random.sample(self.partitions, 2)
+        await self.stage.stage(token, *((p, batch(size=50)) for p in places), expected=expected)
+
+    async def publish(self) -> None:
+        chosen = self.random.sample(self.tokens, 3)
+        held = await self.stage.store.load(chosen)
+        published = self.log.rows("SELECT coalesce(max(batch_id), -1) FROM published_batch")[0][0]
+        wanted = ((token, held.get(token, 0)) for token in chosen)
+        await self.stage.publish(published + 1, *wanted)
+
+    async def append(self) -> None:
+        drafted = [
+            await self.log.drafted(p, batch(size=50))
+            for p in self.random.sample(self.partitions, 2)
+        ]
+        await self.stage.flush.stage([each for _, payload in drafted for each in payload])
+        await self.stage.flush.commit([effects for effects, _ in drafted])
+
+    async def drop(self) -> None:
+        await self.stage.store.drop(self.random.sample(self.tokens, 2))
+
+    async def expire(self) -> None:
+        await self.stage.retention.expire_tokens()
+
+
+async def test_brokers_that_do_all_of_it_at_once(log: Log) -> None:
+    partitions = log.new_partitions(5)
+    tokens = [uuid4() for _ in range(6)]
+    workers = [Worker(log, partitions, tokens, seed) for seed in range(4)]
+    # A deadlock would be a RowLocked: it has no excuse here.
+    async with asyncio.timeout(120):
+        await asyncio.gather(*(each.run() for each in workers))
+    done = sum((each.succeeded for each in workers), Counter())
+    assert min(done.values()) > 0, done
+    held = log.rows("SELECT token, batches, records, bytes FROM staged_token ORDER BY token")
+    assert held == log.rows(
+        "SELECT token, count(*), sum(record_count), sum(size) FROM staged_batch"
+        " GROUP BY token ORDER BY token"
+    )
+    ends = "SELECT partition_id, next_offset, batch_count FROM topic_partition ORDER BY 1"
+    rows = "SELECT partition_id, max(last_offset) + 1, count(*) FROM record_batch GROUP BY 1"
+    assert log.rows(ends) == log.rows(f"{rows} ORDER BY 1")
+    assert log.value("SELECT batch_id FROM published_batch") >= 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -22,6 +23,7 @@ from storage.retention import PostgresRetentionStore
 from storage.topics import TopicStore
 from tests.batches import batch
 from tests.gateway.runtime.conftest import Broker, MakeBroker
+from tests.gateway.runtime.test_staging import Stager
 from tests.storage.conftest import Log
 
 HOUR_MS = 3_600_000
@@ -95,6 +97,23 @@ async def test_old_records_go_and_young_ones_stay(keeper: Keeper, log: Log) -> N
     assert start_of(log, p) == 3
     assert log.value("SELECT count(*) FROM record_batch") == 2
     assert (await keeper.broker.append(p, batch())).base_offset == 5
+
+
+async def test_what_is_staged_and_never_published_goes(keeper: Keeper, log: Log) -> None:
+    p = await keeper.topic("t")
+    stager = Stager(keeper.broker, expiration_ms=0)
+    await stager.stage(uuid4(), 0, (p, batch(size=60_000)))
+    await stager.publish(0)
+    published_at = "UPDATE published_batch SET published_at = now() - '{} days'::interval"
+    log.rows(published_at.format(29))
+    await keeper.janitor.clean()
+    assert log.rows("SELECT * FROM staged_batch") == []
+    # Nobody points into the segment any more: it was sealed and dropped in the same round.
+    assert log.rows("SELECT * FROM segment WHERE sealed_at IS NOT NULL") == []
+    assert log.value("SELECT count(*) FROM published_batch") == 1
+    log.rows(published_at.format(31))
+    await keeper.janitor.clean()
+    assert log.value("SELECT count(*) FROM published_batch") == 0
 
 
 async def test_a_whole_log_can_go(keeper: Keeper, log: Log) -> None:

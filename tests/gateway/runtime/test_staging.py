@@ -42,7 +42,7 @@ PUBLISHED, ALREADY = Outcome.PUBLISHED, Outcome.ALREADY_PUBLISHED
 class Stager:
     """A broker that stages, too."""
 
-    def __init__(self, broker: Broker, max_bytes: int = 10**9) -> None:
+    def __init__(self, broker: Broker, expiration_ms: int = 86_400_000) -> None:
         self.broker = broker
         self.marks = 0
         self.published = 0
@@ -51,8 +51,8 @@ class Stager:
             broker.store,
             broker.partitions,
             max_flush_bytes=4 * 2**20,
-            max_bytes=lambda: max_bytes,
-            expiration_ms=lambda: 86_400_000,
+            max_bytes=lambda: 10**9,
+            expiration_ms=lambda: expiration_ms,
         )
         self.staging.on_published(self._count)
 
