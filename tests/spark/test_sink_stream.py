@@ -141,6 +141,48 @@ def test_a_new_checkpoint_is_a_new_query(
     assert [found.count(str(number)) for number in range(ROWS)] == [2] * ROWS
 
 
+def test_two_queries_of_one_frame_are_two_sinks(
+    spark: SparkSession, start: Start, make_topic: MakeTopic, gateway: Gateway, tmp_path: Path
+) -> None:
+    topics = [make_topic(), make_topic(2)]
+    frame = numbers(spark)
+
+    queries = [start(frame, topic, place=str(tmp_path / topic)) for topic in topics]
+    for query in queries:
+        run_to(query, 1)
+
+    for topic in topics:
+        assert assert_whole_batches(read_topic(gateway.bootstrap, topic)) >= 2
+
+
+def test_named_writes_in_foreach_batch_are_done_once(
+    spark: SparkSession, start: Start, make_topic: MakeTopic, gateway: Gateway, checkpoint: str
+) -> None:
+    """Two topics of one batch; the first attempt dies between them."""
+    first, second = make_topic(2), make_topic()
+    died: list[int] = []
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        for topic in (first, second):
+            writer = batch.write.format("penstock").mode("append").option("topic", topic)
+            writer = writer.option("kafka.bootstrap.servers", gateway.bootstrap)
+            writer.options(txnAppId=first, txnVersion=batch_id).save()
+            if batch_id == 1 and not died:
+                died.append(batch_id)
+                raise RuntimeError("this batch fails once")
+
+    def started() -> StreamingQuery:
+        writer = numbers(spark).writeStream.foreachBatch(write)
+        return writer.option("checkpointLocation", checkpoint).start()
+
+    with pytest.raises(Exception, match="this batch fails once"):
+        started().awaitTermination(WITHIN_S)
+    run_to(started(), 2)
+
+    for topic in (first, second):
+        assert assert_whole_batches(read_topic(gateway.bootstrap, topic)) >= 3
+
+
 def test_a_task_that_fails_once_is_not_doubled(
     spark: SparkSession, start: Start, make_topic: MakeTopic, gateway: Gateway, tmp_path: Path
 ) -> None:
