@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+
+try:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceStreamArrowWriter,
+        WriterCommitMessage,
+    )
+except ImportError as older:
+    raise ImportError("The penstock sink needs PySpark 4.2 (4.1 may do).") from older
 
 from penstock.spark import staging
 from penstock.spark.options import SinkOptions

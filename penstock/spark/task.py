@@ -7,7 +7,7 @@ an encoding, so that a batch is not cut where Spark's Arrow batches are.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -43,19 +43,11 @@ def stage(batches: Iterable[pa.RecordBatch], options: SinkOptions, cluster: Clus
     return Staged(stager.token if count else None, count, encoder.rows)
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows in larger pieces, of the columns that matter; none too large to be encoded."""
     waiting: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        batch = batch.select([name for name in batch.schema.names if name in TYPES])
-        if batch.nbytes > _MOST_BYTES and batch.num_rows > 1:
-            rows = batch.num_rows
-            step = max(1, rows * _MOST_BYTES // batch.nbytes // 2)
-            yield from gathered(batch.slice(at, step) for at in range(0, rows, step))
-            continue
+    for batch in _cut(batches):
         waiting.append(batch)
         size += batch.nbytes
         if size >= GATHERED_BYTES:
@@ -63,6 +55,16 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             waiting, size = [], 0
     if waiting:
         yield _one(waiting)
+
+
+def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        needed = batch.select([name for name in batch.schema.names if name in TYPES])
+        if needed.nbytes > _MOST_BYTES and needed.num_rows > 1:
+            yield from _cut((needed.slice(0, needed.num_rows // 2),))
+            yield from _cut((needed.slice(needed.num_rows // 2),))
+        elif needed.num_rows:
+            yield needed
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
