@@ -280,7 +280,10 @@ def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
     tokens = (staging_rows.token_array(wanted.tokens),)
     partitions = (bigint_array(sorted(wanted.partition_ids)), keys, *tokens)
     locks: list[Statement] = []
-    reads: list[Statement] = []
+    reads: list[Statement] = [
+        (b"read_partitions", partitions),
+        (b"read_producers", (*_pairs(wanted.producers), keys)),
+    ]
     if wanted.transactional_ids or wanted.producer_ids:
         locks.append((b"lock%b_transactions" % free, transactions))
         reads.append((b"read_transactions", transactions))
@@ -290,8 +293,6 @@ def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
         reads.append((b"read_guards", guards))
         reads += [(b"read_tokens", tokens), (b"read_places", tokens)]
     locks.append((b"lock%b_partitions" % free, partitions))
-    reads.append((b"read_partitions", partitions))
-    reads.append((b"read_producers", (*_pairs(wanted.producers), keys)))
     return [*locks, *reads]
 
 
