@@ -84,8 +84,8 @@ SELECT token FROM staged_token WHERE token = ANY ($1::uuid[]) ORDER BY token FOR
 LOCK_FREE_GUARDS = LOCK_GUARDS.rstrip() + " SKIP LOCKED"
 LOCK_FREE_TOKENS = LOCK_TOKENS.rstrip() + " SKIP LOCKED"
 READ_GUARDS = "SELECT guard_key, batch_id FROM published_batch WHERE guard_key = ANY ($1::uuid[])"
-# A row a token, in arrays: a publication may have tens of thousands of batches, and their partitions
-# are locked while they are read. PostgreSQL feeds an aggregate in the order of its subquery.
+# A row a token, in arrays: there may be tens of thousands of batches, whose partitions are locked
+# while they are read. PostgreSQL feeds an aggregate in the order of its subquery.
 READ_TOKENS = """
 SELECT token, array_agg(partition_id), array_agg(payload_id), array_agg(position),
        array_agg(segment_id), array_agg(size), array_agg(record_count), array_agg(max_timestamp),
