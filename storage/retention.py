@@ -9,7 +9,7 @@ from psycopg.errors import LockNotAvailable, QueryCanceled, UndefinedTable
 
 from core.retention_ports import OpenSegment, PartitionUsage
 from storage.schema import chunk_table_name, create_chunk_table_sql
-from storage.staging_rows import EXPIRE_TOKENS, FORGET_GUARDS
+from storage.staging_rows import DROP_TOKENS, FORGET_GUARDS, LOCK_EXPIRED
 
 if TYPE_CHECKING:
     from storage.pool import Database
@@ -103,6 +103,8 @@ SELECT EXISTS (SELECT FROM record_batch WHERE segment_id = %(segment_id)s)
 """
 FORGET_SEGMENT = "DELETE FROM segment WHERE segment_id = %(segment_id)s"
 
+DROP_EXPIRED = DROP_TOKENS.replace("$1", "%(tokens)s")
+
 ROWS_PER_DELETE = 2_000
 TOKENS_PER_DELETE = 100
 
@@ -176,21 +178,24 @@ class PostgresRetentionStore:
 
     async def expire_tokens(self) -> int:
         """See RetentionStore."""
-        return await self._delete_all("expire_tokens", EXPIRE_TOKENS, {})
+        done = 0
+        async with self._database.reader("expire_tokens") as cursor:
+            while True:
+                # Some at a time, so that none is locked for long; deleted by a later statement
+                # than the one that locks, which sees all that was added.
+                async with cursor.connection.transaction():
+                    await cursor.execute(LOCK_EXPIRED, {"limit": TOKENS_PER_DELETE})
+                    tokens = [token for (token,) in await cursor.fetchall()]
+                    await cursor.execute(DROP_EXPIRED, {"tokens": tokens})
+                done += len(tokens)
+                if len(tokens) < TOKENS_PER_DELETE:
+                    return done
 
     async def forget_published(self, idle_s: float) -> int:
         """See RetentionStore."""
-        return await self._delete_all("forget_published", FORGET_GUARDS, {"idle_s": idle_s})
-
-    async def _delete_all(self, name: str, statement: str, parameters: dict[str, float]) -> int:
-        """Some rows at a time, so that none is locked for long."""
-        done = 0
-        async with self._database.reader(name) as cursor:
-            while True:
-                await cursor.execute(statement, {**parameters, "limit": TOKENS_PER_DELETE})
-                done += cursor.rowcount
-                if cursor.rowcount < TOKENS_PER_DELETE:
-                    return done
+        async with self._database.reader("forget_published") as cursor:
+            await cursor.execute(FORGET_GUARDS, {"idle_s": idle_s})
+            return cursor.rowcount
 
     async def open_segments(self) -> list[OpenSegment]:
         """See RetentionStore."""

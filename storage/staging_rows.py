@@ -122,22 +122,16 @@ WITH batches AS (DELETE FROM staged_batch WHERE token = ANY ($1::uuid[]))
 DELETE FROM staged_token WHERE token = ANY ($1::uuid[])
 """
 
-# One statement may lock and delete here: who has added to a token since the snapshot has moved its
-# expiry too, and the row is looked at anew under the lock.
-EXPIRE_TOKENS = """
-WITH doomed AS MATERIALIZED (
-    SELECT token FROM staged_token WHERE expires_at < clock_timestamp()
-    ORDER BY token LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), batches AS (
-    DELETE FROM staged_batch b USING doomed d WHERE b.token = d.token
-)
-DELETE FROM staged_token t USING doomed d WHERE t.token = d.token
+# What is being published, or added to, at this moment is left alone.
+LOCK_EXPIRED = """
+SELECT token FROM staged_token WHERE expires_at < clock_timestamp()
+ORDER BY token LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 """
 FORGET_GUARDS = """
 WITH doomed AS MATERIALIZED (
     SELECT guard_key FROM published_batch
     WHERE published_at < clock_timestamp() - make_interval(secs => %(idle_s)s)
-    ORDER BY guard_key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY guard_key FOR UPDATE SKIP LOCKED
 )
 DELETE FROM published_batch p USING doomed d WHERE p.guard_key = d.guard_key
 """
