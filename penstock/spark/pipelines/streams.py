@@ -5,6 +5,7 @@ Knows Structured Streaming; must not know what a pipeline makes of the records.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,7 +48,7 @@ def follow(query: StreamingQuery, terminal: Terminal) -> int:
             while not ended:
                 tell(f"batch {shown + 1} …  {rows:,} rows so far")
                 ended = bool(query.awaitTermination(_LOOK_EVERY_S))  # type: ignore[arg-type]
-                for progress in query.recentProgress:
+                for progress in (json.loads(each.json) for each in query.recentProgress):
                     if progress["batchId"] > shown and progress["numInputRows"]:
                         shown = int(progress["batchId"])
                         rows += int(progress["numInputRows"])
