@@ -350,15 +350,8 @@ def test_a_topic_is_refused_where_it_does_not(
     ("query", "topic", "options", "sentence"),
     [
         ("SELECT 'v' AS value", "t", {"acks": "all"}, "has no option 'acks'. It has: "),
-        ("SELECT 'v' AS value", "t", {"batch.size": "many"}, "kafka.batch.size is a number from 1"),
-        ("SELECT 'v' AS value", None, {}, "neither an option 'topic' nor a column 'topic'"),
-        ("SELECT 'v' AS key", "t", {}, "There is no column 'value'"),
         ("SELECT 1 AS value", "t", {}, "Column 'value' is of type string or binary, not int"),
-        ("SELECT 'v' AS value, NULL || '' AS topic", None, {}, "A row's topic is null"),
         ("SELECT 'v' AS value, 9 AS partition", "", {}, "partition is 9, but topic '.*' has 1"),
-        ("SELECT 'v' AS value, -2 AS partition", "", {}, "A row's partition is -2"),
-        ("SELECT 'v' AS value, TIMESTAMP'1969-01-01' AS timestamp", "", {}, "before 1970"),
-        ("SELECT 'v' AS value", "t", {"txnVersion": 1}, "are given together or not at all"),
     ],
 )
 def test_refusals_are_sentences(

@@ -60,6 +60,21 @@ def test_a_header_without_a_key_is_refused(header: dict[str, Any] | None) -> Non
         rows(value=["x"], headers=pa.array([[header]], HEADERS))
 
 
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        ({"topic": pa.array(["t", None])}, "A row's topic is null"),
+        ({"partition": pa.array([1, -2], pa.int32())}, "A row's partition is -2"),
+        ({"timestamp": pa.array([0, -1], pa.timestamp("us", "UTC"))}, "timestamp is before 1970"),
+    ],
+)
+def test_rows_that_are_refused(column: dict[str, pa.Array], sentence: str) -> None:
+    batch = pa.record_batch({"topic": ["t", "t"], "value": ["x", "y"]} | column)
+
+    with pytest.raises(ColumnError, match=sentence):
+        rows_of(batch, None, include_headers=True)
+
+
 def test_topics_and_partitions() -> None:
     batch = pa.record_batch(
         {
