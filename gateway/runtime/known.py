@@ -163,9 +163,11 @@ class Known:
         absent = [partition_id for partition_id in ids if partition_id not in locked.partitions]
         held = set((await self._store.load(absent))[0]) if absent else set()
         known_pairs = {*pairs, *locked.producers}
+        # Of transactions that are only written to, what else joined was neither locked nor read.
         joined = {
             (partition_id, each.metadata.producer_id)
             for each in locked.transactions
+            if each.metadata.transactional_id in names
             for partition_id in each.partitions
         }
         # What has joined and is not there any more is forgotten: it gets no marker.

@@ -23,6 +23,7 @@ from core.transaction.values import (
 from core.types import IsolationLevel, RecordBatch
 from gateway.kafka.connection_order import ConnectionOrder
 from gateway.metrics import Metrics
+from gateway.runtime.appender import CONTENDED_FOR_S
 from gateway.runtime.partitions import Found, Want
 from gateway.runtime.pending import AppendResult
 from gateway.runtime.producer_ids import ProducerIds
@@ -265,6 +266,26 @@ async def test_an_end_finds_what_joined_elsewhere(
     await there.write(q, producer)
     assert (await here.end(producer)).error is Error.NONE
     assert offsets(await here.read(p)) == offsets(await here.read(q)) == [0, 1]
+
+
+async def test_what_was_not_read_under_the_lock_is_not_taken_for_absent(
+    make_coordinator: MakeCoordinator, log: Log
+) -> None:
+    """A flush locks two partitions, each for another producer; both have joined the transaction of
+    the one, which writes to the first of them only."""
+    here, there = make_coordinator(), make_coordinator()
+    p, q = log.new_partitions(2)
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, [p, q])
+    for partition_id in (p, q):
+        assert (await here.write(partition_id, producer)).error is Error.NONE
+    await there.broker.append(p, batch())  # so that the next flush here has to look again
+    written, _ = await asyncio.gather(here.write(p, producer, 1), here.broker.append(q, batch()))
+    assert written.error is Error.NONE
+    await asyncio.sleep(1.1 * CONTENDED_FOR_S)  # from now on it decides on memory again
+    assert (await here.write(q, producer, 7)).error is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (await here.end(producer, commit=False)).error is Error.NONE
+    assert [len((await here.read(each)).aborted) for each in (p, q)] == [1, 1]
 
 
 @pytest.mark.parametrize("version", [V1, V2], ids=["V1", "V2"])
