@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +42,10 @@ MakeTopic = Callable[..., str]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips Spark's stock connector where it cannot run, and says why."""
-    ours = [item for item in items if item.get_closest_marker("spark")]
+    here = Path(__file__).parent
+    ours = [
+        item for item in items if here in item.path.parents and item.get_closest_marker("spark")
+    ]
     if not ours:
         return
     reason = unavailable() or (None if connector_settings() else "the connector's jars are missing")
