@@ -11,8 +11,8 @@ from __future__ import annotations
 import ssl
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 REQUEST_BYTES: Final = 2 * 1024 * 1024
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 
-_ANSWER_WITHIN_S: Final = 60.0
-_PUBLISHED_WITHIN_MS: Final = 30_000
+_ANSWER_WITHIN_S: Final = 30.0
+_PUBLISHED_WITHIN_MS: Final = 20_000  # told to the gateway, which then answers before that
 _DROPPED_WITHIN_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
@@ -101,9 +101,10 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self.timeout_s = timeout_s
 
-    def connect(self, timeout_s: float = _ANSWER_WITHIN_S) -> Connection:
+    def connect(self, timeout_s: float | None = None) -> Connection:
         """A connection to any of them. Raises ConnectionLost."""
         reasons = []
+        timeout_s = _ANSWER_WITHIN_S if timeout_s is None else timeout_s
         for _ in range(len(self._addresses)):
             try:
                 return Connection(self._addresses[0], timeout_s, self._tls)
@@ -111,6 +112,16 @@ class Cluster:
                 reasons.append(str(lost))
                 self.avoid(self._addresses[0])
         raise ConnectionLost("; ".join(reasons))
+
+    @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """A connection for a question. Where it is lost, the next one goes elsewhere first."""
+        with self.connect() as connection:
+            try:
+                yield connection
+            except ConnectionLost:
+                self.avoid(connection.address)
+                raise
 
     def avoid(self, address: Address) -> None:
         """This one has failed: the others come first."""
@@ -150,7 +161,7 @@ class Cluster:
         while True:
             within_s = None
             try:
-                with self.connect() as connection:
+                with self.connected() as connection:
                     return self._look_up(connection, name)
             except ConnectionLost as lost:
                 cause: Exception = SinkError(f"The cluster cannot be reached: {lost}.")
@@ -309,12 +320,8 @@ def publish(
     attempts = Attempts(cluster.timeout_s)
     while True:
         try:
-            with cluster.connect() as connection:
-                try:
-                    return wire.read_publish(connection.ask(wire.PUBLISH_STAGED, request))
-                except ConnectionLost:
-                    cluster.avoid(connection.address)
-                    raise
+            with cluster.connected() as connection:
+                return wire.read_publish(connection.ask(wire.PUBLISH_STAGED, request))
         except ConnectionLost as lost:
             cause: Exception = lost
         except Refused as refused:

@@ -250,3 +250,20 @@ def test_tls(start_gateway: StartGateway, database_url: str, certificate: Path) 
             stranger,
             Cluster(stranger.servers, 0.3, ssl.create_default_context()),
         )
+
+
+def test_a_gateway_that_stands_still_is_left_for_another(
+    start_gateway: StartGateway, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections to it are made (by its kernel), but nothing is answered."""
+    monkeypatch.setattr(staging, "_ANSWER_WITHIN_S", 2.0)
+    first, second = (start_gateway(database_url=database_url) for _ in range(2))
+    given = options(f"{first.bootstrap},{second.bootstrap}", make_topic(second.bootstrap))
+    cluster = cluster_of(given)
+    first.pause()
+
+    staged = stage(columns(range(100)), given, cluster)
+
+    cluster = cluster_of(given)  # the driver's, which does not know it yet
+    assert staging.publish(cluster, "query", "", 0, tokens(staged)).is_new
+    first.resume()
