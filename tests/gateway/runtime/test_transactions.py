@@ -323,11 +323,11 @@ async def test_an_overdue_transaction_is_aborted(
     here: Coordinator, log: Log, version: TransactionVersion
 ) -> None:
     (p,) = log.new_partitions()
-    producer = await here.init(timeout_ms=200)
+    producer = await here.init()
     await here.transactions.add_partitions(NAME, producer, [p], version)
     await here.write(p, producer, version=version)
     assert await here.transactions.abort_overdue() == 0
-    await asyncio.sleep(0.3)
+    log.rows("UPDATE transaction_state SET started_at = started_at - timeout_ms - 1")
     assert await here.transactions.abort_overdue() == 1
     assert (await here.end(producer, version)).error is not Error.NONE
     assert (await here.write(p, producer, 1, version)).error is Error.INVALID_PRODUCER_EPOCH
