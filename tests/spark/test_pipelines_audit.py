@@ -37,6 +37,8 @@ from tests.spark.test_pipelines import Screen
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(600)  # the machine may be busy
+
 NOON = 1_767_268_800_000  # 1 January 2026, 12:00 UTC
 
 
@@ -46,7 +48,13 @@ def at(partition: int, value: bytes, key: bytes | None = None, second: int = 0) 
 
 @contextlib.contextmanager
 def open_transaction(bootstrap: str, name: str, topic: str, record: Written) -> Iterator[None]:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": 800_000,  # it stays open as long as the test takes
+        }
+    )
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(topic, record.value, record.key, record.partition, timestamp=record.timestamp)

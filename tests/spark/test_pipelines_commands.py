@@ -28,6 +28,8 @@ from tests.spark.records import Written, read, write_transactions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(600)  # the machine may be busy
+
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 PATIENCE_S = 250.0
 
@@ -104,7 +106,6 @@ def run_alone(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.timeout(600)
 def test_the_commands_of_the_documentation_do_what_it_says(
     spark: SparkSession,
     documented: Gateway,

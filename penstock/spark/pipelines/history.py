@@ -221,8 +221,11 @@ def _offsets(found: Iterable[tuple[PartitionEnds, int]]) -> str:
 
 
 def _ends_frame(spark: SparkSession, ends: Sequence[PartitionEnds]) -> DataFrame:
-    rows = [(each.topic, each.partition, each.start, each.stable) for each in ends]
-    return spark.createDataFrame(rows, "topic STRING, partition INT, start BIGINT, stable BIGINT")
+    """As constants of the plan: no job is needed for them. Names of topics hold no quotes."""
+    rows = ", ".join(
+        f"('{each.topic}', {each.partition}, {each.start}L, {each.stable}L)" for each in ends
+    )
+    return spark.sql(f"SELECT * FROM VALUES {rows} AS ends (topic, partition, start, stable)")
 
 
 # --- questions ---
@@ -322,6 +325,7 @@ def _gaps(
         (f.col("offset") - 1).alias("last"),
         aborted.alias("aborted"),
     ).where("last >= first")
+    gaps.persist()
     has_aborted = f.col("aborted") > 0
     kinds = (
         gaps.groupBy("topic", has_aborted.alias("has_aborted"))
@@ -333,10 +337,13 @@ def _gaps(
         .orderBy("topic", "has_aborted")
     )
     longest = gaps.orderBy(f.expr("first - last"), *_PLACE, "first").limit(top)
-    return (
-        tuple(GapKind(**row.asDict()) for row in kinds.collect()),
-        tuple(Gap(**row.asDict()) for row in longest.collect()),
-    )
+    try:
+        return (
+            tuple(GapKind(**row.asDict()) for row in kinds.collect()),
+            tuple(Gap(**row.asDict()) for row in longest.collect()),
+        )
+    finally:
+        gaps.unpersist()
 
 
 def _keys(records: DataFrame, top: int) -> tuple[tuple[Keys, ...], tuple[Key, ...]]:
