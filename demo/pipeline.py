@@ -134,10 +134,10 @@ def run_pipeline(
             text=True,
             start_new_session=True,
         )
+    assert process.stdout is not None
     too_late = threading.Timer(PATIENCE_S, kill, [process])
     too_late.start()
     try:
-        assert process.stdout is not None
         for line in process.stdout:
             console.print(f"  {line.rstrip()}", style="dim", markup=False, highlight=False)
             if last_line is not None and line.startswith(last_line):
@@ -150,6 +150,7 @@ def run_pipeline(
     finally:
         too_late.cancel()
         kill(process)
+        process.stdout.close()
 
 
 def kill(process: subprocess.Popen[str]) -> None:
