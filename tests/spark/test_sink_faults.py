@@ -40,7 +40,7 @@ Offsets = tuple[int, ...]
 
 
 def duration_s() -> float:
-    return float(os.environ.get("PENSTOCK_SPARK_FAULT_SECONDS", "40"))
+    return float(os.environ.get("PENSTOCK_SPARK_FAULT_SECONDS", "30"))
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ class Watcher(threading.Thread):
                     self.latest = tuple(row[0] for row in rows)
                     self.seen.add(self.latest)
                     self.looks += 1
-                    time.sleep(0.002)
+                    time.sleep(0.01)
             time.sleep(0.05)
 
     def stop(self) -> None:
