@@ -18,7 +18,7 @@ test: .venv/installed-test ## run all tests (ARGS="-k produce")
 	$(BIN)/python -m pytest $(ARGS)
 lint: .venv/installed-lint ## style and likely bugs
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-type: .venv/installed-lint ## types, strictly
+type: .venv/installed-lint .venv/installed-test ## types, strictly (of Spark too, so with what the tests need)
 	$(BIN)/mypy
 imports: .venv/installed-lint ## which room may import which
 	$(BIN)/lint-imports
