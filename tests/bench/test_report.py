@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -76,8 +77,11 @@ def test_a_goal_against_a_peer_is_a_ratio_of_medians() -> None:
 
 def test_every_goal_names_a_case_that_exists() -> None:
     from bench.__main__ import GROUPS
+    from bench.spark.cases import Engine
+    from bench.spark.cases import cases as spark_cases
 
     cases = {case.name for group in GROUPS for case in group.cases(1.0)}
+    cases |= {case.name for case in spark_cases(cast(Engine, None))}  # nothing is run
     assert {goal[1] for goal in report._GOALS} <= cases
 
 

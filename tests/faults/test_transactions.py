@@ -48,7 +48,11 @@ def verify_transactions(load: TxnLoad, gateway: Gateway, url: str) -> None:
 
 
 def read(bootstrap: str, topic: str, isolation: str) -> dict[int, list[bytes]]:
-    """All partitions from their beginning to the end that such a reader has."""
+    """All partitions from their beginning to the end that such a reader has by now.
+
+    That end is asked for: a broker may hear late what another one has written last, and tell a
+    fetch of an earlier one.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -58,7 +62,9 @@ def read(bootstrap: str, topic: str, isolation: str) -> dict[int, list[bytes]]:
             "enable.partition.eof": True,
         }
     )
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    places = [TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)]
+    consumer.assign(places)
+    ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in places}
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     at_end: set[int] = set()
     deadline = time.monotonic() + 60
@@ -68,7 +74,8 @@ def read(bootstrap: str, topic: str, isolation: str) -> dict[int, list[bytes]]:
         if message is None:
             continue
         if message.error():
-            if message.error().name() == "_PARTITION_EOF":
+            is_end = message.error().name() == "_PARTITION_EOF"
+            if is_end and message.offset() >= ends[message.partition()]:
                 at_end.add(message.partition())
         else:
             found[message.partition()].append(message.value())
