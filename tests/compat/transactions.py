@@ -179,7 +179,7 @@ def values(records: Sequence[Read]) -> list[str]:
 
 
 @contextmanager
-def _fatal_errors_raised() -> Iterator[None]:
+def fatal_errors_raised() -> Iterator[None]:
     """A fatal error is thrown out of whatever call serves callbacks, as no regular exception.
 
     (A KafkaError itself, or, where a callback ran after it, the cause of a SystemError.)
@@ -208,13 +208,13 @@ class _ConfluentProducer:
         self._refused.clear()
         self._client.begin_transaction()
 
-    @_fatal_errors_raised()
+    @fatal_errors_raised()
     def send(self, topic: str, *values: str, partition: int = 0) -> None:
         for value in values:
             self._client.produce(topic, value, partition=partition, on_delivery=self._delivered)
         self._client.poll(0)
 
-    @_fatal_errors_raised()
+    @fatal_errors_raised()
     def flush(self) -> None:
         assert self._client.flush(WAIT) == 0
         if self._refused:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from tests.compat.transactions import fatal_errors_raised
 from tests.faults.txn_history import Ending, TxnHistory, Value
 
 FINISH_WITHIN_S = 90.0
@@ -177,12 +178,13 @@ class TxnLoad:
         self.history.begin(name, number, partitions, with_offsets)
         commit = chance.random() < 0.75
         try:
-            producer.begin_transaction()
-            self._produce(producer, name, number, partitions)
-            if chance.random() < 0.3:
-                producer.flush(CALL_S)
-            if with_offsets:
-                self._send_offsets(producer, number, reader)
+            with fatal_errors_raised():
+                producer.begin_transaction()
+                self._produce(producer, name, number, partitions)
+                if chance.random() < 0.3:
+                    producer.flush(CALL_S)
+                if with_offsets:
+                    self._send_offsets(producer, number, reader)
         except (KafkaException, BufferError) as error:
             self._note(error)
             commit = False
@@ -227,10 +229,12 @@ class TxnLoad:
             try:
                 if commit:
                     is_tried = True
-                    producer.commit_transaction(CALL_S)
+                    with fatal_errors_raised():
+                        producer.commit_transaction(CALL_S)
                     self.history.end(name, number, Ending.COMMITTED)
                 else:
-                    producer.abort_transaction(CALL_S)
+                    with fatal_errors_raised():
+                        producer.abort_transaction(CALL_S)
                     if not is_tried:
                         self.history.end(name, number, Ending.ABORTED)
                     else:
@@ -253,7 +257,7 @@ class TxnLoad:
         """Written, and not ended: a successor's init_transactions has to abort it."""
         partitions = [chance.randrange(self._partitions) for _ in range(chance.randint(1, 6))]
         self.history.begin(name, number, partitions, False)
-        with contextlib.suppress(KafkaException, BufferError):
+        with contextlib.suppress(KafkaException, BufferError), fatal_errors_raised():
             producer.begin_transaction()
             self._produce(producer, name, number, partitions)
             producer.flush(1.0 if chance.random() < 0.5 else 0.01)
