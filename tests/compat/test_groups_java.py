@@ -261,8 +261,8 @@ def test_console_consumers_share_a_group_and_go_on(
         ).stdout.split()
 
     with ThreadPoolExecutor(2) as pool:
-        # Each ends three seconds after its last record, and leaves.
-        running = [pool.submit(console, "--timeout-ms", "3000") for _ in range(2)]
+        # Each ends ten seconds after its last record, and leaves: the first one comes much sooner.
+        running = [pool.submit(console, "--timeout-ms", "10000") for _ in range(2)]
         lines = [line for consumer in running for line in consumer.result()]
     assert sorted(map(int, lines)) == list(range(30))
     confluent.send_all(
