@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -15,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from storage.embedded import EmbeddedPostgres
+from tests.databases import Copies
 
 # The clusters of tests are small; everything that makes a commit true stays as it is shipped.
 SMALL_POSTGRES = {
@@ -33,6 +34,7 @@ SMALL_POSTGRES = {
     "max_wal_size": "512MB",
     "max_connections": "200",
 }
+ROOM_FOR_POSTGRES = 4 * 2**30
 READY_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 60.0
 
@@ -54,16 +56,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+# --- chance ---
+
+
+@pytest.fixture
+def seed() -> int:
+    """Of every random choice of the test; shown when it fails, and set by PENSTOCK_FAULT_SEED."""
+    chosen = int(os.environ.get("PENSTOCK_FAULT_SEED") or secrets.randbelow(2**31))
+    print(f"PENSTOCK_FAULT_SEED={chosen}")  # noqa: T201 - pytest shows it with the failure
+    return chosen
+
+
 # --- directories ---
 
 
 @contextlib.contextmanager
-def open_directory() -> Iterator[Path]:
+def open_directory(parent: Path | None = None) -> Iterator[Path]:
     """A temporary directory that other users may pass through: PostgreSQL does not run as root.
 
     (pytest's own `tmp_path` lies under a directory closed to everybody else.)
     """
-    path = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+    path = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=parent))
     path.chmod(0o755)
     try:
         yield path.resolve()
@@ -81,11 +94,21 @@ def data_dir() -> Iterator[Path]:
 # --- databases ---
 
 
+def _memory() -> Path | None:
+    """A directory in memory, where there is one with room."""
+    shared = Path("/dev/shm")
+    room = shutil.disk_usage(shared).free if os.access(shared, os.W_OK) else 0
+    return shared if room > ROOM_FOR_POSTGRES else None
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
-    """The session's PostgreSQL. Do not stop it: faults need a server of their own (`data_dir`)."""
+    """The session's PostgreSQL. Do not stop it: faults need a server of their own (`data_dir`).
+
+    In memory where that can be: thousands of databases are made in it, and no disk fails in a test.
+    """
     with (
-        open_directory() as path,
+        open_directory(_memory()) as path,
         EmbeddedPostgres(path / "postgres", settings=SMALL_POSTGRES) as server,
     ):
         yield server
@@ -103,29 +126,25 @@ def template_database(postgres: EmbeddedPostgres) -> str:
     return name
 
 
-@contextlib.contextmanager
-def copied_database(postgres: EmbeddedPostgres, template: str) -> Iterator[str]:
-    """A new copy of a database; gives its URL and drops it afterwards, whoever is connected."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        try:
-            yield postgres.url_of(name)
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+@pytest.fixture(scope="session")
+def copies(postgres: EmbeddedPostgres) -> Iterator[Copies]:
+    """Copies of the session's databases: `copies.taken(template_database)`."""
+    made = Copies(postgres)
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def database_url(postgres: EmbeddedPostgres, template_database: str) -> Iterator[str]:
+def database_url(copies: Copies, template_database: str) -> Iterator[str]:
     """A database of the test's own with the whole schema."""
-    with copied_database(postgres, template_database) as url:
+    with copies.taken(template_database) as url:
         yield url
 
 
 @pytest.fixture
-def empty_database_url(postgres: EmbeddedPostgres) -> Iterator[str]:
+def empty_database_url(copies: Copies) -> Iterator[str]:
     """A database of the test's own without any table."""
-    with copied_database(postgres, "template1") as url:
+    with copies.taken("template1") as url:
         yield url
 
 
@@ -260,11 +279,11 @@ def start_gateway(tmp_path: Path) -> Iterator[StartGateway]:
 
 @pytest.fixture(scope="session")
 def gateway(
-    postgres: EmbeddedPostgres, template_database: str, tmp_path_factory: pytest.TempPathFactory
+    copies: Copies, template_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gateway]:
     """The session's gateway, for tests that only need topics of their own."""
     with (
-        copied_database(postgres, template_database) as url,
+        copies.taken(template_database) as url,
         gateways(tmp_path_factory.mktemp("gateway")) as start,
     ):
         yield start(database_url=url)

@@ -29,6 +29,8 @@ CACHE = POM.parents[2] / ".cache" / "java"
 
 # Kafka's clients need Java 11, its server and tools 17.
 MINIMUM_JAVA = 17
+# C1 only: where a JVM lives for a second, the optimising compiler would cost more than it gives.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
 class JavaUnavailable(RuntimeError):

@@ -94,6 +94,7 @@ class Appender:
         self._batch_ids: deque[int] = deque()
         self._contended_until: dict[int, float] = {}
         self._parking = Parking()
+        self._wake_parked = asyncio.Event()  # something is parked, or nothing will be any more
         self._turned_away = TurnedAway()
         self.fenced = 0  # batches refused for their producer's epoch
         self._history = 0
@@ -148,6 +149,7 @@ class Appender:
                     await self._flush_group(flush, group)
         finally:
             self._is_flushed = True
+            self._wake_parked.set()
         await flush.close()
 
     async def _next_group(self) -> list[Pending]:
@@ -436,6 +438,7 @@ class Appender:
         for pending in group:
             if self._parking.add(pending, now):
                 log.warning("row_locked", of=_name(pending))
+                self._wake_parked.set()
                 behind = [each for each in self._queue if self._parking.takes(each)]
                 for each in behind:
                     self._queue.remove(each)
@@ -451,6 +454,10 @@ class Appender:
         flush = self._store.open_flush()
         # Until the very last flush is done, something may still come to be parked.
         while not (self._is_flushed and not self._parking):
+            if not self._parking:
+                self._wake_parked.clear()
+                await self._wake_parked.wait()
+                continue
             await asyncio.sleep(PARKED_RETRY_S)
             for place in self._parking.places():
                 # A flush under way may hold batches of the partition that came before those

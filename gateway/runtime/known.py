@@ -203,17 +203,18 @@ class Known:
         """Drops what was known of the partitions and transactions; the next flush reads them."""
         for pending in appends(group):
             self.logs.pop(pending.partition_id, None)
-        for producer_id in transactional_producers(group):
-            self.transactions.pop(producer_id, None)
         for publication in publications(group):
             for partition_id in publication.partition_ids:
                 self.logs.pop(partition_id, None)
+        # First those that end, whose partitions go with them; an append may be of the same one.
         names = {pending.transactional_id for pending in transitions(group)}
         for producer_id, stored in list(self.transactions.items()) if names else ():
             if stored is not None and stored.metadata.transactional_id in names:
                 del self.transactions[producer_id]
                 for partition_id in stored.partitions:
                     self.logs.pop(partition_id, None)
+        for producer_id in transactional_producers(group):
+            self.transactions.pop(producer_id, None)
 
 
 def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:

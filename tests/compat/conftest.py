@@ -32,7 +32,7 @@ from tests.compat.transactions import (
     KafkaPython,
     java_shell,
 )
-from tests.conftest import copied_database, gateways
+from tests.conftest import gateways
 from tests.spark.conftest import checkpoint, connector_settings, spark, unavailable
 
 __all__ = ["checkpoint", "spark"]  # fixtures of tests/spark, used here too
@@ -78,11 +78,11 @@ def gateway(
     if bootstrap is not None:
         yield Broker(bootstrap)
         return
-    postgres = request.getfixturevalue("postgres")
+    copies = request.getfixturevalue("copies")
     template = request.getfixturevalue("template_database")
     quick = [f"--override={name}={value}" for name, value in BROKER_SETTINGS.items()]
     with (
-        copied_database(postgres, template) as url,
+        copies.taken(template) as url,
         gateways(tmp_path_factory.mktemp("gateway")) as start,
     ):
         made = start(*quick, database_url=url)
@@ -100,6 +100,16 @@ def bootstrap(gateway: Any) -> str:
 def session_admin(bootstrap: str) -> AdminClient:
     """librdkafka's admin client, kept for the session: its start costs more than its calls."""
     return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[tools.RunTool]:
+    """Runs Kafka's tools in one JVM; a tool that ends with an error fails the test, unless
+    `check=False`."""
+    if reason := tools.unavailable():
+        pytest.skip(reason)
+    with tools.tool_shell(tools.SHORT_LIVED) as run:
+        yield run
 
 
 @pytest.fixture

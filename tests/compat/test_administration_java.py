@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from tests.compat.groups import BROKER_SETTINGS
 
 pytestmark = pytest.mark.java
 
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 CONFIGS = "kafka.admin.ConfigCommand"
 ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 REASSIGNMENT = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
@@ -29,11 +27,8 @@ SESSION = "consumer.session.timeout.ms"
 
 
 @pytest.fixture(scope="module")
-def shell() -> Iterator[tools.RunTool]:
-    if reason := tools.unavailable():
-        pytest.skip(reason)
-    with tools.tool_shell(SHORT_LIVED) as run:
-        yield partial(run, check=False)  # the tests look at the exit codes themselves
+def shell(shell: tools.RunTool) -> tools.RunTool:
+    return partial(shell, check=False)  # the tests look at the exit codes themselves
 
 
 @pytest.fixture

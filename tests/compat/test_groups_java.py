@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +23,6 @@ from tests.compat.groups import CONSUMER, COOPERATIVE, Group, MakeGroup, eventua
 
 pytestmark = pytest.mark.java
 
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 VERIFIABLE = "org.apache.kafka.tools.VerifiableConsumer"
@@ -34,14 +32,6 @@ both_protocols = pytest.mark.parametrize(
 )
 
 Rows = list[dict[str, str]]
-
-
-@pytest.fixture(scope="module")
-def shell() -> Iterator[tools.RunTool]:
-    if reason := tools.unavailable():
-        pytest.skip(reason)
-    with tools.tool_shell(SHORT_LIVED) as run:
-        yield run
 
 
 class Command:
@@ -243,7 +233,7 @@ def test_groups_configs_and_topics_know_the_group(
 
 
 def run(main: str, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    return tools.java_tool(main, *arguments, jvm=SHORT_LIVED, log_level="error", **how)
+    return tools.java_tool(main, *arguments, jvm=tools.SHORT_LIVED, log_level="error", **how)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

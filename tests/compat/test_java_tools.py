@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,27 +17,14 @@ from compat.java import tools
 from tests.compat import confluent
 from tests.compat.conftest import MakeTopic
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
 
 At = tuple[str, str]
-
-# C1 only: these JVMs live for a second, the optimising compiler would cost more than it gives.
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shell() -> Iterator[tools.RunTool]:
-    """Runs a tool in the module's JVM; it fails the test if it ends with an error, unless
-    `check=False`."""
-    if reason := tools.unavailable():
-        pytest.skip(reason)
-    with tools.tool_shell(SHORT_LIVED) as run_in_shell:
-        yield run_in_shell
 
 
 def run(main: str, *arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
     """Run a tool in a JVM of its own; it fails the test if it ends with an error."""
-    return tools.java_tool(main, *arguments, jvm=SHORT_LIVED, log_level="error", **how)
+    return tools.java_tool(main, *arguments, jvm=tools.SHORT_LIVED, log_level="error", **how)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,17 +31,8 @@ from tests.compat.transactions import (
 
 pytestmark = pytest.mark.java
 
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
-
-
-@pytest.fixture(scope="module")
-def shell() -> Iterator[tools.RunTool]:
-    if reason := tools.unavailable():
-        pytest.skip(reason)
-    with tools.tool_shell(SHORT_LIVED) as run:
-        yield run
 
 
 class Command:
@@ -265,7 +255,7 @@ def test_kafka_python_administers_transactions(
 
 
 def run(main: str, *arguments: object, **how: Any) -> str:
-    done = tools.java_tool(main, *arguments, jvm=SHORT_LIVED, log_level="error", **how)
+    done = tools.java_tool(main, *arguments, jvm=tools.SHORT_LIVED, log_level="error", **how)
     return done.stdout
 
 

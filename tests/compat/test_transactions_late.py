@@ -28,7 +28,7 @@ from tests.compat.transactions import (
     read_until,
     values,
 )
-from tests.conftest import Gateway, copied_database, gateways
+from tests.conftest import Gateway, gateways
 
 PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 0, 24, 25, 26, 28
 OF_V1 = (ADD_PARTITIONS, ADD_OFFSETS)
@@ -40,10 +40,10 @@ def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gateway]:
     """One of its own: here requests are refused."""
-    postgres = request.getfixturevalue("postgres")
+    copies = request.getfixturevalue("copies")
     template = request.getfixturevalue("template_database")
     with (
-        copied_database(postgres, template) as url,
+        copies.taken(template) as url,
         gateways(tmp_path_factory.mktemp("gateway")) as start,
     ):
         yield start(database_url=url)

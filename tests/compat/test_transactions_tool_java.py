@@ -6,7 +6,6 @@ The tools are the same release as the Apache Kafka they were tried on (compat/ja
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -19,18 +18,8 @@ pytestmark = pytest.mark.java
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 TIMEOUT_S = 20.0
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(scope="module")
-def tool() -> Iterator[tools.RunTool]:
-    """One JVM for all commands."""
-    if reason := tools.unavailable():
-        pytest.skip(reason)
-    with tools.tool_shell(jvm=SHORT_LIVED) as run:
-        yield run
 
 
 @pytest.fixture
@@ -61,11 +50,11 @@ def rows(printed: str) -> list[dict[str, str]]:
     ]
 
 
-def test_every_command(broker: Gateway, database_url: str, tool: tools.RunTool) -> None:
+def test_every_command(broker: Gateway, database_url: str, shell: tools.RunTool) -> None:
     at = "--bootstrap-server", broker.bootstrap
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return tool(TRANSACTIONS, *at, *words, check=False)
+        return shell(TRANSACTIONS, *at, *words, check=False)
 
     first = opened(broker)
     first.commit_transaction(TIMEOUT_S)
@@ -116,14 +105,14 @@ def test_every_command(broker: Gateway, database_url: str, tool: tools.RunTool) 
         producer.commit_transaction(TIMEOUT_S)
 
 
-def test_features(broker: Gateway, tool: tools.RunTool) -> None:
+def test_features(broker: Gateway, shell: tools.RunTool) -> None:
     at = "--bootstrap-server", broker.bootstrap
-    described = tool(FEATURES, *at, "describe").stdout
+    described = shell(FEATURES, *at, "describe").stdout
     assert "Feature: transaction.version" in described
     assert "SupportedMaxVersion: 2\tFinalizedVersionLevel: 2" in described
     assert "Feature: group.version" in described
-    same = tool(FEATURES, *at, "upgrade", "--feature", "transaction.version=2")
+    same = shell(FEATURES, *at, "upgrade", "--feature", "transaction.version=2")
     assert same.returncode == 0
-    other = tool(FEATURES, *at, "downgrade", "--feature", "transaction.version=1", check=False)
+    other = shell(FEATURES, *at, "downgrade", "--feature", "transaction.version=1", check=False)
     assert other.returncode == 1
     assert "Penstock always works at version 2." in other.stdout

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,14 +49,6 @@ def quiet_aiokafka(caplog: pytest.LogCaptureFixture) -> None:
 def seconds() -> float:
     """Seconds the campaign goes on."""
     return duration_s()
-
-
-@pytest.fixture
-def seed() -> int:
-    """Of every random choice of the test; shown when it fails, and set by PENSTOCK_FAULT_SEED."""
-    chosen = int(os.environ.get("PENSTOCK_FAULT_SEED") or secrets.randbelow(2**31))
-    print(f"PENSTOCK_FAULT_SEED={chosen}")  # noqa: T201 - pytest shows it with the failure
-    return chosen
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 import random
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -20,6 +20,7 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tests.faults.history import NO_OFFSET, History, Outcome, RecordId
+from tests.faults.workers import Workers
 
 FINISH_WITHIN_S = 60.0
 IN_FLIGHT_MAX = 300
@@ -44,8 +45,12 @@ _REFUSALS = {
 _SILENT = logging.Logger("librdkafka under fault", level=logging.CRITICAL + 1)
 
 
-class Load:
+class Load(Workers):
     """Producers that write to the same partitions until told to stop."""
+
+    finish_within_s = FINISH_WITHIN_S + 10
+    progress = 20  # records
+    progress_s = 30.0
 
     def __init__(
         self,
@@ -65,82 +70,26 @@ class Load:
         sends again what it believes was not sent, also where it may not retry (batches come a
         second time, put together anew, with `message.send.max.retries` 0).
         """
+        super().__init__()
         self.topic = topic
         self.partitions = partitions
         self.history = history or History()
         self._bootstrap = bootstrap
         self._large_share = large_share
-        self._stop = threading.Event()
-        self._failures: list[BaseException] = []
         self.producers = list(kinds)
         if connections_break:
             self.history.may_repeat.update(name for name in kinds if name.startswith("plain"))
-        self._threads = []
         for number, name in enumerate(kinds):
-            work = self._run_aiokafka if name.startswith("aiokafka") else self._run_librdkafka
-            random_numbers = random.Random(seed * 1_000 + number)
-            self._threads.append(
-                threading.Thread(
-                    target=self._guard, args=(work, name, random_numbers), name=name, daemon=True
-                )
-            )
+            run = self._run_aiokafka if name.startswith("aiokafka") else self._run_librdkafka
+            self._add(name, partial(run, name, random.Random(seed * 1_000 + number)))
 
-    def start(self) -> None:
-        """Starts every producer."""
-        for thread in self._threads:
-            thread.start()
-
-    def finish(self) -> History:
-        """Stops sending, waits until every record has its answer, and gives the history."""
-        self._stop.set()
-        deadline = time.monotonic() + FINISH_WITHIN_S + 10
-        for thread in self._threads:
-            thread.join(max(0.1, deadline - time.monotonic()))
-        hanging = [thread.name for thread in self._threads if thread.is_alive()]
-        assert not hanging, f"producers do not end: {hanging}"
-        if self._failures:
-            raise self._failures[0]
-        return self.history
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[Load]:
-        """Load while the block runs; finished at its end, well or not."""
-        self.start()
-        try:
-            yield self
-        finally:
-            self._stop.set()
-        self.finish()
-
-    def wait_for_progress(self, within_s: float = 30.0, records: int = 20) -> float:
-        """Waits until each producer has had `records` more acknowledged; gives the seconds taken.
-
-        The measure of "clients go on by themselves".
-        """
-        started = time.monotonic()
+    def done(self) -> dict[str, int]:
+        """Records acknowledged, by producer."""
         acknowledged = Outcome.ACKNOWLEDGED
-        before = {name: self.history.count(acknowledged, name) for name in self.producers}
-        while True:
-            stuck = [
-                name
-                for name, count in before.items()
-                if self.history.count(acknowledged, name) < count + records
-            ]
-            if self._failures:
-                raise self._failures[0]
-            if not stuck:
-                return time.monotonic() - started
-            if time.monotonic() - started > within_s:
-                raise AssertionError(
-                    f"no progress within {within_s} s: {stuck}; said: {self.history.errors()}"
-                )
-            time.sleep(0.02)
+        return {name: self.history.count(acknowledged, name) for name in self.producers}
 
-    def _guard(self, work: Any, name: str, random_numbers: random.Random) -> None:
-        try:
-            work(name, random_numbers)
-        except BaseException as error:  # noqa: BLE001 - told to the test by finish()
-            self._failures.append(error)
+    def told(self) -> object:
+        return self.history.errors()
 
     def _burst(
         self, name: str, sequences: list[int], random_numbers: random.Random

@@ -14,10 +14,12 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.batches import kafka_batch
+from tests.faults.workers import Workers
 
 STAGE, PUBLISH, DROP = 10_000, 10_001, 10_002
 PUBLISHED, ALREADY = 1, 2
@@ -173,60 +175,28 @@ def _error(answer: bytes) -> tuple[int, int]:
     return error, 4 + max(length, 0)
 
 
-class StagingLoad:
+class StagingLoad(Workers):
     """Queries that publish batch after batch until told to stop."""
 
     def __init__(
         self, brokers: Sequence[str], topics: Sequence[str], partitions: int, seed: int
     ) -> None:
+        super().__init__()
         self.attempts: list[Attempt] = []
         self.said: Counter[str] = Counter()
-        self.done: Counter[str] = Counter()  # batches by query
         self._brokers = brokers
         self._places = [(topic, index) for topic in topics for index in range(partitions)]
-        self._stop = threading.Event()
-        self._failures: list[BaseException] = []
         self.queries = [f"query-{number}" for number in range(3)]
-        self._threads = [
-            threading.Thread(
-                target=self._guarded, args=(query, random.Random(seed * 100 + n)), daemon=True
-            )
-            for n, query in enumerate(self.queries)
-        ]
+        self._published = Counter(dict.fromkeys(self.queries, 0))
+        for number, query in enumerate(self.queries):
+            self._add(query, partial(self._drive, query, random.Random(seed * 100 + number)))
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[StagingLoad]:
-        """Load while the block runs; finished at its end."""
-        for thread in self._threads:
-            thread.start()
-        try:
-            yield self
-        finally:
-            self._stop.set()
-        deadline = time.monotonic() + FINISH_WITHIN_S
-        for thread in self._threads:
-            thread.join(max(0.1, deadline - time.monotonic()))
-        self._check()
-        assert not any(thread.is_alive() for thread in self._threads), "drivers do not end"
+    def done(self) -> dict[str, int]:
+        """Batches by query."""
+        return dict(self._published)
 
-    def wait_for_progress(self, batches: int = 2, within_s: float = 90.0) -> None:
-        """Waits until each query has published some more."""
-        before = {query: self.done[query] for query in self.queries}
-        deadline = time.monotonic() + within_s
-        while any(self.done[query] < count + batches for query, count in before.items()):
-            self._check()
-            assert time.monotonic() < deadline, f"no progress: {dict(self.said)}"
-            time.sleep(0.02)
-
-    def _check(self) -> None:
-        if self._failures:
-            raise self._failures[0]
-
-    def _guarded(self, query: str, chance: random.Random) -> None:
-        try:
-            self._drive(query, chance)
-        except BaseException as error:  # noqa: BLE001 - told to the test
-            self._failures.append(error)
+    def told(self) -> object:
+        return dict(self.said)
 
     def _drive(self, query: str, chance: random.Random) -> None:
         batch_id = -1
@@ -245,7 +215,7 @@ class StagingLoad:
                 other.join(FINISH_WITHIN_S)
             if chance.random() < 0.2:  # it did not hear of its commit, and starts again
                 self._run(query, batch_id, chance)
-            self.done[query] += 1
+            self._published[query] += 1
 
     def _run(self, query: str, batch_id: int, chance: random.Random) -> None:
         """Stages a batch and publishes it, until it has an answer."""

@@ -103,6 +103,6 @@ def test_the_database_killed(
                 server.kill()
                 kills += 1
                 server.start()
-                load.wait_for_progress(batches=1)
+                load.wait_for_progress(1)
             load.wait_for_progress()
         assert verify(load, brokers[0], server.url) > len(load.queries)

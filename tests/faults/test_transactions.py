@@ -111,7 +111,7 @@ def test_the_gateway_killed(
                 gateway = start_gateway(database_url=server.url, port=port)
                 wait_until_ready(gateway)
                 if chance.random() < 0.5:
-                    load.wait_for_progress(transactions=1)
+                    load.wait_for_progress(1)
             load.wait_for_progress()
         verify_transactions(load, gateway, server.url)
 
@@ -134,7 +134,7 @@ def test_the_database_killed(
             pid = int((data_dir / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
             os.kill(pid, signal.SIGKILL)
             kills += 1
-            load.wait_for_progress(transactions=1)
+            load.wait_for_progress(1)
         load.wait_for_progress()
     verify_transactions(load, gateway, url)
 
@@ -162,13 +162,13 @@ def test_brokers_come_and_go_and_stand_still(
                 time.sleep(chance.uniform(0.1, 0.6))
                 if chance.random() < 0.5:
                     brokers[victim].kill()
-                    load.wait_for_progress(transactions=1)
+                    load.wait_for_progress(1)
                     brokers[victim] = start_gateway(
                         *BROKERS_FORGOTTEN_FAST, **where, port=ports[victim]
                     )
                 else:
                     brokers[victim].pause()
-                    load.wait_for_progress(transactions=1)
+                    load.wait_for_progress(1)
                     brokers[victim].resume()
             load.wait_for_progress()
         verify_transactions(load, brokers[0], server.url)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Iterator
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.compat.transactions import fatal_errors_raised
 from tests.faults.txn_history import Ending, TxnHistory, Value
+from tests.faults.workers import Workers
 
-FINISH_WITHIN_S = 90.0
 TIMEOUT_MS = 20_000
 """Of a transaction: what a dead producer leaves open ends by itself before the checks."""
 CALL_S = 8.0
@@ -32,7 +30,7 @@ class _Broken(Exception):
     """The producer is of no use any more; another one takes its name."""
 
 
-class TxnLoad:
+class TxnLoad(Workers):
     """Producers that write transactions to the same partitions until told to stop."""
 
     def __init__(
@@ -46,68 +44,24 @@ class TxnLoad:
         offsets_share: float = 0.5,
     ) -> None:
         """offsets_share: how many transactions have offsets of the producer's group in them."""
+        super().__init__()
         self.topic = topic
         self.history = TxnHistory()
         self.names = [f"txn-{number}" for number in range(producers)]
         self._bootstrap = bootstrap
         self._partitions = partitions
         self._offsets_share = offsets_share
-        self._stop = threading.Event()
-        self._failures: list[BaseException] = []
         self.said: dict[str, int] = {}
         self.hung = 0  # calls that did not return
-        self._threads = [
-            threading.Thread(
-                target=self._guard, args=(name, random.Random(seed * 100 + n)), daemon=True
-            )
-            for n, name in enumerate(self.names)
-        ]
+        for number, name in enumerate(self.names):
+            self._add(name, partial(self._run, name, random.Random(seed * 100 + number)))
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[TxnLoad]:
-        """Load while the block runs; finished at its end."""
-        for thread in self._threads:
-            thread.start()
-        try:
-            yield self
-        finally:
-            self._stop.set()
-        deadline = time.monotonic() + FINISH_WITHIN_S
-        for thread in self._threads:
-            thread.join(max(0.1, deadline - time.monotonic()))
-        assert not any(thread.is_alive() for thread in self._threads), "producers do not end"
-        if self._failures:
-            raise self._failures[0]
+    def done(self) -> dict[str, int]:
+        """Transactions told to be committed, by producer."""
+        return {name: self.history.count(Ending.COMMITTED, name) for name in self.names}
 
-    def wait_for_progress(self, within_s: float = 90.0, transactions: int = 2) -> None:
-        """Waits until each producer has committed some more."""
-        committed = Ending.COMMITTED
-        before = {name: self.history.count(committed, name) for name in self.names}
-        deadline = time.monotonic() + within_s
-        while any(
-            self.history.count(committed, name) < count + transactions
-            for name, count in before.items()
-        ):
-            if self._failures:
-                raise self._failures[0]
-            if time.monotonic() > deadline:
-                raise AssertionError(f"no progress within {within_s} s: {self.said}; {self._at()}")
-            time.sleep(0.02)
-
-    def _guard(self, name: str, chance: random.Random) -> None:
-        try:
-            self._run(name, chance)
-        except BaseException as error:  # noqa: BLE001 - told to the test
-            self._failures.append(error)
-
-    def _at(self) -> dict[str, str]:
-        """Where in the code each producer is."""
-        frames = sys._current_frames()
-        return {
-            name: "".join(traceback.format_stack(frames[thread.ident])[-2:])
-            for name, thread in zip(self.names, self._threads, strict=True)
-            if thread.ident in frames
-        }
+    def told(self) -> object:
+        return self.said
 
     def group_of(self, name: str) -> str:
         """The group whose offset goes with the producer's transactions."""

@@ -17,8 +17,8 @@ from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
 from gateway.cli import app
-from storage.embedded import EmbeddedPostgres
-from tests.conftest import Gateway, StartGateway, copied_database, free_port, gateways
+from tests.conftest import Gateway, StartGateway, free_port, gateways
+from tests.databases import Copies
 from tests.gateway.test_cli import penstock
 
 MINUTE_MS = 60_000
@@ -47,11 +47,11 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def broker(
-    postgres: EmbeddedPostgres, template_database: str, tmp_path_factory: pytest.TempPathFactory
+    copies: Copies, template_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gateway]:
     """A gateway whose groups do not wait for more members."""
     with (
-        copied_database(postgres, template_database) as url,
+        copies.taken(template_database) as url,
         gateways(tmp_path_factory.mktemp("gateway")) as start,
     ):
         yield start("--override", "group.initial.rebalance.delay.ms=0", database_url=url)

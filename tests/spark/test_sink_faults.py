@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import secrets
 import signal
 import subprocess
 import sys
@@ -41,13 +40,6 @@ Offsets = tuple[int, ...]
 
 def duration_s() -> float:
     return float(os.environ.get("PENSTOCK_SPARK_FAULT_SECONDS", "30"))
-
-
-@pytest.fixture
-def seed() -> int:
-    chosen = int(os.environ.get("PENSTOCK_FAULT_SEED") or secrets.randbelow(2**31))
-    print(f"PENSTOCK_FAULT_SEED={chosen}")  # noqa: T201 - pytest shows it with the failure
-    return chosen
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ from storage.logs import PostgresLogStore
 from storage.migrate import upgrade
 from storage.pool import Database
 from tests.batches import payload_of, staged
-from tests.conftest import copied_database, open_directory
+from tests.conftest import open_directory
+from tests.databases import Copies
 
 SYSTEM_VERSION = "15"
 
@@ -108,14 +109,21 @@ def system_postgres() -> Iterator[SystemPostgres]:
             process.wait(30)
 
 
+@pytest.fixture(scope="session")
+def system_copies(system_postgres: SystemPostgres) -> Iterator[Copies]:
+    made = Copies(system_postgres)
+    yield made
+    made.close()
+
+
 @pytest.fixture(params=["postgres 18", "postgres 15"])
 def any_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database of the test's own, on each version of PostgreSQL."""
     if request.param == "postgres 18":
         yield request.getfixturevalue("database_url")
     else:
-        server = request.getfixturevalue("system_postgres")
-        with copied_database(server, "template_penstock") as url:
+        system_copies = request.getfixturevalue("system_copies")
+        with system_copies.taken("template_penstock") as url:
             yield url
 
 

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from gateway.kafka.codec import (
-    DropStagedRequest,
-    FetchRequest,
-    PublishStagedRequest,
-    StageRecordsRequest,
-)
+from gateway.kafka.codec import DropStagedRequest, PublishStagedRequest, StageRecordsRequest
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.fetching import fetch_request
 
 Records = tuple[str, int, bytes | None]
 
@@ -78,25 +74,9 @@ async def fetched(broker: Broker, topic: str = "t", index: int = 0) -> bytes:
 
 
 async def _fetched_from(broker: Broker, topic: str, index: int, offset: int) -> bytes:
-    kind = FetchRequest.FetchTopic
-    part = kind.FetchPartition(
-        partition=index,
-        fetch_offset=offset,
-        partition_max_bytes=10**8,
-        current_leader_epoch=-1,
-        last_fetched_epoch=-1,
-        log_start_offset=-1,
-    )
-    request = FetchRequest(
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=1,
-        max_bytes=10**8,
-        isolation_level=1,
-        session_id=0,
-        session_epoch=-1,
-        topics=[kind(topic=topic, partitions=[part])],
-        forgotten_topics_data=[],
+    big = 10**8
+    request = fetch_request(
+        {index: offset}, topic=topic, max_bytes=big, partition_max_bytes=big, isolation=1
     )
     answer = await broker.ask(request, 11)
     ((found,),) = [each.partitions for each in answer.responses]

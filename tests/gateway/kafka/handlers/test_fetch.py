@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +11,10 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from gateway.kafka.codec import FetchRequest
 from gateway.kafka.requests_behind import RequestsBehind
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.fetching import batches, fetch_request
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR = 1, 3, 56
@@ -26,59 +25,9 @@ FETCH_SESSION_TOPIC_ID_ERROR = 106
 LIST_OFFSETS = 2
 
 
-def request(
-    offsets: dict[int, int] | None = None,
-    *,
-    topic: str | UUID = "t",
-    wait_ms: int = 0,
-    min_bytes: int = 1,
-    max_bytes: int = 10**7,
-    partition_max_bytes: int = 10**6,
-    leader_epoch: int = -1,
-    session: tuple[int, int] = (0, -1),
-    forget: list[int] | None = None,
-) -> Any:
-    by_name = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
-    kind = FetchRequest.FetchTopic
-    parts = [
-        kind.FetchPartition(
-            partition=p,
-            fetch_offset=offset,
-            partition_max_bytes=partition_max_bytes,
-            current_leader_epoch=leader_epoch,
-            last_fetched_epoch=-1,
-            log_start_offset=-1,
-        )
-        for p, offset in (offsets or {}).items()
-    ]
-    forgotten = [FetchRequest.ForgottenTopic(partitions=forget, **by_name)] if forget else []
-    return FetchRequest(
-        replica_id=-1,
-        max_wait_ms=wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        isolation_level=0,
-        session_id=session[0],
-        session_epoch=session[1],
-        topics=[kind(partitions=parts, **by_name)] if parts else [],
-        forgotten_topics_data=forgotten,
-        rack_id="",
-    )
-
-
-def batches(part: Any) -> list[tuple[int, int, bytes]]:
-    """Base offset, leader epoch and the rest of each batch in an answer."""
-    found, records = [], bytes(part.records or b"")
-    while records:
-        base, length, epoch = struct.unpack_from(">qii", records)
-        found.append((base, epoch, records[16 : 12 + length]))
-        records = records[12 + length :]
-    return found
-
-
 async def fetch(broker: Broker, version: int = 11, **what: Any) -> Any:
     offsets = what.pop("offsets", {0: 0})
-    answer = await broker.ask(request(offsets, **what), version)
+    answer = await broker.ask(fetch_request(offsets, **what), version)
     assert answer.error_code == 0
     ((part,),) = [topic.partitions for topic in answer.responses]
     return part
@@ -127,7 +76,9 @@ async def test_limits_and_a_batch_larger_than_them(log_broker: Broker) -> None:
     large = kafka_batch([b"x" * 5000])
     for p in (0, 1):
         await log_broker.ask(produce_request({p: large}), 9)
-    answer = await log_broker.ask(request({1: 0, 0: 0}, max_bytes=100, partition_max_bytes=100), 11)
+    answer = await log_broker.ask(
+        fetch_request({1: 0, 0: 0}, max_bytes=100, partition_max_bytes=100), 11
+    )
     ((first, second),) = [topic.partitions for topic in answer.responses]
     assert (first.partition_index, len(batches(first))) == (1, 1)
     assert (second.partition_index, len(batches(second))) == (0, 0)
@@ -188,30 +139,30 @@ async def test_what_does_not_wait(log_broker: Broker, what: dict[str, Any]) -> N
 
 async def test_nothing_asked_for_is_answered_at_once(log_broker: Broker) -> None:
     started = time.monotonic()
-    answer = await log_broker.ask(request({}, wait_ms=20_000), 11)
+    answer = await log_broker.ask(fetch_request({}, wait_ms=20_000), 11)
     assert (answer.error_code, answer.responses) == (0, [])
     assert time.monotonic() - started < 5
 
 
 async def test_sessions(log_broker: Broker) -> None:
     await create(log_broker, partitions=3)
-    answer = await log_broker.ask(request({0: 0, 1: 0, 2: 0}, session=(0, 0)), 12)
+    answer = await log_broker.ask(fetch_request({0: 0, 1: 0, 2: 0}, session=(0, 0)), 12)
     session = answer.session_id
     assert session > 0
     assert len(answer.responses[0].partitions) == 3
-    answer = await log_broker.ask(request({}, session=(session, 1)), 12)
+    answer = await log_broker.ask(fetch_request({}, session=(session, 1)), 12)
     assert (answer.session_id, answer.responses) == (session, [])
     await log_broker.ask(produce_request({1: kafka_batch()}), 9)
-    answer = await log_broker.ask(request({}, session=(session, 2)), 12)
+    answer = await log_broker.ask(fetch_request({}, session=(session, 2)), 12)
     assert [p.partition_index for t in answer.responses for p in t.partitions] == [1]
-    answer = await log_broker.ask(request({}, session=(session, 3), forget=[1]), 12)
+    answer = await log_broker.ask(fetch_request({}, session=(session, 3), forget=[1]), 12)
     assert answer.responses == []
     for version, wrong, code in (
         (12, (session, 9), INVALID_FETCH_SESSION_EPOCH),
         (12, (session + 1, 1), FETCH_SESSION_ID_NOT_FOUND),
         (13, (session, 4), FETCH_SESSION_TOPIC_ID_ERROR),
     ):
-        answer = await log_broker.ask(request({}, session=wrong), version)
+        answer = await log_broker.ask(fetch_request({}, session=wrong), version)
         assert (answer.error_code, answer.session_id, answer.responses) == (code, 0, [])
 
 

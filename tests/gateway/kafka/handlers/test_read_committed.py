@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from core.transaction.values import Marker
-from gateway.kafka.codec import FetchRequest, ListOffsetsRequest
+from gateway.kafka.codec import ListOffsetsRequest
 from gateway.kafka.markers import control_batch
 from tests.batches import T0, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.fetching import batches, fetch_request
 from tests.gateway.kafka.handlers.producing import create, produce
-from tests.gateway.kafka.handlers.test_fetch import batches
 from tests.gateway.kafka.handlers.test_list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from tests.gateway.kafka.handlers.transacting import Code, producer_of
 
@@ -23,27 +23,7 @@ LISTINGS = range(2, 12)
 
 
 async def fetch(broker: Broker, isolation: int, offset: int = 0, version: int = 11) -> Any:
-    kind = FetchRequest.FetchTopic
-    part = kind.FetchPartition(
-        partition=0,
-        fetch_offset=offset,
-        partition_max_bytes=10**6,
-        current_leader_epoch=-1,
-        last_fetched_epoch=-1,
-        log_start_offset=-1,
-    )
-    request = FetchRequest(
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=1,
-        max_bytes=10**6,
-        isolation_level=isolation,
-        session_id=0,
-        session_epoch=-1,
-        topics=[kind(topic="t", partitions=[part])],
-        forgotten_topics_data=[],
-        rack_id="",
-    )
+    request = fetch_request({0: offset}, isolation=isolation)
     answer = await broker.ask(request, version)
     ((part,),) = [topic.partitions for topic in answer.responses]
     assert part.error_code == Code.NONE
