@@ -127,11 +127,9 @@ def template_database(postgres: EmbeddedPostgres) -> str:
 
 
 @pytest.fixture(scope="session")
-def copies(postgres: EmbeddedPostgres) -> Iterator[Copies]:
+def copies(postgres: EmbeddedPostgres) -> Copies:
     """Copies of the session's databases: `copies.taken(template_database)`."""
-    made = Copies(postgres)
-    yield made
-    made.close()
+    return Copies(postgres)
 
 
 @pytest.fixture

@@ -110,10 +110,8 @@ def system_postgres() -> Iterator[SystemPostgres]:
 
 
 @pytest.fixture(scope="session")
-def system_copies(system_postgres: SystemPostgres) -> Iterator[Copies]:
-    made = Copies(system_postgres)
-    yield made
-    made.close()
+def system_copies(system_postgres: SystemPostgres) -> Copies:
+    return Copies(system_postgres)
 
 
 @pytest.fixture(params=["postgres 18", "postgres 15"])
