@@ -94,7 +94,7 @@ def data_dir() -> Iterator[Path]:
 # --- databases ---
 
 
-def _memory() -> Path | None:
+def memory() -> Path | None:
     """A directory in memory, where there is one with room."""
     shared = Path("/dev/shm")
     room = shutil.disk_usage(shared).free if os.access(shared, os.W_OK) else 0
@@ -108,7 +108,7 @@ def postgres() -> Iterator[EmbeddedPostgres]:
     In memory where that can be: thousands of databases are made in it, and no disk fails in a test.
     """
     with (
-        open_directory(_memory()) as path,
+        open_directory(memory()) as path,
         EmbeddedPostgres(path / "postgres", settings=SMALL_POSTGRES) as server,
     ):
         yield server

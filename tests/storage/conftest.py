@@ -29,7 +29,7 @@ from storage.logs import PostgresLogStore
 from storage.migrate import upgrade
 from storage.pool import Database
 from tests.batches import payload_of, staged
-from tests.conftest import open_directory
+from tests.conftest import memory, open_directory
 from tests.databases import Copies
 
 SYSTEM_VERSION = "15"
@@ -70,7 +70,7 @@ def system_postgres() -> Iterator[SystemPostgres]:
         names = {each.pw_name for each in pwd.getpwall()}
         user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
     as_user: dict[str, Any] = {}
-    with open_directory() as path:
+    with open_directory(memory()) as path:
         if user is not None:
             os.chown(path, user.pw_uid, user.pw_gid)
             as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
