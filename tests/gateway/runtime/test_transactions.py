@@ -24,8 +24,9 @@ from core.types import IsolationLevel, RecordBatch
 from gateway.kafka.connection_order import ConnectionOrder
 from gateway.metrics import Metrics
 from gateway.runtime.appender import CONTENDED_FOR_S
+from gateway.runtime.known import Known
 from gateway.runtime.partitions import Found, Want
-from gateway.runtime.pending import AppendResult
+from gateway.runtime.pending import AppendResult, PendingAppend, PendingTransition
 from gateway.runtime.producer_ids import ProducerIds
 from gateway.runtime.transactions import Transactions
 from gateway.transaction_metrics import watch_transactions
@@ -286,6 +287,23 @@ async def test_what_was_not_read_under_the_lock_is_not_taken_for_absent(
     assert (await here.write(q, producer, 7)).error is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert (await here.end(producer, commit=False)).error is Error.NONE
     assert [len((await here.read(each)).aborted) for each in (p, q)] == [1, 1]
+
+
+async def test_who_writes_and_ends_in_one_flush_is_forgotten_as_a_whole(
+    here: Coordinator, log: Log
+) -> None:
+    p, q = log.new_partitions(2)
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, [p, q])
+    await here.write(q, producer)
+    known = Known(here.broker.store, {})
+    await known.reload([(p, producer.producer_id), (q, producer.producer_id)])
+    await known.reload_transactions([producer.producer_id])
+    assert known.logs.keys() == {p, q}
+    written = transactional(producer, 0)
+    append = PendingAppend(p, "", written, payload_of(written, 0), asyncio.Future())
+    known.forget([append, PendingTransition(NAME, lambda *_: None, asyncio.Future())])
+    assert (known.logs, dict(known.transactions)) == ({}, {})
 
 
 @pytest.mark.parametrize("version", [V1, V2], ids=["V1", "V2"])
