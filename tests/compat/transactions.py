@@ -179,20 +179,28 @@ def values(records: Sequence[Read]) -> list[str]:
 
 
 @contextmanager
-def fatal_errors_raised() -> Iterator[None]:
+def fatal_errors_raised(client: ConfluentProducer) -> Iterator[None]:
     """A fatal error is thrown out of whatever call serves callbacks, as no regular exception.
 
-    (A KafkaError itself, or, where a callback ran after it, the cause of a SystemError.)
+    It is a KafkaError itself, or, where a callback ran after it, the cause of a SystemError; or it
+    is lost on the way (a call that "returned NULL without setting an exception"). Then the client
+    is asked: what is fatal is the answer to any call about transactions.
     """
-    fatal: BaseException | None = None
     try:
         yield
-    except KafkaError as raised:
-        fatal = raised
+    except KafkaError as fatal:
+        raise KafkaException(fatal) from None
     except SystemError as raised:
-        fatal = raised.__cause__
-    if fatal is not None:
-        raise fatal if isinstance(fatal, KafkaException) else KafkaException(fatal)
+        if isinstance(raised.__cause__, KafkaError):
+            raise KafkaException(raised.__cause__) from None
+        if isinstance(raised.__cause__, KafkaException):
+            raise raised.__cause__ from None
+        try:
+            client.begin_transaction()
+        except KafkaException as told:
+            if told.args[0].fatal():
+                raise told from None
+        raise
 
 
 class _ConfluentProducer:
@@ -208,15 +216,15 @@ class _ConfluentProducer:
         self._refused.clear()
         self._client.begin_transaction()
 
-    @fatal_errors_raised()
     def send(self, topic: str, *values: str, partition: int = 0) -> None:
-        for value in values:
-            self._client.produce(topic, value, partition=partition, on_delivery=self._delivered)
-        self._client.poll(0)
+        with fatal_errors_raised(self._client):
+            for value in values:
+                self._client.produce(topic, value, partition=partition, on_delivery=self._delivered)
+            self._client.poll(0)
 
-    @fatal_errors_raised()
     def flush(self) -> None:
-        assert self._client.flush(WAIT) == 0
+        with fatal_errors_raised(self._client):
+            assert self._client.flush(WAIT) == 0
         if self._refused:
             raise KafkaException(self._refused[0])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import threading
 from collections.abc import Coroutine, Iterator
@@ -100,7 +101,9 @@ def abort(writer: asyncio.StreamWriter) -> None:
 class BrokerProxy(_Loop):
     """Stands before brokers: each connection goes to one of `targets` at random.
 
-    cut_share: how likely a piece on its way is cut short, its connection with it.
+    cut_share: how likely a piece on its way is cut short, its connection with it. cuts_max: after
+    so many there are no more (a large request is many pieces, more of them the busier the machine
+    is: it might never arrive).
     """
 
     def __init__(self, port: int, targets: list[int], seed: int, cut_share: float = 0.0) -> None:
@@ -109,6 +112,7 @@ class BrokerProxy(_Loop):
         self.targets = list(targets)
         self.cut_share = cut_share
         self.cuts = 0
+        self.cuts_max: float = math.inf
         self._random = random.Random(seed)
 
     def drop(self, target: int) -> None:
@@ -132,7 +136,7 @@ class BrokerProxy(_Loop):
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(PIECE):
-            if self._random.random() < self.cut_share:
+            if self.cuts < self.cuts_max and self._random.random() < self.cut_share:
                 self.cuts += 1
                 writer.write(piece[: self._random.randrange(len(piece))])
                 with contextlib.suppress(TimeoutError):

@@ -132,7 +132,7 @@ class TxnLoad(Workers):
         self.history.begin(name, number, partitions, with_offsets)
         commit = chance.random() < 0.75
         try:
-            with fatal_errors_raised():
+            with fatal_errors_raised(producer):
                 producer.begin_transaction()
                 self._produce(producer, name, number, partitions)
                 if chance.random() < 0.3:
@@ -183,11 +183,11 @@ class TxnLoad(Workers):
             try:
                 if commit:
                     is_tried = True
-                    with fatal_errors_raised():
+                    with fatal_errors_raised(producer):
                         producer.commit_transaction(CALL_S)
                     self.history.end(name, number, Ending.COMMITTED)
                 else:
-                    with fatal_errors_raised():
+                    with fatal_errors_raised(producer):
                         producer.abort_transaction(CALL_S)
                     if not is_tried:
                         self.history.end(name, number, Ending.ABORTED)
@@ -211,7 +211,7 @@ class TxnLoad(Workers):
         """Written, and not ended: a successor's init_transactions has to abort it."""
         partitions = [chance.randrange(self._partitions) for _ in range(chance.randint(1, 6))]
         self.history.begin(name, number, partitions, False)
-        with contextlib.suppress(KafkaException, BufferError), fatal_errors_raised():
+        with contextlib.suppress(KafkaException, BufferError), fatal_errors_raised(producer):
             producer.begin_transaction()
             self._produce(producer, name, number, partitions)
             producer.flush(1.0 if chance.random() < 0.5 else 0.01)

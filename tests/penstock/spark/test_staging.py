@@ -101,9 +101,9 @@ def test_connections_that_are_cut(start_gateway: StartGateway, database_url: str
         topic = make_topic(f"127.0.0.1:{port}")
         given = options(f"127.0.0.1:{port}", topic)
         cluster = cluster_of(given)
-        proxy.cut_share = 0.03
+        proxy.cut_share, proxy.cuts_max = 0.03, 10
         tasks = [stage(columns(range(at, at + 5_000)), given, cluster) for at in (0, 5_000)]
-        proxy.cut_share = 0.3
+        proxy.cut_share, proxy.cuts_max = 0.3, proxy.cuts + 5
         for batch_id, task in enumerate(tasks):
             staging.publish(cluster, "query", "", batch_id, tokens(task))
         cuts, proxy.cut_share = proxy.cuts, 0.0
