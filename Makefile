@@ -37,7 +37,8 @@ docs: setup ## write the generated pages anew
 compat: .venv/installed-test ## only the tests with stock clients
 	$(BIN)/python -m pytest tests/compat $(ARGS)
 faults: .venv/installed-test ## only the fault tests, each going on for a while (SECONDS=60 ARGS="-k restore")
-	PENSTOCK_FAULT_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest tests/faults $(ARGS)
+	PENSTOCK_FAULT_SECONDS=$(or $(SECONDS),60) PENSTOCK_SPARK_FAULT_SECONDS=$(or $(SECONDS),60) \
+	$(BIN)/python -m pytest tests/faults tests/spark/test_sink_faults.py $(ARGS)
 lock: .venv/installed-test .venv/installed-lint .venv/installed-bench .venv/installed-demo ## write down the installed versions
 	$(BIN)/python -m pip freeze --exclude-editable > requirements/constraints.txt
 clean: ## remove the environment and caches

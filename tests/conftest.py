@@ -149,6 +149,17 @@ def empty_database_url(copies: Copies) -> Iterator[str]:
 # --- gateways ---
 
 
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key of `localhost`; the certificate, signed by itself, lies beside it as `.crt`."""
+    path = tmp_path_factory.mktemp("tls") / "key.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    command += " -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    files = ["-keyout", str(path), "-out", str(path.with_suffix(".crt"))]
+    subprocess.run([*command.split(), *files], capture_output=True, check=True)
+    return path
+
+
 def free_port() -> int:
     """A loopback port that nobody listens on just now."""
     with socket.socket() as probe:

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -90,8 +90,8 @@ def session(
 ) -> SparkSession:
     """The running session, else a new one with the connector's jars on its class path.
 
-    master: default what spark-submit says, else local[*]. settings: further ones of Spark's; with
-    `spark.jars` or `spark.jars.packages` among them nothing is looked for. Raises Unready.
+    master: default what spark-submit says, else local[*]. settings: further ones of Spark's; jars
+    among them are added to. Raises Unready.
     """
     prepare_environment()
     from pyspark.sql import SparkSession
@@ -102,8 +102,9 @@ def session(
         return SparkSession.builder.appName(name).getOrCreate()
     chosen = dict(settings or {})
     where = master or chosen.get("spark.master") or "local[*]"
-    if not {"spark.jars", "spark.jars.packages"} & chosen.keys():
-        chosen["spark.jars"] = ",".join(map(str, connector_jars()))
+    chosen |= with_jars(chosen, "spark-sql-kafka-0-10", connector_jars)
+    if python := chosen.get("spark.pyspark.python"):  # PySpark itself looks at the environment only
+        os.environ["PYSPARK_PYTHON"] = python
     if where.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen = {**LOCAL, **chosen}
@@ -111,3 +112,16 @@ def session(
     for key, value in {**chosen, "spark.master": where}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def with_jars(
+    given: Mapping[str, str], name: str, find: Callable[[], Sequence[Path]]
+) -> dict[str, str]:
+    """`spark.jars` with what `find` gives; nothing where the user has brought such jars himself.
+
+    name: by which a path in `spark.jars`, or a coordinate in `spark.jars.packages`, is one of them.
+    """
+    jars = given.get("spark.jars", "")
+    if name in jars or name in given.get("spark.jars.packages", ""):
+        return {}
+    return {"spark.jars": ",".join(filter(None, [jars, *map(str, find())]))}

@@ -73,6 +73,9 @@ def test_transform_reads_what_is_committed_and_writes_it_once(
     transform.run(spark, job, second)
     found = sorted(record.value for record in read(broker.bootstrap, target))
     assert found == sorted([*expected, b"1000"])
+    forget_the_last_commit(checkpoint)
+    transform.run(spark, job, Screen())  # the last batch is written again, and was already
+    assert len(read(broker.bootstrap, target)) == len(found)
     # No transaction was left behind that a reader would have to leave out.
     assert len(read(broker.bootstrap, target, is_committed=False)) == len(found)
 

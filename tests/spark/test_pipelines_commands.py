@@ -8,13 +8,15 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.spark.pipelines import PIPELINES
@@ -142,6 +144,55 @@ def test_the_commands_of_the_documentation_do_what_it_says(
     assert "33.3 %" not in (report := (tmp_path / "audit.html").read_text())
     assert "(5 records)" in report  # aborted
     assert "shop" in report
+
+
+def test_a_query_that_spark_refuses_is_told_in_a_sentence(
+    spark: SparkSession,
+    gateway: Gateway,
+    make_topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = make_topic()
+    words = ["transform", "--from", topic, "--to", topic, "--checkpoint", str(tmp_path / "c")]
+    words += ["--sql", "SELECT key, string(count(*)) AS value FROM input GROUP BY key"]
+    assert run_here([*words, "--bootstrap-server", gateway.bootstrap]) == 1
+    said = capsys.readouterr().err
+    assert "Spark refuses: [STREAMING_OUTPUT_MODE" in said
+    assert "\tat " not in said
+
+
+def test_over_tls(
+    spark: SparkSession,
+    start_gateway: StartGateway,
+    database_url: str,
+    certificate: Path,
+    tmp_path: Path,
+) -> None:
+    """The admin client, Spark's source and the sink are told of the authority once."""
+    port, authority = free_port(), str(certificate.with_suffix(".crt"))
+    start_gateway(
+        *("--tls-cert", authority, "--tls-key", certificate),
+        *("--advertise", f"localhost:{port}"),
+        database_url=database_url,
+        port=port,
+        wait=False,
+    )
+    client = {"bootstrap.servers": f"localhost:{port}", "ssl.ca.location": authority}
+    producer = Producer({**client, "security.protocol": "ssl", "log_level": 0})
+    for n in range(10):
+        producer.produce("in", b"%d" % n)
+        producer.produce("out", b"%d" % n)
+    assert producer.flush(60) == 0
+    words = ["transform", "--from", "in", "--to", "out", "--checkpoint", str(tmp_path / "c")]
+    words += ["--sql", "SELECT value FROM input", "--available-now"]
+    words += ["--bootstrap-server", f"localhost:{port}", "--kafka", "security.protocol=SSL"]
+    words += ["--kafka", f"ssl.truststore.location={authority}"]
+    assert run_here(words) == 2  # Java would take the file for another type
+    assert run_here([*words, "--kafka", "ssl.truststore.type=PEM"]) == 0
+    with psycopg.connect(database_url) as psql:
+        query = "SELECT high_watermark FROM v_topic_partition WHERE topic = 'out'"
+        assert psql.execute(query).fetchone() == (20,)
 
 
 def test_every_pipeline_is_in_the_documentation() -> None:

@@ -67,6 +67,8 @@ def test_a_delta_lake_holds_each_record_once_and_gives_them_back(
     assert len(found) == 40
 
 
-def test_jars_of_the_users_own_are_left_alone(jars: list[Path]) -> None:
-    assert "spark.jars" not in settings({"spark.jars.packages": "io.delta:…"})
-    assert set(map(str, jars)) < set(settings({})["spark.jars"].split(","))
+def test_jars_and_settings_of_the_users_own_are_kept(jars: list[Path]) -> None:
+    assert "spark.jars" not in settings({"spark.jars.packages": "io.delta:delta-spark_2.13:4.4.0"})
+    mine = settings({"spark.jars": "/mine.jar", "spark.sql.extensions": "Mine"})
+    assert mine["spark.jars"].split(",") == ["/mine.jar", *map(str, jars)]
+    assert mine["spark.sql.extensions"] == "Mine"

@@ -82,14 +82,19 @@ class Driver:
 
     def kill_a_worker(self, chance: random.Random) -> None:
         """One of the Python processes that Spark has forked for tasks and commits."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            workers = [
-                process
-                for process in psutil.Process(self._process.pid).children(recursive=True)
-                if "python" in process.name() and "pyspark" in " ".join(process.cmdline())
-            ]
-            if workers:
-                chance.choice(workers).kill()
+        deadline = time.monotonic() + PROGRESS_WITHIN_S
+        while True:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                workers = [
+                    process
+                    for process in psutil.Process(self._process.pid).children(recursive=True)
+                    if "python" in process.name() and "pyspark" in " ".join(process.cmdline())
+                ]
+                if workers:
+                    chance.choice(workers).kill()
+                    return
+            assert time.monotonic() < deadline, f"Spark has no Python:\n{self.log()[-8000:]}"
+            time.sleep(0.05)
 
     def stop(self) -> None:
         (self.directory / "stop").touch()

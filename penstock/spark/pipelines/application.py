@@ -66,6 +66,11 @@ def run_in_session(
     except PipelineFailed as failed:
         terminal.complain(str(failed))
         return failed.exit_code
+    except Exception as error:
+        if (refusal := _refused_by_spark(error)) is None:
+            raise
+        terminal.complain(refusal)
+        return 1
     except KeyboardInterrupt:
         terminal.complain("Interrupted.")
         return INTERRUPTED
@@ -73,6 +78,16 @@ def run_in_session(
         if own is not None:
             own.stop()
     return 0
+
+
+def _refused_by_spark(error: Exception) -> str | None:
+    """What Spark says of an application that it cannot run, without the JVM's stack."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    said = re.split(r"\n+(?:JVM stacktrace:|\s+at )", str(error), maxsplit=1)[0]
+    return f"Spark refuses: {said.strip()}"
 
 
 def running_session() -> SparkSession | None:
@@ -91,7 +106,7 @@ def _master(arguments: Namespace) -> str:
 def _settings(arguments: Namespace) -> dict[str, str]:
     given = dict(arguments.conf)
     wants_delta = getattr(arguments, "format", None) == "delta"
-    return {**_SETTINGS, **(delta.settings(given) if wants_delta else {}), **given}
+    return {**_SETTINGS, **(delta.settings(given) if wants_delta else given)}
 
 
 # --- the workers of a cluster ---

@@ -6,12 +6,12 @@ Knows kafka-python's admin client; works with any Kafka.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.spark.pipelines.options import Broker, PipelineFailed, listed
+from penstock.spark.pipelines.options import Broker, PipelineFailed, WrongArgument, listed
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -20,6 +20,7 @@ _EARLIEST, _LATEST = -2, -1  # ListOffsets' timestamps for both ends of a log
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _BOOTSTRAP_TIMEOUT_MS: Final = 5_000
 _ANSWER_TIMEOUT_MS: Final = 30_000
+_TRUSTSTORE: Final = "ssl.truststore.location"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,9 @@ def _admin_client(broker: Broker) -> Iterator[KafkaAdminClient]:
 
     # The client reports each failed connection; we say once what it comes to.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    known = KafkaAdminClient.DEFAULT_CONFIG
-    named = {name.replace(".", "_"): value for name, value in broker.properties.items()}
     try:
         client = KafkaAdminClient(
-            **{name: value for name, value in named.items() if name in known},
+            **_as_kafka_python_has_them(broker.properties, KafkaAdminClient.DEFAULT_CONFIG),
             bootstrap_servers=broker.bootstrap.split(","),
             client_id="penstock-pipeline",
             bootstrap_timeout_ms=_BOOTSTRAP_TIMEOUT_MS,
@@ -99,3 +98,20 @@ def _admin_client(broker: Broker) -> Iterator[KafkaAdminClient]:
         raise PipelineFailed(f"The broker at {broker.bootstrap} refused: {error}.") from None
     finally:
         client.close()
+
+
+def _as_kafka_python_has_them(
+    properties: Mapping[str, str], known: Mapping[str, object]
+) -> dict[str, object]:
+    """Kafka's properties under kafka-python's names; what it does not know concerns others."""
+    named: dict[str, object] = {name.replace(".", "_"): value for name, value in properties.items()}
+    if _TRUSTSTORE in properties:
+        if properties.get("ssl.truststore.type", "").upper() != "PEM":
+            raise WrongArgument(
+                f"--kafka {_TRUSTSTORE} must be a PEM file, which all that a pipeline consists of"
+                " can read: say --kafka ssl.truststore.type=PEM as well."
+            )
+        named["ssl_cafile"] = properties[_TRUSTSTORE]
+    if properties.get("ssl.endpoint.identification.algorithm") == "":
+        named["ssl_check_hostname"] = False
+    return {name: value for name, value in named.items() if name in known}

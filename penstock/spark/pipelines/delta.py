@@ -14,10 +14,10 @@ from penstock.spark.jars import (
     SCALA,
     Artifact,
     Source,
-    connector_jars,
     default_cache,
     installed_spark,
 )
+from penstock.spark.session import with_jars
 
 VERSION: Final = "4.4.0"
 LOG: Final = "_delta_log"
@@ -30,15 +30,15 @@ _SETTINGS: Final[Mapping[str, str]] = {
 
 
 def settings(given: Mapping[str, str], *, cache: Path | None = None) -> dict[str, str]:
-    """For a session. Jars are found, or fetched as the connector's are, unless `given` names some.
+    """`given`, and what it lacks. Jars are found, or fetched as the connector's are.
 
     Raises penstock.spark.jars.JarsUnavailable.
     """
-    wanted = dict(_SETTINGS)
-    if not {"spark.jars", "spark.jars.packages"} & given.keys():
-        jars = [*connector_jars(cache=cache), *delta_jars(cache=cache)]
-        wanted["spark.jars"] = ",".join(map(str, jars))
-    return wanted
+    return {
+        **_SETTINGS,
+        **given,
+        **with_jars(given, "delta-spark", lambda: delta_jars(cache=cache)),
+    }
 
 
 def delta_jars(*, cache: Path | None = None) -> list[Path]:

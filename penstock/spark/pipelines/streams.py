@@ -55,7 +55,8 @@ def follow(query: StreamingQuery, terminal: Terminal) -> int:
                         terminal.say(batch_line(progress))
     except StreamingQueryException as failed:
         raise PipelineFailed(
-            f"The query failed; run the same command again, and it goes on where it was.\n{failed}"
+            "The query failed. Once the reason is gone, the same command goes on where it was."
+            f"\n{failed}"
         ) from None
     finally:
         query.stop()

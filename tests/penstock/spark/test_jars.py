@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from gateway.cli import app
 from penstock.spark import jars, session
 from penstock.spark.jars import Artifact, JarsUnavailable, connector_jars
+from penstock.spark.session import with_jars
 
 SPARK = "org.apache.spark"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
@@ -224,3 +225,18 @@ def test_help_of_a_pipeline_needs_nothing() -> None:
     done = CliRunner().invoke(app, ["pipeline", "jars", "--help"])
     assert done.exit_code == 0
     assert "--spark-version" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "jars"),
+    [
+        ({}, "/found.jar"),
+        ({"spark.jars": "/mine.jar"}, "/mine.jar,/found.jar"),
+        ({"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.2"}, "/found.jar"),
+        ({"spark.jars": "/x/the-connector-4.2.0.jar"}, None),
+        ({"spark.jars.packages": "org:the-connector:4.2.0"}, None),
+    ],
+)
+def test_jars_are_added_to_the_users_own(given: dict[str, str], jars: str | None) -> None:
+    added = with_jars(given, "the-connector", lambda: [Path("/found.jar")])
+    assert added.get("spark.jars") == jars

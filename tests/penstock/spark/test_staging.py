@@ -6,7 +6,6 @@ import contextlib
 import random
 import socket
 import ssl
-import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
@@ -215,16 +214,6 @@ def kafka_in_front_of(gateway: Gateway) -> Iterator[int]:
 def frame(source: socket.socket) -> bytes:
     size = source.recv(4, socket.MSG_WAITALL)
     return source.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL) if size else b""
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tls") / "key.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    command += " -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    files = ["-keyout", str(path), "-out", str(path.with_suffix(".crt"))]
-    subprocess.run([*command.split(), *files], capture_output=True, check=True)
-    return path
 
 
 def test_tls(start_gateway: StartGateway, database_url: str, certificate: Path) -> None:
