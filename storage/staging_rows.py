@@ -217,14 +217,20 @@ _FORMATS = {each.value: each for each in BatchFormat}
 
 
 def token_batches(tokens: PGresult, places: PGresult) -> dict[UUID, list[TokenBatch]]:
-    """Rows of READ_TOKENS, with those of READ_PLACES: what each token holds, in order."""
+    """Rows of READ_TOKENS, with those of READ_PLACES: what each token holds, in order.
+
+    Nothing of a token that is not locked and was published between the two reads.
+    """
     names = {
         integer(partition_id): ((topic or b"").decode(), integer(partition))
         for partition_id, partition, topic in rows_of(places)
     }
     found: dict[UUID, list[TokenBatch]] = {}
     for token, *columns in rows_of(tokens):
-        numbers = map(integers, columns, "qqiiiiqh")
+        numbers = [integers(column, code) for column, code in zip(columns, "qqiiiiqh", strict=True)]
+        if not names.keys() >= set(numbers[0]):
+            found[UUID(bytes=token)] = []
+            continue
         found[UUID(bytes=token)] = [
             TokenBatch(
                 *names[partition_id],

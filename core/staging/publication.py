@@ -46,7 +46,7 @@ def malformed(publication: Publication) -> PublicationAnswer | None:
         return _refused(
             Error.POLICY_VIOLATION,
             f"{batches} batches are to be published at once, {MAX_BATCHES} is the limit;"
-            " make batches larger, or micro-batches smaller.",
+            " make batches larger, micro-batches smaller, or tasks fewer (coalesce).",
         )
     return None
 
@@ -72,8 +72,11 @@ class PublicationDraft:
             return refusal
         highest = self._moved.get(publication.guard, self._published.get(publication.guard))
         if highest is not None and publication.batch_id <= highest:
+            # Written anew as it is: what was committed before may not have reached a standby that
+            # it has to reach, and whoever is told of it relies on it from now on.
+            self._moved[publication.guard] = highest
             self._forget(wanted.token for wanted in publication.tokens)
-            return PublicationAnswer(outcome=Outcome.ALREADY_PUBLISHED)
+            return PublicationAnswer(outcome=Outcome.ALREADY_PUBLISHED, highest=highest)
         batches: list[TokenBatch] = []
         for wanted in publication.tokens:
             held = () if wanted.token in self._gone else self._tokens.get(wanted.token, ())
@@ -98,7 +101,9 @@ class PublicationDraft:
         partitions = _append(batches, logs)
         self._moved[publication.guard] = publication.batch_id
         self._forget(wanted.token for wanted in publication.tokens)
-        return PublicationAnswer(outcome=Outcome.PUBLISHED, partitions=partitions)
+        return PublicationAnswer(
+            outcome=Outcome.PUBLISHED, highest=publication.batch_id, partitions=partitions
+        )
 
     def _forget(self, tokens: Iterable[UUID]) -> None:
         self._gone |= {token: None for token in tokens if token in self._tokens}

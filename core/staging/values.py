@@ -103,11 +103,16 @@ class PublishedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PublicationAnswer:
-    """What is answered. outcome: None where it was refused; then nothing was published."""
+    """What is answered. outcome: None where it was refused; then nothing was published.
+
+    highest: the guard's batch id by now, where it was not refused. A query that restarts repeats
+    its last batch; one that finds a later one published has lost what it knew of its progress.
+    """
 
     error: Error = Error.NONE
     message: str | None = None
     outcome: Outcome | None = None
+    highest: int = BATCH_JOB
     partitions: tuple[PublishedPartition, ...] = ()
 
 

@@ -5,11 +5,13 @@ state does not travel from `write`, which runs in the tasks, to `commit`, which 
 driver: all that `commit` needs is in the tasks' messages.
 
 A batch is published under (query id, sink, batch id), and the database keeps the highest batch id:
-a batch that Spark commits again, because it died in between, is not published again.
+a batch that Spark commits again, because it died in between, is not published again. A stream that
+comes with an earlier one than the last has an old checkpoint, and fails.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -32,6 +34,10 @@ from penstock.spark.staging import Cluster, SinkError, Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.spark.wire import PublishAnswer
+
+log = logging.getLogger(__name__)
 
 # Set by Spark for the tasks of a stream, and the same after a restart.
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -64,7 +70,14 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         return TaskMessage(query_id, _stage(iterator, self._options))
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        _publish(self._options, messages, batchId)
+        answer = _publish(self._options, messages, batchId)
+        if answer is not None and answer.highest > batchId:
+            raise SinkError(
+                f"Batch {batchId} was not written: batches of this query up to {answer.highest} are"
+                f" published. Its checkpoint is older than that (was it restored from a copy?), so"
+                f" what the batch has in it may differ. Begin with a new checkpoint, behind what"
+                f" is in the topic."
+            )
 
     def abort(self, messages: Messages, batchId: int) -> None:
         _drop(self._options, messages)
@@ -81,7 +94,14 @@ class PenstockBatchWriter(DataSourceArrowWriter):
         return TaskMessage(self._run_id, _stage(iterator, self._options))
 
     def commit(self, messages: Messages) -> None:
-        _publish(self._options, messages, self._number)
+        answer = _publish(self._options, messages, self._number)
+        if answer is not None and not answer.is_new and answer.highest > self._number:
+            log.warning(
+                "Nothing was written: %s has written number %d, and this is %d.",
+                self._run_id,
+                answer.highest,
+                self._number,
+            )
 
     def abort(self, messages: Messages) -> None:
         _drop(self._options, messages)
@@ -99,20 +119,22 @@ def _cluster(options: SinkOptions) -> Cluster:
     return Cluster(options.servers, options.delivery_timeout_s, tls)
 
 
-def _publish(options: SinkOptions, messages: Messages, batch_id: int) -> None:
+def _publish(options: SinkOptions, messages: Messages, batch_id: int) -> PublishAnswer | None:
     """One commit of the database, or nothing where no task has staged anything."""
     staged = [message for message in messages if isinstance(message, TaskMessage)]
+    if len(staged) < len(messages):
+        raise SinkError(f"{len(messages) - len(staged)} tasks of the batch have not told the end.")
     tokens = [
         (message.staged.token, message.staged.batches)
         for message in staged
         if message.staged.token is not None
     ]
     if not tokens:
-        return
+        return None
     query_ids = {message.query_id for message in staged}
     if len(query_ids) > 1:
         raise SinkError(f"The tasks of one batch belong to several queries: {query_ids}.")
-    staging.publish(_cluster(options), query_ids.pop(), options.sink_id, batch_id, tokens)
+    return staging.publish(_cluster(options), query_ids.pop(), options.sink_id, batch_id, tokens)
 
 
 def _drop(options: SinkOptions, messages: Messages) -> None:

@@ -8,6 +8,7 @@ staged already is not staged twice, what is published already is not published t
 
 from __future__ import annotations
 
+import random
 import ssl
 import time
 from collections import deque
@@ -83,7 +84,7 @@ class Attempts:
         limit = self.timeout_s if within_s is None else min(within_s, self.timeout_s)
         if now - self.since + self.pause_s > limit:
             raise cause
-        time.sleep(self.pause_s)
+        time.sleep(self.pause_s * random.uniform(0.5, 1))  # not all writers at once
         self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
 
 

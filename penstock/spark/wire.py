@@ -117,9 +117,11 @@ class PublishedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PublishAnswer:
-    """is_new: published by this very request; else it, or a later batch, had been before."""
+    """is_new: published by this very request; else it, or a later batch, had been before.
+    highest: the last batch of this query and sink that is published by now."""
 
     is_new: bool
+    highest: int
     partitions: list[PublishedPartition]
 
 
@@ -255,6 +257,7 @@ def read_publish(answer: Answer) -> PublishAnswer:
     is_new = answer.number(1) == 1
     return PublishAnswer(
         is_new,
+        answer.number(8),
         [
             PublishedPartition(answer.text(), answer.number(4), answer.number(8), answer.number(8))
             for _ in answer.count()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,20 @@ def test_transform_in_update_mode_writes_each_total_once(
     forget_the_last_commit(checkpoint)
     transform.run(spark, job, Screen())  # the last batch is written again, and was already
     assert len(read(broker.bootstrap, target)) == 6
+
+
+def test_a_batch_that_comes_again_in_another_mode_is_the_same(
+    spark: SparkSession, broker: Broker, make_topic: Callable[..., str], checkpoint: str
+) -> None:
+    source, target = make_topic(), make_topic()
+    write(broker.bootstrap, source, [Written(b"%d" % n) for n in range(10)])
+    job = transform.Transform(
+        broker, (source,), target, checkpoint, sql="SELECT value FROM input", pace=AT_ONCE
+    )
+    for mode in ("append", "update", "append"):
+        transform.run(spark, replace(job, output_mode=mode), Screen())
+        forget_the_last_commit(checkpoint)
+    assert len(read(broker.bootstrap, target)) == 10
 
 
 def forget_the_last_commit(checkpoint: str) -> None:

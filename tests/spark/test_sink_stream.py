@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pytest
 
 from penstock.spark import PenstockDataSource
 from penstock.spark.options import parse
-from penstock.spark.sink import PenstockBatchWriter, TaskMessage
+from penstock.spark.sink import PenstockBatchWriter, PenstockStreamWriter, TaskMessage
 from penstock.spark.staging import SinkError
 from tests.conftest import Gateway
 from tests.spark.conftest import MakeTopic
@@ -301,6 +302,30 @@ def test_an_abort_does_not_undo_a_commit(make_topic: MakeTopic, gateway: Gateway
     one.commit([message])  # whose answer was lost
 
     assert values_of(read_topic(gateway.bootstrap, topic)) == ["a"]
+
+
+def test_a_stream_whose_checkpoint_is_too_old_fails(
+    make_topic: MakeTopic, gateway: Gateway
+) -> None:
+    """It would be told that the batch is published, whatever is in it now."""
+    topic, query = make_topic(), str(uuid4())
+    given = {"kafka.bootstrap.servers": gateway.bootstrap, "topic": topic}
+    stream = PenstockStreamWriter(parse(given, is_stream=True))
+    staged_once = attempt(writer(gateway, topic), "a")
+    message = replace(staged_once, query_id=query)
+    stream.commit([message], 5)
+    stream.commit([message], 5)  # whose answer was lost
+    with pytest.raises(SinkError, match=r"Batch 3 was not written: .* up to 5 are published"):
+        stream.commit([message], 3)
+    assert values_of(read_topic(gateway.bootstrap, topic)) == ["a"]
+
+
+def test_a_task_without_a_message_fails_the_batch(make_topic: MakeTopic, gateway: Gateway) -> None:
+    topic = make_topic()
+    one = writer(gateway, topic)
+    with pytest.raises(SinkError, match="1 tasks of the batch"):
+        one.commit([attempt(one, "a"), None])
+    assert read_topic(gateway.bootstrap, topic) == []
 
 
 def test_an_abort_drops_what_was_staged(make_topic: MakeTopic, gateway: Gateway) -> None:

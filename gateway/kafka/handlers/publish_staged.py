@@ -34,6 +34,7 @@ def _answer(answer: PublicationAnswer) -> PublishStagedResponse:
         error_code=kafka_code(answer.error),
         error_message=answer.message,
         outcome=answer.outcome.value if answer.outcome else 0,
+        highest_batch_id=answer.highest,
         partitions=[
             PublishStagedResponse.PublishedPartition(
                 topic=each.topic,

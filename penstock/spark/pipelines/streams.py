@@ -97,7 +97,8 @@ def stream_to_topic(
     then says itself of which query it is, and which one.
     """
     _register(frame.sparkSession)
-    options = _sink_options(broker, topic)
+    # One sink, whatever the mode: a batch that is repeated in another one is still that batch.
+    options = {**_sink_options(broker, topic), "sink.id": ""}
     if output_mode != "update":
         return frame.writeStream.outputMode(output_mode).format(SINK).options(**options)
 

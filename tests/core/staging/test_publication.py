@@ -67,6 +67,7 @@ def test_all_tokens_get_offsets_in_the_order_given() -> None:
     answer = flush.publish(0, (B, 1), (A, 3))
     assert answer == PublicationAnswer(
         outcome=PUBLISHED,
+        highest=0,
         partitions=(PublishedPartition("t", 0, 100, 11), PublishedPartition("t", 1, 100, 3)),
     )
     effects = flush.logs[P].effects()
@@ -96,9 +97,12 @@ def test_all_tokens_get_offsets_in_the_order_given() -> None:
 )
 def test_the_guard(highest: int | None, batch_id: int, outcome: Outcome) -> None:
     flush = Flush({} if highest is None else {GUARD: highest})
-    assert flush.publish(batch_id, (A, 3)).outcome is outcome
-    moves = (GuardMove(GUARD, highest, batch_id),) if outcome is PUBLISHED else ()
-    # Tokens that come too late are dropped.
+    answer = flush.publish(batch_id, (A, 3))
+    by_now = batch_id if outcome is PUBLISHED else highest
+    assert (answer.outcome, answer.highest) == (outcome, by_now)
+    # The guard is written in any case, and tokens that come too late are dropped.
+    assert by_now is not None
+    moves = (GuardMove(GUARD, highest, by_now),)
     assert flush.draft.effects() == PublicationEffects(moves, (A,))
     assert flush.appended() == (3 if outcome is PUBLISHED else 0)
 
@@ -111,14 +115,14 @@ def test_another_guard_does_not_matter() -> None:
 @pytest.mark.parametrize("tokens", [(), ((A, 3),), ((MISSING, 1),)])
 def test_too_late_whatever_becomes_of_the_tokens(tokens: tuple[tuple[UUID, int], ...]) -> None:
     flush = Flush({GUARD: 0})
-    assert flush.publish(0, *tokens) == PublicationAnswer(outcome=ALREADY)
+    assert flush.publish(0, *tokens) == PublicationAnswer(outcome=ALREADY, highest=0)
     assert flush.appended() == 0
 
 
 def test_an_empty_batch_moves_the_guard_and_a_token_without_batches_is_none() -> None:
     flush = Flush()
-    assert flush.publish(0) == PublicationAnswer(outcome=PUBLISHED)
-    assert flush.publish(1, (MISSING, 0)) == PublicationAnswer(outcome=PUBLISHED)
+    assert flush.publish(0) == PublicationAnswer(outcome=PUBLISHED, highest=0)
+    assert flush.publish(1, (MISSING, 0)) == PublicationAnswer(outcome=PUBLISHED, highest=1)
     assert flush.draft.effects() == PublicationEffects((GuardMove(GUARD, None, 1),))
 
 

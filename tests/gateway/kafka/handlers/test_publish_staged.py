@@ -65,12 +65,16 @@ async def test_a_batch_is_published_once(log_broker: Broker) -> None:
     await create(log_broker)
     first, replay = await staged(log_broker, b"a"), await staged(log_broker, b"a")
     assert (await publish(log_broker, [(first, 1)], batch_id=7)).outcome == PUBLISHED
+    when = "SELECT published_at FROM published_batch"
+    published_at = rows(log_broker, when)
     for tokens in ([(first, 1)], [(replay, 1)], []):
         answer = await publish(log_broker, tokens, batch_id=7)
         assert (answer.error_code, answer.outcome, answer.partitions) == (NONE, ALREADY, [])
     assert rows(log_broker, "SELECT * FROM staged_batch") == []  # the replay's was dropped
+    assert rows(log_broker, when) > published_at  # each answer rests on a commit of its own
     older = await staged(log_broker, b"b")
-    assert (await publish(log_broker, [(older, 1)], batch_id=6)).outcome == ALREADY
+    answer = await publish(log_broker, [(older, 1)], batch_id=6)
+    assert (answer.outcome, answer.highest_batch_id) == (ALREADY, 7)
     newer = await staged(log_broker, b"c")
     assert (await publish(log_broker, [(newer, 1)], batch_id=9)).outcome == PUBLISHED
     assert rows(log_broker, "SELECT next_offset FROM topic_partition") == [(2,)]
