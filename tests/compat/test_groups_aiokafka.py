@@ -188,6 +188,7 @@ async def test_a_member_that_does_not_poll_may_not_commit(
 ) -> None:
     topic = make_topic(2)
     partition = TopicPartition(topic, 0)
+    await fill(bootstrap, topic, 2, 2)
     # This client leaves by itself only if nobody has asked for records for so long.
     impatient = {"max_poll_interval_ms": 1000, "session_timeout_ms": 1500}
     async with AIOKafkaConsumer(
@@ -196,11 +197,11 @@ async def test_a_member_that_does_not_poll_may_not_commit(
         group_id=group_id,
         enable_auto_commit=False,
         heartbeat_interval_ms=300,
+        auto_offset_reset="earliest",
         **impatient,
     ) as slow:
-        await fill(bootstrap, topic, 2, 2)
-        await slow.seek_to_beginning()
-        await slow.getone()  # and then never again
+        async with asyncio.timeout(60):
+            await slow.getone()  # and then never again
         await until_empty(bootstrap, group_id)
         async with joined(bootstrap, group_id, topic) as other:
             await eventually(lambda: len(other.owned) == 2)
