@@ -12,10 +12,12 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from core.config_defs import BROKER_CONFIGS
 from core.config_values import topic_config
 from core.errors import Error
 from core.log.retention import retention_class
 from core.staging.values import (
+    MAX_BATCHES,
     Guard,
     NewBatch,
     Outcome,
@@ -25,6 +27,7 @@ from core.staging.values import (
 )
 from core.types import RecordBatch
 from gateway.runtime import appender
+from gateway.runtime.pending import PendingPublication
 from gateway.runtime.staging import StageResult, Staging
 from storage.staging import PostgresStagingStore
 from tests.batches import batch, payload_of
@@ -379,3 +382,11 @@ async def test_what_was_staged_perhaps_is_staged_once(
     assert (result.error, result.batches) == (OK, 3)
     assert (await behind[0].publish(0, (token, 3))).outcome is PUBLISHED
     assert await offsets(behind[1].broker, p) == [0, 1, 2]
+
+
+async def test_the_greatest_publication_is_a_flush_of_its_own() -> None:
+    """Several of them in one would be decided for longer than rows may be held in silence."""
+    half = WantedToken(uuid4(), MAX_BATCHES // 2), WantedToken(uuid4(), MAX_BATCHES // 2)
+    done: asyncio.Future[PublicationAnswer] = asyncio.get_running_loop().create_future()
+    pending = PendingPublication(Publication(GUARD, 0, half), done)
+    assert pending.size > int(BROKER_CONFIGS["penstock.flush.max.bytes"].default)
