@@ -30,14 +30,9 @@ from compat.java.tools import unavailable
 GROUPS = (produce, consume, latency, transactions, groups, start, idle, snapshot)
 
 
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+def add_broker_options(parser: argparse.ArgumentParser) -> None:
+    """Which brokers are measured; see `enter_brokers`."""
     add = parser.add_argument
-    add("--quick", action="store_true", help="a sample of the cases, less of each: 3 minutes")
-    add("--long", action="store_true", help="every combination, and the ten-minute snapshot")
-    add("--only", nargs="+", metavar="NAME", help="cases whose name begins so, or matches a glob")
-    add("--list", action="store_true", help="show the names of the cases and end")
-    add("--rounds", type=int, help="turns of each broker per case (default 2 or 3; --quick 1)")
     add("--peer", action="append", default=[], metavar="HOST:PORT", help="a broker to compare")
     add(
         "--peer-kafka",
@@ -49,8 +44,19 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--bootstrap", metavar="HOST:PORT", help="measure a Penstock that runs already")
     add("--pid", type=int, help="with --bootstrap: the gateway's process id")
     add("--postgres-pid", type=int, help="with --bootstrap: the postmaster's process id")
-    add("--database-url", help="with --bootstrap: where its records lie (COPY, snapshot)")
     add("--peers-only", action="store_true", help="start no Penstock: peers alone")
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a sample of the cases, less of each: 3 minutes")
+    add("--long", action="store_true", help="every combination, and the ten-minute snapshot")
+    add("--only", nargs="+", metavar="NAME", help="cases whose name begins so, or matches a glob")
+    add("--list", action="store_true", help="show the names of the cases and end")
+    add("--rounds", type=int, help="turns of each broker per case (default 2 or 3; --quick 1)")
+    add_broker_options(parser)
+    add("--database-url", help="with --bootstrap: where its records lie (COPY, snapshot)")
     add("--json", type=Path, metavar="FILE", help="write everything measured")
     add("--plot", type=Path, metavar="FILE", help="draw the headline figures (.png, .svg)")
     return parser.parse_args(arguments)

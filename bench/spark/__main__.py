@@ -17,9 +17,8 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import machine, report
-from bench.__main__ import enter_brokers
+from bench.__main__ import add_broker_options, enter_brokers
 from bench.brokers import Broker, scratch_directory
-from bench.peer.kafka import TOPIC_CONFIG
 from bench.runner import Outcome, run_case
 from bench.spark.cases import Engine, cases
 from penstock.spark.session import Unready, session
@@ -38,18 +37,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--only", nargs="+", metavar="NAME", help="cases whose name begins so, without spark/")
     add("--rounds", type=int, help="turns of each broker per case (default 5)")
     add("--master", default="local[2]", help="where Spark runs (default local[2])")
-    add("--peer", action="append", default=[], metavar="HOST:PORT", help="a broker to compare")
-    add(
-        "--peer-kafka",
-        action="append",
-        default=[],
-        choices=sorted(TOPIC_CONFIG),
-        help="start an Apache Kafka and compare (both may be given)",
-    )
-    add("--bootstrap", metavar="HOST:PORT", help="measure a Penstock that runs already")
-    add("--pid", type=int, help="with --bootstrap: the gateway's process id")
-    add("--postgres-pid", type=int, help="with --bootstrap: the postmaster's process id")
-    add("--peers-only", action="store_true", help="start no Penstock: peers alone")
+    add_broker_options(parser)
     add("--json", type=Path, metavar="FILE", help="write everything measured")
     options = parser.parse_args(arguments)
     options.database_url = None

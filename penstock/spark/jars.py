@@ -22,7 +22,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
@@ -258,6 +258,19 @@ def intact(path: Path) -> bool:
     except ElementTree.ParseError:
         return False
     return True
+
+
+def with_jars(
+    given: Mapping[str, str], name: str, find: Callable[[], Sequence[Path]]
+) -> dict[str, str]:
+    """`spark.jars` with what `find` gives; nothing where the user has brought such jars himself.
+
+    name: by which a path in `spark.jars`, or a coordinate in `spark.jars.packages`, is one of them.
+    """
+    jars = given.get("spark.jars", "")
+    if name in jars or name in given.get("spark.jars.packages", ""):
+        return {}
+    return {"spark.jars": ",".join(filter(None, [jars, *map(str, find())]))}
 
 
 # --- the command ---

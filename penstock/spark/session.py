@@ -11,12 +11,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.spark.jars import JarsUnavailable, Unready, connector_jars
+from penstock.spark.jars import JarsUnavailable, Unready, connector_jars, with_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,16 +112,3 @@ def session(
     for key, value in {**chosen, "spark.master": where}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def with_jars(
-    given: Mapping[str, str], name: str, find: Callable[[], Sequence[Path]]
-) -> dict[str, str]:
-    """`spark.jars` with what `find` gives; nothing where the user has brought such jars himself.
-
-    name: by which a path in `spark.jars`, or a coordinate in `spark.jars.packages`, is one of them.
-    """
-    jars = given.get("spark.jars", "")
-    if name in jars or name in given.get("spark.jars.packages", ""):
-        return {}
-    return {"spark.jars": ",".join(filter(None, [jars, *map(str, find())]))}

@@ -94,11 +94,11 @@ def wait_for(said: str, log: Path) -> None:
 @pytest.fixture
 def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of a cluster with an executor's room on each host."""
-    with contextlib.suppress(OSError), socket.socket() as probe:
-        probe.bind((HOSTS[1], 0))
-        second = True
-    if not second:
-        pytest.skip(f"{HOSTS[1]} is not an address of this machine")
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOSTS[1], 0))
+        except OSError:
+            pytest.skip(f"{HOSTS[1]} is not an address of this machine")
     monkeypatch.setenv("SPARK_DAEMON_MEMORY", "256m")
     monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED)
     monkeypatch.setenv("SPARK_WORKER_DIR", str(tmp_path / "work"))
@@ -133,10 +133,14 @@ def test_an_attempt_that_is_overtaken_writes_nothing(
     records = [Written(b"%d" % n, partition=n % PARTITIONS) for n in range(RECORDS)]
     write(broker.bootstrap, "in", records)
     (tmp_path / "lateness.py").write_text(LATE)
+    python, was_run = tmp_path / "python", tmp_path / "python-was-run"
+    python.write_text(f'#!/bin/sh\n: > {was_run}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    settings = {**SETTINGS, "spark.pyspark.python": str(python)}
     words = ["pipeline", "transform", "--master", master, "--bootstrap-server", broker.bootstrap]
     words += ["--from", "in", "--to", "out", "--python", "lateness:late", "--available-now"]
     words += ["--checkpoint", str(tmp_path / "checkpoint")]
-    words += [word for pair in SETTINGS.items() for word in ("--conf", "=".join(pair))]
+    words += [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
     done = subprocess.run(
         [sys.executable, "-m", "gateway.cli", *words],
         cwd=tmp_path,
@@ -148,6 +152,7 @@ def test_an_attempt_that_is_overtaken_writes_nothing(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert was_run.exists(), "the workers ran another Python than they were told to"
     found = read(broker.bootstrap, "out")
     assert sorted(int(record.value) for record in found) == list(range(RECORDS))
     winners = {record.key: int(record.value) % PARTITIONS for record in found}

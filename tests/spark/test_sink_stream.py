@@ -269,8 +269,8 @@ def test_a_streams_batches_are_numbered_by_spark_alone(
 # --- what a writer does with attempts, without a cluster to make them ---
 
 
-def writer(gateway: Gateway, topic: str) -> PenstockBatchWriter:
-    given = {"kafka.bootstrap.servers": gateway.bootstrap, "topic": topic}
+def writer(gateway: Gateway, topic: str, **further: str) -> PenstockBatchWriter:
+    given = {"kafka.bootstrap.servers": gateway.bootstrap, "topic": topic, **further}
     return PenstockBatchWriter(parse(given, is_stream=False))
 
 
@@ -318,6 +318,19 @@ def test_a_stream_whose_checkpoint_is_too_old_fails(
     with pytest.raises(SinkError, match=r"Batch 3 was not written: .* up to 5 are published"):
         stream.commit([message], 3)
     assert values_of(read_topic(gateway.bootstrap, topic)) == ["a"]
+
+
+def test_a_name_that_has_come_further_is_told_of(
+    make_topic: MakeTopic, gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic()
+    for number in (5, 5, 3):
+        one = writer(gateway, topic, txnAppId="app-of-this-test", txnVersion=str(number))
+        one.commit([attempt(one, f"{number}")])
+    assert values_of(read_topic(gateway.bootstrap, topic)) == ["5"]
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith("penstock")
+    ] == ["Nothing was written: app-of-this-test has written number 5, and this is 3."]
 
 
 def test_a_task_without_a_message_fails_the_batch(make_topic: MakeTopic, gateway: Gateway) -> None:

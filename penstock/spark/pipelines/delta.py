@@ -16,8 +16,8 @@ from penstock.spark.jars import (
     Source,
     default_cache,
     installed_spark,
+    with_jars,
 )
-from penstock.spark.session import with_jars
 
 VERSION: Final = "4.4.0"
 LOG: Final = "_delta_log"

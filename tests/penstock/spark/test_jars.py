@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 
 from gateway.cli import app
 from penstock.spark import jars, session
-from penstock.spark.jars import Artifact, JarsUnavailable, connector_jars
-from penstock.spark.session import with_jars
+from penstock.spark.jars import Artifact, JarsUnavailable, connector_jars, with_jars
 
 SPARK = "org.apache.spark"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
