@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from psycopg.pq.abc import PGresult
 
 from core.log.effects import StagedBatch
 from core.log.partition_log import PartitionLog
@@ -37,6 +38,7 @@ from core.staging.values import (
     WantedToken,
 )
 from core.types import RecordBatch
+from storage import staging_rows
 from storage.group_commit import FlushSession
 from storage.retention import PostgresRetentionStore
 from storage.staging import PostgresStagingStore
@@ -125,6 +127,23 @@ async def test_a_published_batch_lies_where_it_was_staged(stage: Stage) -> None:
     ]
     for table in ("staged_token", "staged_batch"):
         assert log.rows(f"SELECT * FROM {table}") == []
+
+
+async def test_of_a_token_that_goes_between_the_two_reads_nothing_is_known(stage: Stage) -> None:
+    """Who does not hold its row may see it in one statement and not in the next."""
+    log = stage.log
+    (p,) = log.new_partitions()
+    token = uuid4()
+    await stage.stage(token, (p, batch(2)))
+
+    def read(query: str) -> PGresult:
+        wanted = staging_rows.token_array([token])
+        return log.psql.pgconn.exec_params(query.encode(), [wanted], None, [1], 1)
+
+    tokens, places = read(staging_rows.READ_TOKENS), read(staging_rows.READ_PLACES)
+    assert len(staging_rows.token_batches(tokens, places)[token]) == 1
+    log.rows("DELETE FROM staged_batch")
+    assert staging_rows.token_batches(tokens, read(staging_rows.READ_PLACES)) == {token: []}
 
 
 async def test_totals_and_views(stage: Stage) -> None:
