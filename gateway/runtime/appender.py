@@ -55,6 +55,7 @@ from gateway.runtime.pending import (
     publications,
     refuse_all,
 )
+from gateway.runtime.promised_joins import PromisedJoins
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +95,7 @@ class Appender:
         self._batch_ids: deque[int] = deque()
         self._contended_until: dict[int, float] = {}
         self._parking = Parking()
+        self.promised = PromisedJoins(self._enqueue)
         self._wake_parked = asyncio.Event()  # something is parked, or nothing will be any more
         self._turned_away = TurnedAway()
         self.fenced = 0  # batches refused for their producer's epoch
@@ -109,12 +111,17 @@ class Appender:
 
     async def close(self) -> None:
         """Finishes what is queued, then stops."""
+        self.promised.release_all()
         self._closing = True
         self._wake.set()
         await asyncio.gather(*self._tasks)
 
     def submit(self, pending: Pending) -> None:
         """Queues a batch, a transition or a publication; its place is that of this call."""
+        if not self.promised.keeps(pending):
+            self._enqueue(pending)
+
+    def _enqueue(self, pending: Pending) -> None:
         pending.arrival = next(self._arrivals)
         pending.history = self._history
         if self._parking.takes(pending):
@@ -283,7 +290,7 @@ class Appender:
                 fresh |= unconfirmed
                 fresh_producers |= doubtful
                 continue
-            moves = any(each.put or each.is_deleted for each in transactions)
+            moves = any(each.put or each.joined or each.is_deleted for each in transactions)
             if not effects and not moves and not published:
                 await flush.rollback()
                 self._answer(group, draft, (), {})
@@ -371,7 +378,7 @@ class Appender:
                 assert isinstance(decision, PublicationAnswer), "not a publication's"
                 pending.resolve(decision)
             else:
-                assert isinstance(decision, Answer), "a transition is answered by a coordinator"
+                assert isinstance(decision, Answer), "what a coordinator answers"
                 pending.resolve(decision)
 
     def _answer_append(self, pending: PendingAppend, decision: Decision) -> None:

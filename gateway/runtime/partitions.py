@@ -29,7 +29,12 @@ from core.ports import (
 )
 from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
-from core.transaction.values import Answer, StoredTransaction, TransactionVersion
+from core.transaction.values import (
+    Answer,
+    ProducerIdAndEpoch,
+    StoredTransaction,
+    TransactionVersion,
+)
 from core.types import IsolationLevel, RecordBatch
 from gateway.runtime.admission import Admission
 from gateway.runtime.appender import Appender
@@ -183,6 +188,23 @@ class Partitions:
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._appender.submit(PendingTransition(transactional_id, decide, done, producer_id))
         return done
+
+    def promise_join(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partition_ids: Iterable[int],
+        version: int,
+    ) -> None:
+        """Takes a join that is answered now and stored with the first batches, or a little later.
+
+        version: of the transaction's row that it was decided on.
+        """
+        self._appender.promised.promise(transactional_id, producer, partition_ids, version)
+
+    async def settle_joins(self, transactional_ids: Iterable[str] | None = None) -> None:
+        """Waits until promised joins (of these transactional ids, or all) are stored or refused."""
+        await self._appender.promised.settle(transactional_ids)
 
     def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer]:
         """Queues a publication of what is staged among the appends; resolves once it is stored."""
