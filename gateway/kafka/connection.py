@@ -9,7 +9,7 @@ answers are unsent.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -17,7 +17,7 @@ import structlog
 
 from gateway.kafka import codec
 from gateway.kafka.api import CLOSE_CONNECTION, Handler, Registry
-from gateway.kafka.codec import MalformedRequest, RequestHeader
+from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.framing import Framer, make_scratch
 from gateway.kafka.requests_behind import RequestsBehind
@@ -154,6 +154,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_finishing = False
         self._is_connected = False
         self._is_lost = False
+        self._is_going_on = False  # in the next turn of the loop
         self._failure: str | None = None  # why to close once everything before it is answered
         self._idle_timer: asyncio.TimerHandle | None = None
         self._partial_timer: asyncio.TimerHandle | None = None
@@ -394,6 +395,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._log_failure("request failed", request, failure)
             response = CLOSE_CONNECTION
         self._finished(request, response)
+        if len(self._running) == 1:
+            self._go_on()
+        elif not self._is_going_on:
+            # What has waited for the same commit is done in this turn of the loop too. To send
+            # wakes the client up, and costs more than to encode.
+            self._is_going_on = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Answer what is done, start what may follow."""
+        self._is_going_on = False
         if not self._is_lost:
             self._answer()
             self._serve()
@@ -445,35 +457,45 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _answer(self) -> None:
         """Write the answers that are due: those before the first request still running."""
         running = self._running
+        parts: list[Buffer] = []
         while running and running[0].is_answered:
             request = running.popleft()
             self._let_go(request)
             if request.response is CLOSE_CONNECTION:
+                self._send(parts)
+                parts = []
                 self._is_finishing = True
                 self._drop_waiting()
                 self._close()
             elif not self._transport.is_closing():
-                self._write(request)
+                parts += self._encode(request)
+        self._send(parts)
 
-    def _write(self, request: _Request) -> None:
+    def _encode(self, request: _Request) -> Sequence[Buffer]:
         header = request.header
         assert header is not None, "a request that is answered has a header"
-        version, sent = header.api_version, 0
+        version = header.api_version
+        parts: Sequence[Buffer] = ()
         if request.response is not None:
             try:
                 parts = codec.encode_response(request.response, version, header.correlation_id)
             except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
                 self._log_failure("response cannot be encoded", request, failure)
                 self.abort()
-                return
-            sent = sum(map(len, parts))
-            if len(parts) == 1:
-                self._transport.write(parts[0])
-            else:
-                self._transport.writelines(parts)
+                return ()
         now = self._active_at = self._loop.time()
         seconds = now - request.received
+        sent = sum(map(len, parts))
         self._front_end.observer(header.api_key, version, seconds, request.size, sent)
+        return parts
+
+    def _send(self, parts: Sequence[Buffer]) -> None:
+        if not parts or self._transport.is_closing():
+            return
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
 
     def _let_go(self, request: _Request) -> None:
         self._bytes_in_flight -= request.size
