@@ -74,8 +74,7 @@ class KeptSession:
         connection = await self._database.connect(self._deadline_s)
         session = HotSession(connection)
         try:
-            for name, sql in self._statements.items():
-                await session.prepare(name, sql)
+            await session.prepare_all(self._statements)
         except BaseException:
             await session.close()
             raise

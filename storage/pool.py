@@ -69,13 +69,14 @@ class HotConnection(psycopg.AsyncConnection[Row]):
         ends does not, and reads as a lost connection, which it is."""
         if self.deadline_s is None:
             return await super().wait(gen, *args, **options)
-        timer = asyncio.get_running_loop().call_later(self.deadline_s, self._hang_up)
+        timer = asyncio.get_running_loop().call_later(self.deadline_s, self.hang_up)
         try:
             return await super().wait(gen, *args, **options)
         finally:
             timer.cancel()
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """Ends the socket under the connection, which reads as lost."""
         if self.closed:
             return
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as again:

@@ -1,16 +1,20 @@
-"""A hot session: prepared statements run as one pipeline, straight on libpq.
+"""A hot session: prepared statements run as pipelines, straight on libpq.
 
-One network round trip for any number of statements. Knows no table; turns PostgreSQL's states
-into the outcomes that `core.ports` names.
+One network round trip for any number of statements, and the next pipeline may be sent before the
+one before it is answered. Knows no table; turns PostgreSQL's states into the outcomes that
+`core.ports` names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg import generators, pq
+from psycopg import pq
 
 from core.ports import (
     CommitUnknown,
@@ -22,10 +26,9 @@ from core.ports import (
 )
 
 if TYPE_CHECKING:
-    from psycopg.abc import PQGen
-    from psycopg.pq.abc import PGresult
+    from psycopg.pq.abc import PGconn, PGresult
 
-    from storage.pool import Database
+    from storage.pool import Database, HotConnection
 
 VERSION_MISMATCH = "PS001"
 """SQLSTATE raised by the function `version_mismatch()` of the schema."""
@@ -49,13 +52,44 @@ Statement = tuple[bytes, Sequence[bytes | None]]
 """Name of a prepared statement and its parameters, in binary."""
 
 
-class HotSession:
-    """One connection of the hot path. Not for concurrent use; once broken it stays broken."""
+@dataclass(slots=True)
+class _Pipeline:
+    """What was sent until a Sync, and what has come back of it."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    done: asyncio.Future[list[PGresult]]
+    commits: bool
+    timer: asyncio.TimerHandle | None
+    results: list[PGresult] = field(default_factory=list)
+    is_warned: bool = False
+
+    def finish(self, error: Exception | None) -> None:
+        """Tells whoever waits, unless they were cancelled."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(self.results)
+        else:
+            self.done.set_exception(error)
+
+
+class HotSession:
+    """One connection of the hot path. Once broken it stays broken.
+
+    What is sent is answered in its order. The loop watches the socket for as long as the session
+    is open, and results are taken off it as they come: to begin and to end a watch for each answer
+    cost more than the answer.
+    """
+
+    def __init__(self, connection: HotConnection[tuple[object, ...]]) -> None:
         self._connection = connection
-        self._pgconn = connection.pgconn
-        self._warned = False
+        self._pgconn: PGconn = connection.pgconn
+        self._loop = asyncio.get_running_loop()
+        self._socket = self._pgconn.socket
+        self._is_watched = False
+        self._is_writing = False
+        self._sent: deque[_Pipeline] = deque()
         connection.add_notice_handler(self._on_notice)
 
     @classmethod
@@ -66,8 +100,7 @@ class HotSession:
         """
         session = cls(await database.connect())
         try:
-            for name, sql in statements.items():
-                await session.prepare(name, sql)
+            await session.prepare_all(statements)
         except BaseException:
             await session.close()
             raise
@@ -78,95 +111,173 @@ class HotSession:
         """Whether the connection is gone."""
         return bool(self._pgconn.status == pq.ConnStatus.BAD) or self._connection.closed
 
+    async def prepare_all(self, statements: Mapping[bytes, str]) -> None:
+        """Prepares statements under their names."""
+
+        def send(pgconn: PGconn) -> None:
+            for name, sql in statements.items():
+                pgconn.send_prepare(name, sql.encode())
+
+        await self._send(send, commits=False)
+
     async def prepare(self, name: bytes, sql: str) -> None:
         """Prepares a statement under a name."""
-
-        def steps() -> PQGen[list[PGresult]]:
-            self._pgconn.send_prepare(name, sql.encode())
-            yield from generators.send(self._pgconn)
-            results: list[PGresult] = yield from generators.fetch_many(self._pgconn)
-            return results
-
-        self._check(await self._wait(steps(), commits=False), commits=False)
+        await self.prepare_all({name: sql})
 
     async def run(self, statements: Sequence[Statement], *, commits: bool) -> list[PGresult]:
-        """Runs prepared statements as one pipeline and returns their results, in binary.
+        """`send`, and wait."""
+        return await self.send(statements, commits=commits)
 
-        Outside a transaction block they are one transaction, committed by the pipeline's end.
+    def send(
+        self, statements: Sequence[Statement], *, commits: bool
+    ) -> asyncio.Future[list[PGresult]]:
+        """Sends prepared statements as one pipeline; it resolves to their results, in binary.
+
+        Outside a transaction block they are one transaction, committed by the pipeline's end. It
+        begins when the one before it has ended, whichever way.
         commits: whether COMMIT (or that end) is among them, so that a connection lost on the way
-        raises CommitUnknown rather than StoreUnavailable.
-        Raises VersionMismatch, RowLocked, SegmentGone, or EffectRefused for anything else.
+        is CommitUnknown rather than StoreUnavailable.
+        Fails with VersionMismatch, RowLocked, SegmentGone, or EffectRefused for anything else.
         """
-        pgconn = self._pgconn
-        expected = len(statements) + 1
 
-        def steps() -> PQGen[list[PGresult]]:
-            pgconn.enter_pipeline_mode()
+        def send(pgconn: PGconn) -> None:
             for name, parameters in statements:
                 pgconn.send_query_prepared(
                     name, parameters, [pq.Format.BINARY] * len(parameters), pq.Format.BINARY
                 )
-            pgconn.pipeline_sync()
-            yield from generators.send(pgconn)
-            results: list[PGresult] = []
-            for _ in range(expected):
-                results += yield from generators.fetch_many(pgconn)
-            pgconn.exit_pipeline_mode()
-            return results
 
-        self._warned = False
-        results = await self._wait(steps(), commits=commits)
-        return self._check(results, commits=commits)
+        return self._send(send, commits=commits)
 
     async def execute(self, sql: bytes, *, commits: bool = False) -> None:
         """Runs one parameterless statement (BEGIN, ROLLBACK)."""
-
-        def steps() -> PQGen[list[PGresult]]:
-            self._pgconn.send_query_params(sql, None)
-            yield from generators.send(self._pgconn)
-            results: list[PGresult] = yield from generators.fetch_many(self._pgconn)
-            return results
-
-        self._warned = False
-        self._check(await self._wait(steps(), commits=commits), commits=commits)
+        await self._send(lambda pgconn: pgconn.send_query_params(sql, None), commits=commits)
 
     async def close(self) -> None:
         """Closes the connection; whatever it had not committed is rolled back by the server."""
+        self._lose("the session was closed")
         await self._connection.close()
 
-    async def _wait(
-        self, steps: Generator[Any, Any, list[PGresult]], *, commits: bool
-    ) -> list[PGresult]:
+    def _send(
+        self, send: Callable[[PGconn], None], *, commits: bool
+    ) -> asyncio.Future[list[PGresult]]:
+        pgconn = self._pgconn
+        done: asyncio.Future[list[PGresult]] = self._loop.create_future()
+        if self.is_broken:
+            done.set_exception(StoreUnavailable("the connection was lost"))
+            return done
+        deadline_s = self._connection.deadline_s
+        timer = self._loop.call_later(deadline_s, self._connection.hang_up) if deadline_s else None
+        pipeline = _Pipeline(done, commits, timer)
+        is_first = not self._sent
+        self._sent.append(pipeline)
         try:
-            results: list[PGresult] = await self._connection.wait(steps)
-            return results
+            if is_first:
+                pgconn.enter_pipeline_mode()
+            send(pgconn)
+            pgconn.pipeline_sync()
+            self._flush()
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
-            await self._connection.close()
-            lost = CommitUnknown if commits else StoreUnavailable
-            raise lost(str(error).strip() or "the connection was lost") from error
+            self._lose(str(error))
+            return done
+        if not self._is_watched:
+            self._loop.add_reader(self._socket, self._on_readable)
+            self._is_watched = True
+        return done
 
-    def _check(self, results: list[PGresult], *, commits: bool) -> list[PGresult]:
-        for result in results:
-            if result.status == pq.ExecStatus.FATAL_ERROR:
-                state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-                message = result.error_message.decode(errors="replace").strip()
-                if not state or state.startswith(_GOODBYES):
-                    # libpq's own word that the connection is lost has no state. The server may
-                    # have said goodbye after the commit, before it was done answering.
-                    self._pgconn.finish()
-                    raise CommitUnknown(message) if commits else StoreUnavailable(message)
-                if state.startswith(_UNAVAILABLE):
-                    self._pgconn.finish()
-                    raise StoreUnavailable(message)
-                if outcome := _OUTCOMES.get(state):
-                    raise outcome(message)
-                raise EffectRefused(message, out_of_space=state.startswith(_OUT_OF_SPACE))
-        if commits and self._warned:
-            # For instance "canceling wait for synchronous replication": committed here, perhaps
-            # not where durability was promised.
-            raise CommitUnknown("COMMIT was answered with a warning")
-        return results
+    def _flush(self) -> None:
+        """Sends what the socket takes; the rest when it takes more."""
+        is_left = bool(self._pgconn.flush())
+        if is_left is not self._is_writing:
+            self._is_writing = is_left
+            if is_left:
+                self._loop.add_writer(self._socket, self._on_writable)
+            else:
+                self._loop.remove_writer(self._socket)
+
+    def _on_writable(self) -> None:
+        try:
+            self._flush()
+        except (psycopg.OperationalError, OSError) as error:
+            self._lose(str(error))
+
+    def _on_readable(self) -> None:
+        if not self._sent:
+            # Only goodbye comes unasked. Whoever uses the session next will find it.
+            self._unwatch()
+            return
+        pgconn = self._pgconn
+        try:
+            pgconn.consume_input()
+            if self._is_writing:
+                self._flush()
+            while self._sent and not pgconn.is_busy():
+                result = pgconn.get_result()
+                if result is not None:
+                    self._take(result)
+                elif self.is_broken:  # else it is the end of a statement's results
+                    self._lose("the connection was lost")
+        except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
+            self._lose(str(error))
+
+    def _take(self, result: PGresult) -> None:
+        self._sent[0].results.append(result)
+        if result.status == pq.ExecStatus.PIPELINE_SYNC:
+            pipeline = self._sent.popleft()
+            pipeline.finish(_error_of(pipeline))
+            if not self._sent:
+                self._pgconn.exit_pipeline_mode()
+        elif result.status == pq.ExecStatus.FATAL_ERROR:
+            state = _state(result)
+            if not state or state.startswith(_GOODBYES):
+                # libpq's own word that the connection is lost has no state. The server may have
+                # said goodbye after the commit, before it was done answering.
+                self._lose(_message(result))
+            elif state.startswith(_UNAVAILABLE):
+                self._sent.popleft().finish(StoreUnavailable(_message(result)))
+                self._lose(_message(result))
+
+    def _lose(self, reason: str) -> None:
+        """The connection is of no use any more; whoever waits for an answer is told so.
+
+        The socket is not watched any more when it is closed: its number is the next one's.
+        """
+        self._unwatch()
+        self._pgconn.finish()
+        lost, self._sent = self._sent, deque()
+        for pipeline in lost:
+            kind = CommitUnknown if pipeline.commits else StoreUnavailable
+            pipeline.finish(kind(reason.strip() or "the connection was lost"))
+
+    def _unwatch(self) -> None:
+        if self._is_watched:
+            self._loop.remove_reader(self._socket)
+            self._is_watched = False
+        if self._is_writing:
+            self._loop.remove_writer(self._socket)
+            self._is_writing = False
 
     def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
-        if diagnostic.severity_nonlocalized == "WARNING":
-            self._warned = True
+        if diagnostic.severity_nonlocalized == "WARNING" and self._sent:
+            self._sent[0].is_warned = True
+
+
+def _error_of(pipeline: _Pipeline) -> Exception | None:
+    for result in pipeline.results:
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            state, message = _state(result), _message(result)
+            if outcome := _OUTCOMES.get(state):
+                return outcome(message)
+            return EffectRefused(message, out_of_space=state.startswith(_OUT_OF_SPACE))
+    if pipeline.commits and pipeline.is_warned:
+        # For instance "canceling wait for synchronous replication": committed here, perhaps not
+        # where durability was promised.
+        return CommitUnknown("COMMIT was answered with a warning")
+    return None
+
+
+def _state(result: PGresult) -> str:
+    return (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+
+
+def _message(result: PGresult) -> str:
+    return result.error_message.decode(errors="replace").strip()
