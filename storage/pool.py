@@ -30,9 +30,15 @@ DEADLINE_S = 15.0
 """Longest wait for one answer to a cold query or a read. The server has its own, shorter one
 (`statement_timeout`), but a server that is stopped, or whose disk hangs, does not look at it."""
 FLUSH_DEADLINE_S = 35.0
+TRANSACTION_TIMEOUT_S = FLUSH_DEADLINE_S - 10
+"""Longest transaction of a hot session, where the server is PostgreSQL 17 or later; waiting for the
+disk or a standby in its commit does not count. Within a pipeline no other timeout runs while the
+server waits for the rest of it. Shorter than others wait for a row (`PARKED_LIMIT_S`)."""
+_HAS_TRANSACTION_TIMEOUT = 17_00_00
 
 # A stalled broker must not stop the others (architecture, section 4): whatever it holds is
-# released within seconds. Dead peers are noticed by keep-alives.
+# released within seconds. Dead peers are noticed by keep-alives, on both sides; over TCP the server
+# also notices one that has stopped reading its answers.
 HOT_SESSION: dict[str, Any] = {
     "application_name": "penstock",
     "options": (
@@ -41,6 +47,8 @@ HOT_SESSION: dict[str, Any] = {
         " -c plan_cache_mode=force_generic_plan"
         # Every statement has an index made for it; a new segment has no statistics yet.
         " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+        " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
+        " -c tcp_user_timeout=10s"
     ),
     "keepalives": 1,
     "keepalives_idle": 5,
@@ -140,12 +148,14 @@ def is_connection_lost(error: BaseException) -> bool:
     """Whether the error says that the session is gone, not that a statement was refused."""
     if isinstance(error, psycopg.InterfaceError):
         return True
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    # Idle in a transaction, or in one altogether, for too long; psycopg's class is another.
+    if state in {"25P03", "25P04"}:
+        return True
     if not isinstance(error, psycopg.OperationalError):
         return False
-    state = error.sqlstate
-    # 57P0x: shut down, crashed, starting up, or terminated; 08: connection; 25P03: idle timeout;
-    # 53300: too many connections.
-    return state is None or state[:3] == "57P" or state[:2] == "08" or state in {"25P03", "53300"}
+    # 57P0x: shut down, crashed, starting up, or terminated; 08: connection; 53300: too many.
+    return state is None or state[:3] == "57P" or state[:2] == "08" or state == "53300"
 
 
 def is_for_now(error: BaseException) -> bool:
@@ -206,6 +216,9 @@ class Database:
         connection.prepared_max = None
         try:
             await self._check_identity(connection)
+            if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
+                limit = f"SET transaction_timeout = '{TRANSACTION_TIMEOUT_S * 1000:.0f}ms'"
+                await connection.execute(limit.encode())
         except psycopg.Error as error:
             await connection.close()
             raise StoreUnavailable(str(error).strip()) from error
