@@ -108,19 +108,21 @@ SELECT h.system_identifier, h.timeline,
 FROM cluster AS c, current_history() AS h
 """
 
-# After a failover or a restore: ids of the lost history must not come back, and the leader epoch
-# rises, so that clients notice a truncated log. Leases are nobody's, beyond all generations of the
-# lost history, and so are versions of transactions: what a coordinator knows may not have come to
-# pass here; a marker of the lost history's coordinator is an old one. What is open may lack records
-# that were acknowledged: its producer is fenced, so that nobody commits it, and it is overdue, so
-# that it is aborted. The row lock on `cluster` makes it happen once.
+# After a failover or a restore: ids of the lost history must not come back, those of partitions
+# included, for which brokers may still have something queued. The leader epoch rises, so that
+# clients notice a truncated log. Leases are nobody's, beyond all generations of the lost history,
+# and so are versions of transactions: what a coordinator knows may not have come to pass here; a
+# marker of the lost history's coordinator is an old one. What is open may lack records that were
+# acknowledged: its producer is fenced, so that nobody commits it, and it is overdue, so that it is
+# aborted. The row lock on `cluster` makes it happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
     UPDATE cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
         next_producer_id = next_producer_id + 1000000, next_batch_id = next_batch_id + 1000000000,
         metadata_version = metadata_version + 1
     WHERE (system_identifier, timeline) <> (%(system_identifier)s, %(timeline)s)
-    RETURNING only_row
+    RETURNING setval(pg_get_serial_sequence('topic_partition', 'partition_id'),
+        nextval(pg_get_serial_sequence('topic_partition', 'partition_id')) + 1000000)
 ), freed AS (
     UPDATE coordinator_lease SET generation = generation + 1000000,
         incarnation = '00000000-0000-0000-0000-000000000000'
@@ -190,12 +192,17 @@ class Database:
         )
 
     async def _connect_cold(self) -> HotConnection[tuple[Any, ...]]:
-        return await HotConnection.connect(
+        connection: HotConnection[tuple[Any, ...]] = await HotConnection.connect(
             self.url,
+            autocommit=True,
             application_name="penstock",
             connect_timeout=CONNECT_TIMEOUT_S,
             options=f"-c lock_timeout=5s -c statement_timeout={DEADLINE_S - 3:.0f}s -c jit=off",
         )
+        async with _closed_on_error(connection):
+            await self._check_identity(connection)
+            await connection.set_autocommit(False)
+        return connection
 
     async def connect(
         self, deadline_s: float | None = FLUSH_DEADLINE_S
@@ -214,17 +221,11 @@ class Database:
         connection.deadline_s = deadline_s
         connection.prepare_threshold = 0
         connection.prepared_max = None
-        try:
+        async with _closed_on_error(connection):
             await self._check_identity(connection)
             if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
                 limit = f"SET transaction_timeout = '{TRANSACTION_TIMEOUT_S * 1000:.0f}ms'"
                 await connection.execute(limit.encode())
-        except psycopg.Error as error:
-            await connection.close()
-            raise StoreUnavailable(str(error).strip()) from error
-        except BaseException:  # cancelled
-            await connection.close()
-            raise
         return connection
 
     def on_identity_change(self, listener: Callable[[], None]) -> None:
@@ -332,6 +333,19 @@ class Database:
         while self._idle_readers:
             await self._idle_readers.pop().close()
         await self._engine.dispose()
+
+
+@asynccontextmanager
+async def _closed_on_error(connection: HotConnection[Any]) -> AsyncIterator[None]:
+    """A new connection that cannot be set up is closed. Raises StoreUnavailable."""
+    try:
+        yield
+    except psycopg.Error as error:
+        await connection.close()
+        raise StoreUnavailable(str(error).strip()) from error
+    except BaseException:  # cancelled
+        await connection.close()
+        raise
 
 
 def is_stale(connection: HotConnection[Any]) -> bool:

@@ -315,7 +315,49 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     assert after > batch_id + 10**8
     (after,) = await log.store.allocate_producer_ids(1)
     assert after > producer_id + 10**5
+    assert log.new_partitions()[0] > q + 10**6
     await other.close()
+
+
+@pytest.mark.parametrize("kind", ["cold", "hot"])
+async def test_no_connection_is_used_before_its_history_is_adopted(log: Log, kind: str) -> None:
+    """A topic made before would have the ids of partitions that were lost, and be written to."""
+    (p,) = log.new_partitions()
+    dropped: list[bool] = []
+    log.database.on_identity_change(lambda: dropped.append(True))
+    await (await log.database.connect()).close()
+    log.rows(
+        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
+    )
+    making = text(
+        "INSERT INTO topic_partition (topic_id, partition)"
+        " SELECT topic_id, 1 FROM topic RETURNING partition_id"
+    )
+    if kind == "hot":
+        async with log.database.reader("test") as cursor:
+            await cursor.execute(str(making))
+            row = await cursor.fetchone()
+            assert row is not None
+            made = row[0]
+    else:
+        async with log.database.begin("test") as connection:
+            made = await connection.scalar(making)
+    assert made > p + 10**6
+    assert dropped == [True]
+    assert log.rows("SELECT leader_epoch FROM topic_partition ORDER BY 1") == [(0,), (1,)]
+
+
+async def test_a_cold_connection_to_a_standby_is_refused(log: Log) -> None:
+    log.rows(
+        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'recovery is in progress' USING ERRCODE = '55000'; END $$"
+    )
+    with pytest.raises(StoreUnavailable, match="in progress"):
+        async with log.database.begin("test"):
+            raise AssertionError("not reached")
+    assert log.backends() == []
 
 
 @pytest.fixture
