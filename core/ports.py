@@ -139,7 +139,8 @@ class Flush(Protocol):
         transactions: Sequence[TransactionEffects] = (),
         publications: PublicationEffects | None = None,
     ) -> None:
-        """Applies and commits, or raises VersionMismatch, RowLocked, SegmentGone, EffectRefused,
+        """Applies and commits; what was committed before is then as durable as this, also where
+        there is nothing to apply. Or raises VersionMismatch, RowLocked, SegmentGone, EffectRefused,
         StoreUnavailable, CommitUnknown."""
 
     async def rollback(self) -> None:

@@ -95,6 +95,10 @@ INSERT INTO aborted_transaction (partition_id, last_offset, producer_id, first_o
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
 """
 
+# All of a commit that changes nothing. One that writes no log waits neither for the disk nor for a
+# standby, even if it has a transaction id (tried).
+MARK_LOG = "SELECT pg_logical_emit_message(true, 'penstock', '')"
+
 # The slow path's lock; what depends on the rows is read by a later statement (READ COMMITTED: a
 # statement that waits for a lock returns joined rows as they were before the wait). The partitions
 # that joined a transaction, or that a token holds batches for, are known only once its row is
@@ -144,6 +148,7 @@ STATEMENTS: Mapping[bytes, str] = {
     b"append_batches": APPEND_BATCHES,
     b"put_producers": PUT_PRODUCERS,
     b"put_aborted": PUT_ABORTED,
+    b"mark_log": MARK_LOG,
     b"lock_partitions": LOCK_PARTITIONS,
     b"lock_free_partitions": LOCK_FREE_PARTITIONS,
     b"read_partitions": READ_PARTITIONS,
@@ -199,6 +204,8 @@ class FlushSession:
     ) -> None:
         """Applies the effects and commits, if every row still has the version decided on.
 
+        The log of PostgreSQL is in one order: with this, all that was committed before has reached
+        the disk, and the standbys that have to have it.
         Raises VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable,
         CommitUnknown.
         """
@@ -217,6 +224,8 @@ class FlushSession:
         statements += transaction_rows.consequences(transactions)
         if publications:
             statements += staging_rows.drop_tokens(publications.gone)
+        if not statements:
+            statements.append((b"mark_log", ()))
         if self._in_transaction:
             statements.append((b"commit", ()))
         started = time.perf_counter()

@@ -30,9 +30,15 @@ DEADLINE_S = 15.0
 """Longest wait for one answer to a cold query or a read. The server has its own, shorter one
 (`statement_timeout`), but a server that is stopped, or whose disk hangs, does not look at it."""
 FLUSH_DEADLINE_S = 35.0
+TRANSACTION_TIMEOUT_S = FLUSH_DEADLINE_S - 10
+"""Longest transaction of a hot session, where the server is PostgreSQL 17 or later; waiting for the
+disk or a standby in its commit does not count. Within a pipeline no other timeout runs while the
+server waits for the rest of it. Shorter than others wait for a row (`PARKED_LIMIT_S`)."""
+_HAS_TRANSACTION_TIMEOUT = 17_00_00
 
 # A stalled broker must not stop the others (architecture, section 4): whatever it holds is
-# released within seconds. Dead peers are noticed by keep-alives.
+# released within seconds. Dead peers are noticed by keep-alives, on both sides; over TCP the server
+# also notices one that has stopped reading its answers.
 HOT_SESSION: dict[str, Any] = {
     "application_name": "penstock",
     "options": (
@@ -41,6 +47,8 @@ HOT_SESSION: dict[str, Any] = {
         " -c plan_cache_mode=force_generic_plan"
         # Every statement has an index made for it; a new segment has no statistics yet.
         " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+        " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
+        " -c tcp_user_timeout=10s"
     ),
     "keepalives": 1,
     "keepalives_idle": 5,
@@ -101,19 +109,21 @@ SELECT h.system_identifier, h.timeline,
 FROM cluster AS c, current_history() AS h
 """
 
-# After a failover or a restore: ids of the lost history must not come back, and the leader epoch
-# rises, so that clients notice a truncated log. Leases are nobody's, beyond all generations of the
-# lost history, and so are versions of transactions: what a coordinator knows may not have come to
-# pass here; a marker of the lost history's coordinator is an old one. What is open may lack records
-# that were acknowledged: its producer is fenced, so that nobody commits it, and it is overdue, so
-# that it is aborted. The row lock on `cluster` makes it happen once.
+# After a failover or a restore: ids of the lost history must not come back, those of partitions
+# included, for which brokers may still have something queued. The leader epoch rises, so that
+# clients notice a truncated log. Leases are nobody's, beyond all generations of the lost history,
+# and so are versions of transactions: what a coordinator knows may not have come to pass here; a
+# marker of the lost history's coordinator is an old one. What is open may lack records that were
+# acknowledged: its producer is fenced, so that nobody commits it, and it is overdue, so that it is
+# aborted. The row lock on `cluster` makes it happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
     UPDATE cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
         next_producer_id = next_producer_id + 1000000, next_batch_id = next_batch_id + 1000000000,
         metadata_version = metadata_version + 1
     WHERE (system_identifier, timeline) <> (%(system_identifier)s, %(timeline)s)
-    RETURNING only_row
+    RETURNING setval(pg_get_serial_sequence('topic_partition', 'partition_id'),
+        nextval(pg_get_serial_sequence('topic_partition', 'partition_id')) + 1000000)
 ), freed AS (
     UPDATE coordinator_lease SET generation = generation + 1000000,
         incarnation = '00000000-0000-0000-0000-000000000000'
@@ -141,12 +151,14 @@ def is_connection_lost(error: BaseException) -> bool:
     """Whether the error says that the session is gone, not that a statement was refused."""
     if isinstance(error, psycopg.InterfaceError):
         return True
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    # Idle in a transaction, or in one altogether, for too long; psycopg's class is another.
+    if state in {"25P03", "25P04"}:
+        return True
     if not isinstance(error, psycopg.OperationalError):
         return False
-    state = error.sqlstate
-    # 57P0x: shut down, crashed, starting up, or terminated; 08: connection; 25P03: idle timeout;
-    # 53300: too many connections.
-    return state is None or state[:3] == "57P" or state[:2] == "08" or state in {"25P03", "53300"}
+    # 57P0x: shut down, crashed, starting up, or terminated; 08: connection; 53300: too many.
+    return state is None or state[:3] == "57P" or state[:2] == "08" or state == "53300"
 
 
 def is_for_now(error: BaseException) -> bool:
@@ -181,12 +193,17 @@ class Database:
         )
 
     async def _connect_cold(self) -> HotConnection[tuple[Any, ...]]:
-        return await HotConnection.connect(
+        connection: HotConnection[tuple[Any, ...]] = await HotConnection.connect(
             self.url,
+            autocommit=True,
             application_name="penstock",
             connect_timeout=CONNECT_TIMEOUT_S,
             options=f"-c lock_timeout=5s -c statement_timeout={DEADLINE_S - 3:.0f}s -c jit=off",
         )
+        async with _closed_on_error(connection):
+            await self._check_identity(connection)
+            await connection.set_autocommit(False)
+        return connection
 
     async def connect(
         self, deadline_s: float | None = FLUSH_DEADLINE_S
@@ -205,14 +222,11 @@ class Database:
         connection.deadline_s = deadline_s
         connection.prepare_threshold = 0
         connection.prepared_max = None
-        try:
+        async with _closed_on_error(connection):
             await self._check_identity(connection)
-        except psycopg.Error as error:
-            await connection.close()
-            raise StoreUnavailable(str(error).strip()) from error
-        except BaseException:  # cancelled
-            await connection.close()
-            raise
+            if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
+                limit = f"SET transaction_timeout = '{TRANSACTION_TIMEOUT_S * 1000:.0f}ms'"
+                await connection.execute(limit.encode())
         return connection
 
     def on_identity_change(self, listener: Callable[[], None]) -> None:
@@ -320,6 +334,19 @@ class Database:
         while self._idle_readers:
             await self._idle_readers.pop().close()
         await self._engine.dispose()
+
+
+@asynccontextmanager
+async def _closed_on_error(connection: HotConnection[Any]) -> AsyncIterator[None]:
+    """A new connection that cannot be set up is closed. Raises StoreUnavailable."""
+    try:
+        yield
+    except psycopg.Error as error:
+        await connection.close()
+        raise StoreUnavailable(str(error).strip()) from error
+    except BaseException:  # cancelled
+        await connection.close()
+        raise
 
 
 def is_stale(connection: HotConnection[Any]) -> bool:

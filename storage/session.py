@@ -40,8 +40,9 @@ _OUTCOMES: Mapping[str, type[Exception]] = {
     "40001": RowLocked,  # serialization_failure
     "42P01": SegmentGone,  # undefined_table
 }
-# The connection is lost, the server is going down or starting.
-_GOODBYES = ("08", "57P")
+# The connection is lost, the server is going down or starting; the transaction took too long, which
+# the server may say when it has just been committed.
+_GOODBYES = ("08", "57P", "25P04")
 # Nothing took effect, and it may well work a little later, on a new connection: idle in a
 # transaction for too long (this process was stalled), a standby that is not promoted yet, a
 # statement over its time.

@@ -1,7 +1,8 @@
 """Group commit: what waits is decided in order of arrival, committed at once, answered.
 
 decide (core) → persist (store) → replay (core) → answer. Knows no protocol and no SQL. A decision
-is released only once it is committed or, where it changes nothing, confirmed by a fresh read.
+is released only once it is committed or, where it changes nothing, confirmed by a fresh read; one
+that says that something is stored already, behind a commit too.
 """
 
 from __future__ import annotations
@@ -291,7 +292,7 @@ class Appender:
                 fresh_producers |= doubtful
                 continue
             moves = any(each.put or each.joined or each.is_deleted for each in transactions)
-            if not effects and not moves and not published:
+            if not (effects or moves or published or any(map(_is_stored, draft.decisions))):
                 await flush.rollback()
                 self._answer(group, draft, (), {})
                 return
@@ -483,6 +484,17 @@ class Appender:
         group = [pending for pending in group if pending.parked_at >= limit]
         if group:
             await self._flush_group(flush, group, from_parked=True)
+
+
+def _is_stored(decision: Decision | Answer | PublicationAnswer) -> bool:
+    """Whether it tells somebody that something is stored.
+
+    If it was stored before, that commit may not have reached a standby that it has to reach.
+    Whoever is told relies on it from now on, so a commit behind it has to be waited for.
+    """
+    if isinstance(decision, Answer | PublicationAnswer):
+        return decision.error is Error.NONE
+    return not isinstance(decision, Refused)
 
 
 def _name(pending: Pending) -> int | str:

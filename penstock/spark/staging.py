@@ -35,6 +35,15 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 # How long a topic may be unknown: one just made has not reached every broker.
 _TOPIC_UNKNOWN_S: Final = 10.0
+# Refused for what the request says, always, or by who held the guard: nothing of it is published.
+_NOT_PUBLISHED: Final = frozenset(
+    {
+        wire.UNKNOWN_TOPIC_OR_PARTITION,
+        wire.INVALID_REQUEST,
+        wire.POLICY_VIOLATION,
+        wire.RESOURCE_NOT_FOUND,
+    }
+)
 # Connections that end before anything is staged, until it is asked what kind of broker that is.
 _HANG_UPS: Final = 3
 
@@ -324,9 +333,9 @@ def publish(
             with cluster.connected() as connection:
                 return wire.read_publish(connection.ask(wire.PUBLISH_STAGED, request))
         except ConnectionLost as lost:
-            cause: Exception = lost
+            cause: ConnectionLost | Refused = lost
         except Refused as refused:
-            if not refused.is_retriable:
+            if refused.code in _NOT_PUBLISHED:
                 raise SinkError(f"The batch was not published. {refused}.") from refused
             cause = refused
         failure = SinkError(
@@ -334,6 +343,8 @@ def publish(
             f"If this is a stream, start it again: what is published is not published twice."
         )
         failure.__cause__ = cause
+        if isinstance(cause, Refused) and not cause.is_retriable:
+            raise failure
         attempts.failed(failure)
 
 

@@ -54,6 +54,8 @@ def test_a_restored_database_is_another_history(
         lost.wait_for_progress()
     ids_before = producer_ids(server.url)
     batches_before = query(server.url, "SELECT max(payload_id) FROM record_batch")
+    create_topic(gateway.bootstrap, "lost")
+    partitions_before = query(server.url, "SELECT max(partition_id) FROM topic_partition")
     assert query(server.url, "SELECT DISTINCT leader_epoch FROM topic_partition") == [(0,)]
 
     # A consumer that has seen what will be lost; it keeps its position and its epoch.
@@ -101,8 +103,16 @@ def test_a_restored_database_is_another_history(
     consumer.close()
     assert seen >= written, f"the consumer saw {seen} of {written} new records"
 
+    # A topic of now has nothing of one that was lost, for which something may have been queued.
+    create_topic(gateway.bootstrap, "new")
+    ((first,),) = query(server.url, FIRST_PARTITION_OF_NEW)
+    assert int(str(first)) > int(str(partitions_before[0][0]))
+
 
 ENDS = "SELECT next_offset FROM topic_partition"
+FIRST_PARTITION_OF_NEW = (
+    "SELECT min(partition_id) FROM topic_partition JOIN topic USING (topic_id) WHERE name = 'new'"
+)
 
 
 def producer_ids(url: str) -> set[int]:

@@ -49,16 +49,17 @@ class Workers(ABC):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Self]:
-        """Load while the block runs; finished at its end. Raises what a worker raised."""
+        """Load while the block runs; finished at its end, also where the block raises. Raises what
+        a worker raised."""
         for thread in self._threads:
             thread.start()
         try:
             yield self
         finally:
             self._stop.set()
-        deadline = time.monotonic() + self.finish_within_s
-        for thread in self._threads:
-            thread.join(max(0.1, deadline - time.monotonic()))
+            deadline = time.monotonic() + self.finish_within_s
+            for thread in self._threads:
+                thread.join(max(0.1, deadline - time.monotonic()))
         self._check()
         assert not any(thread.is_alive() for thread in self._threads), f"no end: {self._report()}"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import pq
 from sqlalchemy import text
 
 from core.ports import SegmentGone, StoreUnavailable, VersionMismatch
@@ -29,22 +30,52 @@ from tests.storage.conftest import Log
 
 async def test_hot_sessions_are_durable_and_let_go(log: Log) -> None:
     connection = await log.database.connect()
-    shown = {}
-    for name in (
-        "synchronous_commit",
-        "idle_in_transaction_session_timeout",
-        "lock_timeout",
-        "statement_timeout",
-    ):
-        row = await (await connection.execute(f"SHOW {name}".encode())).fetchone()
-        assert row is not None
-        shown[name] = row[0]
-    assert shown == {
+    expected = {
         "synchronous_commit": "on",
         "idle_in_transaction_session_timeout": "2s",
         "lock_timeout": "1s",
         "statement_timeout": "30s",
     }
+    if connection.info.server_version >= 170_000:
+        expected["transaction_timeout"] = "25s"
+    shown = {}
+    for name in expected:
+        row = await (await connection.execute(f"SHOW {name}".encode())).fetchone()
+        assert row is not None
+        shown[name] = row[0]
+    assert shown == expected
+    # On a socket of the machine they are shown as 0, whatever they are set to.
+    given = "SELECT count(*) FROM pg_settings WHERE name LIKE 'tcp%' AND source = 'client'"
+    assert await (await connection.execute(given.encode())).fetchone() == (4,)
+    await connection.close()
+
+
+async def test_a_broker_that_stops_while_it_sends_holds_no_row_for_long(
+    log18: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server waits for the rest of a pipeline, in which no other timeout is running."""
+    monkeypatch.setattr(pool, "TRANSACTION_TIMEOUT_S", 3.0)
+    (p,) = log18.new_partitions()
+    connection = await log18.database.connect()
+    pgconn = connection.pgconn
+    pgconn.enter_pipeline_mode()
+    locking = f"SELECT 1 FROM topic_partition WHERE partition_id = {p} FOR NO KEY UPDATE"
+    pgconn.send_query_params(locking.encode(), None)
+    pgconn.send_query_params(b"SELECT length($1::bytea)", [bytes(2**23)], None, [pq.Format.BINARY])
+    assert pgconn.flush() == 1, "as much as a socket takes has been sent, and no more"
+
+    def is_held() -> bool:
+        free = "SELECT 1 FROM topic_partition FOR NO KEY UPDATE SKIP LOCKED"
+        return not log18.rows(free)
+
+    async with asyncio.timeout(60):
+        while not is_held():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(2.2)  # the idle session's time is over
+        assert is_held()
+        while is_held():
+            await asyncio.sleep(0.1)
+    assert log18.backends() == []
     await connection.close()
 
 
@@ -284,7 +315,49 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     assert after > batch_id + 10**8
     (after,) = await log.store.allocate_producer_ids(1)
     assert after > producer_id + 10**5
+    assert log.new_partitions()[0] > q + 10**6
     await other.close()
+
+
+@pytest.mark.parametrize("kind", ["cold", "hot"])
+async def test_no_connection_is_used_before_its_history_is_adopted(log: Log, kind: str) -> None:
+    """A topic made before would have the ids of partitions that were lost, and be written to."""
+    (p,) = log.new_partitions()
+    dropped: list[bool] = []
+    log.database.on_identity_change(lambda: dropped.append(True))
+    await (await log.database.connect()).close()
+    log.rows(
+        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
+    )
+    making = text(
+        "INSERT INTO topic_partition (topic_id, partition)"
+        " SELECT topic_id, 1 FROM topic RETURNING partition_id"
+    )
+    if kind == "hot":
+        async with log.database.reader("test") as cursor:
+            await cursor.execute(str(making))
+            row = await cursor.fetchone()
+            assert row is not None
+            made = row[0]
+    else:
+        async with log.database.begin("test") as connection:
+            made = await connection.scalar(making)
+    assert made > p + 10**6
+    assert dropped == [True]
+    assert log.rows("SELECT leader_epoch FROM topic_partition ORDER BY 1") == [(0,), (1,)]
+
+
+async def test_a_cold_connection_to_a_standby_is_refused(log: Log) -> None:
+    log.rows(
+        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'recovery is in progress' USING ERRCODE = '55000'; END $$"
+    )
+    with pytest.raises(StoreUnavailable, match="in progress"):
+        async with log.database.begin("test"):
+            raise AssertionError("not reached")
+    assert log.backends() == []
 
 
 @pytest.fixture

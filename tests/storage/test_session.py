@@ -17,6 +17,7 @@ from core.ports import (
     StoreUnavailable,
     VersionMismatch,
 )
+from storage import pool
 from storage.embedded import EmbeddedPostgres
 from storage.migrate import upgrade
 from storage.pool import Database
@@ -169,6 +170,24 @@ async def test_an_idle_session_that_is_killed(
     assert session.is_broken
 
 
+@pytest.mark.parametrize(("commits", "outcome"), [(True, CommitUnknown), (False, StoreUnavailable)])
+async def test_a_transaction_that_takes_too_long_is_a_lost_connection(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, commits: bool, outcome: type[Exception]
+) -> None:
+    monkeypatch.setattr(pool, "TRANSACTION_TIMEOUT_S", 0.2)
+    database = Database(database_url)
+    session = await HotSession.open(database, {b"sleep": "SELECT pg_sleep(60)"})
+    with pytest.raises(outcome):
+        await session.run([(b"sleep", ())], commits=commits)
+    assert session.is_broken
+    with pytest.raises(StoreUnavailable):
+        async with database.reader("test") as cursor:
+            await cursor.execute("SELECT pg_sleep(60)")
+    async with database.reader("test") as cursor:
+        await cursor.execute("SELECT 1")
+    await database.close()
+
+
 # Whether a COMMIT took effect cannot be told: a server that waits for a standby nobody runs makes
 # that moment last.
 
@@ -207,6 +226,28 @@ async def test_the_answer_to_commit_is_lost(
                 break
             await asyncio.sleep(0.01)
         with pytest.raises(CommitUnknown):
+            await committing
+        assert notes(psql) == 1
+    await session.close()
+    await database.close()
+
+
+async def test_waiting_for_a_standby_does_not_count_as_a_long_transaction(
+    waiting_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "TRANSACTION_TIMEOUT_S", 0.5)
+    url = waiting_postgres.url + "&options=-csynchronous_commit%3Dlocal"
+    database = Database(waiting_postgres.url)
+    session = await HotSession.open(database, STATEMENTS)
+    with psycopg.connect(url, autocommit=True) as psql:
+        psql.execute("TRUNCATE note")
+        committing = asyncio.create_task(session.run([(b"note", ())], commits=True))
+        await asyncio.sleep(1.5)
+        cancelled = psql.execute(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        )
+        assert len(cancelled.fetchall()) == 1
+        with pytest.raises(CommitUnknown, match="warning"):
             await committing
         assert notes(psql) == 1
     await session.close()

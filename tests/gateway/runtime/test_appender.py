@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from core.errors import Error
 from core.ports import ReadRange
+from core.transaction.values import Answer, Transition
 from core.types import RecordBatch
 from gateway.runtime import appender
 from gateway.runtime.pending import AppendResult
@@ -20,7 +23,7 @@ from storage.migrate import upgrade
 from tests.batches import T0, batch, payload_of
 from tests.conftest import SMALL_POSTGRES
 from tests.gateway.runtime.conftest import Broker, MakeBroker
-from tests.storage.conftest import Log
+from tests.storage.conftest import Log, open_log
 
 OK = Error.NONE
 
@@ -456,3 +459,83 @@ async def test_database_gone_and_back(
     assert outcome(await broker.append(p, of(1))) == (OK, 1)
     assert outcome(await broker.append(p, of(0))) == (OK, 0)
     assert outcome(await broker.append(p, of(2))) == (OK, 2)
+
+
+# A standby has to have each commit, and there is none.
+
+
+@pytest.fixture
+async def own_log(own_postgres: EmbeddedPostgres) -> AsyncIterator[Log]:
+    async for each in open_log(own_postgres.url):
+        each.rows("SET synchronous_commit = local")
+        yield each
+
+
+@contextlib.contextmanager
+def no_standby(log: Log) -> Iterator[None]:
+    """No commit is answered meanwhile."""
+
+    def wait_for(names: str) -> None:
+        log.rows(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        log.rows("SELECT pg_reload_conf()")
+
+    wait_for("nobody")
+    while log.value("SHOW synchronous_standby_names") != "nobody":
+        log.rows("SELECT pg_sleep(0.01)")
+    try:
+        yield
+    finally:
+        wait_for("")
+
+
+async def waits_for_the_standby(log: Log, answer: asyncio.Future[Any]) -> None:
+    """Returns once it does; fails if it is answered instead."""
+    async with asyncio.timeout(60):
+        while not log.rows("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"):
+            assert not answer.done(), answer.result()
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert not answer.done(), answer.result()
+
+
+async def test_a_duplicate_is_answered_once_the_standby_has_what_it_duplicates(
+    own_log: Log, make_broker: MakeBroker
+) -> None:
+    """The first commit may have ended here only; who asks again may do so at another broker."""
+    p, q = own_log.new_partitions(2)
+    here, there = make_broker(own_log.url), make_broker(own_log.url)
+    for broker in (here, there):  # they have their ids and segments
+        assert (await broker.append(q, batch())).error is OK
+    with no_standby(own_log):
+        for broker in (here, there, here):
+            answer = broker.submit(p, of(0))
+            await waits_for_the_standby(own_log, answer)
+            own_log.rows(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            )
+            unknown = (Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
+            assert [outcome(each) for each in await gathered(answer)] == [unknown]
+            assert len(rows(own_log, p)) == 1
+        answer = there.submit(p, of(0))
+        await waits_for_the_standby(own_log, answer)
+    assert [outcome(each) for each in await gathered(answer)] == [(OK, 0)]
+    assert len(rows(own_log, p)) == 1
+
+
+async def test_a_transition_that_was_made_before_is_answered_behind_a_commit(
+    own_log: Log, make_broker: MakeBroker
+) -> None:
+    def ask(broker: Broker, error: Error) -> asyncio.Future[Answer]:
+        return broker.partitions.transition("t", lambda known: Transition(Answer(error)))
+
+    here, there = make_broker(own_log.url), make_broker(own_log.url)
+    for broker in (here, there):  # they have their ids and segments
+        await ask(broker, OK)
+    with no_standby(own_log):
+        answer = ask(here, OK)
+        await waits_for_the_standby(own_log, answer)
+        # Who is told of nothing that is stored, waits for nobody.
+        refused = await asyncio.wait_for(ask(there, Error.INVALID_TXN_STATE), 60)
+        assert refused.error is Error.INVALID_TXN_STATE
+        assert not answer.done()
+    assert (await asyncio.wait_for(answer, 60)).error is OK

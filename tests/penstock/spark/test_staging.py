@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -162,6 +163,27 @@ def test_nobody_listens() -> None:
         stage(columns(range(1)), given, cluster_of(given))
     with pytest.raises(SinkError, match="Whether the batch was published is not known"):
         staging.publish(cluster_of(given), "query", "", 0, [(uuid.uuid4(), 1)])
+
+
+def test_what_came_of_a_publication_is_said_only_where_it_is_known(
+    start_gateway: StartGateway, database_url: str
+) -> None:
+    gateway = start_gateway(database_url=database_url)
+    given = options(gateway.bootstrap, make_topic(gateway.bootstrap))
+    cluster = cluster_of(given)
+    assert given.topic is not None
+
+    staged = stage(columns(range(10)), given, cluster)
+    with pytest.raises(SinkError, match=r"^The batch was not published\. RESOURCE_NOT_FOUND: "):
+        staging.publish(cluster, "query", "", 0, [*tokens(staged), (uuid.uuid4(), 1)])
+    assert staging.publish(cluster, "query", "", 0, tokens(staged)).is_new
+    # The answer is lost, say, and the database fails in a way that nobody has thought of.
+    with psycopg.connect(database_url, autocommit=True) as psql:
+        psql.execute("ALTER TABLE published_batch ADD CHECK (published_at < now()) NOT VALID")
+    unknown = r"^Whether the batch was published is not known: UNKNOWN_SERVER_ERROR: "
+    with pytest.raises(SinkError, match=unknown):
+        staging.publish(cluster, "query", "", 0, tokens(staged))
+    assert numbers_in(gateway.bootstrap, given.topic) == list(range(10))
 
 
 def test_a_broker_that_cannot_stage(gateway: Gateway) -> None:
