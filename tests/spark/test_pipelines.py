@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +124,33 @@ def test_a_batch_that_comes_again_in_another_mode_is_the_same(
         transform.run(spark, replace(job, output_mode=mode), Screen())
         forget_the_last_commit(checkpoint)
     assert len(read(broker.bootstrap, target)) == 10
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_an_old_checkpoint_fails_in_each_mode(
+    spark: SparkSession,
+    broker: Broker,
+    make_topic: Callable[..., str],
+    checkpoint: str,
+    mode: str,
+) -> None:
+    """What is new in the topic would be left out, as of a batch that is published."""
+    source, target = make_topic(), make_topic()
+    job = transform.Transform(
+        broker, (source,), target, checkpoint, sql="SELECT value FROM input", pace=AT_ONCE
+    )
+    job = replace(job, output_mode=mode)
+    for number in range(3):
+        write(broker.bootstrap, source, [Written(b"%d" % number)])
+        transform.run(spark, job, Screen())
+        if number == 0:
+            shutil.copytree(checkpoint, f"{checkpoint}-copy")
+    write(broker.bootstrap, source, [Written(b"3")])
+    sentence = r"Batch 1 was not written: batches of this query up to 2 are published"
+    with pytest.raises(PipelineFailed, match=sentence):
+        transform.run(spark, replace(job, checkpoint=f"{checkpoint}-copy"), Screen())
+    transform.run(spark, job, Screen())  # the right one goes on
+    assert [record.value for record in read(broker.bootstrap, target)] == [b"0", b"1", b"2", b"3"]
 
 
 def forget_the_last_commit(checkpoint: str) -> None:

@@ -105,7 +105,7 @@ def stream_to_topic(
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query_id, "Spark names the query of a micro-batch"
-        _write(batch, options, txnAppId=query_id, txnVersion=str(batch_id))
+        _write(batch, options, txnAppId=query_id, txnVersion=str(batch_id), txnBelow="fail")
 
     return frame.writeStream.outputMode(output_mode).foreachBatch(write)
 
