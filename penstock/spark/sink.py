@@ -104,6 +104,13 @@ class PenstockBatchWriter(DataSourceArrowWriter):
         _drop(self._options, messages)
 
 
+def is_written(options: SinkOptions) -> bool:
+    """Whether a batch job's named write has been done: it need not be begun. Raises SinkError."""
+    assert options.transaction is not None, "it has a name"
+    run_id, number = options.transaction
+    return staging.is_published(_cluster(options), run_id, options.sink_id, number)
+
+
 def _old_checkpoint(batch_id: int, highest: int) -> SinkError:
     return SinkError(
         f"Batch {batch_id} was not written: batches of this query up to {highest} are published."

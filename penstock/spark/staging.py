@@ -317,6 +317,29 @@ def publish(
 
     Goes on until it is known. Raises SinkError.
     """
+    try:
+        return _publish(cluster, query_id, sink, batch_id, tokens)
+    except Refused as refused:
+        raise SinkError(f"The batch was not published. {refused}.") from refused
+
+
+def is_published(cluster: Cluster, query_id: str, sink: str, batch_id: int) -> bool:
+    """Whether this batch, or a later one, has been published. Raises SinkError.
+
+    What is asked for is to publish a token that holds nothing: that is refused, or done already.
+    """
+    cluster.check_that_it_stages()
+    try:
+        return not _publish(cluster, query_id, sink, batch_id, [(uuid4(), 1)]).is_new
+    except Refused as refused:
+        if refused.code == wire.RESOURCE_NOT_FOUND:
+            return False
+        raise SinkError(f"Whether it was published is not told. {refused}.") from refused
+
+
+def _publish(
+    cluster: Cluster, query_id: str, sink: str, batch_id: int, tokens: Sequence[tuple[UUID, int]]
+) -> wire.PublishAnswer:
     request = wire.publish_request(query_id, sink, batch_id, tokens, _PUBLISHED_WITHIN_MS)
     attempts = Attempts(cluster.timeout_s)
     while True:
@@ -327,7 +350,7 @@ def publish(
             cause: Exception = lost
         except Refused as refused:
             if not refused.is_retriable:
-                raise SinkError(f"The batch was not published. {refused}.") from refused
+                raise
             cause = refused
         failure = SinkError(
             f"Whether the batch was published is not known: {cause}. "

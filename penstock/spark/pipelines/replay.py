@@ -78,10 +78,13 @@ def run(spark: SparkSession, job: Replay, terminal: Terminal) -> None:
 
     from penstock.spark.pipelines.broker import partition_counts
     from penstock.spark.pipelines.lake import exists, read_lake
-    from penstock.spark.pipelines.streams import write_to_topic
+    from penstock.spark.pipelines.streams import is_in_topic, write_to_topic
 
     if not exists(spark, job.lake):
         raise PipelineFailed(f"There is no lake at {job.lake}.")
+    if is_in_topic(job.broker, job.target, job.run_id):
+        terminal.say(f"Nothing written: run {job.run_id} is in {job.target} already.")
+        return
     rows = chosen(read_lake(spark, job.lake, job.form), job)
     with terminal.waiting("Looking into the lake"):
         found = rows.groupBy("topic", "partition").count().collect()

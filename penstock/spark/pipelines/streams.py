@@ -110,10 +110,28 @@ def stream_to_topic(
     return frame.writeStream.outputMode(output_mode).foreachBatch(write)
 
 
+def is_in_topic(broker: Broker, topic: str, run_id: str) -> bool:
+    """Whether `write_to_topic` has been done with this run id; PipelineFailed."""
+    from penstock.spark.options import OptionError, parse
+    from penstock.spark.sink import is_written
+    from penstock.spark.staging import SinkError
+
+    try:
+        return is_written(
+            parse({**_sink_options(broker, topic), **_named(run_id)}, is_stream=False)
+        )
+    except (OptionError, SinkError) as failed:
+        raise PipelineFailed(str(failed)) from None
+
+
 def write_to_topic(frame: DataFrame, broker: Broker, topic: str, run_id: str) -> None:
     """All rows at once, or none; once only for each run id."""
     _register(frame.sparkSession)
-    _write(frame, _sink_options(broker, topic), txnAppId=run_id, txnVersion="0")
+    _write(frame, _sink_options(broker, topic), **_named(run_id))
+
+
+def _named(run_id: str) -> dict[str, str]:
+    return {"txnAppId": run_id, "txnVersion": "0"}
 
 
 def _write(frame: DataFrame, options: Mapping[str, str], **which: str) -> None:
