@@ -111,6 +111,11 @@ def run(spark: SparkSession, job: Replay, terminal: Terminal) -> None:
             f"Not sure to be written; run it again with --run-id {job.run_id}, and it will be, and"
             f" once only.\n{failed}"
         ) from None
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Not sure to be written; run it again with --run-id {job.run_id}, and it will be, and"
+            " once only."
+        ) from None
     terminal.say(f"Done: {total:,} records of run {job.run_id} are in {job.target}.")
 
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.spark.pipelines import interruption
 from penstock.spark.pipelines.options import Broker, Pace, PipelineFailed
 from penstock.spark.pipelines.terminal import Terminal
 
@@ -38,14 +39,16 @@ def read_stream(
 def follow(query: StreamingQuery, terminal: Terminal) -> int:
     """Until the query ends; a line for each micro-batch. How many rows it read; PipelineFailed.
 
-    Ctrl-C stops it: what is under way is not committed, and done again next time.
+    Ctrl-C or SIGTERM stops it: what is under way is not committed, and done again next time.
     """
     from pyspark.errors import StreamingQueryException
 
     shown, rows, ended = -1, 0, False
     try:
-        with terminal.moving() as tell:
+        with terminal.moving() as tell, interruption.current.asked_for() as shall_end:
             while not ended:
+                if shall_end():
+                    raise KeyboardInterrupt("The same command goes on where it was.")
                 tell(f"batch {shown + 1} …  {rows:,} rows so far")
                 ended = bool(query.awaitTermination(_LOOK_EVERY_S))  # type: ignore[arg-type]
                 for progress in (json.loads(each.json) for each in query.recentProgress):
