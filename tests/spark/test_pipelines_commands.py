@@ -193,6 +193,29 @@ def test_a_pipeline_that_goes_on_ends_in_peace_and_goes_on_where_it_was(
     assert sorted(found) == [n * 10 for n in range(count)]
 
 
+def test_sparks_own_command_runs_a_pipeline(documented: Gateway, tmp_path: Path) -> None:
+    (line,) = shown("bash")
+    line = line.replace(
+        "penstock pipeline", f"{shlex.quote(sys.executable)} -m gateway.cli pipeline"
+    )
+    line = line.replace("/data/", f"{tmp_path}/").rstrip()
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", f"{line} --bootstrap-server {documented.bootstrap}"],
+        cwd=tmp_path,
+        env={**WITH_THIS_PACKAGE, "PATH": programs},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Done: 30 records archived.\n" in done.stdout
+    assert " INFO MicroBatchExecution" not in done.stderr
+    assert list((tmp_path / "submitted" / "topic=orders").rglob("part-*.parquet"))
+
+
 def order(n: int) -> Written:
     return Written(json.dumps({"amount": n * 10}).encode(), b"c%d" % (n % 3))
 
@@ -250,6 +273,26 @@ def test_every_pipeline_is_in_the_documentation() -> None:
     for name in PIPELINES:
         assert f"\n### {name}\n" in PAGE.read_text()
         assert command(name)
+
+
+@pytest.mark.parametrize("name", [*PIPELINES, "jars"])
+def test_help_describes_each_option(name: str) -> None:
+    """Without Spark: nothing is started, and no Java is needed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "pipeline", name, "--help"],
+        env={**WITH_THIS_PACKAGE, "COLUMNS": "400", "PATH": "", "JAVA_HOME": "/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    usage, _, rest = done.stdout.partition("\n\n")
+    rest = re.sub(r"\n {8,}", "  ", rest)  # what stands below a long option
+    found = re.findall(r"^  (?:-h, )?(--[a-z-]+)(?: \S+)*(.*)$", rest, re.MULTILINE)
+    words = {option: re.sub(r"\(default.*\)", "", text).split() for option, text in found}
+    assert words.keys() >= {*re.findall(r"--[a-z-]+", usage), "--help"}
+    assert [option for option, text in words.items() if len(text) < 2] == []
 
 
 # --- command lines that are wrong ---

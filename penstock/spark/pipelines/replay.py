@@ -185,9 +185,16 @@ def main(argv: Sequence[str]) -> int:
     """`penstock pipeline replay …`; the exit code."""
     made = parser("replay")
     made.add_argument("--lake", metavar="URI", required=True, help="what `archive` has written")
-    made.add_argument("--format", choices=FORMATS, default="parquet", help="of the lake")
-    made.add_argument("--from", dest="source", metavar="TOPIC", help="default: the only one")
-    made.add_argument("--to", metavar="TOPIC", required=True, help="it must be there")
+    made.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="parquet",
+        help="what the lake is made of (default: %(default)s)",
+    )
+    made.add_argument(
+        "--from", dest="source", metavar="TOPIC", help="a topic in the lake (default: the only one)"
+    )
+    made.add_argument("--to", metavar="TOPIC", required=True, help="a topic that is there")
     made.add_argument(
         "--run-id",
         default=None,
