@@ -289,6 +289,11 @@ class Stager:
             self._recover(refusal, within_s=_TOPIC_UNKNOWN_S)
         elif refusal.is_retriable or refusal.code == wire.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._recover(refusal)
+        elif refusal.code == wire.MESSAGE_TOO_LARGE:  # it is alone in its batch
+            raise SinkError(
+                f"A record is too large for its topic: raise the topic's max.message.bytes, or"
+                f" compress (kafka.compression.type). {refusal}"
+            ) from refusal
         else:
             raise SinkError(f"The records were refused. {refusal}.") from refusal
 
