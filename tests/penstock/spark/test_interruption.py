@@ -35,3 +35,15 @@ def test_a_signal_waits_where_it_is_asked_for(number: signal.Signals) -> None:
             assert quiet == []
             assert shall_end()
         assert quiet == [True]
+
+
+def test_who_tells_it_again_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(interruption, "_MEANT_AFTER_S", -1.0)
+    with interruption.heard() as heard, heard.asked_for():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert codes == []
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert codes == [143]
+    assert heard.number == signal.SIGINT
