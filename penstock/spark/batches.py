@@ -244,10 +244,16 @@ def _join(*pieces: _Small) -> pa.Array:
 def _finish(
     group: int, count: int, span: tuple[int, int], body: memoryview, compression: Compression
 ) -> Batch:
-    """The batch of these records. span: the first and the greatest timestamp."""
+    """The batch of these records, compressed where that makes it smaller.
+
+    span: the first and the greatest timestamp.
+    """
+    codec = 0
     if compression.compress is not None:
-        body = memoryview(compression.compress(body))
-    checked = _CHECKED.pack(compression.number, count - 1, *span, -1, -1, -1, count)
+        compressed = memoryview(compression.compress(body))
+        if len(compressed) < len(body):  # else it may be more than the limit, for ever
+            codec, body = compression.number, compressed
+    checked = _CHECKED.pack(codec, count - 1, *span, -1, -1, -1, count)
     crc = crc32c(body, crc32c(checked))
     length = HEADER_SIZE - _LENGTH_COUNTS_FROM + len(body)
     return Batch(group, count, _PREFIX.pack(0, length, -1, 2, crc) + checked, body)

@@ -55,6 +55,7 @@ class SinkOptions:
     before compression. sink_id: tells several writes of one batch apart. delivery_timeout_s: how
     long what fails is tried again. transaction: name and number of a batch job's write, which is
     done once only, however often the job runs (as Delta's txnAppId and txnVersion).
+    fails_below: whether a number below the last one of that name is an error.
     """
 
     servers: tuple[Address, ...]
@@ -66,6 +67,7 @@ class SinkOptions:
     sink_id: str
     delivery_timeout_s: float
     transaction: tuple[str, int] | None
+    fails_below: bool
 
 
 def parse(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
@@ -100,6 +102,7 @@ def parse(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         sink_id=given.get("sink.id", "" if is_stream else (topic or "")),
         delivery_timeout_s=delivery_ms / 1000,
         transaction=_transaction(given),
+        fails_below=_fails_below(given),
     )
 
 
@@ -118,7 +121,7 @@ _KNOWN: Final = frozenset(
         "sink.id",
     }
 )
-_OF_BATCHES: Final = frozenset({"txnAppId", "txnVersion"})
+_OF_BATCHES: Final = frozenset({"txnAppId", "txnVersion", "txnBelow"})
 
 
 def _unknown(name: str, is_stream: bool) -> str:
@@ -172,3 +175,12 @@ def _transaction(given: Mapping[str, str]) -> tuple[str, int] | None:
     if not version.isascii() or not version.isdigit() or int(version) >= 2**63:
         raise OptionError(f"txnVersion is a whole number from 0 on, not '{version}'.")
     return application, int(version)
+
+
+def _fails_below(given: Mapping[str, str]) -> bool:
+    text = given.get("txnbelow", "skip").strip().lower()
+    if text not in ("skip", "fail"):
+        raise OptionError(f"txnBelow is skip or fail, not '{text}'.")
+    if text == "fail" and "txnappid" not in given:
+        raise OptionError("txnBelow is of use with txnAppId and txnVersion only.")
+    return text == "fail"

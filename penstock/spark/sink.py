@@ -72,12 +72,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Messages, batchId: int) -> None:
         answer = _publish(self._options, messages, batchId)
         if answer is not None and answer.highest > batchId:
-            raise SinkError(
-                f"Batch {batchId} was not written: batches of this query up to {answer.highest} are"
-                f" published. Its checkpoint is older than that (was it restored from a copy?), so"
-                f" what the batch has in it may differ. Begin with a new checkpoint, behind what"
-                f" is in the topic."
-            )
+            raise _old_checkpoint(batchId, answer.highest)
 
     def abort(self, messages: Messages, batchId: int) -> None:
         _drop(self._options, messages)
@@ -95,7 +90,9 @@ class PenstockBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Messages) -> None:
         answer = _publish(self._options, messages, self._number)
-        if answer is not None and not answer.is_new and answer.highest > self._number:
+        if answer is not None and answer.highest > self._number:
+            if self._options.fails_below:
+                raise _old_checkpoint(self._number, answer.highest)
             log.warning(
                 "Nothing was written: %s has written number %d, and this is %d.",
                 self._run_id,
@@ -105,6 +102,21 @@ class PenstockBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Messages) -> None:
         _drop(self._options, messages)
+
+
+def is_written(options: SinkOptions) -> bool:
+    """Whether a batch job's named write has been done: it need not be begun. Raises SinkError."""
+    assert options.transaction is not None, "it has a name"
+    run_id, number = options.transaction
+    return staging.is_published(_cluster(options), run_id, options.sink_id, number)
+
+
+def _old_checkpoint(batch_id: int, highest: int) -> SinkError:
+    return SinkError(
+        f"Batch {batch_id} was not written: batches of this query up to {highest} are published."
+        f" Its checkpoint is older than that (was it restored from a copy?), so what the batch has"
+        f" in it may differ. Begin with a new checkpoint, behind what is in the topic."
+    )
 
 
 def _stage(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Staged:

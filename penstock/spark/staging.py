@@ -298,6 +298,11 @@ class Stager:
             self._recover(refusal, within_s=_TOPIC_UNKNOWN_S)
         elif refusal.is_retriable or refusal.code == wire.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._recover(refusal)
+        elif refusal.code == wire.MESSAGE_TOO_LARGE:  # it is alone in its batch
+            raise SinkError(
+                f"A record is too large for its topic: raise the topic's max.message.bytes, or"
+                f" compress (kafka.compression.type). {refusal}"
+            ) from refusal
         else:
             raise SinkError(f"The records were refused. {refusal}.") from refusal
 
@@ -326,6 +331,29 @@ def publish(
 
     Goes on until it is known. Raises SinkError.
     """
+    try:
+        return _publish(cluster, query_id, sink, batch_id, tokens)
+    except Refused as refused:
+        raise SinkError(f"The batch was not published. {refused}.") from refused
+
+
+def is_published(cluster: Cluster, query_id: str, sink: str, batch_id: int) -> bool:
+    """Whether this batch, or a later one, has been published. Raises SinkError.
+
+    What is asked for is to publish a token that holds nothing: that is refused, or done already.
+    """
+    cluster.check_that_it_stages()
+    try:
+        return not _publish(cluster, query_id, sink, batch_id, [(uuid4(), 1)]).is_new
+    except Refused as refused:
+        if refused.code == wire.RESOURCE_NOT_FOUND:
+            return False
+        raise SinkError(f"Whether it was published is not told. {refused}.") from refused
+
+
+def _publish(
+    cluster: Cluster, query_id: str, sink: str, batch_id: int, tokens: Sequence[tuple[UUID, int]]
+) -> wire.PublishAnswer:
     request = wire.publish_request(query_id, sink, batch_id, tokens, _PUBLISHED_WITHIN_MS)
     attempts = Attempts(cluster.timeout_s)
     while True:
@@ -336,7 +364,7 @@ def publish(
             cause: ConnectionLost | Refused = lost
         except Refused as refused:
             if refused.code in _NOT_PUBLISHED:
-                raise SinkError(f"The batch was not published. {refused}.") from refused
+                raise
             cause = refused
         failure = SinkError(
             f"Whether the batch was published is not known: {cause}. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,33 @@ def test_a_batch_that_comes_again_in_another_mode_is_the_same(
     assert len(read(broker.bootstrap, target)) == 10
 
 
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_an_old_checkpoint_fails_in_each_mode(
+    spark: SparkSession,
+    broker: Broker,
+    make_topic: Callable[..., str],
+    checkpoint: str,
+    mode: str,
+) -> None:
+    """What is new in the topic would be left out, as of a batch that is published."""
+    source, target = make_topic(), make_topic()
+    job = transform.Transform(
+        broker, (source,), target, checkpoint, sql="SELECT value FROM input", pace=AT_ONCE
+    )
+    job = replace(job, output_mode=mode)
+    for number in range(3):
+        write(broker.bootstrap, source, [Written(b"%d" % number)])
+        transform.run(spark, job, Screen())
+        if number == 0:
+            shutil.copytree(checkpoint, f"{checkpoint}-copy")
+    write(broker.bootstrap, source, [Written(b"3")])
+    sentence = r"Batch 1 was not written: batches of this query up to 2 are published"
+    with pytest.raises(PipelineFailed, match=sentence):
+        transform.run(spark, replace(job, checkpoint=f"{checkpoint}-copy"), Screen())
+    transform.run(spark, job, Screen())  # the right one goes on
+    assert [record.value for record in read(broker.bootstrap, target)] == [b"0", b"1", b"2", b"3"]
+
+
 def forget_the_last_commit(checkpoint: str) -> None:
     """As if the driver had died between the sink's commit and its own note of it."""
     commits = Path(checkpoint, "commits")
@@ -199,8 +227,11 @@ def test_a_lake_holds_each_committed_record_once_and_gives_them_back(
     assert sorted(map(of_row, rows)) == sorted(map(of_record, original))
 
     back = replay.Replay(broker, lake, target, "a run", source=source, position_headers=True)
-    for _ in range(2):  # the second time it is there already
-        replay.run(spark, back, Screen())
+    for sentence in ("Done: 50 records of run a run are in ", "Nothing written: run a run is in "):
+        told = Screen()
+        replay.run(spark, back, told)
+        assert sentence in told.text
+        assert ("Done" in told.text) == ("Done" in sentence)
     found = read(broker.bootstrap, target)
     assert [as_it_was(record, source) for record in found] == [of_record(each) for each in original]
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
@@ -25,15 +28,19 @@ from penstock.spark.pipelines.options import interval, listed, moment, pair, pos
 from penstock.spark.pipelines.replay import OffsetRange
 from penstock.spark.pipelines.transform import load_function
 from tests.conftest import Gateway, StartGateway, free_port
-from tests.spark.records import Written, read, write_transactions
+from tests.spark.records import Written, read, write, write_transactions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(600)  # the machine may be busy
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "spark.md"
 PATIENCE_S = 250.0
+LARGE = "large-orders"
+# Whatever directory a pipeline is started in, it is the one that is tested.
+WITH_THIS_PACKAGE = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 # --- what the documentation shows ---
@@ -100,6 +107,7 @@ def run_alone(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """As a person runs it."""
     return subprocess.run(
         [sys.executable, "-m", "gateway.cli", "pipeline", *words],
+        env=WITH_THIS_PACKAGE,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -144,6 +152,72 @@ def test_the_commands_of_the_documentation_do_what_it_says(
     assert "33.3 %" not in (report := (tmp_path / "audit.html").read_text())
     assert "(5 records)" in report  # aborted
     assert "shop" in report
+
+
+def test_a_pipeline_that_goes_on_ends_in_peace_and_goes_on_where_it_was(
+    spark: SparkSession, documented: Gateway, tmp_path: Path
+) -> None:
+    """Told to all its processes, as a terminal and a service manager do."""
+    line = command("transform").replace(">= 100", ">= 0")
+    words = here(line.replace("--available-now", ""), documented, tmp_path)
+    count = 30
+    for number, word in ((signal.SIGINT, "Interrupted"), (signal.SIGTERM, "Terminated")):
+        log = tmp_path / f"{word}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "gateway.cli", "pipeline", *words, "--trigger", "200ms"],
+                env=WITH_THIS_PACKAGE,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while "\nbatch " not in log.read_text():
+                assert time.monotonic() < deadline, log.read_text()
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.1)
+            write(documented.bootstrap, "orders", [order(n) for n in range(count, count + 1000)])
+            time.sleep(0.3)  # in the middle of a batch, as a rule
+            os.killpg(process.pid, number)
+            assert process.wait(PATIENCE_S) == 128 + number
+        finally:
+            process.kill()
+        told = log.read_text()
+        assert told.endswith(f"\n{word}. The same command goes on where it was.\n")
+        assert not re.search(r"Traceback|^\tat | ERROR [A-Z]", told, re.MULTILINE), told
+        count += 1000
+    assert run_here(here(line, documented, tmp_path)) == 0
+    found = [json.loads(record.value)["amount"] for record in read(documented.bootstrap, LARGE)]
+    assert sorted(found) == [n * 10 for n in range(count)]
+
+
+def test_sparks_own_command_runs_a_pipeline(documented: Gateway, tmp_path: Path) -> None:
+    (line,) = shown("bash")
+    line = line.replace(
+        "penstock pipeline", f"{shlex.quote(sys.executable)} -m gateway.cli pipeline"
+    )
+    line = line.replace("/data/", f"{tmp_path}/").rstrip()
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", f"{line} --bootstrap-server {documented.bootstrap}"],
+        cwd=tmp_path,
+        env={**WITH_THIS_PACKAGE, "PATH": programs},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Done: 30 records archived.\n" in done.stdout
+    assert " INFO MicroBatchExecution" not in done.stderr
+    assert list((tmp_path / "submitted" / "topic=orders").rglob("part-*.parquet"))
+
+
+def order(n: int) -> Written:
+    return Written(json.dumps({"amount": n * 10}).encode(), b"c%d" % (n % 3))
 
 
 def test_a_query_that_spark_refuses_is_told_in_a_sentence(
@@ -199,6 +273,26 @@ def test_every_pipeline_is_in_the_documentation() -> None:
     for name in PIPELINES:
         assert f"\n### {name}\n" in PAGE.read_text()
         assert command(name)
+
+
+@pytest.mark.parametrize("name", [*PIPELINES, "jars"])
+def test_help_describes_each_option(name: str) -> None:
+    """Without Spark: nothing is started, and no Java is needed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "pipeline", name, "--help"],
+        env={**WITH_THIS_PACKAGE, "COLUMNS": "400", "PATH": "", "JAVA_HOME": "/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    usage, _, rest = done.stdout.partition("\n\n")
+    rest = re.sub(r"\n {8,}", "  ", rest)  # what stands below a long option
+    found = re.findall(r"^  (?:-h, )?(--[a-z-]+)(?: \S+)*(.*)$", rest, re.MULTILINE)
+    words = {option: re.sub(r"\(default.*\)", "", text).split() for option, text in found}
+    assert words.keys() >= {*re.findall(r"--[a-z-]+", usage), "--help"}
+    assert [option for option, text in words.items() if len(text) < 2] == []
 
 
 # --- command lines that are wrong ---

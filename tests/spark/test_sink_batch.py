@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -229,10 +230,29 @@ def test_a_record_that_is_too_large_fails_the_job_and_leaves_nothing(
     topic = make_topic(2, {"max.message.bytes": "3000"})
     frame = spark.range(100).selectExpr("repeat('x', IF(id = 99, 4000, 10)) AS value")
 
-    with pytest.raises(Exception, match="MESSAGE_TOO_LARGE"):
+    with pytest.raises(Exception, match=TOO_LARGE):
         write(frame, topic)
 
     assert read_topic(gateway.bootstrap, topic) == []
+
+
+TOO_LARGE = r"raise the topic's max\.message\.bytes, or compress .*MESSAGE_TOO_LARGE.*of 3000\."
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lz4"])
+def test_what_cannot_be_compressed_fits_the_topic(
+    spark: SparkSession, write: Write, make_topic: MakeTopic, gateway: Gateway, compression: str
+) -> None:
+    """Records that fill the largest batch that the topic takes, and that a codec makes larger."""
+    topic = make_topic(1, {"max.message.bytes": "65536"})
+    count, size = 12, 65_536 - 61 - 21
+    values = [{"value": bytearray(random.Random(n).randbytes(size))} for n in range(count)]
+    options = {"batch.size": 1 << 20, "compression.type": compression}
+
+    write(spark.createDataFrame(values, "value BINARY"), topic, **options)
+
+    assert len(read_topic(gateway.bootstrap, topic)) == count
+    assert max(batch_sizes(gateway, topic)) <= 65_536
 
 
 def test_nothing_to_write(

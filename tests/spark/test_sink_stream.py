@@ -333,6 +333,20 @@ def test_a_name_that_has_come_further_is_told_of(
     ] == ["Nothing was written: app-of-this-test has written number 5, and this is 3."]
 
 
+def test_a_name_that_has_come_further_fails_where_the_user_says_so(
+    make_topic: MakeTopic, gateway: Gateway
+) -> None:
+    topic = make_topic()
+    named = {"txnAppId": f"app-{topic}", "txnBelow": "fail"}
+    for number in (5, 5):  # a repetition is none
+        one = writer(gateway, topic, **named, txnVersion=str(number))
+        one.commit([attempt(one, f"{number}")])
+    old = writer(gateway, topic, **named, txnVersion="3")
+    with pytest.raises(SinkError, match=r"Batch 3 was not written: .* up to 5 are published"):
+        old.commit([attempt(old, "3")])
+    assert values_of(read_topic(gateway.bootstrap, topic)) == ["5"]
+
+
 def test_a_task_without_a_message_fails_the_batch(make_topic: MakeTopic, gateway: Gateway) -> None:
     topic = make_topic()
     one = writer(gateway, topic)

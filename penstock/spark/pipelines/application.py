@@ -8,15 +8,18 @@ from __future__ import annotations
 import atexit
 import re
 import shutil
+import signal
 import tempfile
 import warnings
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from penstock.spark.pipelines import delta
+from penstock.spark.pipelines import delta, interruption
 from penstock.spark.pipelines.options import PipelineFailed
 from penstock.spark.pipelines.terminal import Terminal
 from penstock.spark.session import Unready, prepare_environment, session
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Job = TypeVar("Job")
-
-INTERRUPTED: Final = 130
 
 _SETTINGS: Final = {
     "spark.log.level": "ERROR",
@@ -49,35 +50,70 @@ def run_in_session(
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     terminal = Terminal()
     own: SparkSession | None = None
-    try:
-        prepare_environment()
-        job = job_of(arguments)
-        spark = running_session()
-        if spark is None:
-            settings = _settings(arguments)
-            with terminal.waiting("Starting Spark"):
-                own = spark = session(f"penstock {name}", _master(arguments), settings=settings)
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-        send_to_workers(spark)
-        run(spark, job, terminal)
-    except Unready as unready:
-        terminal.complain(str(unready))
-        return 2
-    except PipelineFailed as failed:
-        terminal.complain(str(failed))
-        return failed.exit_code
-    except Exception as error:
-        if (refusal := _refused_by_spark(error)) is None:
-            raise
-        terminal.complain(refusal)
-        return 1
-    except KeyboardInterrupt:
-        terminal.complain("Interrupted.")
-        return INTERRUPTED
-    finally:
-        if own is not None:
-            own.stop()
+    with interruption.heard() as heard:
+        try:
+            prepare_environment()
+            job = job_of(arguments)
+            spark = running_session()
+            if spark is None:
+                with terminal.waiting("Starting Spark"), _left_in_peace(heard) as shall_end:
+                    settings = _settings(arguments)
+                    own = spark = session(f"penstock {name}", _master(arguments), settings=settings)
+                    heard.quieten = partial(_quieten, own)
+                    heard.listen()  # PySpark has put its own handler in place
+                    if shall_end():
+                        raise KeyboardInterrupt
+            spark.conf.set("spark.sql.session.timeZone", "UTC")
+            send_to_workers(spark)
+            run(spark, job, terminal)
+        except (Exception, KeyboardInterrupt) as error:
+            if (code := _exit_code(error, heard, terminal)) is None:
+                raise
+            return code
+        finally:
+            if own is not None:
+                own.stop()
     return 0
+
+
+def _exit_code(
+    error: Exception | KeyboardInterrupt, heard: interruption.Interruption, terminal: Terminal
+) -> int | None:
+    """Says what has ended the pipeline; None for what is no sentence for its user."""
+    if heard.number or isinstance(error, KeyboardInterrupt):
+        # What was under way fails in many ways then; only the way out that we took says more.
+        heard.quieten()
+        number = heard.number or signal.SIGINT
+        word = "Terminated" if number == signal.SIGTERM else "Interrupted"
+        more = str(error) if isinstance(error, KeyboardInterrupt) else ""
+        terminal.complain(f"{word}. {more}".rstrip())
+        return 128 + number
+    if isinstance(error, Unready):
+        terminal.complain(str(error))
+        return 2
+    if isinstance(error, PipelineFailed):
+        terminal.complain(str(error))
+        return error.exit_code
+    if (refusal := _refused_by_spark(error)) is None:
+        return None
+    terminal.complain(refusal)
+    return 1
+
+
+@contextmanager
+def _left_in_peace(heard: interruption.Interruption) -> Iterator[Callable[[], bool]]:
+    """While Spark starts: a JVM whose beginning is cut off may stay, and nobody knows of it."""
+    with heard.asked_for() as shall_end, interruption.told_to_this_process_only():
+        yield shall_end
+
+
+def _quieten(spark: SparkSession) -> None:
+    """Spark's log, and what reports that a connection of the JVM's ends; the JVM may be gone."""
+    context: Any = spark.sparkContext
+    with suppress(Exception):
+        context._accumulatorServer.handle_error = lambda request, address: None
+    with suppress(Exception):
+        context.setLogLevel("OFF")
 
 
 def _refused_by_spark(error: Exception) -> str | None:

@@ -83,9 +83,16 @@ def refuse_a_foreign_lake(spark: SparkSession, job: Archive, checkpoint: str) ->
 def main(argv: Sequence[str]) -> int:
     """`penstock pipeline archive …`; the exit code."""
     made = parser("archive")
-    made.add_argument("--from", dest="source", nargs="+", metavar="TOPIC", required=True)
+    made.add_argument(
+        "--from", dest="source", nargs="+", metavar="TOPIC", required=True, help="topics to read"
+    )
     made.add_argument("--lake", metavar="URI", required=True, help="a directory Spark can write to")
-    made.add_argument("--format", choices=FORMATS, default="parquet", help="of the lake")
+    made.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="parquet",
+        help="what the lake is made of (default: %(default)s)",
+    )
     made.add_argument(
         "--checkpoint",
         metavar="DIR",

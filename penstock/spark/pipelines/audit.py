@@ -70,15 +70,29 @@ def run(spark: SparkSession, job: Question, terminal: Terminal) -> None:
 def main(argv: Sequence[str]) -> int:
     """`penstock pipeline audit …`; the exit code."""
     made = parser("audit")
-    made.add_argument("--topic", dest="topics", nargs="+", metavar="TOPIC", required=True)
     made.add_argument(
-        "--report", metavar="FILE", default="audit.html", help="(default: %(default)s)"
+        "--topic",
+        dest="topics",
+        nargs="+",
+        metavar="TOPIC",
+        required=True,
+        help="topics to look at",
+    )
+    made.add_argument(
+        "--report",
+        metavar="FILE",
+        default="audit.html",
+        help="where the HTML goes (default: %(default)s)",
     )
     made.add_argument(
         "--database-url", metavar="URL", help="Penstock's database, for sizes of transactions"
     )
     made.add_argument(
-        "--top", metavar="N", type=positive, default=20, help="gaps and keys named (%(default)s)"
+        "--top",
+        metavar="N",
+        type=positive,
+        default=20,
+        help="how many gaps and keys are named (default: %(default)s)",
     )
     return run_in_session("audit", made.parse_args(argv), job_of, run)
 

@@ -1,7 +1,7 @@
 """What the pipelines' command lines share, and sentences for what is wrong with them.
 
 Standard library only: `--help` needs no Spark. Exit codes: 0 done, 1 it could not be done, 2 a
-wrong argument, 130 interrupted.
+wrong argument, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations

@@ -78,10 +78,13 @@ def run(spark: SparkSession, job: Replay, terminal: Terminal) -> None:
 
     from penstock.spark.pipelines.broker import partition_counts
     from penstock.spark.pipelines.lake import exists, read_lake
-    from penstock.spark.pipelines.streams import write_to_topic
+    from penstock.spark.pipelines.streams import is_in_topic, write_to_topic
 
     if not exists(spark, job.lake):
         raise PipelineFailed(f"There is no lake at {job.lake}.")
+    if is_in_topic(job.broker, job.target, job.run_id):
+        terminal.say(f"Nothing written: run {job.run_id} is in {job.target} already.")
+        return
     rows = chosen(read_lake(spark, job.lake, job.form), job)
     with terminal.waiting("Looking into the lake"):
         found = rows.groupBy("topic", "partition").count().collect()
@@ -107,6 +110,11 @@ def run(spark: SparkSession, job: Replay, terminal: Terminal) -> None:
         raise PipelineFailed(
             f"Not sure to be written; run it again with --run-id {job.run_id}, and it will be, and"
             f" once only.\n{failed}"
+        ) from None
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Not sure to be written; run it again with --run-id {job.run_id}, and it will be, and"
+            " once only."
         ) from None
     terminal.say(f"Done: {total:,} records of run {job.run_id} are in {job.target}.")
 
@@ -177,9 +185,16 @@ def main(argv: Sequence[str]) -> int:
     """`penstock pipeline replay …`; the exit code."""
     made = parser("replay")
     made.add_argument("--lake", metavar="URI", required=True, help="what `archive` has written")
-    made.add_argument("--format", choices=FORMATS, default="parquet", help="of the lake")
-    made.add_argument("--from", dest="source", metavar="TOPIC", help="default: the only one")
-    made.add_argument("--to", metavar="TOPIC", required=True, help="it must be there")
+    made.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="parquet",
+        help="what the lake is made of (default: %(default)s)",
+    )
+    made.add_argument(
+        "--from", dest="source", metavar="TOPIC", help="a topic in the lake (default: the only one)"
+    )
+    made.add_argument("--to", metavar="TOPIC", required=True, help="a topic that is there")
     made.add_argument(
         "--run-id",
         default=None,

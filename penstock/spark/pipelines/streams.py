@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.spark.pipelines import interruption
 from penstock.spark.pipelines.options import Broker, Pace, PipelineFailed
 from penstock.spark.pipelines.terminal import Terminal
 
@@ -38,14 +39,16 @@ def read_stream(
 def follow(query: StreamingQuery, terminal: Terminal) -> int:
     """Until the query ends; a line for each micro-batch. How many rows it read; PipelineFailed.
 
-    Ctrl-C stops it: what is under way is not committed, and done again next time.
+    Ctrl-C or SIGTERM stops it: what is under way is not committed, and done again next time.
     """
     from pyspark.errors import StreamingQueryException
 
     shown, rows, ended = -1, 0, False
     try:
-        with terminal.moving() as tell:
+        with terminal.moving() as tell, interruption.current.asked_for() as shall_end:
             while not ended:
+                if shall_end():
+                    raise KeyboardInterrupt("The same command goes on where it was.")
                 tell(f"batch {shown + 1} …  {rows:,} rows so far")
                 ended = bool(query.awaitTermination(_LOOK_EVERY_S))  # type: ignore[arg-type]
                 for progress in (json.loads(each.json) for each in query.recentProgress):
@@ -105,15 +108,33 @@ def stream_to_topic(
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query_id, "Spark names the query of a micro-batch"
-        _write(batch, options, txnAppId=query_id, txnVersion=str(batch_id))
+        _write(batch, options, txnAppId=query_id, txnVersion=str(batch_id), txnBelow="fail")
 
     return frame.writeStream.outputMode(output_mode).foreachBatch(write)
+
+
+def is_in_topic(broker: Broker, topic: str, run_id: str) -> bool:
+    """Whether `write_to_topic` has been done with this run id; PipelineFailed."""
+    from penstock.spark.options import OptionError, parse
+    from penstock.spark.sink import is_written
+    from penstock.spark.staging import SinkError
+
+    try:
+        return is_written(
+            parse({**_sink_options(broker, topic), **_named(run_id)}, is_stream=False)
+        )
+    except (OptionError, SinkError) as failed:
+        raise PipelineFailed(str(failed)) from None
 
 
 def write_to_topic(frame: DataFrame, broker: Broker, topic: str, run_id: str) -> None:
     """All rows at once, or none; once only for each run id."""
     _register(frame.sparkSession)
-    _write(frame, _sink_options(broker, topic), txnAppId=run_id, txnVersion="0")
+    _write(frame, _sink_options(broker, topic), **_named(run_id))
+
+
+def _named(run_id: str) -> dict[str, str]:
+    return {"txnAppId": run_id, "txnVersion": "0"}
 
 
 def _write(frame: DataFrame, options: Mapping[str, str], **which: str) -> None:

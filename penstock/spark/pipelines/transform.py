@@ -113,8 +113,12 @@ def load_function(text: str) -> Function:
 def main(argv: Sequence[str]) -> int:
     """`penstock pipeline transform …`; the exit code."""
     made = parser("transform")
-    made.add_argument("--from", dest="source", nargs="+", metavar="TOPIC", required=True)
-    made.add_argument("--to", metavar="TOPIC", help="default: what the column 'topic' says")
+    made.add_argument(
+        "--from", dest="source", nargs="+", metavar="TOPIC", required=True, help="topics to read"
+    )
+    made.add_argument(
+        "--to", metavar="TOPIC", help="a topic to write (default: what the column 'topic' says)"
+    )
     how = made.add_mutually_exclusive_group(required=True)
     how.add_argument("--sql", help=f"SELECT … FROM {INPUT}, which has the Kafka source's columns")
     how.add_argument(

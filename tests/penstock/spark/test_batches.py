@@ -13,6 +13,7 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from gateway.kafka.records import KafkaBatch, parse_produce_batch
 from penstock.spark.batches import (
+    HEADER_SIZE,
     RECORD_OVERHEAD,
     Batch,
     Records,
@@ -103,6 +104,17 @@ def test_bytes_are_those_of_kafka_python(rows: list[Row]) -> None:
     expected = bytearray(builder.buffer())
     expected[12:16] = b"\xff" * 4
     assert bytes_of(batch) == bytes(expected)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_what_cannot_be_compressed_stays_within_the_limit(compression: str) -> None:
+    """Ten records that fill a batch: compressed, they would be larger than the topic takes."""
+    limit = 1 << 20
+    size = (limit - HEADER_SIZE) // 10 - RECORD_OVERHEAD - 1  # no headers
+    rows = [Row(None, np.random.default_rng(n).bytes(size)) for n in range(10)]
+    (batch,) = encoded(rows, limit, compression)
+    assert batch.size <= limit
+    assert decoded(batch) == rows
 
 
 def test_offset_deltas_begin_anew_in_each_batch() -> None:

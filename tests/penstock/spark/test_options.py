@@ -83,3 +83,7 @@ def test_refusals_of_a_batch_job(version: str) -> None:
         parse(NEEDED | {"txnAppId": "a", "txnVersion": version}, is_stream=False)
     with pytest.raises(OptionError, match="together or not at all"):
         parse(NEEDED | {"txnVersion": "1"}, is_stream=False)
+    with pytest.raises(OptionError, match="txnBelow is skip or fail, not 'no'"):
+        parse(NEEDED | {"txnBelow": "no"}, is_stream=False)
+    with pytest.raises(OptionError, match="with txnAppId and txnVersion only"):
+        parse(NEEDED | {"txnBelow": "fail"}, is_stream=False)

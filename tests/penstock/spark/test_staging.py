@@ -84,6 +84,21 @@ def test_nothing_is_visible_before_it_is_published(gateway: Gateway) -> None:
     assert numbers_in(gateway.bootstrap, given.topic) == list(range(5_000))
 
 
+def test_whether_it_is_published_can_be_asked(gateway: Gateway) -> None:
+    """Asking changes nothing: the number can be published afterwards."""
+    given = options(gateway.bootstrap, make_topic(gateway.bootstrap))
+    cluster = cluster_of(given)
+    assert given.topic is not None
+    of = (cluster, "query", given.topic)
+    for number in (0, 1):
+        assert not staging.is_published(*of, number)
+        staged = stage(columns(range(10)), given, cluster)
+        assert staging.publish(*of, number, tokens(staged)).is_new
+        assert staging.is_published(*of, number)
+    assert [staging.is_published(*of, number) for number in range(3)] == [True, True, False]
+    assert not staging.is_published(cluster, "another query", given.topic, 0)
+
+
 def test_no_rows_are_no_token(gateway: Gateway) -> None:
     given = options(gateway.bootstrap, "not asked for")
 
@@ -195,6 +210,8 @@ def test_a_broker_that_cannot_stage(gateway: Gateway) -> None:
 
         with pytest.raises(SinkError, match=r"ends the connection whenever.*Apache Kafka cannot"):
             stage(columns(range(10)), given, cluster)
+        with pytest.raises(SinkError, match=r"ends the connection whenever.*Apache Kafka cannot"):
+            staging.is_published(cluster, "query", topic, 0)
 
 
 class OnlyBootstrap(Cluster):
