@@ -39,7 +39,7 @@ class PromisedJoins:
         self._enqueue = enqueue
         self._promises: dict[int, _Promise] = {}
         self._producer_ids: dict[str, int] = {}
-        self._unsettled: dict[int, asyncio.Future[Answer]] = {}
+        self._unsettled: dict[str, asyncio.Future[Answer]] = {}
 
     def promise(
         self,
@@ -92,8 +92,9 @@ class PromisedJoins:
             return
         promise.timer.cancel()
         join = promise.join
-        del self._producer_ids[join.transactional_id]
-        self._unsettled[producer_id] = join.done
+        if self._producer_ids.get(join.transactional_id) == producer_id:
+            del self._producer_ids[join.transactional_id]
+        self._unsettled[join.transactional_id] = join.done
         join.done.add_done_callback(lambda done: self._settle(join, done.result()))
         self._enqueue(join)
         for pending in promise.kept:
@@ -106,15 +107,22 @@ class PromisedJoins:
 
     async def settle(self, transactional_ids: Iterable[str] | None = None) -> None:
         """Waits until what was promised (to all, or to these) is stored, or refused."""
-        names = self._producer_ids if transactional_ids is None else transactional_ids
-        for name in list(names):
+        if transactional_ids is None:
+            self.release_all()
+            transactional_ids = list(self._unsettled)
+        waited_for = []
+        for name in transactional_ids:
             if (producer_id := self._producer_ids.get(name)) is not None:
                 self.release(producer_id)
-        if self._unsettled:
-            await asyncio.wait(list(self._unsettled.values()))
+            if (done := self._unsettled.get(name)) is not None:
+                waited_for.append(done)
+        if waited_for:
+            await asyncio.wait(waited_for)
 
     def _hold(self, join: PendingJoin, seconds: float) -> None:
         producer_id = join.producer.producer_id
+        if (before := self._producer_ids.get(join.transactional_id)) is not None:
+            self.release(before)  # the id's producer before its epochs were exhausted
         timer = asyncio.get_running_loop().call_later(seconds, self.release, producer_id)
         self._promises[producer_id] = _Promise(join, timer, set(join.partition_ids))
         self._producer_ids[join.transactional_id] = producer_id
@@ -128,8 +136,8 @@ class PromisedJoins:
     def _settle(self, join: PendingJoin, answer: Answer) -> None:
         """What the database did not take for now is tried again: it was promised."""
         producer_id = join.producer.producer_id
-        if self._unsettled.get(producer_id) is join.done:
-            del self._unsettled[producer_id]
+        if self._unsettled.get(join.transactional_id) is join.done:
+            del self._unsettled[join.transactional_id]
         if answer.error is not Error.COORDINATOR_NOT_AVAILABLE or producer_id in self._promises:
             return
         join.done = asyncio.get_running_loop().create_future()

@@ -247,7 +247,6 @@ class Transactions:
         version: TransactionVersion = TransactionVersion.V1,
     ) -> Error:
         """AddOffsetsToTxn: the group's offsets may be part of the transaction."""
-        await self._partitions.settle_joins([transactional_id])
 
         def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
             known, _ = _parts(stored)
@@ -275,7 +274,6 @@ class Transactions:
         NOT_COORDINATOR where that lease is another's by now. The transaction is read first: it was
         begun, and the group joined, at whatever broker.
         """
-        await self._partitions.settle_joins([transactional_id])
         for _ in range(JOIN_ATTEMPTS):
             stored = (await self._store.load([transactional_id])).get(transactional_id)
             known, _ = _parts(stored)
