@@ -187,7 +187,7 @@ class _Broker:
             expiration_interval_ms=lambda: configs.broker_int(
                 "transaction.remove.expired.transaction.cleanup.interval.ms"
             ),
-            may_promise=lambda: cluster.is_alone,
+            is_alone=lambda: cluster.is_alone,
         )
         groups = Groups(
             GroupStore(database), leases, topics, configs, transactions.unstable_partitions

@@ -64,13 +64,22 @@ Result = TypeVar("Result")
 Row = TypeVar("Row")
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which history of which cluster a session sees; a failover or a restore makes another."""
+
+    system_identifier: int
+    timeline: int
+
+
 class HotConnection(psycopg.AsyncConnection[Row]):
     """A connection that does not wait for an answer beyond a deadline, and is lost then.
 
-    deadline_s: for each wait, None for none.
+    deadline_s: for each wait, None for none. identity: the history it was opened to.
     """
 
     deadline_s: float | None = DEADLINE_S
+    identity: Identity | None = None
 
     async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
         """See psycopg. Cancelling the wait would wait for the server in its turn; a socket that
@@ -92,14 +101,6 @@ class HotConnection(psycopg.AsyncConnection[Row]):
 
 
 Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Which history of which cluster a session sees; a failover or a restore makes another."""
-
-    system_identifier: int
-    timeline: int
 
 
 # Third column: whether the cluster's row has been told of this history.
@@ -181,6 +182,7 @@ class Database:
         self._idle_readers: list[HotConnection[tuple[Any, ...]]] = []
         self._reader_slots = asyncio.Semaphore(READERS)
         self._identity: Identity | None = None
+        self._is_pool_old = False  # it may have connections to the history before this one
         self._listeners: list[Callable[[], None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._engine: AsyncEngine = create_async_engine(
@@ -241,7 +243,7 @@ class Database:
         cursor = await connection.execute(READ_IDENTITY)
         row = await cursor.fetchone()
         assert row is not None
-        identity = Identity(*row[:2])
+        identity = connection.identity = Identity(*row[:2])
         if not row[2]:
             await connection.execute(
                 ADOPT_HISTORY,
@@ -254,6 +256,7 @@ class Database:
             return
         known, self._identity = self._identity, identity
         if known is not None:
+            self._is_pool_old = True
             for listener in self._listeners:
                 listener()
 
@@ -265,6 +268,9 @@ class Database:
         statement could not have its lock, its time or its space.
         """
         started = time.perf_counter()
+        if self._is_pool_old:
+            self._is_pool_old = False
+            await self._engine.dispose()
         try:
             async with self._engine.begin() as connection:
                 yield connection
@@ -300,7 +306,7 @@ class Database:
             try:
                 while self._idle_readers and connection is None:
                     connection = self._idle_readers.pop()
-                    if is_stale(connection):
+                    if is_stale(connection) or connection.identity != self._identity:
                         await connection.close()
                         connection = None
                 connection = connection or await self.connect(DEADLINE_S)

@@ -180,6 +180,10 @@ class HotSession:
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
             self._lose(str(error))
             return done
+        except BaseException:  # a bug: what was sent has no end, and nothing may follow it
+            self._lose("a statement could not be sent")
+            done.exception()
+            raise
         if not self._is_watched:
             self._loop.add_reader(self._socket, self._on_readable)
             self._is_watched = True
@@ -215,8 +219,9 @@ class HotSession:
                 result = pgconn.get_result()
                 if result is not None:
                     self._take(result)
-                elif self.is_broken:  # else it is the end of a statement's results
-                    self._lose("the connection was lost")
+                elif pgconn.transaction_status != pq.TransactionStatus.ACTIVE:
+                    # Else it is the end of a statement's results, and more is to come.
+                    self._lose("the connection was lost, or is out of step")
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
             self._lose(str(error))
 

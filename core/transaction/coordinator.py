@@ -276,25 +276,6 @@ def prepare_join(
     return Joining(put=put, joins=True)
 
 
-def prepare_promised_join(
-    known: TransactionMetadata | None,
-    producer: ProducerIdAndEpoch,
-    transaction_version: TransactionVersion,
-    now: int,
-    *,
-    promised_on: int,
-) -> Joining:
-    """A join that was answered on memory, before it is written down.
-
-    promised_on: the row's version then. On another one only an open transaction is joined: to open
-    one would be to open a later one, which nobody might end.
-    """
-    joining = prepare_join(known, producer, transaction_version, now, is_joined=False)
-    if known is not None and joining.put is not None and known.version != promised_on:
-        return Joining(Error.INVALID_TXN_STATE)
-    return joining
-
-
 def verify_joined(
     known: TransactionMetadata | None, producer: ProducerIdAndEpoch, *, is_joined: bool
 ) -> Error:

@@ -5,11 +5,11 @@ Composes the coordinator's decisions in order of arrival; changes nothing by its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from core.errors import Error
-from core.transaction.coordinator import prepare_promised_join, verify_write
+from core.transaction.coordinator import verify_write
 from core.transaction.values import (
     Joining,
     Marker,
@@ -38,7 +38,7 @@ class TransactionDraft:
         self._metadata: TransactionMetadata | None = stored.metadata if stored else None
         self._partitions = stored.partitions if stored else frozenset()
         self._put: TransactionMetadata | None = None
-        self._joined: dict[int, None] = {}  # since the last end, in order
+        self._joined: list[int] = []  # since the last end
         self._marker: Marker | None = None  # of the first end: only it finds offsets and joins
         self._is_deleted = False
         self._is_used = False
@@ -64,31 +64,7 @@ class TransactionDraft:
             self._metadata = self._put = joining.put
         if joining.error is Error.NONE and (joining.joins or is_first):
             self._partitions |= {partition_id}
-            self._joined[partition_id] = None
-        return joining
-
-    def prepare_promised_join(
-        self,
-        partition_ids: Iterable[int],
-        producer: ProducerIdAndEpoch,
-        version: TransactionVersion,
-        now_ms: int,
-        *,
-        promised_on: int,
-    ) -> Joining:
-        """The partitions take part, as has been answered already; or not any more."""
-        joining = prepare_promised_join(
-            self._metadata, producer, version, now_ms, promised_on=promised_on
-        )
-        if joining.put is not None:
-            if self._marker is not None:  # it was for what has just ended
-                return Joining(Error.INVALID_TXN_STATE)
-            self._metadata = self._put = joining.put
-        if joining.error is Error.NONE:
-            new = dict.fromkeys(each for each in partition_ids if each not in self._partitions)
-            self._is_used |= bool(new)
-            self._partitions |= frozenset(new)
-            self._joined |= new
+            self._joined.append(partition_id)
         return joining
 
     def prepare_transition(self, decide: Decide) -> tuple[Transition, frozenset[int]]:

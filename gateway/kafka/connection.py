@@ -468,10 +468,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._drop_waiting()
                 self._close()
             elif not self._transport.is_closing():
-                parts += self._encode(request)
+                encoded = self._encode(request)
+                if encoded is None:
+                    self._send(parts)
+                    self.abort()
+                    return
+                parts += encoded
         self._send(parts)
 
-    def _encode(self, request: _Request) -> Sequence[Buffer]:
+    def _encode(self, request: _Request) -> Sequence[Buffer] | None:
         header = request.header
         assert header is not None, "a request that is answered has a header"
         version = header.api_version
@@ -481,8 +486,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 parts = codec.encode_response(request.response, version, header.correlation_id)
             except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
                 self._log_failure("response cannot be encoded", request, failure)
-                self.abort()
-                return ()
+                return None
         now = self._active_at = self._loop.time()
         seconds = now - request.received
         sent = sum(map(len, parts))

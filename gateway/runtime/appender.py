@@ -43,6 +43,7 @@ from core.staging.publication import PublicationDraft
 from core.staging.values import PublicationAnswer
 from core.transaction.values import Answer, StoredTransaction
 from core.types import NO_OFFSET
+from gateway.runtime.announced import Announced
 from gateway.runtime.group_draft import GroupDraft, MakeMarker
 from gateway.runtime.known import Known, transactional_producers
 from gateway.runtime.parking import Parking
@@ -56,7 +57,6 @@ from gateway.runtime.pending import (
     publications,
     refuse_all,
 )
-from gateway.runtime.promised_joins import PromisedJoins
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +96,7 @@ class Appender:
         self._batch_ids: deque[int] = deque()
         self._contended_until: dict[int, float] = {}
         self._parking = Parking()
-        self.promised = PromisedJoins(self._enqueue)
+        self.announced = Announced(self._enqueue)
         self._wake_parked = asyncio.Event()  # something is parked, or nothing will be any more
         self._turned_away = TurnedAway()
         self.fenced = 0  # batches refused for their producer's epoch
@@ -112,14 +112,15 @@ class Appender:
 
     async def close(self) -> None:
         """Finishes what is queued, then stops."""
-        self.promised.release_all()
+        self.announced.release_all()
         self._closing = True
         self._wake.set()
         await asyncio.gather(*self._tasks)
 
     def submit(self, pending: Pending) -> None:
-        """Queues a batch, a transition or a publication; its place is that of this call."""
-        if not self.promised.keeps(pending):
+        """Queues a batch, a transition or a publication; its place among those of the same
+        partition and producer is that of this call."""
+        if not self.announced.keeps(pending):
             self._enqueue(pending)
 
     def _enqueue(self, pending: Pending) -> None:
@@ -274,6 +275,7 @@ class Appender:
             if draft.needs_lock:
                 under_lock = True
                 continue
+            history = self._history
             effects, transactions = draft.effects(), draft.transactions()
             published = draft.publications()
             moved = {effect.partition_id for effect in effects}
@@ -291,7 +293,7 @@ class Appender:
                 fresh |= unconfirmed
                 fresh_producers |= doubtful
                 continue
-            moves = any(each.put or each.joined or each.is_deleted for each in transactions)
+            moves = any(each.put or each.is_deleted for each in transactions)
             if not (effects or moves or published or any(map(_is_stored, draft.decisions))):
                 await flush.rollback()
                 self._answer(group, draft, (), {})
@@ -319,8 +321,10 @@ class Appender:
                 await self._find_culprit(flush, group, error, from_parked=from_parked)
                 return
             else:
-                self._answer(group, draft, effects, payloads)
-                return
+                if effects or moves or published or history == self._history:
+                    self._answer(group, draft, effects, payloads)
+                    return
+                # Nothing was guarded, and it was committed to another history than was read from.
             fresh, fresh_producers = set(), set()
 
     def _decide(
@@ -379,7 +383,7 @@ class Appender:
                 assert isinstance(decision, PublicationAnswer), "not a publication's"
                 pending.resolve(decision)
             else:
-                assert isinstance(decision, Answer), "what a coordinator answers"
+                assert isinstance(decision, Answer), "a transition is answered by a coordinator"
                 pending.resolve(decision)
 
     def _answer_append(self, pending: PendingAppend, decision: Decision) -> None:

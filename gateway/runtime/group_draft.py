@@ -28,7 +28,6 @@ from core.types import RecordBatch
 from gateway.runtime.pending import (
     Pending,
     PendingAppend,
-    PendingJoin,
     PendingPublication,
     PendingTransition,
 )
@@ -95,8 +94,6 @@ class GroupDraft:
             elif isinstance(pending, PendingPublication):
                 answer = self._publications.prepare_publish(pending.publication, self._log)
                 self.decisions.append(answer)
-            elif isinstance(pending, PendingJoin):
-                self.decisions.append(self._decide_join(pending))
             else:
                 self.decisions.append(self._decide_append(pending))
 
@@ -157,20 +154,6 @@ class GroupDraft:
         if not transaction.is_fresh:
             self.doubtful.add(batch.producer_id)
         return Refused(joining.error, joining.message or "")
-
-    def _decide_join(self, pending: PendingJoin) -> Answer:
-        producer = pending.producer
-        transaction = self._transaction_of(producer.producer_id)
-        joining = transaction.prepare_promised_join(
-            pending.partition_ids,
-            producer,
-            TransactionVersion.V1,
-            self._now_ms,
-            promised_on=pending.promised_on,
-        )
-        if joining.error is not Error.NONE and not transaction.is_fresh:
-            self.doubtful.add(producer.producer_id)
-        return Answer(joining.error)
 
     def _transaction_of(self, producer_id: int) -> TransactionDraft:
         stored = self._by_producer.get(producer_id)

@@ -19,11 +19,9 @@ from core.types import NO_PRODUCER_ID
 from gateway.runtime.pending import (
     Pending,
     PendingAppend,
-    PendingJoin,
     PendingPublication,
     PendingTransition,
     appends,
-    joins,
     publications,
     transitions,
 )
@@ -67,7 +65,6 @@ class Known:
         unknown = {i for i in transactional_producers(group) if i not in self.transactions}
         await self.reload_transactions(unknown)
         wanted = [(pending.partition_id, pending.batch.producer_id) for pending in appends(group)]
-        wanted += _joining_pairs(group)
         wanted += [
             (partition_id, each.metadata.producer_id)
             for each in ending
@@ -151,9 +148,8 @@ class Known:
         Returns who may be decided on, those of whose rows another broker holds one, and what was
         read. Raises RowLocked, StoreUnavailable.
         """
-        joining = _joining_pairs(group)
-        pairs = sorted({*_producer_pairs(appends(group)), *joining})
-        ids = sorted({*(p.partition_id for p in appends(group)), *(i for i, _ in joining)})
+        pairs = _producer_pairs(appends(group))
+        ids = sorted({pending.partition_id for pending in appends(group)})
         producer_ids = transactional_producers(group)
         names = sorted({pending.transactional_id for pending in transitions(group)})
         guards = {pending.publication.guard for pending in publications(group)}
@@ -228,8 +224,6 @@ def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:
     if isinstance(pending, PendingPublication):
         is_held = pending.publication.guard in locked.held_guards
         return is_held or not locked.held_tokens.isdisjoint(_tokens([pending]))
-    if isinstance(pending, PendingJoin):
-        return pending.producer.producer_id in locked.held_producers
     batch = pending.batch
     return pending.partition_id in partitions or (
         batch.is_transactional and batch.producer_id in locked.held_producers
@@ -240,18 +234,8 @@ def _tokens(group: Iterable[PendingPublication]) -> set[UUID]:
     return {wanted.token for each in group for wanted in each.publication.tokens}
 
 
-def transactional_producers(group: Sequence[Pending]) -> list[int]:
-    writing = {p.batch.producer_id for p in appends(group) if p.batch.is_transactional}
-    return sorted(writing | {pending.producer.producer_id for pending in joins(group)})
-
-
-def _joining_pairs(group: Iterable[Pending]) -> list[tuple[int, int]]:
-    """What is to join may get a marker in the same flush."""
-    return [
-        (partition_id, pending.producer.producer_id)
-        for pending in joins(group)
-        for partition_id in pending.partition_ids
-    ]
+def transactional_producers(group: Iterable[Pending]) -> list[int]:
+    return sorted({p.batch.producer_id for p in appends(group) if p.batch.is_transactional})
 
 
 def _producer_pairs(group: Iterable[PendingAppend]) -> list[tuple[int, int]]:

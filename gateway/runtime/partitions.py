@@ -29,12 +29,7 @@ from core.ports import (
 )
 from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
-from core.transaction.values import (
-    Answer,
-    ProducerIdAndEpoch,
-    StoredTransaction,
-    TransactionVersion,
-)
+from core.transaction.values import Answer, StoredTransaction, TransactionVersion
 from core.types import IsolationLevel, RecordBatch
 from gateway.runtime.admission import Admission
 from gateway.runtime.appender import Appender
@@ -189,22 +184,12 @@ class Partitions:
         self._appender.submit(PendingTransition(transactional_id, decide, done, producer_id))
         return done
 
-    def promise_join(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partition_ids: Iterable[int],
-        version: int,
+    def announce_writes(
+        self, transactional_id: str, producer_id: int, partition_ids: Iterable[int]
     ) -> None:
-        """Takes a join that is answered now and stored with the first batches, or a little later.
-
-        version: of the transaction's row that it was decided on.
-        """
-        self._appender.promised.promise(transactional_id, producer, partition_ids, version)
-
-    async def settle_joins(self, transactional_ids: Iterable[str] | None = None) -> None:
-        """Waits until promised joins (of these transactional ids, or all) are stored or refused."""
-        await self._appender.promised.settle(transactional_ids)
+        """A transaction's batches for these partitions are on their way, in requests of their own:
+        they wait for each other, for a moment."""
+        self._appender.announced.announce(transactional_id, producer_id, partition_ids)
 
     def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer]:
         """Queues a publication of what is staged among the appends; resolves once it is stored."""

@@ -1,5 +1,5 @@
 """What waits for a flush: batches on their way into a partition, decisions on a transactional id,
-joins that were answered before, publications of what is staged.
+publications of what is staged.
 
 Values and their answers only; who decides is `appender.py`.
 """
@@ -15,7 +15,7 @@ from core.log.effects import StagedBatch
 from core.ports import Payload
 from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
-from core.transaction.values import Answer, ProducerIdAndEpoch, TransactionVersion
+from core.transaction.values import Answer, TransactionVersion
 from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
 
 INDEX_ROW_BYTES = 138  # of a batch, on its way to the database: an element of each of 15 arrays
@@ -105,36 +105,6 @@ class PendingTransition:
 
 
 @dataclass(slots=True)
-class PendingJoin:
-    """Partitions that are to take part in a transaction, as has been answered (`promised_joins`).
-
-    promised_on: the version of the transaction's row that memory had then.
-    """
-
-    transactional_id: str
-    producer: ProducerIdAndEpoch
-    partition_ids: dict[int, None]
-    promised_on: int
-    done: asyncio.Future[Answer]
-    history: int = 0
-    arrival: int = 0
-    parked_at: float = 0.0
-
-    size = 0
-
-    def resolve(self, answer: Answer) -> None:
-        """Tells what became of it."""
-        if not self.done.done():
-            self.done.set_result(answer)
-
-    def refuse(self, error: Error, message: str) -> None:
-        """As a transition is refused."""
-        if error in _OF_THE_LOG:
-            error = Error.COORDINATOR_NOT_AVAILABLE
-        self.resolve(Answer(error, message=message))
-
-
-@dataclass(slots=True)
 class PendingPublication:
     """Tokens that are to be published, decided on when their turn comes.
 
@@ -172,7 +142,7 @@ _OF_THE_LOG = frozenset(
     }
 )
 
-Pending = PendingAppend | PendingTransition | PendingJoin | PendingPublication
+Pending = PendingAppend | PendingTransition | PendingPublication
 
 
 def appends(group: Iterable[Pending]) -> list[PendingAppend]:
@@ -183,11 +153,6 @@ def appends(group: Iterable[Pending]) -> list[PendingAppend]:
 def transitions(group: Iterable[Pending]) -> list[PendingTransition]:
     """The decisions on transactional ids of a group, in order."""
     return [pending for pending in group if isinstance(pending, PendingTransition)]
-
-
-def joins(group: Iterable[Pending]) -> list[PendingJoin]:
-    """The promised joins of a group, in order."""
-    return [pending for pending in group if isinstance(pending, PendingJoin)]
 
 
 def publications(group: Iterable[Pending]) -> list[PendingPublication]:

@@ -71,7 +71,7 @@ OnEnded = Callable[[bool, str, float], None]
 class Transactions:
     """The coordinator. `run` in the background; every other method may raise StoreUnavailable.
 
-    may_promise: whether a join may be answered before it is stored (nobody else has to see it).
+    is_alone: whether no other broker is live, so that what joins a transaction is written to here.
     on_ended: told of each transaction that this broker has ended: whether committed, why ("client",
     "fenced", "timeout", "marker"), and how many seconds the commit took.
     """
@@ -85,7 +85,7 @@ class Transactions:
         max_timeout_ms: Callable[[], int],
         expiration_ms: Callable[[], int],
         expiration_interval_ms: Callable[[], int],
-        may_promise: Callable[[], bool],
+        is_alone: Callable[[], bool],
         on_ended: OnEnded = lambda is_commit, why, seconds: None,
     ) -> None:
         self._store = store
@@ -94,7 +94,7 @@ class Transactions:
         self._max_timeout_ms = max_timeout_ms
         self._expiration_ms = expiration_ms
         self._expiration_interval_ms = expiration_interval_ms
-        self._may_promise = may_promise
+        self._is_alone = is_alone
         self._on_ended = on_ended
         self._pending = PendingOffsetWriter(store)
         self._open = OpenTransactions(-1, ())
@@ -155,7 +155,6 @@ class Transactions:
         Where nobody has this producer, nothing can be open: no error, and no effect.
         """
         is_v2 = version is TransactionVersion.V2
-        await self._partitions.settle_joins()
         producers = await self._partitions.load_producer(marker.producer_id, partition_ids)
         errors = {}
         for partition_id in partition_ids:
@@ -223,10 +222,6 @@ class Transactions:
         version: TransactionVersion = TransactionVersion.V1,
     ) -> Error:
         """AddPartitionsToTxn: all take part, or none."""
-        if version is TransactionVersion.V1 and self._promise(
-            transactional_id, producer, partition_ids
-        ):
-            return Error.NONE
 
         def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
             known, joined = _parts(stored)
@@ -237,7 +232,10 @@ class Transactions:
                 new = tuple(dict.fromkeys(partition_ids))
             return joining, TransactionJoin(transactional_id, expected, joining.put, new)
 
-        return await self._join(transactional_id, producer, join)
+        error = await self._join(transactional_id, producer, join)
+        if error is Error.NONE and version is TransactionVersion.V1 and self._is_alone():
+            self._partitions.announce_writes(transactional_id, producer.producer_id, partition_ids)
+        return error
 
     async def add_group(
         self,
@@ -299,22 +297,6 @@ class Transactions:
         """Per group: partitions whose offsets an open transaction may yet change."""
         return await self._store.pending_partitions(group_ids)
 
-    def _promise(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, partition_ids: Sequence[int]
-    ) -> bool:
-        """Answers a join on what memory has; it will be stored with the first batches."""
-        stored = self._partitions.known_transaction(producer.producer_id)
-        if stored is None or not self._may_promise():
-            return False
-        known = stored.metadata
-        if known.transactional_id != transactional_id:
-            return False
-        joining = prepare_join(known, producer, TransactionVersion.V1, _now(), is_joined=False)
-        if joining.error is not Error.NONE:
-            return False
-        self._partitions.promise_join(transactional_id, producer, partition_ids, known.version)
-        return True
-
     async def _join(
         self,
         transactional_id: str,
@@ -359,7 +341,6 @@ class Transactions:
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition_ids: Sequence[int]
     ) -> Mapping[int, Error]:
         """AddPartitionsToTxn, verify only: whether each takes part in what is open."""
-        await self._partitions.settle_joins([transactional_id])
         stored = (await self._store.load([transactional_id])).get(transactional_id)
         known, joined = _parts(stored)
         return {
@@ -371,12 +352,10 @@ class Transactions:
 
     async def describe(self, transactional_ids: Sequence[str]) -> Mapping[str, StoredTransaction]:
         """A fresh read; what is not there lacks."""
-        await self._partitions.settle_joins(transactional_ids)
         return await self._store.load(transactional_ids)
 
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
         """All ids, and the time by the database's clock (ms)."""
-        await self._partitions.settle_joins()
         return await self._store.list_all()
 
     # What time brings.

@@ -1,9 +1,8 @@
 """Transactions and all that can happen to them at once, with crashes cut in anywhere.
 
 Producers of both versions, several instances of one transactional id, requests that are delayed,
-doubled, reordered and lost, answers that are lost, joins that are answered before they are stored,
-timeouts, exhausted epochs, expired ids, markers from outside, brokers with stale memory, a database
-that forgets the joins it has not yet written.
+doubled, reordered and lost, answers that are lost, timeouts, exhausted epochs, expired ids, markers
+from outside, brokers with stale memory, a database that forgets the joins it has not yet written.
 Longer runs: PENSTOCK_TXN_MACHINE_EXAMPLES=2000 pytest tests/property/test_transaction_machine.py.
 
 A V1 producer's EndTxn and TxnOffsetCommit are never delayed into its next transaction: nothing in
@@ -57,23 +56,13 @@ TROUBLE = st.sampled_from(
     ["the overdue are aborted"] * 2
     + ["time passes", "the idle are forgotten", "a marker comes from outside", "a plain batch"]
     + ["a request is lost", "a broker crashes", "the database crashes"]
-    + ["a promise is kept"] * 2
 )
 
 
 class TransactionMachine(Clients, RuleBasedStateMachine):
-    @initialize(
-        epoch=st.sampled_from([0, 32763, 32765]),
-        versions=st.tuples(VERSION, VERSION),
-        promises_joins=st.booleans(),
-    )
-    def start(
-        self,
-        epoch: int,
-        versions: tuple[TransactionVersion, ...],
-        promises_joins: bool = False,
-    ) -> None:
-        self.begin(epoch, promises_joins=promises_joins)
+    @initialize(epoch=st.sampled_from([0, 32763, 32765]), versions=st.tuples(VERSION, VERSION))
+    def start(self, epoch: int, versions: tuple[TransactionVersion, ...]) -> None:
+        self.begin(epoch)
         for transactional_id, version in zip(IDS, versions, strict=True):
             self.an_instance_starts(transactional_id, version, 0)
         self.all_requests_arrive(0)
@@ -183,8 +172,6 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
                 group = Group(self.store, self.brokers[broker], self.now, is_fresh=True)
                 group.plain(p)
                 assert self.commit(group)
-            case "a promise is kept":
-                self.keep_promise(self.brokers[broker], transactional_id)
             case "a request is lost" if self.network:
                 del self.network[by % len(self.network)]
             case "a broker crashes":
@@ -336,23 +323,3 @@ def test_memory_of_an_expired_id_does_not_let_a_zombie_write() -> None:
     machine.arrive(machine.brokers[0], [machine.network.pop()], "well")
     assert machine.store.states[1].next_offset == 0
     assert machine.store.rows["a"] == before
-
-
-def test_a_promise_whose_transaction_has_ended_elsewhere_opens_nothing() -> None:
-    """Or a batch of an aborted transaction that comes late would be part of the next one."""
-    machine, instance = scripted(V1)
-    machine.promises_joins = True
-    machine.write(instance, 1, 1)  # the join, which is promised; its answer is lost
-    join = machine.network.pop()
-    machine.take_part(machine.brokers[0], join)
-    machine.arrive(machine.brokers[1], [join], "well")
-    machine.write(instance, 1, 1)
-    machine.end(instance, is_commit=False)
-    for sent in machine.network:
-        machine.arrive(machine.brokers[1], [sent], "well")
-    before = machine.store.rows["a"]
-    assert before.metadata.state is TransactionState.COMPLETE_ABORT
-    assert machine.brokers[0].promises
-    machine.keep_promise(machine.brokers[0], "a")
-    assert machine.store.rows["a"] == before
-    assert not machine.brokers[0].promises

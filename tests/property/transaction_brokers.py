@@ -49,7 +49,6 @@ from tests.property.transaction_world import (
     Instance,
     Kind,
     ModelStore,
-    Promise,
     Row,
     Sent,
     Txn,
@@ -68,7 +67,6 @@ class Group:
         self.store, self.broker, self.now, self.is_fresh = store, broker, now, is_fresh
         self.transactions: dict[str, TransactionDraft] = {}
         self.logs: dict[int, LogDraft] = {}
-        self.kept: dict[str, Promise] = {}
         self.needs_lock = False  # something asked changes nothing, as far as memory knows
         self.rows: dict[int, Sent | Marker | None] = {}  # by batch id
         self.events: list[tuple[str, Sent | Marker]] = []  # writes and ends, in their order
@@ -118,23 +116,6 @@ class Group:
             self.events.append((sent.instance.transactional_id, sent))
         return decision
 
-    def keep_promise(self, transactional_id: str) -> None:
-        """Joins that were answered go before whatever else the producer asks for."""
-        promise = self.broker.promises.get(transactional_id)
-        if promise is None or transactional_id in self.kept:
-            return
-        self.kept[transactional_id] = promise
-        joining = self.transaction(transactional_id).prepare_promised_join(
-            sorted(promise.partitions),
-            promise.producer,
-            V1,
-            self.now,
-            promised_on=promise.promised_on,
-        )
-        for p in promise.partitions:
-            self.log(p, promise.producer.producer_id)  # it may get a marker
-        self.needs_lock |= not self.is_fresh and joining.error is not Error.NONE
-
     def plain(self, p: int) -> None:
         place = staged(batch(), batch_id=len(self.rows))
         self.rows[place.batch_id] = None
@@ -164,14 +145,8 @@ class Group:
 class Brokers:
     """Two of them, with one store, and the network that leads to them."""
 
-    def begin(self, epoch: int, *, promises_joins: bool = False) -> None:
-        """epoch: of producers that have been there before, so that epochs run out.
-
-        promises_joins: whether a join is answered before it is stored. With two brokers a healthy
-        producer may then be refused (which is why a broker does so only while it is alone), but
-        nothing else may happen.
-        """
-        self.promises_joins = promises_joins
+    def begin(self, epoch: int) -> None:
+        """epoch: of producers that have been there before, so that epochs run out."""
         self.now, self.next_pid, self.steps = 1_000, 7_000, 0
         self.store = ModelStore(
             {p: PartitionState(p) for p in PARTITIONS},
@@ -204,7 +179,7 @@ class Brokers:
         flushed = [each for each in chosen if each.kind in (Kind.INIT, Kind.WRITE, Kind.END)]
         answers: list[tuple[Sent, Answer]] = []
         if flushed:
-            answers += self.flush(broker, flushed, ends)
+            answers += self.flush(broker, flushed, crashes=ends == "crash before")
         for sent in chosen:
             if sent not in flushed and ends != "crash before":
                 answers.append((sent, self.take_part(broker, sent)))
@@ -212,12 +187,14 @@ class Brokers:
             for sent, answer in answers:
                 self.answer(sent, answer)
 
-    def flush(self, broker: Broker, chosen: list[Sent], ends: str) -> list[tuple[Sent, Answer]]:
+    def flush(
+        self, broker: Broker, chosen: list[Sent], *, crashes: bool
+    ) -> list[tuple[Sent, Answer]]:
         is_fresh = any(each.kind is Kind.INIT for each in chosen)
         while True:
             group = Group(self.store, broker, self.now, is_fresh=is_fresh)
             answers = [(sent, self.decide(group, sent)) for sent in chosen]
-            if ends == "crash before":
+            if crashes:
                 return []
             # A refusal is confirmed by a fresh read before anybody is told, a mismatch read again.
             is_refused = any(answer.error is not Error.NONE for _, answer in answers)
@@ -225,22 +202,18 @@ class Brokers:
                 assert not is_fresh, "decided on what was read under the lock, and yet it differs"
                 is_fresh = True
                 continue
-            for transactional_id, promise in group.kept.items():
-                if ends == "answers lost":  # so is the outcome to this broker, which tries again
-                    broker.promises[transactional_id] = promise
             for sent, answer in answers:
                 self.check_decided(sent, answer)
-            ending = [
+            ends = [
                 sent.instance.transactional_id for sent in chosen if sent.kind is not Kind.WRITE
             ]
             for sent, answer in answers:
-                if sent.kind is Kind.END and ending.count(sent.instance.transactional_id) == 1:
+                if sent.kind is Kind.END and ends.count(sent.instance.transactional_id) == 1:
                     self.check_end(sent, answer)
             return answers
 
     def decide(self, group: Group, sent: Sent) -> Answer:
         transactional_id = sent.instance.transactional_id
-        group.keep_promise(transactional_id)
         if sent.kind is Kind.WRITE:
             decision = group.write(sent)
             if isinstance(decision, Refused):
@@ -278,8 +251,6 @@ class Brokers:
                 for row in each.rows
             ]
             self.store.append(each, rows)
-        for transactional_id in group.kept:
-            del group.broker.promises[transactional_id]
         self.follow(group.events)
         if effects or transactions:
             self.durable = self.store.copy()
@@ -349,8 +320,6 @@ class Brokers:
 
     def take_part(self, broker: Broker, sent: Sent) -> Answer:
         """Joins, which nobody waits for to reach the disk, and offsets, which are durable."""
-        if sent.kind is Kind.JOIN and self.promise(broker, sent):
-            return Answer()
         is_fresh = False
         while True:
             group = Group(self.store, broker, self.now, is_fresh=is_fresh)
@@ -382,32 +351,6 @@ class Brokers:
                     return Answer()
                 assert not is_fresh
             is_fresh = True
-
-    def promise(self, broker: Broker, sent: Sent) -> bool:
-        """Answers a join on what memory has, which somebody else may have to be refused for."""
-        transactional_id = sent.instance.transactional_id
-        stored = broker.transactions.get(transactional_id)
-        if not self.promises_joins or stored is None:
-            return False
-        known = stored.metadata
-        joining = prepare_join(known, sent.producer, V1, self.now, is_joined=False)
-        if joining.error is not Error.NONE:
-            return False
-        promise = Promise(sent.producer, set(), known.version)
-        before = broker.promises.setdefault(transactional_id, promise)
-        if (before.producer, before.promised_on) != (promise.producer, promise.promised_on):
-            self.keep_promise(broker, transactional_id)
-            broker.promises[transactional_id] = before = promise
-        before.partitions.add(sent.partition)
-        for each in self.instances:
-            each.is_disturbed |= each.transactional_id == transactional_id
-        return True
-
-    def keep_promise(self, broker: Broker, transactional_id: str) -> None:
-        """Stores by itself what was promised, or finds that it is too late."""
-        group = Group(self.store, broker, self.now, is_fresh=True)
-        group.keep_promise(transactional_id)
-        assert self.commit(group)
 
     def joining(self, stored: StoredTransaction | None, sent: Sent) -> Joining:
         known = stored.metadata if stored else None

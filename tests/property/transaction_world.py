@@ -217,21 +217,11 @@ class ModelStore:
 
 
 @dataclass
-class Promise:
-    """Joins that were answered and are not stored yet. promised_on: see `prepare_promised_join`."""
-
-    producer: ProducerIdAndEpoch
-    partitions: set[int]
-    promised_on: int
-
-
-@dataclass
 class Broker:
     """What one broker remembers."""
 
     transactions: dict[str, StoredTransaction | None] = field(default_factory=dict)
     logs: dict[int, PartitionLog] = field(default_factory=dict)
-    promises: dict[str, Promise] = field(default_factory=dict)
 
 
 def is_committed(row: Row) -> bool:

@@ -348,6 +348,29 @@ async def test_no_connection_is_used_before_its_history_is_adopted(log: Log, kin
     assert log.rows("SELECT leader_epoch FROM topic_partition ORDER BY 1") == [(0,), (1,)]
 
 
+async def test_connections_to_the_history_before_are_not_used_again(log: Log) -> None:
+    """The server they lead to may be one that was given up, and still answer."""
+
+    async def backends() -> set[int]:
+        async with log.database.reader("test") as cursor:
+            await cursor.execute("SELECT pg_backend_pid()")
+            row = await cursor.fetchone()
+            assert row is not None
+        async with log.database.begin("test") as connection:
+            return {row[0], await connection.scalar(text("SELECT pg_backend_pid()"))}
+
+    before = await backends()
+    assert await backends() == before
+    log.rows(
+        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
+    )
+    await (await log.database.connect()).close()
+    after = await backends()
+    assert after.isdisjoint(before)
+    assert await backends() == after
+
+
 async def test_a_cold_connection_to_a_standby_is_refused(log: Log) -> None:
     log.rows(
         "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"

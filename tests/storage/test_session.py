@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -185,6 +186,64 @@ async def test_a_transaction_that_takes_too_long_is_a_lost_connection(
             await cursor.execute("SELECT pg_sleep(60)")
     async with database.reader("test") as cursor:
         await cursor.execute("SELECT 1")
+    await database.close()
+
+
+async def test_what_cannot_be_sent_is_the_end_of_the_session(session: HotSession) -> None:
+    """What was sent of it has no end: it must not become part of what follows."""
+    running = session.send([(b"one", ())], commits=False)
+    with pytest.raises(TypeError):
+        session.send([(b"note", ()), (b"one", (7,))], commits=True)  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable):
+        await running
+    assert session.is_broken
+    with pytest.raises(StoreUnavailable):
+        await session.run([(b"one", ())], commits=False)
+
+
+async def test_pipelines_are_answered_in_their_order_each_for_itself(
+    session: HotSession, psql: psycopg.Connection[Any]
+) -> None:
+    sent = [
+        session.send([(b"note", ()), (b"one", ())], commits=True),
+        session.send([(b"note", ()), (b"broken", ()), (b"note", ())], commits=True),
+        session.send([(b"warn", ())], commits=True),
+        session.send([(b"note", ()), (b"one", ())], commits=True),
+    ]
+    outcomes = await asyncio.gather(*sent, return_exceptions=True)
+    kinds = [type(each) for each in outcomes]
+    assert kinds == [list, EffectRefused, CommitUnknown, list]
+    assert notes(psql) == 2
+    sent = [
+        session.send([(b"note", ())], commits=True),
+        session.send([(b"die", ())], commits=False),
+        session.send([(b"note", ())], commits=True),
+    ]
+    outcomes = await asyncio.gather(*sent, return_exceptions=True)
+    kinds = [type(each) for each in outcomes]
+    assert kinds == [list, StoreUnavailable, CommitUnknown]
+    assert notes(psql) == 3
+
+
+async def test_whoever_does_not_wait_any_more_disturbs_nobody(session: HotSession) -> None:
+    left = asyncio.create_task(session.run([(b"one", ())], commits=False))
+    await asyncio.sleep(0)
+    left.cancel()
+    (result, *_) = await session.run([(b"one", ())], commits=False)
+    assert result.get_value(0, 0) == (1).to_bytes(8, "big")
+    assert left.cancelled()
+
+
+async def test_more_than_the_socket_takes(any_url: str) -> None:
+    database = Database(any_url)
+    statements = {b"length": "SELECT octet_length($1::bytea)::bigint, $1::bytea"}
+    session = await HotSession.open(database, statements)
+    payload = os.urandom(3 * 2**20)
+    sent = [session.send([(b"length", (payload,))], commits=False) for _ in range(4)]
+    async with asyncio.timeout(60):
+        for result, *_ in await asyncio.gather(*sent):
+            assert result.get_value(0, 1) == payload
+    await session.close()
     await database.close()
 
 

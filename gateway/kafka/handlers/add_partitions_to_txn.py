@@ -2,7 +2,7 @@
 
 Behavior: all of a transaction's partitions join, or none: where one does not exist, the others are
 OPERATION_NOT_ATTEMPTED (KafkaApis.handleAddPartitionsToTxnRequest). It costs no fsync: what is
-written next makes it durable, or stores it (`runtime/promised_joins.py`). V2 does not send it.
+written next makes it durable. V2 clients do not send it.
 
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 is for brokers: many transactions, or only asks
 (verify only; TRANSACTION_ABORTABLE where not, in Kafka 4 not from v5 on only).

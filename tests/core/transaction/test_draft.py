@@ -101,44 +101,6 @@ def test_the_first_write_of_v2_opens_the_transaction_and_others_join_it() -> Non
     assert (committed.metadata.version, committed.partitions) == (6, {1, 2})
 
 
-def promised(draft: TransactionDraft, *partitions: int, on: int = 5, epoch: int = 0) -> Joining:
-    by = ProducerIdAndEpoch(PID, epoch)
-    return draft.prepare_promised_join(partitions, by, V1, NOW, promised_on=on)
-
-
-def test_a_promised_join_opens_the_transaction_that_is_written_to() -> None:
-    draft = draft_of(row())
-    assert write(draft, 1, V1, first=True).error is Error.TRANSACTION_ABORTABLE
-    assert promised(draft, 1, 2).joins
-    assert write(draft, 1, V1, first=True).error is Error.NONE
-    assert write(draft, 3, V1, first=True).error is Error.TRANSACTION_ABORTABLE
-    effects = effects_of(draft)
-    assert effects.put is not None
-    assert effects.put.state is TransactionState.ONGOING
-    assert (effects.expected_version, effects.joined, effects.marker) == (5, (1, 2), None)
-    _, partitions = end(draft, commit=False, version=V1)
-    assert partitions == {1, 2}
-
-
-def test_a_promised_join_of_what_is_open_holds_the_row_still() -> None:
-    draft = draft_of(row(TransactionState.ONGOING), 1)
-    assert promised(draft, 1, on=4).error is Error.NONE
-    assert draft.effects() is None  # it had joined before
-    assert promised(draft, 1, 2, on=4).error is Error.NONE
-    assert effects_of(draft) == TransactionEffects("id", 5, joined=(2,))
-
-
-def test_a_promise_that_comes_too_late_opens_nothing() -> None:
-    draft = draft_of(row(TransactionState.ONGOING), 1)
-    end(draft, commit=True, version=V1)
-    assert promised(draft, 2) == Joining(Error.INVALID_TXN_STATE)  # it was for what has ended
-    assert effects_of(draft).joined == ()
-    moved = draft_of(row(TransactionState.COMPLETE_COMMIT))
-    assert promised(moved, 2, on=4) == Joining(Error.INVALID_TXN_STATE)
-    assert promised(moved, 2, epoch=1) == Joining(Error.PRODUCER_FENCED)
-    assert moved.effects() is None
-
-
 def test_a_refused_write_joins_nothing() -> None:
     draft = draft_of(row(TransactionState.ONGOING))
     assert write(draft, 1, V1, first=True).error is Error.TRANSACTION_ABORTABLE

@@ -7,7 +7,6 @@ import pytest
 from core.errors import Error
 from core.transaction.coordinator import (
     prepare_join,
-    prepare_promised_join,
     verify_joined,
     verify_write,
 )
@@ -87,22 +86,6 @@ def test_who_may_not_take_part(
     written = Error.INVALID_PRODUCER_EPOCH if error is FENCED else error
     for version in (V1, V2):
         assert verify_write(known, by, version, NOW, is_joined=is_joined) == Joining(written)
-
-
-@pytest.mark.parametrize("state", list(TransactionState))
-@pytest.mark.parametrize("by", [producer(), producer(EPOCH - 1), producer(EPOCH, OTHER)])
-@pytest.mark.parametrize("promised_on", [40, 41])
-def test_a_promised_join_opens_only_on_the_row_it_was_promised_on(
-    state: TransactionState, by: ProducerIdAndEpoch, promised_on: int
-) -> None:
-    known = row(state)
-    promised = prepare_promised_join(known, by, V1, NOW, promised_on=promised_on)
-    joining = prepare_join(known, by, V1, NOW, is_joined=False)
-    if joining.put and promised_on != known.version:
-        assert promised == Joining(Error.INVALID_TXN_STATE)
-    else:
-        assert promised == joining
-    assert prepare_promised_join(None, by, V1, NOW, promised_on=0).error is MAPPING
 
 
 @pytest.mark.parametrize("state", [*IDLE, ONGOING])

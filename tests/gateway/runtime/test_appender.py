@@ -19,6 +19,7 @@ from core.types import RecordBatch
 from gateway.runtime import appender
 from gateway.runtime.pending import AppendResult
 from storage.embedded import EmbeddedPostgres
+from storage.group_commit import FlushSession
 from storage.migrate import upgrade
 from tests.batches import T0, batch, payload_of
 from tests.conftest import SMALL_POSTGRES
@@ -539,3 +540,31 @@ async def test_a_transition_that_was_made_before_is_answered_behind_a_commit(
         assert refused.error is Error.INVALID_TXN_STATE
         assert not answer.done()
     assert (await asyncio.wait_for(answer, 60)).error is OK
+
+
+async def test_what_another_history_does_not_have_is_no_duplicate(
+    broker: Broker, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was given up between the read that finds a batch stored and the commit behind it,
+    which goes to a standby that lacks the batch."""
+    (p,) = log.new_partitions()
+    again = batch(1, producer=5, epoch=0, sequence=0)
+    assert (await broker.append(p, again)).error is Error.NONE
+    commit = FlushSession.commit
+
+    async def at_the_standby(flush: FlushSession, *effects: Any) -> None:
+        monkeypatch.setattr(FlushSession, "commit", commit)
+        for table in ("record_batch", "producer_state"):
+            log.rows(f"DELETE FROM {table}")
+        log.rows("UPDATE topic_partition SET next_offset = 0")
+        log.rows(
+            "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+            " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
+        )
+        await flush.close()
+        await commit(flush, *effects)
+
+    monkeypatch.setattr(FlushSession, "commit", at_the_standby)
+    answer = await broker.append(p, again)
+    assert (answer.error, answer.base_offset) == (Error.NONE, 0)
+    assert log.value("SELECT count(*) FROM record_batch") == 1

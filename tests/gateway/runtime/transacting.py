@@ -88,7 +88,7 @@ MakeCoordinator = Callable[..., Coordinator]
 def coordinators(make_broker: MakeBroker) -> MakeCoordinator:
     """Makes brokers with their transactions."""
 
-    def make(*, may_promise: bool = False, **options: int) -> Coordinator:
+    def make(*, is_alone: bool = False, **options: int) -> Coordinator:
         broker = make_broker(**options)
         transactions = Transactions(
             PostgresTransactionStore(broker.database),
@@ -97,7 +97,7 @@ def coordinators(make_broker: MakeBroker) -> MakeCoordinator:
             max_timeout_ms=lambda: 900_000,
             expiration_ms=lambda: 604_800_000,
             expiration_interval_ms=lambda: 3_600_000,
-            may_promise=lambda: may_promise,
+            is_alone=lambda: is_alone,
         )
         return Coordinator(broker, transactions)
 

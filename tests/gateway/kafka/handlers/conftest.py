@@ -79,7 +79,7 @@ class Broker:
             max_timeout_ms=lambda: self.configs.broker_int("transaction.max.timeout.ms"),
             expiration_ms=lambda: self.configs.broker_int("transactional.id.expiration.ms"),
             expiration_interval_ms=lambda: 3_600_000,
-            may_promise=lambda: self.cluster.is_alone,
+            is_alone=lambda: self.cluster.is_alone,
         )
         self.staging = Staging(
             PostgresStagingStore(self.database),
