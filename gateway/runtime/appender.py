@@ -393,6 +393,9 @@ class Appender:
                 self._turned_away.settle(partition_id, batch, is_new=True)
                 start = self._log_start(partition_id)
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
+            case Duplicate() if pending.history != self._history:
+                # What it was found in may be lost; the others' commit says nothing of it.
+                pending.refuse(Error.NOT_ENOUGH_REPLICAS, "the database has another history now")
             case Duplicate(base_offset, timestamp):
                 self._turned_away.settle(partition_id, batch, is_new=False)
                 start = self._log_start(partition_id)

@@ -542,12 +542,13 @@ async def test_a_transition_that_was_made_before_is_answered_behind_a_commit(
     assert (await asyncio.wait_for(answer, 60)).error is OK
 
 
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside another"])
 async def test_what_another_history_does_not_have_is_no_duplicate(
-    broker: Broker, log: Log, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, log: Log, monkeypatch: pytest.MonkeyPatch, alone: bool
 ) -> None:
     """The server was given up between the read that finds a batch stored and the commit behind it,
     which goes to a standby that lacks the batch."""
-    (p,) = log.new_partitions()
+    p, q = log.new_partitions(2)
     again = batch(1, producer=5, epoch=0, sequence=0)
     assert (await broker.append(p, again)).error is Error.NONE
     commit = FlushSession.commit
@@ -565,6 +566,13 @@ async def test_what_another_history_does_not_have_is_no_duplicate(
         await commit(flush, *effects)
 
     monkeypatch.setattr(FlushSession, "commit", at_the_standby)
-    answer = await broker.append(p, again)
+    if alone:
+        answer = await broker.append(p, again)
+    else:
+        answer, beside = await asyncio.gather(broker.append(p, again), broker.append(q, batch()))
+        assert (answer.error, beside.error) == (Error.NOT_ENOUGH_REPLICAS, Error.NONE)
+        answer = await broker.append(p, again)
     assert (answer.error, answer.base_offset) == (Error.NONE, 0)
-    assert log.value("SELECT count(*) FROM record_batch") == 1
+    assert log.rows("SELECT partition_id FROM record_batch ORDER BY 1") == [
+        (each,) for each in ((p,) if alone else (p, q))
+    ]
