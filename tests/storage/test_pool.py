@@ -73,9 +73,8 @@ async def test_a_broker_that_stops_while_it_sends_holds_no_row_for_long(
             await asyncio.sleep(0.01)
         await asyncio.sleep(2.2)  # the idle session's time is over
         assert is_held()
-        while is_held():
+        while is_held() or log18.backends():
             await asyncio.sleep(0.1)
-    assert log18.backends() == []
     await connection.close()
 
 
