@@ -1,8 +1,7 @@
 """A hot session: prepared statements run as pipelines, straight on libpq.
 
-One network round trip for any number of statements, and the next pipeline may be sent before the
-one before it is answered. Knows no table; turns PostgreSQL's states into the outcomes that
-`core.ports` names.
+One network round trip for any number of statements. Knows no table; turns PostgreSQL's states into
+the outcomes that `core.ports` names.
 """
 
 from __future__ import annotations
@@ -78,9 +77,9 @@ class _Pipeline:
 class HotSession:
     """One connection of the hot path. Once broken it stays broken.
 
-    What is sent is answered in its order. The loop watches the socket for as long as the session
-    is open, and results are taken off it as they come: to begin and to end a watch for each answer
-    cost more than the answer.
+    What is sent is answered in its order, whether or not its sender still waits. The loop watches
+    the socket for as long as the session is open, and results are taken off it as they come: to
+    begin and to end a watch for each answer cost more than the answer.
     """
 
     def __init__(self, connection: HotConnection[tuple[object, ...]]) -> None:
@@ -126,19 +125,12 @@ class HotSession:
         await self.prepare_all({name: sql})
 
     async def run(self, statements: Sequence[Statement], *, commits: bool) -> list[PGresult]:
-        """`send`, and wait."""
-        return await self.send(statements, commits=commits)
+        """Runs prepared statements as one pipeline and returns their results, in binary.
 
-    def send(
-        self, statements: Sequence[Statement], *, commits: bool
-    ) -> asyncio.Future[list[PGresult]]:
-        """Sends prepared statements as one pipeline; it resolves to their results, in binary.
-
-        Outside a transaction block they are one transaction, committed by the pipeline's end. It
-        begins when the one before it has ended, whichever way.
+        Outside a transaction block they are one transaction, committed by the pipeline's end.
         commits: whether COMMIT (or that end) is among them, so that a connection lost on the way
-        is CommitUnknown rather than StoreUnavailable.
-        Fails with VersionMismatch, RowLocked, SegmentGone, or EffectRefused for anything else.
+        raises CommitUnknown rather than StoreUnavailable.
+        Raises VersionMismatch, RowLocked, SegmentGone, or EffectRefused for anything else.
         """
 
         def send(pgconn: PGconn) -> None:
@@ -147,7 +139,7 @@ class HotSession:
                     name, parameters, [pq.Format.BINARY] * len(parameters), pq.Format.BINARY
                 )
 
-        return self._send(send, commits=commits)
+        return await self._send(send, commits=commits)
 
     async def execute(self, sql: bytes, *, commits: bool = False) -> None:
         """Runs one parameterless statement (BEGIN, ROLLBACK)."""

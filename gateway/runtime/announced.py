@@ -52,9 +52,7 @@ class Announced:
         if not self._by_producer:
             return False
         if isinstance(pending, PendingTransition):
-            for producer_id, each in list(self._by_producer.items()):
-                if each.transactional_id == pending.transactional_id:
-                    self.release(producer_id)
+            self._release_for(pending)
             return False
         if not isinstance(pending, PendingAppend) or not pending.batch.is_transactional:
             return False
@@ -80,6 +78,15 @@ class Announced:
             announced.timer.cancel()
             for pending in announced.kept:
                 self._enqueue(pending)
+
+    def _release_for(self, pending: PendingTransition) -> None:
+        """What is kept was written before."""
+        if pending.producer_id is not None:  # an end
+            self.release(pending.producer_id)
+            return
+        for producer_id, each in list(self._by_producer.items()):
+            if each.transactional_id == pending.transactional_id:
+                self.release(producer_id)
 
     def release_all(self) -> None:
         """Lets all batches go."""

@@ -183,7 +183,9 @@ def test_a_pipeline_that_goes_on_ends_in_peace_and_goes_on_where_it_was(
             os.killpg(process.pid, number)
             assert process.wait(PATIENCE_S) == 128 + number
         finally:
-            process.kill()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         told = log.read_text()
         assert told.endswith(f"\n{word}. The same command goes on where it was.\n")
         assert not re.search(r"Traceback|^\tat | ERROR [A-Z]", told, re.MULTILINE), told

@@ -191,9 +191,10 @@ async def test_a_transaction_that_takes_too_long_is_a_lost_connection(
 
 async def test_what_cannot_be_sent_is_the_end_of_the_session(session: HotSession) -> None:
     """What was sent of it has no end: it must not become part of what follows."""
-    running = session.send([(b"one", ())], commits=False)
+    running = asyncio.create_task(session.run([(b"one", ())], commits=False))
+    await asyncio.sleep(0)
     with pytest.raises(TypeError):
-        session.send([(b"note", ()), (b"one", (7,))], commits=True)  # type: ignore[arg-type]
+        await session.run([(b"note", ()), (b"one", (7,))], commits=True)  # type: ignore[arg-type]
     with pytest.raises(StoreUnavailable):
         await running
     assert session.is_broken
@@ -205,19 +206,19 @@ async def test_pipelines_are_answered_in_their_order_each_for_itself(
     session: HotSession, psql: psycopg.Connection[Any]
 ) -> None:
     sent = [
-        session.send([(b"note", ()), (b"one", ())], commits=True),
-        session.send([(b"note", ()), (b"broken", ()), (b"note", ())], commits=True),
-        session.send([(b"warn", ())], commits=True),
-        session.send([(b"note", ()), (b"one", ())], commits=True),
+        session.run([(b"note", ()), (b"one", ())], commits=True),
+        session.run([(b"note", ()), (b"broken", ()), (b"note", ())], commits=True),
+        session.run([(b"warn", ())], commits=True),
+        session.run([(b"note", ()), (b"one", ())], commits=True),
     ]
     outcomes = await asyncio.gather(*sent, return_exceptions=True)
     kinds = [type(each) for each in outcomes]
     assert kinds == [list, EffectRefused, CommitUnknown, list]
     assert notes(psql) == 2
     sent = [
-        session.send([(b"note", ())], commits=True),
-        session.send([(b"die", ())], commits=False),
-        session.send([(b"note", ())], commits=True),
+        session.run([(b"note", ())], commits=True),
+        session.run([(b"die", ())], commits=False),
+        session.run([(b"note", ())], commits=True),
     ]
     outcomes = await asyncio.gather(*sent, return_exceptions=True)
     kinds = [type(each) for each in outcomes]
@@ -239,7 +240,7 @@ async def test_more_than_the_socket_takes(any_url: str) -> None:
     statements = {b"length": "SELECT octet_length($1::bytea)::bigint, $1::bytea"}
     session = await HotSession.open(database, statements)
     payload = os.urandom(3 * 2**20)
-    sent = [session.send([(b"length", (payload,))], commits=False) for _ in range(4)]
+    sent = [session.run([(b"length", (payload,))], commits=False) for _ in range(4)]
     async with asyncio.timeout(60):
         for result, *_ in await asyncio.gather(*sent):
             assert result.get_value(0, 1) == payload

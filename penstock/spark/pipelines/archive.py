@@ -12,13 +12,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from penstock.spark.pipelines.application import run_in_session
 from penstock.spark.pipelines.options import (
     Broker,
     Pace,
     PipelineFailed,
+    add_lake_format,
     add_streaming_options,
     broker_of,
     listed,
@@ -28,8 +29,6 @@ from penstock.spark.pipelines.terminal import Terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-FORMATS: Final = ("parquet", "delta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +86,7 @@ def main(argv: Sequence[str]) -> int:
         "--from", dest="source", nargs="+", metavar="TOPIC", required=True, help="topics to read"
     )
     made.add_argument("--lake", metavar="URI", required=True, help="a directory Spark can write to")
-    made.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="parquet",
-        help="what the lake is made of (default: %(default)s)",
-    )
+    add_lake_format(made)
     made.add_argument(
         "--checkpoint",
         metavar="DIR",

@@ -18,6 +18,9 @@ from penstock.spark.pipelines import PIPELINES
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+FORMATS: Final = ("parquet", "delta")
+"""What a lake may be made of; the first unless another is asked for."""
+
 _OF_THE_SINK: Final = (
     *("compression.type", "batch.size", "delivery.timeout.ms"),
     *("security.", "sasl.", "ssl."),
@@ -135,6 +138,16 @@ def parser(name: str) -> argparse.ArgumentParser:
 def broker_of(arguments: argparse.Namespace) -> Broker:
     """Out of `--bootstrap-server` and `--kafka`."""
     return Broker(arguments.bootstrap_server, dict(arguments.kafka))
+
+
+def add_lake_format(made: argparse.ArgumentParser) -> None:
+    """`--format`."""
+    made.add_argument(
+        "--format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="what the lake is made of (default: %(default)s)",
+    )
 
 
 def add_streaming_options(made: argparse.ArgumentParser, *, trigger: str | None) -> None:

@@ -17,10 +17,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.pipelines.application import run_in_session
-from penstock.spark.pipelines.archive import FORMATS
 from penstock.spark.pipelines.options import (
     Broker,
     PipelineFailed,
+    add_lake_format,
     broker_of,
     listed,
     moment,
@@ -185,12 +185,7 @@ def main(argv: Sequence[str]) -> int:
     """`penstock pipeline replay …`; the exit code."""
     made = parser("replay")
     made.add_argument("--lake", metavar="URI", required=True, help="what `archive` has written")
-    made.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="parquet",
-        help="what the lake is made of (default: %(default)s)",
-    )
+    add_lake_format(made)
     made.add_argument(
         "--from", dest="source", metavar="TOPIC", help="a topic in the lake (default: the only one)"
     )

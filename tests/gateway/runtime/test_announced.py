@@ -9,6 +9,7 @@ import pytest
 from core.errors import Error
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.runtime import announced
+from gateway.runtime.pending import AppendResult
 from tests.batches import batch
 from tests.gateway.runtime.conftest import MakeBroker
 from tests.gateway.runtime.transacting import (
@@ -45,6 +46,17 @@ async def joined(at: Coordinator, producer: ProducerIdAndEpoch, *partitions: int
     assert await at.transactions.add_partitions(NAME, producer, partitions) is Error.NONE
 
 
+async def kept(
+    at: Coordinator, producer: ProducerIdAndEpoch, p: int, q: int, sequence: int = 0
+) -> asyncio.Future[AppendResult]:
+    """A batch for p that waits for one for q."""
+    await joined(at, producer, p, q)
+    write = asyncio.ensure_future(at.write(p, producer, sequence))
+    await asyncio.sleep(0.01)
+    assert not write.done()
+    return write
+
+
 @pytest.mark.usefixtures("no_clock")
 async def test_the_last_partition_announced_ends_the_wait(here: Coordinator, log: Log) -> None:
     p, q, r = log.new_partitions(3)
@@ -74,9 +86,7 @@ async def test_an_end_lets_them_go_before_it(here: Coordinator, log: Log, commit
     p, q = log.new_partitions(2)
     producer = await here.init()
     for sequence in (0, 1):
-        await joined(here, producer, p, q)
-        write = asyncio.ensure_future(here.write(p, producer, sequence))
-        await asyncio.sleep(0)
+        write = await kept(here, producer, p, q, sequence)
         assert (await here.end(producer, commit=commit)).error is Error.NONE
         assert (await write).error is Error.NONE
     assert offsets(await here.read(p)) == [0, 1, 2, 3]
@@ -87,9 +97,7 @@ async def test_an_end_lets_them_go_before_it(here: Coordinator, log: Log, commit
 async def test_a_successor_fences_after_them(here: Coordinator, log: Log) -> None:
     p, q = log.new_partitions(2)
     first = await here.init()
-    await joined(here, first, p, q)
-    write = asyncio.ensure_future(here.write(p, first))
-    await asyncio.sleep(0)
+    write = await kept(here, first, p, q)
     await here.init()
     assert (await write).error is Error.NONE
     assert len((await here.read(p)).aborted) == 1
@@ -100,9 +108,7 @@ async def test_a_successor_fences_after_them(here: Coordinator, log: Log) -> Non
 async def test_closing_lets_them_go(here: Coordinator, log: Log) -> None:
     p, q = log.new_partitions(2)
     producer = await here.init()
-    await joined(here, producer, p, q)
-    write = asyncio.ensure_future(here.write(p, producer))
-    await asyncio.sleep(0)
+    write = await kept(here, producer, p, q)
     await here.broker.partitions.close()
     assert (await write).error is Error.NONE
 
