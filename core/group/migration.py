@@ -9,6 +9,7 @@ does by itself is in its own class.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from core.errors import Error, Refusal
 from core.group.classic import ClassicGroup
@@ -154,6 +155,11 @@ def _merged_effects(first: GroupEffects | None, second: GroupEffects | None) -> 
 
 # --- classic to consumer ---
 
+# librdkafka's leader gives each member of a cooperative-sticky group what that member said it had
+# (the generation, the partitions): nothing is lost where the server assigns. Kafka 4.1 takes it for
+# a custom assignor's and refuses the upgrade, which is fatal for the client that asked for it.
+_STICKY: Final = frozenset({"cooperative-sticky", "sticky"})
+
 
 def _joined_group(
     group_id: str,
@@ -252,7 +258,7 @@ def _parsed(group: ClassicGroup, member: ClassicMember) -> tuple[Subscription, A
     assignment = parse_assignment(member.assignment) if member.assignment else Assignment(0)
     if isinstance(subscription, Malformed) or isinstance(assignment, Malformed):
         return "the embedded consumer protocol is malformed"
-    if assignment.user_data:
+    if assignment.user_data and protocol_name not in _STICKY:
         # What a custom assignor tells its members would be lost.
         return (
             "an unsupported custom assignor is in use. Please refer to the documentation or switch "

@@ -42,15 +42,15 @@ def classic_group(settings: GroupSettings = SETTINGS, **said: object) -> Driver:
     driver = Driver(settings=settings)
     driver.join("", "foo", new_member_id="c", **said)  # type: ignore[arg-type]
     driver.join("c", "foo", **said)  # type: ignore[arg-type]
-    driver.sync("c", 1)
+    driver.sync("c", 1, protocol_name=None)
     driver.join("", "foo", new_member_id="d", **said)  # type: ignore[arg-type]
     assert driver.join("d", "foo", **said) is None  # type: ignore[arg-type]
     driver.join("c", "foo", **said)  # type: ignore[arg-type]
     assert driver.classic.generation_id == 2
     given = {"c": assignment(foo=(0, 1, 2)), "d": assignment(foo=(3, 4, 5))}
     protocol_type = str(said.get("protocol_type", "consumer"))
-    driver.sync("c", 2, assignments=given, protocol_type=protocol_type)
-    synced = driver.sync("d", 2, protocol_type=protocol_type)
+    driver.sync("c", 2, assignments=given, protocol_type=protocol_type, protocol_name=None)
+    synced = driver.sync("d", 2, protocol_type=protocol_type, protocol_name=None)
     assert synced is not None and synced.assignment == given["d"]
     driver.replies.clear()
     return driver
@@ -211,13 +211,27 @@ def test_a_group_whose_members_cannot_be_understood_stays() -> None:
     ],
 )
 def test_assignments_that_cannot_be_taken_over(given: bytes, why: str) -> None:
-    driver = classic_group()
-    assert driver.join("c", "foo") is None
-    driver.join("d", "foo")
-    driver.sync("c", 3, assignments={"c": given})
+    mine = ("mine",)
+    driver = classic_group(names=mine)
+    assert driver.join("c", "foo", names=mine) is None
+    driver.join("d", "foo", names=mine)
+    driver.sync("c", 3, assignments={"c": given}, protocol_name=None)
     result = driver.heartbeat("a", 0, **JOIN)  # type: ignore[arg-type]
     assert result == _no_upgrade(why)
     assert isinstance(driver.group, ClassicGroup)
+
+
+@pytest.mark.parametrize("name", ["cooperative-sticky", "sticky"])
+def test_what_a_sticky_assignor_gives_back_is_no_custom_assignors(name: str) -> None:
+    """librdkafka's does; Kafka 4.1 refuses that upgrade, which ends the consumer that asked."""
+    driver = classic_group(names=(name,))
+    assert driver.join("c", "foo", names=(name,)) is None
+    driver.join("d", "foo", names=(name,))
+    given = encode_assignment(Assignment(1, {"foo": (1,)}, b"generation 2"))
+    driver.sync("c", 3, assignments={"c": given}, protocol_name=None)
+    driver.enter("a", "foo")
+    assert driver.consumer.group_epoch == 4
+    assert driver.row("c").assigned == held(foo=(1,))
 
 
 @pytest.mark.parametrize("epoch", [1, -1])
