@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.processes import ProcessGroup, free_port, stop_process
@@ -62,6 +63,20 @@ class Broker:
             yield name
         finally:
             admin.delete_topics([name])[name].result(timeout=60)
+
+    def write_out(self) -> None:
+        """Has what is dirty written: in its database, where it has one, then in the kernel.
+
+        After a CHECKPOINT a database also uses its WAL files again, as one does that has run for a
+        while; a new one fills each of them with zeros first.
+        """
+        if self.database_url is not None:
+            with (
+                contextlib.suppress(psycopg.errors.InsufficientPrivilege),
+                psycopg.connect(self.database_url, autocommit=True) as connection,
+            ):
+                connection.execute("CHECKPOINT")
+        os.sync()
 
     def cpu_seconds(self) -> dict[str, float]:
         return {name: group.cpu_seconds() for name, group in self.processes.items()}

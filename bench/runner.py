@@ -94,8 +94,8 @@ def run_case(
             tell(f"{case.name}: {broker.name}")
             if broker.name in outcome.skipped or broker.name in outcome.failed:
                 continue
-            settle()
             try:
+                settle(brokers)
                 before = (time.monotonic(), strangers_cpu_seconds(brokers))
                 figures = case.run(broker)
                 elapsed = time.monotonic() - before[0]
@@ -107,7 +107,7 @@ def run_case(
             except FAILURES as failure:
                 outcome.failed[broker.name] = f"{type(failure).__name__}: {failure}"
         if case.copied_bytes and database_url:
-            settle()
+            settle(brokers)
             copied = copy_mb_per_s(database_url, case.copied_bytes)
             outcome.copies_mb_per_s.append(copied)
     return outcome
@@ -126,7 +126,8 @@ def strangers_cpu_seconds(brokers: Sequence[Broker]) -> float:
     return busy - known - own
 
 
-def settle() -> None:
+def settle(brokers: Sequence[Broker]) -> None:
     """One broker's dirty pages and deleted topics must not be written in another's turn."""
-    os.sync()
+    for broker in brokers:
+        broker.write_out()
     time.sleep(0.3)

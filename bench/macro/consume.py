@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Any
-
-import psycopg
 
 from bench.brokers import Broker
 from bench.case import Case, Figures, Skipped, charged, throughput
@@ -36,18 +33,10 @@ def catch_up(client: str, records: int, checkpoint: bool, broker: Broker) -> Fig
     with broker.topic(PARTITIONS) as topic:
         load(broker, topic, records)
         if checkpoint:
-            flush_to_disk(broker)
+            broker.write_out()
         first = read(client, broker, topic, records)
         figures = {f"first_{key}": value for key, value in first.items()}
         return figures if checkpoint else figures | read(client, broker, topic, records)
-
-
-def flush_to_disk(broker: Broker) -> None:
-    if broker.database_url is None:
-        os.sync()
-        return
-    with psycopg.connect(broker.database_url, autocommit=True) as connection:
-        connection.execute("CHECKPOINT")
 
 
 def read(client: str, broker: Broker, topic: str, records: int) -> Figures:

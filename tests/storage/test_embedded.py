@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import storage.embedded
+from storage import embedded
 from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
 from tests.conftest import SMALL_POSTGRES, open_directory
 
@@ -138,6 +138,30 @@ def test_given_settings_win_but_not_over_durability(cluster: Path) -> None:
     with EmbeddedPostgres(cluster, settings=settings) as server:
         assert show(server.url, "work_mem") == "7MB"
         assert show(server.url, "fsync") == "on"
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("max", "1024MB"), ("4294967296", "512MB"), ("268435456", "128MB"), (None, "1024MB")],
+)
+def test_shared_buffers_are_a_share_of_what_a_container_may_take(
+    limit: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory_max = tmp_path / "memory.max"
+    if limit is not None:
+        memory_max.write_text(limit + "\n")
+    monkeypatch.setattr(embedded, "_MEMORY_LIMITS", (memory_max,))
+    monkeypatch.setattr(embedded, "_physical_memory", lambda: 24 * 2**30)
+    assert embedded.shared_buffers() == expected
+
+
+def test_a_server_keeps_its_memory_and_reads_for_itself(cluster: Path) -> None:
+    with EmbeddedPostgres(cluster) as server, psycopg.connect(server.url) as connection:
+        assert show(server.url, "io_method") == "sync"
+        connection.execute("CREATE TEMPORARY TABLE environment (line text)")
+        connection.execute("COPY environment FROM PROGRAM 'env'")
+        lines = connection.execute("SELECT line FROM environment").fetchall()
+        assert ("MALLOC_TRIM_THRESHOLD_=67108864",) in lines
 
 
 def test_alter_system_wins_over_tuned_settings(cluster: Path) -> None:
@@ -355,7 +379,7 @@ def test_a_closed_parent_is_named_with_what_to_do(data_dir: Path) -> None:
 def test_binaries_in_a_closed_directory_are_copied_once(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = storage.embedded._installed_binaries()
+    installed = embedded._installed_binaries()
     package = installed.parent.parent
     with open_directory() as home:
         shutil.copytree(
@@ -367,7 +391,7 @@ def test_binaries_in_a_closed_directory_are_copied_once(
         shutil.copytree(f"{package}.libs", home / f"{package.name}.libs", symlinks=True)
         home.chmod(0o700)
         moved = home / package.name / installed.parent.name / "bin"
-        monkeypatch.setattr(storage.embedded, "_installed_binaries", lambda: moved)
+        monkeypatch.setattr(embedded, "_installed_binaries", lambda: moved)
         with server_in(data_dir) as server:
             assert show(server.url, "fsync") == "on"
             assert str(data_dir) in server.psql_command
