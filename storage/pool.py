@@ -185,6 +185,8 @@ class Database:
         self._is_pool_old = False  # it may have connections to the history before this one
         self._listeners: list[Callable[[], None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._cold: set[HotConnection[tuple[Any, ...]]] = set()
+        self._is_closed = False
         self._engine: AsyncEngine = create_async_engine(
             "postgresql+psycopg://",
             async_creator=self._connect_cold,
@@ -205,6 +207,8 @@ class Database:
         async with _closed_on_error(connection):
             await self._check_identity(connection)
             await connection.set_autocommit(False)
+        # Its engine may lose sight of one whose user was cancelled; `close` does not.
+        self._cold = {each for each in self._cold if not each.closed} | {connection}
         return connection
 
     async def connect(
@@ -323,7 +327,8 @@ class Database:
                 raise StoreUnavailable(str(error).strip()) from error
             finally:
                 if connection is not None and not connection.closed:
-                    if connection.info.transaction_status == TransactionStatus.IDLE:
+                    is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+                    if is_idle and not self._is_closed:
                         self._idle_readers.append(connection)
                     else:
                         await connection.close()
@@ -335,11 +340,14 @@ class Database:
 
     async def close(self) -> None:
         """Closes what is idle or kept; other connections given by `connect` are their callers'."""
+        self._is_closed = True
         for closer in self._closers:
             await closer()
         while self._idle_readers:
             await self._idle_readers.pop().close()
         await self._engine.dispose()
+        while self._cold:
+            await self._cold.pop().close()
 
 
 @asynccontextmanager

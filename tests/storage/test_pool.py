@@ -423,3 +423,19 @@ async def test_a_promoted_server_is_another_history(own_postgres: EmbeddedPostgr
             row = psql.execute("SELECT timeline FROM cluster").fetchone()
             assert row == (2,)
     await database.close()
+
+
+async def test_a_connection_in_use_is_closed_with_the_database_or_after_it(log: Log) -> None:
+    """Whoever uses it may have been cancelled, and nobody gives it back."""
+    database = Database(log.url)
+    async with database.reader("read") as cursor:
+        with pytest.raises(StoreUnavailable):
+            async with database.begin("write") as connection:
+                raw = await connection.get_raw_connection()
+                cold = raw.driver_connection
+                await database.close()
+                await connection.execute(text("SELECT 1"))
+        await cursor.execute("SELECT 1")
+    assert isinstance(cold, HotConnection)
+    assert cold.closed
+    assert cursor.connection.closed
