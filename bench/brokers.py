@@ -68,13 +68,10 @@ class Broker:
         """Has what is dirty written: in its database, where it has one, then in the kernel.
 
         After a CHECKPOINT a database also uses its WAL files again, as one does that has run for a
-        while; a new one fills each of them with zeros first.
+        while; a new one fills each of them with zeros first. Raises psycopg.Error.
         """
         if self.database_url is not None:
-            with (
-                contextlib.suppress(psycopg.errors.InsufficientPrivilege),
-                psycopg.connect(self.database_url, autocommit=True) as connection,
-            ):
+            with psycopg.connect(self.database_url, autocommit=True) as connection:
                 connection.execute("CHECKPOINT")
         os.sync()
 

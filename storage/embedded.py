@@ -589,7 +589,7 @@ def _package_version() -> str:
 def shared_buffers() -> str:
     """An eighth of the memory there is, at least 128 MB and at most 1 GB.
 
-    A record that is read again costs a third of the CPU if its page is there and not only in the
+    A record that is read again costs half the CPU or less if its page is there and not only in the
     kernel's cache, whose pages are checked when they are read.
     """
     limits = [_physical_memory()]
