@@ -75,6 +75,8 @@ class KeptSession:
         session = HotSession(connection)
         try:
             await session.prepare_all(self._statements)
+            if self._database.is_closed:  # it has closed what it knew of
+                raise StoreUnavailable("the database is closed")
         except BaseException:
             await session.close()
             raise

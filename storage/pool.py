@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from core.ports import SegmentGone, StoreUnavailable
+from core.ports import CommitUnknown, SegmentGone, StoreUnavailable
 
 CONNECT_TIMEOUT_S = 5
 DEADLINE_S = 15.0
@@ -76,10 +76,12 @@ class HotConnection(psycopg.AsyncConnection[Row]):
     """A connection that does not wait for an answer beyond a deadline, and is lost then.
 
     deadline_s: for each wait, None for none. identity: the history it was opened to.
+    is_warned: whether there was a warning since somebody set it to False; of those `begin` lends.
     """
 
     deadline_s: float | None = DEADLINE_S
     identity: Identity | None = None
+    is_warned = False
 
     async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
         """See psycopg. Cancelling the wait would wait for the server in its turn; a socket that
@@ -91,6 +93,13 @@ class HotConnection(psycopg.AsyncConnection[Row]):
             return await super().wait(gen, *args, **options)
         finally:
             timer.cancel()
+
+    def note_warnings(self) -> None:
+        """From now on a warning is remembered in `is_warned`."""
+        self.add_notice_handler(self._on_notice)
+
+    def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+        self.is_warned |= diagnostic.severity_nonlocalized == "WARNING"
 
     def hang_up(self) -> None:
         """Ends the socket under the connection, which reads as lost."""
@@ -207,6 +216,9 @@ class Database:
         async with _closed_on_error(connection):
             await self._check_identity(connection)
             await connection.set_autocommit(False)
+            if self._is_closed:
+                raise StoreUnavailable("the database is closed")
+        connection.note_warnings()
         # Its engine may lose sight of one whose user was cancelled; `close` does not.
         self._cold = {each for each in self._cold if not each.closed} | {connection}
         return connection
@@ -269,15 +281,22 @@ class Database:
         """A transaction for cold queries, timed under `name`; commits when the block ends well.
 
         Raises StoreUnavailable where the connection cannot be had or is lost in the block, or a
-        statement could not have its lock, its time or its space.
+        statement could not have its lock, its time or its space; CommitUnknown where the commit was
+        answered with a warning, as when it did not wait for the standby any longer.
         """
         started = time.perf_counter()
         if self._is_pool_old:
             self._is_pool_old = False
             await self._engine.dispose()
         try:
-            async with self._engine.begin() as connection:
-                yield connection
+            async with self._engine.connect() as connection:
+                driver = (await connection.get_raw_connection()).driver_connection
+                assert isinstance(driver, HotConnection), "the engine's connections are ours"
+                async with connection.begin():
+                    yield connection
+                    driver.is_warned = False
+                if driver.is_warned:
+                    raise CommitUnknown("COMMIT was answered with a warning")
         except DBAPIError as error:
             if error.connection_invalidated or (
                 error.orig and (is_connection_lost(error.orig) or is_for_now(error.orig))
@@ -333,6 +352,11 @@ class Database:
                     else:
                         await connection.close()
                 self.observe(name, time.perf_counter() - started)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called: whoever connects after it keeps no connection."""
+        return self._is_closed
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
         """Registers what closes a connection that is kept as long as the database is."""

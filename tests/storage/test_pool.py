@@ -18,6 +18,7 @@ from core.ports import SegmentGone, StoreUnavailable, VersionMismatch
 from core.transaction.values import TransactionEffects, TransactionMetadata, TransactionState
 from storage import pool
 from storage.embedded import EmbeddedPostgres
+from storage.kept_session import KeptSession
 from storage.logs import PostgresLogStore
 from storage.migrate import upgrade
 from storage.notifications import PostgresChangeFeed
@@ -439,3 +440,27 @@ async def test_a_connection_in_use_is_closed_with_the_database_or_after_it(log: 
     assert isinstance(cold, HotConnection)
     assert cold.closed
     assert cursor.connection.closed
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 3, 6, 12])
+async def test_no_connection_that_was_on_its_way_is_left(log: Log, after_ms: int) -> None:
+    """Whoever connects while the database is closed keeps none."""
+    backends = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+    before = set(log.rows(backends))
+    database = Database(log.url)
+    kept = KeptSession(database, {b"one": "SELECT 1"})
+
+    async def use_cold() -> None:
+        async with database.begin("cold") as connection:
+            await connection.execute(text("SELECT 1"))
+
+    users = [asyncio.create_task(use_cold()), asyncio.create_task(kept.run("kept", [(b"one", ())]))]
+    await asyncio.sleep(after_ms / 1000)
+    await database.close()
+    for outcome in await asyncio.gather(*users, return_exceptions=True):
+        assert not isinstance(outcome, BaseException) or isinstance(outcome, StoreUnavailable)
+    for _ in range(500):
+        if set(log.rows(backends)) <= before:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("a connection is left")

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from core.ports import (
     CommitUnknown,
@@ -289,6 +290,34 @@ async def test_the_answer_to_commit_is_lost(
             await committing
         assert notes(psql) == 1
     await session.close()
+    await database.close()
+
+
+@pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
+async def test_the_answer_to_a_cold_commit_is_lost(
+    waiting_postgres: EmbeddedPostgres, how: str
+) -> None:
+    """Of what an administrator asked for, nothing is said to be done that a standby may lack."""
+    url = waiting_postgres.url + "&options=-csynchronous_commit%3Dlocal"
+    database = Database(waiting_postgres.url)
+
+    async def write() -> None:
+        async with database.begin("write") as connection:
+            await connection.execute(text(STATEMENTS[b"note"]))
+
+    with psycopg.connect(url, autocommit=True) as psql:
+        psql.execute("TRUNCATE note")
+        committing = asyncio.create_task(write())
+        waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        for _ in range(500):
+            if psql.execute(f"SELECT {how}(pid) {waiting}".encode()).fetchall():
+                break
+            await asyncio.sleep(0.01)
+        with pytest.raises(StoreUnavailable):
+            await committing
+        assert notes(psql) == 1
+    async with database.begin("read") as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM note"))).scalar() == 1
     await database.close()
 
 
