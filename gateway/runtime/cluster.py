@@ -79,6 +79,7 @@ class Cluster:
         self._wake = asyncio.Event()
         self._one_heartbeat = asyncio.Lock()
         self._has_left = False
+        self._lives_until = float("inf")  # by `session_clock`, once there was a heartbeat
         self._fresh = SharedRead(self._read_live)
         self._on_heartbeat: Callable[[float, Heartbeat], None] = lambda sent_at, heartbeat: None
 
@@ -95,6 +96,12 @@ class Cluster:
     def has_left(self) -> bool:
         """Whether this broker has ended its session: it stops."""
         return self._has_left
+
+    @property
+    def has_lapsed(self) -> bool:
+        """Whether the session is over, counted from before its last renewal was sent: this process
+        stood still, or the database is away, and clients may have gone on with others since."""
+        return session_clock() >= self._lives_until
 
     @property
     def session_timeout_s(self) -> float:
@@ -188,6 +195,7 @@ class Cluster:
     async def _heartbeat(self) -> None:
         sent_at = session_clock()
         heartbeat = await self._store.heartbeat(self.broker_id, self.incarnation)
+        self._lives_until = sent_at + self.session_timeout_s
         self._on_heartbeat(sent_at, heartbeat)
         if not heartbeat.is_registered:
             await self._register_again()

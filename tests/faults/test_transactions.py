@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from core.errors import Error
+from gateway.kafka import codec
+from gateway.kafka.errors import kafka_code
 from storage.embedded import EmbeddedPostgres
 from tests.conftest import Gateway, StartGateway, free_port, wait_until_ready
 from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, query
+from tests.faults.coordination import Wire
 from tests.faults.txn_history import TxnAnomaly, TxnFlaw, check_transactions
 from tests.faults.txn_load import TIMEOUT_MS, TxnLoad
 
@@ -172,3 +176,51 @@ def test_brokers_come_and_go_and_stand_still(
                     brokers[victim].resume()
             load.wait_for_progress()
         verify_transactions(load, brokers[0], server.url)
+
+
+def test_an_end_that_lay_in_a_stopped_broker_ends_no_later_transaction(
+    data_dir: Path, start_gateway: StartGateway
+) -> None:
+    """V1 keeps the epoch, so it looks like the end of the transaction that has begun since."""
+    with EmbeddedPostgres(data_dir) as server:
+        first, second = (
+            start_gateway(*BROKERS_FORGOTTEN_FAST, database_url=server.url) for _ in range(2)
+        )
+        create_topic(first.bootstrap, "load")
+        here, there = Wire(first), Wire(second)
+        made = here.ask(
+            codec.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000),
+            1,
+            codec.InitProducerIdResponse,
+        )
+        who = {"producer_id": made.producer_id, "producer_epoch": made.producer_epoch}
+
+        def join(wire: Wire) -> None:
+            kind = codec.AddPartitionsToTxnRequest
+            request = kind(
+                v3_and_below_transactional_id="t",
+                v3_and_below_producer_id=made.producer_id,
+                v3_and_below_producer_epoch=made.producer_epoch,
+                v3_and_below_topics=[kind.AddPartitionsToTxnTopic(name="load", partitions=[0])],
+            )
+            answer = wire.ask(request, 2, codec.AddPartitionsToTxnResponse)
+            ((part,),) = [
+                each.results_by_partition for each in answer.results_by_topic_v3_and_below
+            ]
+            assert part.partition_error_code == 0
+
+        def end(*, commit: bool) -> codec.EndTxnRequest:
+            return codec.EndTxnRequest(transactional_id="t", committed=commit, **who)
+
+        join(here)
+        first.pause()
+        here.send(end(commit=True), 2, codec.EndTxnResponse)
+        assert there.ask(end(commit=True), 2, codec.EndTxnResponse).error_code == 0
+        join(there)
+        time.sleep(2.5)  # its session is over: now its clients are told to go to others
+        first.resume()
+        late = here.receive()
+        assert late.error_code == kafka_code(Error.COORDINATOR_NOT_AVAILABLE)
+        assert there.ask(end(commit=False), 2, codec.EndTxnResponse).error_code == 0
+        here.close()
+        there.close()

@@ -35,6 +35,10 @@ async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse
     order = ctx.connection_order
     if not is_v2 and order.is_overtaken(producer, "EndTxn", ctx.connection):
         return CLOSE_CONNECTION
+    # It may have lain here while its client asked another broker and began the next transaction,
+    # which V1 does not tell from its own. Who still waits asks the coordinator again.
+    if not is_v2 and ctx.cluster.has_lapsed:
+        return _unavailable(request, ctx)
     answer = await ctx.transactions.end(
         request.transactional_id,
         EndTransaction(
