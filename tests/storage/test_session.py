@@ -267,6 +267,16 @@ def waiting_postgres() -> Iterator[EmbeddedPostgres]:
         yield server
 
 
+async def end_the_wait(psql: psycopg.Connection[Any], how: str) -> None:
+    """Of who waits for the standby, as soon as somebody does."""
+    waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    for _ in range(500):
+        if psql.execute(f"SELECT {how}(pid) {waiting}".encode()).fetchall():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("nobody waits for the standby")
+
+
 @pytest.mark.parametrize("explicit", [False, True], ids=["implicit", "explicit"])
 @pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
 async def test_the_answer_to_commit_is_lost(
@@ -281,11 +291,7 @@ async def test_the_answer_to_commit_is_lost(
         if explicit:
             statements = [(b"begin", ()), *statements, (b"commit", ())]
         committing = asyncio.create_task(session.run(statements, commits=True))
-        waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        for _ in range(500):
-            if psql.execute(f"SELECT {how}(pid) {waiting}".encode()).fetchall():
-                break
-            await asyncio.sleep(0.01)
+        await end_the_wait(psql, how)
         with pytest.raises(CommitUnknown):
             await committing
         assert notes(psql) == 1
@@ -308,11 +314,7 @@ async def test_the_answer_to_a_cold_commit_is_lost(
     with psycopg.connect(url, autocommit=True) as psql:
         psql.execute("TRUNCATE note")
         committing = asyncio.create_task(write())
-        waiting = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        for _ in range(500):
-            if psql.execute(f"SELECT {how}(pid) {waiting}".encode()).fetchall():
-                break
-            await asyncio.sleep(0.01)
+        await end_the_wait(psql, how)
         with pytest.raises(StoreUnavailable):
             await committing
         assert notes(psql) == 1
