@@ -97,7 +97,8 @@ async def _serve(settings: Settings, server: EmbeddedPostgres | None) -> None:
 async def _serve_on(settings: Settings, url: str, server: EmbeddedPostgres | None) -> None:
     await asyncio.to_thread(upgrade, url)
     metrics = Metrics({served.key: served.name for served in load_handlers().table()})
-    database = Database(url, observe=metrics.observe_query)
+    handover = server.handover if server else None
+    database = Database(url, observe=metrics.observe_query, handover=handover)
     try:
         await _Broker(settings, database, server, metrics).run()
     finally:

@@ -1,7 +1,8 @@
 """The embedded PostgreSQL 18: binaries from a wheel, started and stopped with the gateway.
 
 Knows no table and no connection of the gateway: it gives a URL. Everything of one server lies under
-one directory: `pgdata` (the cluster), `run` (its socket), `postgres.log`, `lock`.
+one directory: `pgdata` (the cluster), `run` (its socket), `postgres.log`, `lock`; and, while it
+runs, one in memory, through which payload is handed to it (`handover.py`).
 
 It runs durable, listens on a unix socket in a private directory and nowhere else, and as an
 unprivileged user where the gateway runs as root. When the gateway dies, however it dies, Linux
@@ -30,6 +31,8 @@ from typing import Literal, Self
 from urllib.parse import quote
 
 import psycopg
+
+from storage.handover import Handover
 
 DATABASE = "penstock"
 SUPERUSER = "postgres"
@@ -151,6 +154,7 @@ class EmbeddedPostgres:
         self._start_timeout_s = start_timeout_s
         self._lock_fd: int | None = None
         self._socket_dir = self.data_dir / "run"
+        self._handover: Handover | None = None
         self._bin = _installed_binaries()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -175,6 +179,12 @@ class EmbeddedPostgres:
         """Process id of the running server, None where none runs."""
         return self._process.pid if self._process is not None and self._is_running() else None
 
+    @property
+    def handover(self) -> Handover | None:
+        """The way to hand it files, since it was first started until it is stopped; None where the
+        machine has no memory for them."""
+        return self._handover
+
     def _is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -197,6 +207,7 @@ class EmbeddedPostgres:
             return self.url
         self._make_data_dir()
         self._lock()
+        handover = self._handover  # of a server that was killed, whose gateway goes on
         try:
             run_as = self._user_for_server()
             self._bin = self._readable_binaries(run_as)
@@ -205,12 +216,18 @@ class EmbeddedPostgres:
                 self._initdb(run_as)
             self._check_version()
             self._make_socket_dir(run_as)
+            if handover is None:
+                owner = (run_as.uid, run_as.gid) if run_as else None
+                self._handover = Handover.make(owner)
             self._write_settings(run_as)
             self._launch(run_as)
             self._wait_until_ready()
             self._make_database()
         except BaseException:
+            if handover is not None:
+                self._handover = None  # not to be removed
             self.stop("immediate")
+            self._handover = handover
             raise
         return self.url
 
@@ -479,6 +496,9 @@ class EmbeddedPostgres:
         self._process = None
         if self._socket_dir != self.data_dir / "run":
             shutil.rmtree(self._socket_dir, ignore_errors=True)
+        if self._handover is not None:
+            self._handover.remove()
+            self._handover = None
         self._unlock()
 
     def kill(self) -> None:

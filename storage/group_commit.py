@@ -34,7 +34,7 @@ from storage.binary import (
     uuid_array,
 )
 from storage.client_text import key_of
-from storage.payload import FlushPayload
+from storage.payload import FlushPayload, PayloadWriter
 from storage.session import HotSession, Statement
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class FlushSession:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._session: HotSession | None = None
-        self._prepared_segments: set[int] = set()
+        self._writer: PayloadWriter | None = None  # of this session
         self._in_transaction = False
         self._payload = FlushPayload()
 
@@ -179,11 +179,12 @@ class FlushSession:
         No row is locked. Raises StoreUnavailable, SegmentGone.
         """
         self._payload = FlushPayload(batches)
-        await self._prepare_segments(await self._open())
+        _, writer = await self._open()
+        await self._prepare_segments(writer)
 
     async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
         """See `core.ports.Flush`. Raises RowLocked, StoreUnavailable."""
-        session = await self._open()
+        session, _ = await self._open()
         statements: list[Statement] = [] if self._in_transaction else [(b"begin", ())]
         statements += _lock_statements(wanted, skip_locked=skip_locked)
         try:
@@ -209,12 +210,12 @@ class FlushSession:
         Raises VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable,
         CommitUnknown.
         """
-        session = await self._open()
-        await self._prepare_segments(session)
+        session, writer = await self._open()
+        await self._prepare_segments(writer)
         statements = transaction_rows.guards(transactions)
         if publications:
             statements += staging_rows.put_guards(publications)
-        statements += self._payload.statements()
+        statements += writer.statements(self._payload)
         if effects:
             statements.append((b"append_batches", _append_parameters(effects, self._payload)))
         if any(effect.producers for effect in effects):
@@ -230,7 +231,8 @@ class FlushSession:
             statements.append((b"commit", ()))
         started = time.perf_counter()
         try:
-            await session.run(statements, commits=True)
+            with writer.blaming_the_file():
+                await session.run(statements, commits=True)
         except BaseException:
             await self._abandon(in_transaction=self._in_transaction)
             raise
@@ -247,21 +249,28 @@ class FlushSession:
         """Closes the connection."""
         if self._session is not None:
             await self._session.close()
-            self._session = None
+            self._drop_session()
 
-    async def _open(self) -> HotSession:
+    async def _open(self) -> tuple[HotSession, PayloadWriter]:
         """The session; a new one where it broke, unless rows were locked on the broken one."""
-        if self._session is None or self._session.is_broken:
+        if self._session is None or self._writer is None or self._session.is_broken:
             if self._in_transaction:
                 await self._abandon(in_transaction=False)
                 raise StoreUnavailable("the connection was lost while rows were locked")
-            self._prepared_segments.clear()
+            self._drop_session()
             self._session = await HotSession.open(self._database, STATEMENTS)
-        return self._session
+            self._writer = PayloadWriter(self._session, self._database.handover)
+        return self._session, self._writer
 
-    async def _prepare_segments(self, session: HotSession) -> None:
+    def _drop_session(self) -> None:
+        self._session = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    async def _prepare_segments(self, writer: PayloadWriter) -> None:
         try:
-            await self._payload.prepare(session, self._prepared_segments)
+            await writer.prepare(self._payload)
         except BaseException:
             await self._abandon(in_transaction=self._in_transaction)
             raise
@@ -272,12 +281,12 @@ class FlushSession:
         if self._session is None:
             return
         if self._session.is_broken:
-            self._session = None
+            self._drop_session()
         elif in_transaction:
             try:
                 await self._session.execute(b"ROLLBACK")
             except StoreUnavailable:
-                self._session = None
+                self._drop_session()
 
 
 def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:

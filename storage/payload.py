@@ -1,17 +1,28 @@
-"""The payload of a flush: one parameter a segment, cut into chunks by the server.
+"""The payload of a flush: one parameter a segment, cut into chunks by the server; or, where it is
+large and the server is on this machine, a file that the server copies from.
 
-Knows where each batch begins, and how to prepare a segment's statement. Knows no index row.
+Knows where each batch begins, and how to prepare a segment's statements. Knows no index row.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import structlog
 
 from core.log.effects import Place, StagedBatch
-from core.ports import Payload
+from core.ports import EffectRefused, Payload, StoreUnavailable
+from storage.handover import Handover, HandoverFile
 from storage.schema import CHUNK_BYTES, chunk_table_name
 from storage.session import HotSession, Statement
+
+log = structlog.get_logger(__name__)
+
+COPIED_BYTES = range(64 * 1024, 16 * 2**20 + 1)
+"""Where a file costs less than a parameter (docs/decisions/0007), and takes memory for a while that
+is not missed: a container's /dev/shm has 64 MiB."""
 
 # One parameter holds all that a flush has for a segment; the server cuts it. As quick as a binary
 # COPY of the same chunks, and it shares the round trip of the guard (docs/decisions/0001).
@@ -46,22 +57,96 @@ class FlushPayload:
         """Where a batch lies: staged before, or in this payload."""
         return staged.place or self.places[staged.batch_id]
 
-    async def prepare(self, session: HotSession, prepared: set[int]) -> None:
-        """Prepares the statements of segments that are not among `prepared`, and adds them."""
-        for segment_id in self._by_segment:
-            if segment_id not in prepared:
-                table = chunk_table_name(segment_id)
-                sql = _PUT_PAYLOAD.format(table=table, chunk_bytes=CHUNK_BYTES)
-                await session.prepare(_name(segment_id), sql)
-                prepared.add(segment_id)
+    def by_segment(self) -> Iterator[tuple[int, int, Sequence[Payload]]]:
+        """Segment, id of its payload, parts in their order."""
+        for segment_id, (payload_id, parts) in self._by_segment.items():
+            yield segment_id, payload_id, parts
 
-    def statements(self) -> list[Statement]:
-        """What writes it; prepared."""
+
+class PayloadWriter:
+    """The statements that write payload on one session."""
+
+    def __init__(self, session: HotSession, handover: Handover | None) -> None:
+        """handover: how to reach a server on this machine; None: as parameters only."""
+        self._session = session
+        self._prepared: set[int] = set()
+        self._file: HandoverFile | None = None
+        if handover is not None:
+            try:
+                self._file = handover.open()
+            except OSError as error:
+                log.warning("handover_unavailable", reason=str(error))
+
+    async def prepare(self, payload: FlushPayload) -> None:
+        """Prepares the statements of segments met for the first time.
+
+        Raises what `HotSession.prepare_all` does.
+        """
+        for segment_id, _, _ in payload.by_segment():
+            if segment_id not in self._prepared:
+                table = chunk_table_name(segment_id)
+                sql = {_put(segment_id): _PUT_PAYLOAD.format(table=table, chunk_bytes=CHUNK_BYTES)}
+                if self._file is not None:
+                    sql[_copy(segment_id)] = self._file.statement(table)
+                await self._session.prepare_all(sql)
+                self._prepared.add(segment_id)
+
+    def statements(self, payload: FlushPayload) -> list[Statement]:
+        """What writes it; prepared. To be run before this is called again."""
+        copied = self._hand_over(payload)
         return [
-            (_name(segment_id), (_BIGINT.pack(payload_id), b"".join(parts)))
-            for segment_id, (payload_id, parts) in self._by_segment.items()
+            (_copy(segment_id), ())
+            if segment_id == copied
+            else (_put(segment_id), (_BIGINT.pack(payload_id), b"".join(parts)))
+            for segment_id, payload_id, parts in payload.by_segment()
         ]
 
+    def _hand_over(self, payload: FlushPayload) -> int | None:
+        """Writes the payload of a segment to the file, if that is worth it; which one.
 
-def _name(segment_id: int) -> bytes:
+        Not while something is unanswered (its sender was cancelled): the server may be about to
+        read the file for that.
+        """
+        if self._file is None or not self._session.is_idle:
+            return None
+        for segment_id, payload_id, parts in payload.by_segment():
+            if sum(map(len, parts)) in COPIED_BYTES:
+                try:
+                    self._file.write(payload_id, parts, CHUNK_BYTES)
+                except OSError as error:
+                    self._give_up(str(error))
+                    return None
+                return segment_id
+        return None
+
+    @contextmanager
+    def blaming_the_file(self) -> Iterator[None]:
+        """Runs what `statements` gave. Raises StoreUnavailable where the server could not read the
+        file, as where somebody has removed it (systemd's RemoveIPC): it is not used any more then,
+        and the flush may be tried again."""
+        try:
+            yield
+        except EffectRefused as error:
+            reason = str(error)
+            if self._file is None or error.out_of_space or not self._file.is_named_in(reason):
+                raise
+            self._give_up(reason)
+            raise StoreUnavailable("the server could not read what was handed over") from error
+
+    def _give_up(self, reason: str) -> None:
+        log.warning("handover_failed", reason=reason)
+        self.close()
+
+    def close(self) -> None:
+        """Removes the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _put(segment_id: int) -> bytes:
     return b"put_payload_%d" % segment_id
+
+
+def _copy(segment_id: int) -> bytes:
+    return b"copy_payload_%d" % segment_id

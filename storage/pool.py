@@ -24,6 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from core.ports import CommitUnknown, SegmentGone, StoreUnavailable
+from storage.handover import Handover
 
 CONNECT_TIMEOUT_S = 5
 DEADLINE_S = 15.0
@@ -185,8 +186,16 @@ def is_for_now(error: BaseException) -> bool:
 class Database:
     """One database, as this process reaches it."""
 
-    def __init__(self, url: str, *, observe: QueryObserver | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        observe: QueryObserver | None = None,
+        handover: Handover | None = None,
+    ) -> None:
+        """handover: the way to a server on this machine that may read its files."""
         self.url = url
+        self.handover = handover
         self._observe = observe
         self._idle_readers: list[HotConnection[tuple[Any, ...]]] = []
         self._reader_slots = asyncio.Semaphore(READERS)

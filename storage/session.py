@@ -111,6 +111,11 @@ class HotSession:
         """Whether the connection is gone."""
         return bool(self._pgconn.status == pq.ConnStatus.BAD) or self._connection.closed
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was sent is answered."""
+        return not self._sent
+
     async def prepare_all(self, statements: Mapping[bytes, str]) -> None:
         """Prepares statements under their names."""
 
@@ -119,10 +124,6 @@ class HotSession:
                 pgconn.send_prepare(name, sql.encode())
 
         await self._send(send, commits=False)
-
-    async def prepare(self, name: bytes, sql: str) -> None:
-        """Prepares a statement under a name."""
-        await self.prepare_all({name: sql})
 
     async def run(self, statements: Sequence[Statement], *, commits: bool) -> list[PGresult]:
         """Runs prepared statements as one pipeline and returns their results, in binary.

@@ -15,7 +15,7 @@ from core.ports import Payload
 from core.staging.values import TokenEffects
 from storage.binary import integer, rows_of
 from storage.kept_session import KeptSession
-from storage.payload import FlushPayload
+from storage.payload import FlushPayload, PayloadWriter
 from storage.session import HotSession
 from storage.staging_rows import (
     DROP_TOKENS,
@@ -46,7 +46,7 @@ class PostgresStagingStore:
         self._database = database
         self._kept = KeptSession(database, STATEMENTS)
         self._session: HotSession | None = None
-        self._prepared_segments: set[int] = set()
+        self._writer: PayloadWriter | None = None  # of this session
         database.on_close(self._close)
 
     async def load(self, tokens: Sequence[UUID]) -> dict[UUID, int]:
@@ -65,11 +65,13 @@ class PostgresStagingStore:
         started = time.perf_counter()
         staged = [batch.staged for each in effects for batch in each.added]
         payload = FlushPayload([(each, payloads[each.batch_id]) for each in staged])
-        session = await self._open()
-        await payload.prepare(session, self._prepared_segments)
+        session, writer = await self._open()
+        await writer.prepare(payload)
         parameters = stage_parameters(effects, payload, expiration_s)
         try:
-            await session.run([*payload.statements(), (b"stage", parameters)], commits=True)
+            statements = [*writer.statements(payload), (b"stage", parameters)]
+            with writer.blaming_the_file():
+                await session.run(statements, commits=True)
         finally:
             self._database.observe("stage", time.perf_counter() - started)
 
@@ -84,15 +86,22 @@ class PostgresStagingStore:
         ((value,),) = rows_of(result)
         return integer(value)
 
-    async def _open(self) -> HotSession:
-        if self._session is None or self._session.is_broken:
-            self._prepared_segments.clear()
+    async def _open(self) -> tuple[HotSession, PayloadWriter]:
+        if self._session is None or self._writer is None or self._session.is_broken:
+            self._drop_session()
             session = await HotSession.open(self._database, {b"stage": STAGE})
             await session.execute(b"SET synchronous_commit = off")
             self._session = session
-        return self._session
+            self._writer = PayloadWriter(session, self._database.handover)
+        return self._session, self._writer
+
+    def _drop_session(self) -> None:
+        self._session = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     async def _close(self) -> None:
         if self._session is not None:
             await self._session.close()
-            self._session = None
+            self._drop_session()

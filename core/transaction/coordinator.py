@@ -142,6 +142,10 @@ def prepare_end(
     if known.state is TransactionState.ONGOING:
         if is_v2:
             return _end_with_bump(known, request, fresh_producer_id, now)
+        if request.open_version not in (None, known.version):
+            # Its transaction was ended elsewhere while it waited here, and this is the next one,
+            # unless the client came over from another coordinator: then it asks again.
+            return _refused(Error.COORDINATOR_NOT_AVAILABLE)
         return _end_without_bump(known, request, now)
     if is_v2:
         return _end_of_nothing(known, request, fresh_producer_id, now)

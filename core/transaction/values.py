@@ -97,11 +97,16 @@ class InitProducerId:
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """EndTxn. transaction_version: V2 from EndTxn v5 on."""
+    """EndTxn. transaction_version: V2 from EndTxn v5 on.
+
+    open_version: of the row, where it was known to hold an open transaction when the request came;
+    None where it was not. With V1 that is the one to be ended, and no later one.
+    """
 
     producer: ProducerIdAndEpoch
     is_commit: bool
     transaction_version: TransactionVersion
+    open_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

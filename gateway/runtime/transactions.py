@@ -135,12 +135,19 @@ class Transactions:
         return await self._decide(request.transactional_id, prepare, "fenced")
 
     async def end(self, transactional_id: str, request: EndTransaction) -> Answer:
-        """Markers, offsets, state and the next epoch, in one commit."""
+        """Markers, offsets, state and the next epoch, in one commit.
+
+        COORDINATOR_NOT_AVAILABLE for one of V1 whose transaction another broker ended before its
+        turn came, while the next one is open, which looks the same.
+        """
+        producer_id = request.producer.producer_id
+        stored = self._partitions.known_transaction(producer_id)
+        if stored is not None and stored.metadata.state is TransactionState.ONGOING:
+            request = replace(request, open_version=stored.metadata.version)
 
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
             return prepare_end(known, request, fresh, _now())
 
-        producer_id = request.producer.producer_id
         return await self._decide(transactional_id, prepare, "client", producer_id)
 
     async def write_marker(

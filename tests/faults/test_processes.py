@@ -22,6 +22,8 @@ from tests.faults.proxies import BrokerProxy, running
 
 pytestmark = pytest.mark.fault
 
+# Of records that are large: 64 kB and more go to the embedded server another way.
+SMALL_AND_LARGE = 0.2
 BROKERS_FORGOTTEN_FAST = ("--override", "penstock.broker.session.timeout.ms=2000")
 
 
@@ -47,7 +49,12 @@ def test_gateway_killed_and_started_again(
         create_topic(gateway.bootstrap, "load")
         kills = 0
         with Load(
-            gateway.bootstrap, "load", PARTITIONS, seed, connections_break=True
+            gateway.bootstrap,
+            "load",
+            PARTITIONS,
+            seed,
+            connections_break=True,
+            large_share=SMALL_AND_LARGE,
         ).running() as load:
             load.wait_for_progress()
             time_left = until(seconds)
@@ -73,7 +80,9 @@ def test_embedded_postgres_killed(
     gateway = start_gateway(data=data_dir)
     url = embedded_url(data_dir)
     create_topic(gateway.bootstrap, "load")
-    with Load(gateway.bootstrap, "load", PARTITIONS, seed).running() as load:
+    with Load(
+        gateway.bootstrap, "load", PARTITIONS, seed, large_share=SMALL_AND_LARGE
+    ).running() as load:
         load.wait_for_progress()
         time_left = until(seconds)
         kills = 0

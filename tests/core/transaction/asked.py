@@ -82,8 +82,10 @@ def end(
     *,
     commit: bool,
     by: ProducerIdAndEpoch | None = None,
+    open_version: int | None = None,
 ) -> Transition:
-    return prepare_end(known, EndTransaction(by or producer(), commit, version), FRESH, NOW)
+    request = EndTransaction(by or producer(), commit, version, open_version)
+    return prepare_end(known, request, FRESH, NOW)
 
 
 def put_of(transition: Transition | Joining) -> TransactionMetadata:

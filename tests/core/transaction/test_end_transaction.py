@@ -183,3 +183,23 @@ def test_up_and_downgrade_by_the_same_id() -> None:
         transition = end(known, version, commit=True, by=by)
         known = put_of(transition)
         assert known.producer_epoch == by.producer_epoch + (version is V2)
+
+
+@pytest.mark.parametrize(("state", "commit"), [*product(V1_END, (True, False))])
+def test_v1_ends_the_transaction_that_was_open_when_it_came(
+    state: TransactionState, commit: bool
+) -> None:
+    """Another broker may have ended that one since, and begun the next."""
+    known = row(state)
+    as_without = end(known, V1, commit=commit)
+    assert end(known, V1, commit=commit, open_version=known.version) == as_without
+    late = end(known, V1, commit=commit, open_version=known.version - 2)
+    if state is ONGOING:
+        assert_refused(late, Error.COORDINATOR_NOT_AVAILABLE)
+    else:  # nothing that it could end; perhaps it is what was ended
+        assert late == as_without
+
+
+def test_v2_has_epochs_for_that() -> None:
+    known = row(ONGOING)
+    assert end(known, V2, commit=True, open_version=3) == end(known, V2, commit=True)

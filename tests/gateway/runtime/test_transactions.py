@@ -153,6 +153,50 @@ async def test_each_step_at_another_broker(
             assert [(a.first_offset, a.last_offset) for a in found.aborted] == [(2, 3)]
 
 
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+async def test_a_late_end_of_v1_does_not_end_the_next_transaction(
+    make_coordinator: MakeCoordinator, log: Log, commit: bool
+) -> None:
+    """Its client gave up waiting, ended the transaction elsewhere, and began the next one there."""
+    here, there = make_coordinator(), make_coordinator()
+    (p,) = log.new_partitions()
+    producer = await here.init()
+    assert await here.transactions.add_partitions(NAME, producer, [p]) is Error.NONE
+    assert (await here.write(p, producer)).error is Error.NONE
+    assert (await there.end(producer)).error is Error.NONE
+    assert await there.transactions.add_partitions(NAME, producer, [p]) is Error.NONE
+    assert (await there.write(p, producer, 1)).error is Error.NONE
+
+    late = await here.end(producer, commit=commit)
+    assert late.error is Error.COORDINATOR_NOT_AVAILABLE
+    stored = (await here.transactions.describe([NAME]))[NAME]
+    assert stored.metadata.state is TransactionState.ONGOING
+    # Where the client has really come over, it asks again.
+    assert (await here.end(producer, commit=commit)).error is Error.NONE
+
+
+async def test_an_end_of_v1_that_waits_too_long_for_its_turn(
+    make_coordinator: MakeCoordinator, log: Log
+) -> None:
+    here, there = make_coordinator(), make_coordinator()
+    p, held = log.new_partitions(2)
+    producer = await here.init()
+    assert await here.transactions.add_partitions(NAME, producer, [p]) is Error.NONE
+    assert (await here.write(p, producer)).error is Error.NONE
+    with psycopg.connect(log.url) as holder:
+        holder.execute("SELECT FROM topic_partition WHERE partition_id = %s FOR UPDATE", [held])
+        before = asyncio.create_task(here.broker.append(held, batch()))
+        await asyncio.sleep(0.1)
+        late = asyncio.create_task(here.end(producer))
+        assert (await there.end(producer)).error is Error.NONE
+        assert await there.transactions.add_partitions(NAME, producer, [p]) is Error.NONE
+        assert not late.done()
+    assert (await late).error is Error.COORDINATOR_NOT_AVAILABLE
+    stored = (await here.transactions.describe([NAME]))[NAME]
+    assert stored.metadata.state is TransactionState.ONGOING
+    await before
+
+
 @pytest.mark.parametrize("version", [V1, V2], ids=["V1", "V2"])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 async def test_an_end_in_memory_asks_the_database_once(
