@@ -209,7 +209,9 @@ def test_a_member_that_does_not_poll_is_out_and_may_not_commit(
     other.commit([TopicPartition(group.topic, n, 3) for n in range(2)])
     slow.go_on_polling()
     group.settle()
-    assert any(error.code() == KafkaError._MAX_POLL_EXCEEDED for error in slow.errors)
+    # Its own clock, which it looks at every half second, threw it out, or the coordinator's did:
+    too_late = any(error.code() == KafkaError._MAX_POLL_EXCEEDED for error in slow.errors)
+    assert too_late or slow.told("lost")
     assert slow.committed(group.topic, 2) == [3, 3]
 
 
