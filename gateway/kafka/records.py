@@ -68,7 +68,8 @@ class KafkaBatch:
     """A batch that passed validation.
 
     batch: what the log decides on. payload: the whole batch, a view into the request's frame.
-    timestamp_type: as the producer set it. base_timestamp: milliseconds since the epoch.
+    timestamp_type, is_transactional: as the producer set them (for the log, a batch without a
+    producer id is part of no transaction). base_timestamp: milliseconds since the epoch.
     """
 
     batch: RecordBatch
@@ -76,6 +77,7 @@ class KafkaBatch:
     base_timestamp: int
     compression: Compression
     timestamp_type: TimestampType
+    is_transactional: bool
 
 
 class BatchRecord(NamedTuple):
@@ -148,6 +150,7 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
         reason = f"sequence {base_sequence} in a batch of producer {producer_id}"
         return Refusal(Error.INVALID_RECORD, reason)
     log_append_time = bool(attributes & _LOG_APPEND_TIME_FLAG)
+    is_transactional = bool(attributes & _TRANSACTIONAL_FLAG)
     return KafkaBatch(
         batch=RecordBatch(
             record_count=count,
@@ -156,12 +159,13 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
-            is_transactional=bool(attributes & _TRANSACTIONAL_FLAG),
+            is_transactional=is_transactional and producer_id >= 0,
         ),
         payload=records,
         base_timestamp=base_timestamp,
         compression=Compression(codec),
         timestamp_type=TimestampType(int(log_append_time)),
+        is_transactional=is_transactional,
     )
 
 

@@ -6,7 +6,8 @@ partitions by writing (KIP-890); v13 topic ids (KIP-516). 0 to 2 are advertised,
 librdkafka's sake, and refused (KIP-896).
 Behavior: acks=0 is never answered; if anything was refused the connection is closed, which is how
 such a producer learns of it. acks=1 means the same as all: committed. `min.insync.replicas` has no
-effect, and `compression.type` does not recompress: batches are stored as they came. A topic that
+effect, and `compression.type` does not recompress: batches are stored as they came. A batch that is
+marked as transactional and has no producer id is part of no transaction, as in Kafka. A topic that
 cannot be looked up because the database is away: NOT_ENOUGH_REPLICAS, for it is not stored.
 """
 
@@ -158,7 +159,7 @@ def _submit_now(
                 batch = parse_produce_batch(part.records, ctx.api_version)
                 if isinstance(batch, Refusal):
                     answer.refusal = batch
-                elif batch.batch.is_transactional and request.transactional_id is None:
+                elif batch.is_transactional and request.transactional_id is None:
                     answer.refusal = _NAMELESS
                 elif batch.batch.is_transactional and _is_overtaken(batch, data, answer, ctx):
                     answer.refusal = _OVERTAKEN
