@@ -136,6 +136,7 @@ from kafka.protocol.producer.transaction import TxnOffsetCommitResponse as TxnOf
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest as WriteTxnMarkersRequest
 from kafka.protocol.producer.transaction import WriteTxnMarkersResponse as WriteTxnMarkersResponse
 
+from core.types import IsolationLevel
 from gateway.kafka import schemas
 from gateway.kafka.compiled import MalformedRequest as MalformedRequest
 from gateway.kafka.compiled import Unencodable as Unencodable
@@ -264,6 +265,14 @@ class RequestHeader:
     correlation_id: int
     client_id: str
     body: int
+
+
+def isolation_level(number: int) -> IsolationLevel:
+    """What a request's int8 stands for (IsolationLevel.forId). Raises MalformedRequest."""
+    try:
+        return IsolationLevel(number)
+    except ValueError:
+        raise MalformedRequest(f"unknown isolation level {number}") from None
 
 
 def request_class(key: int) -> Any:

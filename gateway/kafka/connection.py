@@ -252,7 +252,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Close, with one line in the log; answers already written are still sent."""
         if self._abort_timer is not None:
             return  # it is closing already, and has said why
-        log.warning("connection closed", reason=reason, peer=self._peer, client_id=self._client_id)
+        self._log_closing(reason)
         self._is_finishing = True
         self._drop_waiting()
         self._close()
@@ -391,6 +391,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             response = await handler(message, self._context(request.header))
         except asyncio.CancelledError:  # by `_cancel_long_polls`, or what it waited for was
             response = CLOSE_CONNECTION
+        except MalformedRequest as reason:  # a number that stands for nothing
+            self._log_closing(str(reason))
+            response = CLOSE_CONNECTION
         except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
             self._log_failure("request failed", request, failure)
             response = CLOSE_CONNECTION
@@ -442,6 +445,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             request.response = response
             if self._is_lost:
                 self._let_go(request)
+
+    def _log_closing(self, reason: str) -> None:
+        log.warning("connection closed", reason=reason, peer=self._peer, client_id=self._client_id)
 
     def _log_failure(self, event: str, request: _Request, failure: BaseException) -> None:
         header = request.header

@@ -20,7 +20,7 @@ from core.ports import StoreUnavailable
 from core.topic import Topic
 from core.types import NO_OFFSET, IsolationLevel
 from gateway.kafka.api import api
-from gateway.kafka.codec import FetchRequest, FetchResponse
+from gateway.kafka.codec import FetchRequest, FetchResponse, isolation_level
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.fetch_sessions import FetchContext, FetchPartition, PartitionAnswer
@@ -36,10 +36,11 @@ _Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.Aborted
 @api(1, versions=range(4, 19))
 async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     """Find the session's partitions, read until there is enough or time is up, answer."""
+    isolation = isolation_level(request.isolation_level)
     session = _open_session(request, ctx)
     if isinstance(session, Error):
         return FetchResponse(error_code=kafka_code(session), session_id=0, responses=[])
-    found = await _read_enough(request, session.partitions, ctx)
+    found = await _read_enough(request, session.partitions, isolation, ctx)
     answers = [
         PartitionAnswer(
             asked.key,
@@ -57,7 +58,7 @@ async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
         )
     session_id, told = closed
     by_topic: dict[str | UUID, list[_Partition]] = {}
-    committed = request.isolation_level == IsolationLevel.READ_COMMITTED.value
+    committed = isolation is IsolationLevel.READ_COMMITTED
     for asked, each in found:
         if told is None or asked.key in told:
             by_topic.setdefault(asked.topic, []).append(_answer(asked, each, committed))
@@ -97,10 +98,12 @@ def _open_session(request: FetchRequest, ctx: RequestContext) -> FetchContext | 
 
 
 async def _read_enough(
-    request: FetchRequest, asked: Sequence[FetchPartition], ctx: RequestContext
+    request: FetchRequest,
+    asked: Sequence[FetchPartition],
+    isolation: IsolationLevel,
+    ctx: RequestContext,
 ) -> list[tuple[FetchPartition, Found]]:
     """Reads, and reads again whenever something has changed, until `min_bytes` or an error."""
-    isolation = IsolationLevel(request.isolation_level)
     max_bytes = min(request.max_bytes, ctx.configs.broker_int("fetch.max.bytes"))
     min_bytes = min(request.min_bytes, max_bytes)
     deadline = ctx.clock() + request.max_wait_ms

@@ -19,7 +19,7 @@ from core.ports import StoredBatch, StoreUnavailable
 from core.topic import Topic
 from core.types import IsolationLevel
 from gateway.kafka.api import api
-from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse
+from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.records import InvalidRecords, iterate_records
@@ -50,6 +50,7 @@ _Asked: TypeAlias = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 @api(2, versions=range(1, 12))
 async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
     """Read every partition asked for at once; look records up where a timestamp is asked for."""
+    isolation = isolation_level(request.isolation_level)
     counted = Counter(
         (topic.name, asked.partition_index)
         for topic in request.topics
@@ -61,7 +62,6 @@ async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> List
         states = await _states(request, [i for i in ids if i is not None], ctx)
     except StoreUnavailable:
         return _unavailable(request)
-    isolation = IsolationLevel(request.isolation_level)
     answered = []
     for topic in request.topics:
         partitions = []
