@@ -6,6 +6,7 @@ call costs a tenth of adapting the list item by item. Source: `array_send` in Po
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -19,19 +20,34 @@ _EMPTY_ARRAY = struct.Struct(">iII")
 _TYPES = {"q": 20, "i": 23, "h": 21, "?": 16}
 _SIZES = {code: struct.calcsize(">" + code) for code in _TYPES}
 _BYTEA_OID, _TEXT_OID, _UUID_OID, _JSONB_OID = 17, 25, 2950, 3802
+_SHORT = 64  # arrays up to so long have a layout that is kept
 _NULL = b"\xff\xff\xff\xff"  # the length of a null element
 
 
 def _array(code: str, values: Sequence[int]) -> bytes:
-    oid = _TYPES[code]
-    if not values:
+    oid, length = _TYPES[code], len(values)
+    if not length:
         return _EMPTY_ARRAY.pack(0, 0, oid)
-    size = _SIZES[code]
-    flat: list[int] = [size] * (2 * len(values))
+    flat: list[int] = [_SIZES[code]] * (2 * length)
     flat[1::2] = values
-    return _ARRAY_HEADER.pack(1, 0, oid, len(values), 1) + struct.pack(
-        ">" + ("i" + code) * len(values), *flat
-    )
+    layout = _layout if length <= _SHORT else _make_layout
+    return layout(code, length).pack(1, 0, oid, length, 1, *flat)
+
+
+def _make_layout(code: str, length: int) -> struct.Struct:
+    return struct.Struct(_ARRAY_HEADER.format + ("i" + code) * length)
+
+
+_layout = functools.cache(_make_layout)
+
+
+def columns(codes: str, rows: Sequence[Sequence[int]]) -> list[bytes]:
+    """An array of each column. codes: struct's, a column each: "q", "i", "h" or "?"."""
+    if not rows:
+        return [_array(code, ()) for code in codes]
+    return [
+        _array(code, column) for code, column in zip(codes, zip(*rows, strict=True), strict=True)
+    ]
 
 
 def bigint_array(values: Sequence[int]) -> bytes:

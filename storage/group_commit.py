@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.log.effects import LogEffects, OpenTransaction, StagedBatch
+from core.log.effects import AppendedRow, LogEffects, OpenTransaction, StagedBatch
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
 from core.ports import Locked, Payload, StoreUnavailable, ToLock
@@ -24,12 +24,10 @@ from storage import staging_rows, transaction_rows
 from storage.binary import (
     array_literal,
     bigint_array,
-    boolean_array,
+    columns,
     integer,
-    integer_array,
     integers,
     rows_of,
-    smallint_array,
     text_array,
     uuid_array,
 )
@@ -412,46 +410,52 @@ def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
 
 def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> list[bytes]:
     ordered = sorted(effects, key=lambda effect: effect.partition_id)
-    parameters = [
-        bigint_array([effect.partition_id for effect in ordered]),
-        bigint_array([effect.expected_offset for effect in ordered]),
-        bigint_array([effect.next_offset for effect in ordered]),
-        bigint_array([effect.max_timestamp for effect in ordered]),
-        bigint_array([effect.added_bytes for effect in ordered]),
-        bigint_array([len(effect.rows) for effect in ordered]),
+    partitions = [
+        (
+            effect.partition_id,
+            effect.expected_offset,
+            effect.next_offset,
+            effect.max_timestamp,
+            effect.added_bytes,
+            len(effect.rows),
+        )
+        for effect in ordered
     ]
     rows = [
-        (effect.partition_id, row, row.staged.batch) for effect in ordered for row in effect.rows
+        (effect.partition_id, *_index_row(row, payload))
+        for effect in ordered
+        for row in effect.rows
     ]
-    places = [payload.place_of(row.staged) for _, row, _ in rows]
-    parameters += [
-        bigint_array([partition_id for partition_id, _, _ in rows]),
-        bigint_array([row.base_offset for _, row, _ in rows]),
-        bigint_array([row.last_offset for _, row, _ in rows]),
-        bigint_array([place.payload_id for place in places]),
-        integer_array([place.position for place in places]),
-        integer_array([row.staged.segment_id for _, row, _ in rows]),
-        integer_array([batch.size for _, _, batch in rows]),
-        bigint_array([batch.max_timestamp for _, _, batch in rows]),
-        bigint_array([row.running_max_timestamp for _, row, _ in rows]),
-        bigint_array([batch.producer_id for _, _, batch in rows]),
-        integer_array([batch.base_sequence for _, _, batch in rows]),
-        smallint_array([batch.producer_epoch for _, _, batch in rows]),
-        smallint_array([batch.format.value for _, _, batch in rows]),
-        boolean_array([batch.is_transactional for _, _, batch in rows]),
-        boolean_array([batch.is_control for _, _, batch in rows]),
-    ]
-    return parameters
+    return columns("qqqqqq", partitions) + columns("qqqqiiiqqqihh??", rows)
+
+
+def _index_row(row: AppendedRow, payload: FlushPayload) -> tuple[int, ...]:
+    """As APPEND_BATCHES has them, from base_offset on."""
+    staged, batch = row.staged, row.staged.batch
+    return (
+        row.base_offset,
+        row.last_offset,
+        *payload.place_of(staged),
+        staged.segment_id,
+        batch.size,
+        batch.max_timestamp,
+        row.running_max_timestamp,
+        batch.producer_id,
+        batch.base_sequence,
+        batch.producer_epoch,
+        batch.format.value,
+        batch.is_transactional,
+        batch.is_control,
+    )
 
 
 def _aborted_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
-    rows = [(effect.partition_id, each) for effect in effects for each in effect.aborted]
-    return [
-        bigint_array([partition_id for partition_id, _ in rows]),
-        bigint_array([each.last_offset for _, each in rows]),
-        bigint_array([each.producer_id for _, each in rows]),
-        bigint_array([each.first_offset for _, each in rows]),
+    rows = [
+        (effect.partition_id, each.last_offset, each.producer_id, each.first_offset)
+        for effect in effects
+        for each in effect.aborted
     ]
+    return columns("qqqq", rows)
 
 
 def _producer_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
@@ -460,17 +464,26 @@ def _producer_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
         for effect in sorted(effects, key=lambda effect: effect.partition_id)
         for producer in effect.producers
     ]
+    numbers = [
+        (
+            partition_id,
+            state.producer_id,
+            state.producer_epoch,
+            state.last_timestamp,
+            _or_minus_one(state.txn_first_offset),
+            state.coordinator_epoch,
+        )
+        for partition_id, state in states
+    ]
+    *before, first_offsets, coordinator_epochs = columns("qqhqqi", numbers)
     return [
-        bigint_array([partition_id for partition_id, _ in states]),
-        bigint_array([state.producer_id for _, state in states]),
-        smallint_array([state.producer_epoch for _, state in states]),
-        bigint_array([state.last_timestamp for _, state in states]),
-        text_array([array_literal(b.last_sequence for b in state.batches) for _, state in states]),
-        text_array([array_literal(b.last_offset for b in state.batches) for _, state in states]),
-        text_array([array_literal(b.offset_delta for b in state.batches) for _, state in states]),
-        text_array([array_literal(b.timestamp for b in state.batches) for _, state in states]),
-        bigint_array([_or_minus_one(state.txn_first_offset) for _, state in states]),
-        integer_array([state.coordinator_epoch for _, state in states]),
+        *before,
+        text_array([array_literal([b.last_sequence for b in s.batches]) for _, s in states]),
+        text_array([array_literal([b.last_offset for b in s.batches]) for _, s in states]),
+        text_array([array_literal([b.offset_delta for b in s.batches]) for _, s in states]),
+        text_array([array_literal([b.timestamp for b in s.batches]) for _, s in states]),
+        first_offsets,
+        coordinator_epochs,
     ]
 
 

@@ -238,11 +238,13 @@ class PartitionLog:
             self._producers[producer.producer_id] = producer
             self._producers.move_to_end(producer.producer_id)
         self.aborted = self.aborted.with_newer(effects.aborted)
-        self.state = replace(
-            self.state,
-            next_offset=effects.next_offset,
-            max_timestamp=effects.max_timestamp,
-            open_transactions=effects.open_transactions,
+        self.state = PartitionState(
+            effects.partition_id,
+            effects.next_offset,
+            self.state.log_start_offset,
+            self.state.leader_epoch,
+            effects.max_timestamp,
+            effects.open_transactions,
         )
 
     def load_aborted(

@@ -10,7 +10,8 @@ hold NUL, which Kafka allows and PostgreSQL's text does not: whatever goes to a 
 names, configuration, client ids) is checked by its handler or by the runtime.
 
 Messages decoded or made without naming a field read as the schema's default there. Make messages
-with the nested classes (`ProduceResponse.TopicProduceResponse(…)`), not with tuples.
+with the nested classes (`ProduceResponse.TopicProduceResponse(…)`), not with tuples; where there is
+one for each batch, with `made`.
 """
 
 import struct
@@ -265,6 +266,16 @@ class RequestHeader:
     correlation_id: int
     client_id: str
     body: int
+
+
+def made(kind: Any, **fields: Any) -> Any:
+    """A nested message with these fields, in a quarter of its constructor's time, which goes
+    through every field of the schema. AttributeError for one that it lacks."""
+    message = object.__new__(kind)
+    message._version = message.tags = message.unknown_tags = None
+    for name, value in fields.items():
+        setattr(message, name, value)
+    return message
 
 
 def isolation_level(number: int) -> IsolationLevel:

@@ -97,4 +97,5 @@ _CODES: Final[dict[Error, int]] = {
 
 def kafka_code(error: Error) -> int:
     """The int16 that stands for `error` in a Kafka response; 0 for NONE."""
-    return _CODES[error]
+    # Nearly always; to look an Enum up takes a call of Python's to hash it.
+    return 0 if error is Error.NONE else _CODES[error]

@@ -69,13 +69,11 @@ class KafkaBatch:
 
     batch: what the log decides on. payload: the whole batch, a view into the request's frame.
     timestamp_type, is_transactional: as the producer set them (for the log, a batch without a
-    producer id is part of no transaction). base_timestamp: milliseconds since the epoch.
+    producer id is part of no transaction).
     """
 
     batch: RecordBatch
     payload: memoryview
-    base_timestamp: int
-    compression: Compression
     timestamp_type: TimestampType
     is_transactional: bool
 
@@ -122,7 +120,7 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
         crc,
         attributes,
         last_offset_delta,
-        base_timestamp,
+        _,
         max_timestamp,
         producer_id,
         producer_epoch,
@@ -149,7 +147,7 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
     if producer_id >= 0 and base_sequence < 0:
         reason = f"sequence {base_sequence} in a batch of producer {producer_id}"
         return Refusal(Error.INVALID_RECORD, reason)
-    log_append_time = bool(attributes & _LOG_APPEND_TIME_FLAG)
+    log_stamped = attributes & _LOG_APPEND_TIME_FLAG
     is_transactional = bool(attributes & _TRANSACTIONAL_FLAG)
     return KafkaBatch(
         batch=RecordBatch(
@@ -162,9 +160,7 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
             is_transactional=is_transactional and producer_id >= 0,
         ),
         payload=records,
-        base_timestamp=base_timestamp,
-        compression=Compression(codec),
-        timestamp_type=TimestampType(int(log_append_time)),
+        timestamp_type=TimestampType.LOG_APPEND_TIME if log_stamped else TimestampType.CREATE_TIME,
         is_transactional=is_transactional,
     )
 

@@ -351,7 +351,7 @@ class Appender:
 
     def _comes_too_early(self, pending: PendingAppend, draft: LogDraft) -> bool:
         batch = pending.batch
-        if not batch.has_producer_id:
+        if not self._turned_away or not batch.has_producer_id:
             return False
         now = asyncio.get_running_loop().time()
         state = draft.producer(batch.producer_id)

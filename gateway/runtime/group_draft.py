@@ -130,24 +130,24 @@ class GroupDraft:
             return NO_PARTITION
         if self._must_wait(pending, draft):
             return TOO_EARLY
-        batch = pending.batch
-        is_new = not batch.has_producer_id or not draft.producer(batch.producer_id).find_duplicate(
-            batch
-        )
-        if batch.is_transactional and is_new and (refused := self._join(pending, draft)):
+        if pending.batch.is_transactional and (refused := self._join(pending, draft)):
             return refused
         is_v2 = pending.transaction_version is TransactionVersion.V2
         return draft.prepare_append(pending.staged, is_v2=is_v2)
 
     def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
+        """Why its transaction may not have the batch. A duplicate is in one already."""
         batch = pending.batch
+        known = draft.producer(batch.producer_id)
+        if known.find_duplicate(batch):
+            return None
         transaction = self._transaction_of(batch.producer_id)
         joining = transaction.prepare_append(
             pending.partition_id,
             ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch),
             pending.transaction_version,
             self._now_ms,
-            is_first=draft.producer(batch.producer_id).txn_first_offset is None,
+            is_first=known.txn_first_offset is None,
         )
         if joining.error is Error.NONE:
             return None

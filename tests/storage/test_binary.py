@@ -14,6 +14,7 @@ from storage.binary import (
     bigint_array,
     boolean_array,
     bytea_array,
+    columns,
     integer_array,
     jsonb_array,
     smallint_array,
@@ -60,6 +61,15 @@ def test_arrays_of_numbers(connection: psycopg.Connection, kind: str) -> None:
 @given(values=st.lists(st.integers(-BIG - 1, BIG)))
 def test_any_numbers(connection: psycopg.Connection, values: list[int]) -> None:
     assert read_back(connection, "bigint", bigint_array(values)) == values
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 300])
+def test_columns(connection: psycopg.Connection, count: int) -> None:
+    rows = [(n - 1, -n, n % 7, n % 2 == 0) for n in range(count)]
+    kinds = ("bigint", "integer", "smallint", "boolean")
+    arrays = columns("qih?", rows)
+    for number, (kind, array) in enumerate(zip(kinds, arrays, strict=True)):
+        assert read_back(connection, kind, array) == [row[number] for row in rows]
 
 
 def test_arrays_of_booleans_and_text(connection: psycopg.Connection) -> None:

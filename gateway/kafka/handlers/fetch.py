@@ -20,7 +20,7 @@ from core.ports import StoreUnavailable
 from core.topic import Topic
 from core.types import NO_OFFSET, IsolationLevel
 from gateway.kafka.api import api
-from gateway.kafka.codec import FetchRequest, FetchResponse, isolation_level
+from gateway.kafka.codec import FetchRequest, FetchResponse, isolation_level, made
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.fetch_sessions import FetchContext, FetchPartition, PartitionAnswer
@@ -195,7 +195,8 @@ def _answer(asked: FetchPartition, found: Found, committed: bool) -> _Partition:
     for batch in found.batches:
         epoch = epoch_at(found.leader_epochs, batch.base_offset)
         records += patched(batch.payload, batch.base_offset, epoch)
-    return _Partition(
+    return made(
+        _Partition,
         partition_index=asked.partition,
         error_code=kafka_code(found.error),
         high_watermark=state.high_watermark if state else NO_OFFSET,

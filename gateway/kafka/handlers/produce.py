@@ -25,7 +25,7 @@ from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from core.types import NO_TIMESTAMP
 from gateway.kafka.accepting import Rejected, accept
 from gateway.kafka.api import CLOSE_CONNECTION, api
-from gateway.kafka.codec import ProduceRequest, ProduceResponse
+from gateway.kafka.codec import ProduceRequest, ProduceResponse, made
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.records import KafkaBatch, parse_produce_batch
@@ -67,9 +67,9 @@ class _Partition:
 async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | object | None:
     """Queues every batch before the first wait, so that requests keep their order."""
     answers = await _submit(request, ctx)
-    waiting = [each.appended for each in _each(answers) if each.appended is not None]
-    if waiting:
-        await asyncio.wait(waiting)
+    for each in _each(answers):
+        if each.appended is not None:
+            await each.appended  # as a rule all are done at once
     if request.transactional_id is not None and ctx.api_version < _FIRST_VERSION_OF_V2:
         if any(each.refusal is _OVERTAKEN for each in _each(answers)):
             return CLOSE_CONNECTION
@@ -252,7 +252,8 @@ def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:
     append_time = partition.append_time
     if append_time != NO_TIMESTAMP and result.duplicate_timestamp != NO_TIMESTAMP:
         append_time = result.duplicate_timestamp
-    return _PartitionResponse(
+    return made(
+        _PartitionResponse,
         index=partition.index,
         error_code=kafka_code(error),
         base_offset=result.base_offset,

@@ -285,6 +285,19 @@ def test_a_missing_field_is_an_error_not_a_guess() -> None:
         codec.encode_message(MetadataResponse(brokers=None, topics=[]), 9)
 
 
+def test_a_message_is_made_as_by_its_constructor() -> None:
+    kind = FetchResponse.FetchableTopicResponse.PartitionData
+    fields = {"partition_index": 3, "high_watermark": 7, "records": b"abc", "error_code": 0}
+    one, other = codec.made(kind, **fields), kind(**fields)
+    assert one == other
+    assert one.log_start_offset == other.log_start_offset == -1
+    topics = [FetchResponse.FetchableTopicResponse(topic="t", partitions=[p]) for p in (one, other)]
+    sent = [codec.encode_message(FetchResponse(responses=[topic]), 12) for topic in topics]
+    assert b"".join(sent[0]) == b"".join(sent[1])
+    with pytest.raises(AttributeError):
+        codec.made(kind, no_such_field=1)
+
+
 def test_nullable_arrays() -> None:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=2, resource_name="t", configuration_keys=None

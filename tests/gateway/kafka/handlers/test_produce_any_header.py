@@ -27,6 +27,12 @@ FIELDS: dict[str, tuple[int, ...]] = {
     "base_sequence": (0, -1, 1, 2**31 - 1, -(2**31)),
     "record_count": (1, 0, -1, MOST_RECORDS),
 }
+RULES = (
+    (),
+    ("message_timestamp_type", "LogAppendTime"),
+    ("message_timestamp_before_max_ms", "1000"),
+    ("cleanup_policy", "compact"),
+)
 TRANSACTIONAL = 0x10
 UNKNOWN_SERVER_ERROR = -1
 
@@ -38,21 +44,22 @@ def any_header(chance: random.Random, producer_ids: tuple[int, ...]) -> bytes:
         said["record_count"] = said["last_offset_delta"] + 1
     said["producer_id"] = chance.choice((said["producer_id"], *producer_ids))
     said["attributes"] = chance.choice((said["attributes"], TRANSACTIONAL))
-    good = kafka_batch()
+    good = kafka_batch(keys=[chance.choice((b"key", None))])
     checked = struct.pack(">hiqqqhii", *said.values()) + good[61:]
     return good[:17] + struct.pack(">I", crc32c(checked)) + checked
 
 
-@pytest.mark.parametrize("seed", range(6))
-async def test_one_batch_of_any_header(log_broker: Broker, seed: int) -> None:
-    chance = random.Random(seed)
-    topic = await create(log_broker, partitions=2)
+@pytest.mark.parametrize("rule", RULES, ids="".join)
+async def test_one_batch_of_any_header(log_broker: Broker, rule: tuple[str, ...]) -> None:
+    chance = random.Random(2)
+    topic = await create(log_broker, partitions=2, **dict([rule] if rule else []))
+    log_broker.clock = lambda: T0
     producer = await producer_of(log_broker, "named")
     await producer.begin(0)
     stored = beside = 0
-    for _ in range(150):
+    for _ in range(300):
         batch = any_header(chance, (producer.producer_id,))
-        request = produce_request({0: batch, 1: kafka_batch()})
+        request = produce_request({0: batch, 1: kafka_batch(keys=[b"key"])})
         request.transactional_id = chance.choice((None, "named", "unknown"))
         (answer,) = (await log_broker.ask(request, chance.choice(range(3, 13)))).responses
         one, other = answer.partition_responses
