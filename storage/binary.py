@@ -30,15 +30,15 @@ def _array(code: str, values: Sequence[int]) -> bytes:
         return _EMPTY_ARRAY.pack(0, 0, oid)
     flat: list[int] = [_SIZES[code]] * (2 * length)
     flat[1::2] = values
-    layout = _layout if length <= _SHORT else _make_layout
-    return layout(code, length).pack(1, 0, oid, length, 1, *flat)
+    if length > _SHORT:
+        header = _ARRAY_HEADER.pack(1, 0, oid, length, 1)
+        return header + struct.pack(">" + ("i" + code) * length, *flat)
+    return _layout(code, length).pack(1, 0, oid, length, 1, *flat)
 
 
-def _make_layout(code: str, length: int) -> struct.Struct:
+@functools.cache
+def _layout(code: str, length: int) -> struct.Struct:
     return struct.Struct(_ARRAY_HEADER.format + ("i" + code) * length)
-
-
-_layout = functools.cache(_make_layout)
 
 
 def columns(codes: str, rows: Sequence[Sequence[int]]) -> list[bytes]:

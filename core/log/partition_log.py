@@ -239,12 +239,12 @@ class PartitionLog:
             self._producers.move_to_end(producer.producer_id)
         self.aborted = self.aborted.with_newer(effects.aborted)
         self.state = PartitionState(
-            effects.partition_id,
-            effects.next_offset,
-            self.state.log_start_offset,
-            self.state.leader_epoch,
-            effects.max_timestamp,
-            effects.open_transactions,
+            partition_id=effects.partition_id,
+            next_offset=effects.next_offset,
+            log_start_offset=self.state.log_start_offset,
+            leader_epoch=self.state.leader_epoch,
+            max_timestamp=effects.max_timestamp,
+            open_transactions=effects.open_transactions,
         )
 
     def load_aborted(

@@ -37,7 +37,10 @@ _ZERO_UUID: Final = bytes(16)
 
 
 class MalformedRequest(Exception):
-    """The bytes are not the message they claim to be. The text says where, for the log."""
+    """The bytes are not the message they claim to be, or a number in it stands for nothing.
+
+    The text says where, for the log.
+    """
 
 
 class Unencodable(Exception):

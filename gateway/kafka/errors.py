@@ -97,5 +97,5 @@ _CODES: Final[dict[Error, int]] = {
 
 def kafka_code(error: Error) -> int:
     """The int16 that stands for `error` in a Kafka response; 0 for NONE."""
-    # Nearly always; to look an Enum up takes a call of Python's to hash it.
+    # NONE is nearly always the answer, and to hash an Enum is a call of Python's.
     return 0 if error is Error.NONE else _CODES[error]

@@ -68,14 +68,14 @@ class KafkaBatch:
     """A batch that passed validation.
 
     batch: what the log decides on. payload: the whole batch, a view into the request's frame.
-    timestamp_type, is_transactional: as the producer set them (for the log, a batch without a
-    producer id is part of no transaction).
+    timestamp_type, is_marked_transactional: as the producer set them (for the log, a batch without
+    a producer id is part of no transaction).
     """
 
     batch: RecordBatch
     payload: memoryview
     timestamp_type: TimestampType
-    is_transactional: bool
+    is_marked_transactional: bool
 
 
 class BatchRecord(NamedTuple):
@@ -148,7 +148,7 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
         reason = f"sequence {base_sequence} in a batch of producer {producer_id}"
         return Refusal(Error.INVALID_RECORD, reason)
     log_stamped = attributes & _LOG_APPEND_TIME_FLAG
-    is_transactional = bool(attributes & _TRANSACTIONAL_FLAG)
+    is_marked = bool(attributes & _TRANSACTIONAL_FLAG)
     return KafkaBatch(
         batch=RecordBatch(
             record_count=count,
@@ -157,11 +157,11 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
-            is_transactional=is_transactional and producer_id >= 0,
+            is_transactional=is_marked and producer_id >= 0,
         ),
         payload=records,
         timestamp_type=TimestampType.LOG_APPEND_TIME if log_stamped else TimestampType.CREATE_TIME,
-        is_transactional=is_transactional,
+        is_marked_transactional=is_marked,
     )
 
 

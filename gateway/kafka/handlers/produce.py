@@ -159,7 +159,7 @@ def _submit_now(
                 batch = parse_produce_batch(part.records, ctx.api_version)
                 if isinstance(batch, Refusal):
                     answer.refusal = batch
-                elif batch.is_transactional and request.transactional_id is None:
+                elif batch.is_marked_transactional and request.transactional_id is None:
                     answer.refusal = _NAMELESS
                 elif batch.batch.is_transactional and _is_overtaken(batch, data, answer, ctx):
                     answer.refusal = _OVERTAKEN

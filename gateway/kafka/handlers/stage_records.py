@@ -95,7 +95,7 @@ def _accepted(part: Any, topic: Topic | None, ctx: RequestContext) -> Accepted |
     batch = parse_produce_batch(part.records, _AS_PRODUCE)
     if isinstance(batch, Refusal):
         return batch
-    if batch.batch.has_producer_id or batch.is_transactional:
+    if batch.batch.has_producer_id or batch.is_marked_transactional:
         return _NO_PRODUCERS
     accepted = accept(batch, topic.config, ctx.clock())
     if isinstance(accepted, Rejected):

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from gateway.kafka.codec import MalformedRequest
 from gateway.kafka.requests_behind import RequestsBehind
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
@@ -44,6 +45,13 @@ async def test_every_version_gives_the_bytes_back(log_broker: Broker, version: i
     )
     assert (part.error_code, part.high_watermark, part.last_stable_offset) == (0, 3, 3)
     assert batches(part) == [(0, 0, one[16:]), (2, 0, two[16:])]
+
+
+@pytest.mark.parametrize("isolation", [-1, 2])
+async def test_unknown_isolation_levels_are_malformed(log_broker: Broker, isolation: int) -> None:
+    await create(log_broker)
+    with pytest.raises(MalformedRequest):
+        await fetch(log_broker, isolation=isolation)
 
 
 async def test_refusals(log_broker: Broker) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from gateway.kafka.codec import ListOffsetsRequest
+from gateway.kafka.codec import ListOffsetsRequest, MalformedRequest
 from tests.batches import T0, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create, produce
@@ -33,6 +33,14 @@ async def ask(broker: Broker, timestamp: int, version: int = 9, **what: Any) -> 
     answer = await broker.ask(request((0, timestamp), **what), version)
     ((part,),) = [topic.partitions for topic in answer.topics]
     return part
+
+
+async def test_an_unknown_isolation_level_is_malformed(log_broker: Broker) -> None:
+    await create(log_broker)
+    asked = request((0, LATEST))
+    asked.isolation_level = 2
+    with pytest.raises(MalformedRequest):
+        await log_broker.ask(asked, 9)
 
 
 @pytest.mark.parametrize("version", range(1, 12))
