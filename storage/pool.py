@@ -141,7 +141,7 @@ WITH adopted AS (
     WHERE EXISTS (SELECT FROM adopted)
 ), moved AS (
     UPDATE transaction_state SET version = version + (1::bigint << 44),
-        coordinator_epoch = coordinator_epoch + 1,
+        coordinator_epoch = least(coordinator_epoch, 2147483646) + 1,
         producer_epoch = CASE WHEN started_at >= 0 AND producer_epoch < 32767
                               THEN producer_epoch + 1 ELSE producer_epoch END,
         started_at = CASE WHEN started_at >= 0 THEN least(started_at,

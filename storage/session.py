@@ -160,7 +160,7 @@ class HotSession:
             done.set_exception(StoreUnavailable("the connection was lost"))
             return done
         deadline_s = self._connection.deadline_s
-        timer = self._loop.call_later(deadline_s, self._connection.hang_up) if deadline_s else None
+        timer = self._loop.call_later(deadline_s, self._on_overdue) if deadline_s else None
         pipeline = _Pipeline(done, commits, timer)
         is_first = not self._sent
         self._sent.append(pipeline)
@@ -246,6 +246,10 @@ class HotSession:
         for pipeline in lost:
             kind = CommitUnknown if pipeline.commits else StoreUnavailable
             pipeline.finish(kind(reason.strip() or "the connection was lost"))
+
+    def _on_overdue(self) -> None:
+        """Whether or not anything more will be heard of the socket."""
+        self._lose(f"no answer within {self._connection.deadline_s:g} s")
 
     def _unwatch(self) -> None:
         if self._is_watched:

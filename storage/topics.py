@@ -14,8 +14,11 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
+    Text,
     Uuid,
     and_,
+    any_,
+    cast,
     column,
     delete,
     func,
@@ -91,14 +94,16 @@ def _stored_topic(row: Row[Any]) -> StoredTopic:
 async def _find_by_name(
     connection: AsyncConnection, names: Collection[str]
 ) -> dict[str, StoredTopic]:
-    found = await connection.execute(_select_topics().where(topic.c.name.in_(list(names))))
+    wanted = cast(list(names), ARRAY(Text))  # one parameter: a request may name 200,000
+    found = await connection.execute(_select_topics().where(topic.c.name == any_(wanted)))
     return {row.name: _stored_topic(row) for row in found}
 
 
 async def _find_by_id(
     connection: AsyncConnection, topic_ids: Collection[UUID]
 ) -> dict[UUID, StoredTopic]:
-    found = await connection.execute(_select_topics().where(topic.c.topic_id.in_(list(topic_ids))))
+    wanted = cast(list(topic_ids), ARRAY(Uuid))
+    found = await connection.execute(_select_topics().where(topic.c.topic_id == any_(wanted)))
     return {row.topic_id: _stored_topic(row) for row in found}
 
 

@@ -120,12 +120,9 @@ WITH partitions AS (
 )
 SELECT CASE WHEN (SELECT count(*) FROM partitions) <> cardinality($2::uuid[])
               OR (SELECT count(*) FROM groups) <> cardinality($4::uuid[])
-              OR (SELECT count(*) FROM partitions
-                  JOIN unnest($2::uuid[], $3::bigint[]) AS e (txn_key, partition_id)
-                      USING (txn_key, partition_id)) <> cardinality($2::uuid[])
-              OR (SELECT count(*) FROM groups
-                  JOIN unnest($4::uuid[], $5::uuid[]) AS e (txn_key, group_key)
-                      USING (txn_key, group_key)) <> cardinality($4::uuid[])
+              OR EXISTS (SELECT * FROM partitions
+                         EXCEPT SELECT * FROM unnest($2::uuid[], $3::bigint[]))
+              OR EXISTS (SELECT * FROM groups EXCEPT SELECT * FROM unnest($4::uuid[], $5::uuid[]))
             THEN version_mismatch() END
 """
 DELETE_TRANSACTIONS = """

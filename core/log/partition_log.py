@@ -15,6 +15,7 @@ from core.log.producer_state import ProducerState
 from core.transaction.values import Marker
 from core.types import NO_PRODUCER_ID, NO_TIMESTAMP
 
+MAX_OFFSET = 2**63 - 1
 PRODUCERS_IN_MEMORY = 1_000
 """Producers a partition keeps loaded; others are read again when they come back."""
 
@@ -113,6 +114,8 @@ class LogDraft:
         """
         batch = staged.batch
         base_offset = self._next_offset
+        if base_offset > MAX_OFFSET - batch.record_count:
+            return Refused(Error.INVALID_RECORD, "the partition has no offsets left")
         if batch.has_producer_id:
             known = self.producer(batch.producer_id)
             if duplicate := known.find_duplicate(batch):

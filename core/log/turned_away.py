@@ -33,20 +33,22 @@ class TurnedAway:
     A partition is named by its id, or by anything else that names it while its id is not known.
     """
 
-    __slots__ = ("_first",)
+    __slots__ = ("_first", "_prune_at")
 
     def __init__(self) -> None:
         self._first: dict[tuple[Hashable, int], _FirstRefused] = {}
+        self._prune_at = _PRUNE_FROM
 
-    def __bool__(self) -> bool:
-        return bool(self._first)
+    def __len__(self) -> int:
+        return len(self._first)
 
     def note(self, partition_id: Hashable, batch: RecordBatch, now: float) -> None:
         """The batch was refused, but the producer will send it again."""
         if not batch.has_producer_id:
             return
-        if len(self._first) >= _PRUNE_FROM:
+        if len(self._first) >= self._prune_at:
             self._first = {key: each for key, each in self._first.items() if each.until > now}
+            self._prune_at = max(_PRUNE_FROM, 2 * len(self._first))
         key = (partition_id, batch.producer_id)
         known = self._first.get(key)
         first = batch.base_sequence

@@ -40,6 +40,8 @@ def malformed(publication: Publication) -> PublicationAnswer | None:
     for wanted in publication.tokens:
         if wanted.token in seen:
             return _refused(Error.INVALID_REQUEST, f"Token {wanted.token} is listed twice.")
+        if wanted.batches < 0:
+            return _refused(Error.INVALID_REQUEST, f"Token {wanted.token} holds no fewer than 0.")
         seen.add(wanted.token)
     batches = sum(wanted.batches for wanted in publication.tokens)
     if batches > MAX_BATCHES:

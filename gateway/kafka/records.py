@@ -25,6 +25,7 @@ _CRC_START: Final = 21
 _ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
 _SMALLEST_LENGTH: Final = 14  # LegacyRecord.RECORD_OVERHEAD_V0, the least any magic allows
+_SMALLEST_RECORD: Final = 7  # length, attributes, two deltas, no key, no value, no headers
 _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
 
@@ -142,6 +143,8 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
     if count <= 0 or last_offset_delta != count - 1:
         reason = f"{count} records, but offsets 0 to {last_offset_delta}"
         return Refusal(Error.INVALID_RECORD, reason)
+    if codec == Compression.NONE and count * _SMALLEST_RECORD > size - HEADER_SIZE:
+        return Refusal(Error.INVALID_RECORD, f"{count} records in {size} bytes")
     if attributes & _CONTROL_FLAG:
         return Refusal(Error.INVALID_RECORD, "clients may not write control records")
     if producer_id >= 0 and base_sequence < 0:

@@ -190,6 +190,8 @@ class Appender:
             self._known.forget(group)
             refuse_all(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
             await flush.rollback()
+        finally:
+            self._known.trim()
 
     async def _give_up(
         self, flush: Flush, group: Sequence[Pending], error: StoreUnavailable | RowLocked
@@ -271,6 +273,9 @@ class Appender:
             else:
                 locked = Locked({}, {}, ending)
                 await self._known.load_missing(group, ending, absent)
+                if self._known.ending(group) != ending:
+                    under_lock = True  # somebody joined while that was read
+                    continue
             draft = self._decide(group, locked, fresh_producers, is_locked=under_lock)
             if draft.needs_lock:
                 under_lock = True

@@ -117,6 +117,9 @@ class Known:
                     stored = replace(stored, partitions=partitions, groups=groups)
             self.transactions[producer_id] = stored
             self.transactions.move_to_end(producer_id)
+
+    def trim(self) -> None:
+        """Forgets the transactions unheard of for longest; between flushes, never under a draft."""
         while len(self.transactions) > TRANSACTIONS_IN_MEMORY:
             self.transactions.popitem(last=False)
 

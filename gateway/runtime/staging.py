@@ -29,6 +29,7 @@ from core.ports import (
     StoreUnavailable,
     VersionMismatch,
 )
+from core.staging.publication import malformed
 from core.staging.token import Staged, StagedBefore, StageDecision, TokenDraft
 from core.staging.values import (
     NewBatch,
@@ -143,6 +144,8 @@ class Staging:
 
         Goes on after `timeout_s`, when the answer is that the outcome is not known yet.
         """
+        if refusal := malformed(publication):
+            return refusal  # before anything is read or locked for it
         published = self._partitions.publish(publication)
         published.add_done_callback(self._count)
         await asyncio.wait((published,), timeout=timeout_s)

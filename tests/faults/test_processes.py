@@ -103,14 +103,24 @@ def kill_postgres(kind: str, data_dir: Path, url: str, chance: random.Random) ->
         pid = int((data_dir / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
         os.kill(pid, signal.SIGKILL)
         return
-    backends = query(
-        url,
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'penstock'"
-        " AND pid <> pg_backend_pid()",
-    )
-    pid = int(str(chance.choice(backends)[0]))
+    pid = chance.choice(gateways_backends(url))
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL if kind == "backend" else signal.SIGTERM)
+
+
+def gateways_backends(url: str) -> list[int]:
+    """Their processes; waits for a server that is starting, and for the gateway to come back."""
+    statement = (
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'penstock'"
+        " AND pid <> pg_backend_pid()"
+    )
+    deadline = time.monotonic() + 30
+    while True:
+        with contextlib.suppress(psycopg.OperationalError):
+            if found := [int(str(pid)) for (pid,) in query(url, statement)]:
+                return found
+        assert time.monotonic() < deadline, "the gateway does not come back"
+        time.sleep(0.05)
 
 
 def test_backends_terminated_in_a_flurry(

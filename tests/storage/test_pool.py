@@ -319,6 +319,25 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     await other.close()
 
 
+async def test_another_history_is_adopted_whatever_epochs_there_are(log: Log) -> None:
+    """A client may have a coordinator's epoch raised to the last one (WriteTxnMarkers)."""
+    (p,) = log.new_partitions()
+    metadata = TransactionMetadata(
+        "id", 7, 32767, TransactionState.ONGOING, started_at=1, coordinator_epoch=2**31 - 1
+    )
+    flush = log.store.open_flush()
+    await flush.commit([], [TransactionEffects("id", 0, metadata, joined=(p,))])
+    await flush.close()
+    log.rows(
+        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
+    )
+    await (await log.database.connect()).close()
+    assert log.rows("SELECT producer_epoch, coordinator_epoch FROM transaction_state") == [
+        (32767, 2**31 - 1)
+    ]
+
+
 @pytest.mark.parametrize("kind", ["cold", "hot"])
 async def test_no_connection_is_used_before_its_history_is_adopted(log: Log, kind: str) -> None:
     """A topic made before would have the ids of partitions that were lost, and be written to."""

@@ -46,6 +46,15 @@ async def test_topic_is_read_as_it_was_written(store: TopicStore) -> None:
     assert await store.find_topics_by_id([wanted.topic_id, uuid4()]) == {wanted.topic_id: found}
 
 
+async def test_a_request_may_name_more_than_a_statement_has_parameters(store: TopicStore) -> None:
+    wanted = row("t")
+    await create(store, wanted)
+    names = [f"none-{number}" for number in range(70_000)]
+    assert list(await store.find_topics([*names, "t"])) == ["t"]
+    ids = [UUID(int=number) for number in range(70_000)]
+    assert list(await store.find_topics_by_id([*ids, wanted.topic_id])) == [wanted.topic_id]
+
+
 async def test_partitions_keep_their_numbers_whatever_their_ids(store: TopicStore) -> None:
     wanted = row("t", 2)
     await create(store, wanted)

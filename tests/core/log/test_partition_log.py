@@ -38,6 +38,14 @@ def effects_of(draft: LogDraft) -> LogEffects:
     return effects
 
 
+def test_the_last_offsets_there_are() -> None:
+    draft = log_at(2**63 - 3).draft()
+    assert isinstance(draft.prepare_append(staged(batch(3))), Refused)
+    assert draft.prepare_append(staged(batch(2))) == Appended(2**63 - 3)
+    assert isinstance(draft.prepare_append(staged(batch(1))), Refused)
+    assert effects_of(draft).next_offset == 2**63 - 1
+
+
 def test_offsets_follow_each_other_within_a_draft() -> None:
     draft = log_at(50, max_timestamp=T0 + 5).draft()
     stamps = (T0, T0 + 9, T0 + 7)

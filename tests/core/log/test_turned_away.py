@@ -80,6 +80,17 @@ def test_a_producer_that_does_not_come_again_is_forgotten() -> None:
     assert len(refused._first) < 1_100
 
 
+def test_many_at_once_are_remembered_and_forgotten() -> None:
+    refused = turned_away()
+    for producer_id in range(100, 20_000):
+        refused.note(1, replace(FIRST, producer_id=producer_id), 0.0)
+    assert refused.is_early(1, replace(SECOND, producer_id=19_999), 1.0)
+    assert refused.is_early(1, SECOND, 1.0)
+    for producer_id in range(20_000, 60_000):
+        refused.note(1, replace(FIRST, producer_id=producer_id), REMEMBERED_FOR_S + 1)
+    assert len(refused) == 40_000
+
+
 def test_a_producer_without_idempotence_never_waits() -> None:
     refused = TurnedAway()
     plain = RecordBatch(10, 0, 100)

@@ -133,7 +133,7 @@ def test_an_empty_batch_moves_the_guard_and_a_token_without_batches_is_none() ->
         (((B, 1), (A, 2)), Error.RESOURCE_NOT_FOUND),
         (((B, 1), (A, 4)), Error.RESOURCE_NOT_FOUND),
         (((B, 1), (A, 0)), Error.RESOURCE_NOT_FOUND),
-        (((B, 1), (A, -1)), Error.RESOURCE_NOT_FOUND),
+        (((B, 1), (A, -1)), Error.INVALID_REQUEST),
         (((A, 3), (B, 1), (A, 3)), Error.INVALID_REQUEST),
         (((A, MAX_BATCHES), (B, 1)), Error.POLICY_VIOLATION),
     ],

@@ -190,6 +190,21 @@ def test_inconsistent_headers_are_invalid_records(layout: str, at: int, value: i
     assert refused(with_field(layout, at, value)) is Error.INVALID_RECORD
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_more_records_than_there_is_room_for(codec: Compression) -> None:
+    """How many a compressed batch holds is seen only by opening it."""
+    payload = with_field(">i", 57, 500, with_field(">i", 23, 499, built(ROWS, codec)))
+    if codec is Compression.NONE:
+        assert refused(payload) is Error.INVALID_RECORD
+    else:
+        assert parsed(payload).batch.record_count == 500
+
+
+def test_the_smallest_records_have_room() -> None:
+    payload = built([(T0, None, None)] * 100)
+    assert parsed(payload).batch.record_count == 100
+
+
 def test_producer_without_sequence_is_an_invalid_record() -> None:
     payload = built(ROWS, producer_id=77, producer_epoch=4, base_sequence=9)
     assert refused(with_field(">i", 53, -1, payload)) is Error.INVALID_RECORD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import psycopg
 import pytest
@@ -437,6 +438,41 @@ async def test_a_batch_waits_for_a_transaction_that_a_stopped_broker_holds(
     assert (await writing).error is Error.NONE
     assert (await here.end(producer, V2)).error is Error.NONE
     assert offsets(await here.read(q)) == [0, 1]
+
+
+async def test_a_join_that_comes_in_while_an_end_is_decided_on(
+    here: Coordinator, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the transaction or refused, and spoils nothing for those of the same flush."""
+    p, q, joined_late = log.new_partitions(3)
+    producer = await here.init()
+    await here.transactions.add_partitions(NAME, producer, [p])
+    await here.write(p, producer)
+    joins: list[Error] = []
+    load = here.broker.store.load
+
+    async def load_slowly(*what: Any) -> Any:
+        if not joins:
+            add = here.transactions.add_partitions
+            joins.append(await add(NAME, producer, [joined_late]))
+        return await load(*what)
+
+    monkeypatch.setattr(here.broker.store, "load", load_slowly)
+    appender = here.broker.partitions._appender
+    async with appender._settling:  # what comes meanwhile is one flush
+        first = asyncio.create_task(here.broker.append(p, batch()))
+        await asyncio.sleep(0.01)
+        written = asyncio.create_task(here.write(p, producer, 1))
+        ended = asyncio.create_task(here.end(producer))
+        await asyncio.sleep(0.1)
+        beside = asyncio.create_task(here.broker.append(q, batch()))  # has to be read first
+        await asyncio.sleep(0.01)
+    assert joins == [] or (await first).error is Error.NONE
+    results = [(await each).error for each in (written, ended, beside)]
+    assert results == [Error.NONE] * 3
+    assert joins == [Error.NONE]
+    [states] = [await here.broker.partitions.refresh([joined_late])]
+    assert states[joined_late].next_offset == 1  # the marker
 
 
 async def test_what_is_counted(here: Coordinator, log: Log) -> None:
