@@ -343,3 +343,21 @@ async def test_waiting_for_a_standby_does_not_count_as_a_long_transaction(
         assert notes(psql) == 1
     await session.close()
     await database.close()
+
+
+async def test_an_overdue_answer_is_given_up_whatever_the_socket_says(
+    any_url: str, psql: object
+) -> None:
+    """A loop that has lost sight of it hears of no shutdown either."""
+    database = Database(any_url)
+    session = HotSession(await database.connect(deadline_s=0.5))
+    await session.prepare_all({b"sleep": "SELECT pg_sleep(30)"})
+    running = asyncio.ensure_future(session.run([(b"sleep", ())], commits=True))
+    await asyncio.sleep(0.1)
+    asyncio.get_running_loop().remove_reader(session._socket)
+    async with asyncio.timeout(20):
+        with pytest.raises(CommitUnknown, match=r"no answer within 0\.5 s"):
+            await running
+    assert session.is_broken
+    await session.close()
+    await database.close()
