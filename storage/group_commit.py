@@ -8,6 +8,7 @@ SQL compares versions here and nothing more; what they mean is decided in `core`
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from storage.binary import (
     uuid_array,
 )
 from storage.client_text import key_of
-from storage.payload import FlushPayload, PayloadWriter
+from storage.payload import FlushPayload, PayloadWriter, WritingSession
 from storage.session import HotSession, Statement
 
 if TYPE_CHECKING:
@@ -165,8 +166,7 @@ class FlushSession:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._session: HotSession | None = None
-        self._writer: PayloadWriter | None = None  # of this session
+        self._writing = WritingSession(database, STATEMENTS)
         self._in_transaction = False
         self._payload = FlushPayload()
 
@@ -245,26 +245,14 @@ class FlushSession:
 
     async def close(self) -> None:
         """Closes the connection."""
-        if self._session is not None:
-            await self._session.close()
-            self._drop_session()
+        await self._writing.close()
 
     async def _open(self) -> tuple[HotSession, PayloadWriter]:
-        """The session; a new one where it broke, unless rows were locked on the broken one."""
-        if self._session is None or self._writer is None or self._session.is_broken:
-            if self._in_transaction:
-                await self._abandon(in_transaction=False)
-                raise StoreUnavailable("the connection was lost while rows were locked")
-            self._drop_session()
-            self._session = await HotSession.open(self._database, STATEMENTS)
-            self._writer = PayloadWriter(self._session, self._database.handover)
-        return self._session, self._writer
-
-    def _drop_session(self) -> None:
-        self._session = None
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        """The session; a new one where it was lost, unless rows were locked on the lost one."""
+        if self._in_transaction and self._writing.session is None:
+            await self._abandon(in_transaction=False)
+            raise StoreUnavailable("the connection was lost while rows were locked")
+        return await self._writing.open()
 
     async def _prepare_segments(self, writer: PayloadWriter) -> None:
         try:
@@ -276,15 +264,11 @@ class FlushSession:
     async def _abandon(self, *, in_transaction: bool) -> None:
         self._payload = FlushPayload()
         self._in_transaction = False
-        if self._session is None:
-            return
-        if self._session.is_broken:
-            self._drop_session()
-        elif in_transaction:
-            try:
-                await self._session.execute(b"ROLLBACK")
-            except StoreUnavailable:
-                self._drop_session()
+        session = self._writing.session
+        if in_transaction and session is not None:
+            # Where it is lost on the way, the next flush opens another.
+            with contextlib.suppress(StoreUnavailable):
+                await session.execute(b"ROLLBACK")
 
 
 def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:

@@ -28,16 +28,19 @@ LOAD_PARTITIONS = f"""
 SELECT {PARTITION_COLUMNS}
 FROM topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
 """
-# One statement, so that a producer's state is of the very version that comes with it.
+# One statement, so that a producer's state is of the very version that comes with it. A row for
+# each partition, then one for each of the producers that is known.
 LOAD_PARTITIONS_AND_PRODUCERS = f"""
-SELECT {PARTITION_COLUMNS},
-       s.producer_id, s.producer_epoch, s.last_timestamp, s.last_sequences, s.last_offsets,
-       s.offset_deltas, s.timestamps, s.txn_first_offset, s.coordinator_epoch
-FROM topic_partition p
-LEFT JOIN unnest(%(of_partitions)s::bigint[], %(producer_ids)s::bigint[])
-     AS w (partition_id, producer_id) ON w.partition_id = p.partition_id
-LEFT JOIN producer_state s ON s.partition_id = w.partition_id AND s.producer_id = w.producer_id
-WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
+SELECT {PARTITION_COLUMNS}, NULL::bigint, NULL::smallint, NULL::bigint, NULL::integer[],
+       NULL::bigint[], NULL::integer[], NULL::bigint[], NULL::bigint, NULL::integer
+FROM topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
+UNION ALL
+SELECT s.partition_id, NULL, NULL, NULL, NULL, NULL, NULL, s.producer_id, s.producer_epoch,
+       s.last_timestamp, s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps,
+       s.txn_first_offset, s.coordinator_epoch
+FROM unnest(%(of_partitions)s::bigint[], %(producer_ids)s::bigint[])
+     AS w (partition_id, producer_id)
+JOIN producer_state s USING (partition_id, producer_id)
 """
 
 # The batches of each range up to its limit in bytes; the first one always.
@@ -264,13 +267,14 @@ class PostgresLogStore:
                 },
             )
             for row in await cursor.fetchall():
-                states[row[0]] = partition_state(row)
                 producer_id, epoch, timestamp, *columns, first_offset, coordinator_epoch = row[7:]
-                if producer_id is not None:
-                    batches = tuple(map(AppendedBatch, *columns))
-                    known[row[0], producer_id] = ProducerState(
-                        producer_id, epoch, timestamp, batches, first_offset, coordinator_epoch
-                    )
+                if producer_id is None:
+                    states[row[0]] = partition_state(row)
+                    continue
+                batches = tuple(map(AppendedBatch, *columns))
+                known[row[0], producer_id] = ProducerState(
+                    producer_id, epoch, timestamp, batches, first_offset, coordinator_epoch
+                )
         return states, known
 
     async def load_transactions(self, producer_ids: Sequence[int]) -> dict[int, StoredTransaction]:

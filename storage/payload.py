@@ -7,8 +7,9 @@ Knows where each batch begins, and how to prepare a segment's statements. Knows 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -17,6 +18,9 @@ from core.ports import EffectRefused, Payload, StoreUnavailable
 from storage.handover import Handover, HandoverFile
 from storage.schema import CHUNK_BYTES, chunk_table_name
 from storage.session import HotSession, Statement
+
+if TYPE_CHECKING:
+    from storage.pool import Database
 
 log = structlog.get_logger(__name__)
 
@@ -142,6 +146,51 @@ class PayloadWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+class WritingSession:
+    """A hot session and the writer of its payload, opened together when first used, and anew when
+    the session is lost.
+
+    statements: by name, prepared when a session is opened. begin_with: run once on each.
+    """
+
+    def __init__(
+        self, database: Database, statements: Mapping[bytes, str], *, begin_with: bytes = b""
+    ) -> None:
+        self._database = database
+        self._statements = statements
+        self._begin_with = begin_with
+        self._open: tuple[HotSession, PayloadWriter] | None = None
+
+    @property
+    def session(self) -> HotSession | None:
+        """The session that is open and not lost."""
+        if self._open is None or self._open[0].is_broken:
+            return None
+        return self._open[0]
+
+    async def open(self) -> tuple[HotSession, PayloadWriter]:
+        """Both, ready for use. Raises StoreUnavailable, RowLocked."""
+        if self._open is not None and not self._open[0].is_broken:
+            return self._open
+        self._forget()
+        session = await HotSession.open(self._database, self._statements)
+        if self._begin_with:
+            await session.execute(self._begin_with)
+        self._open = session, PayloadWriter(session, self._database.handover)
+        return self._open
+
+    async def close(self) -> None:
+        """Closes the connection and removes the writer's file."""
+        if self._open is not None:
+            await self._open[0].close()
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
 
 
 def _put(segment_id: int) -> bytes:

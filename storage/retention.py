@@ -75,9 +75,13 @@ DELETE FROM deleted_partition WHERE partition_id = %(partition_id)s
 """
 # Never one whose transaction is open here: it would be open for ever (ProducerStateManager).
 EXPIRE_PRODUCERS = """
-DELETE FROM producer_state
-WHERE updated_at < clock_timestamp() - make_interval(secs => %(idle_s)s)
-  AND txn_first_offset IS NULL
+WITH idle AS MATERIALIZED (
+    SELECT ctid FROM producer_state
+    WHERE updated_at < clock_timestamp() - make_interval(secs => %(idle_s)s)
+      AND txn_first_offset IS NULL
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM producer_state s USING idle WHERE s.ctid = idle.ctid
 """
 
 OPEN_SEGMENTS = """
@@ -172,9 +176,15 @@ class PostgresRetentionStore:
 
     async def expire_producers(self, idle_s: float) -> int:
         """See RetentionStore."""
+        done = 0
         async with self._database.reader("expire_producers") as cursor:
-            await cursor.execute(EXPIRE_PRODUCERS, {"idle_s": idle_s})
-            return cursor.rowcount
+            while True:
+                # Some at a time, so that no flush waits long for one that came back.
+                parameters = {"idle_s": idle_s, "limit": ROWS_PER_DELETE}
+                await cursor.execute(EXPIRE_PRODUCERS, parameters)
+                done += cursor.rowcount
+                if cursor.rowcount < ROWS_PER_DELETE:
+                    return done
 
     async def expire_tokens(self) -> int:
         """See RetentionStore."""

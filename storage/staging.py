@@ -15,8 +15,7 @@ from core.ports import Payload
 from core.staging.values import TokenEffects
 from storage.binary import integer, rows_of
 from storage.kept_session import KeptSession
-from storage.payload import FlushPayload, PayloadWriter
-from storage.session import HotSession
+from storage.payload import FlushPayload, WritingSession
 from storage.staging_rows import (
     DROP_TOKENS,
     LOAD_TOKENS,
@@ -45,9 +44,10 @@ class PostgresStagingStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._kept = KeptSession(database, STATEMENTS)
-        self._session: HotSession | None = None
-        self._writer: PayloadWriter | None = None  # of this session
-        database.on_close(self._close)
+        self._writing = WritingSession(
+            database, {b"stage": STAGE}, begin_with=b"SET synchronous_commit = off"
+        )
+        database.on_close(self._writing.close)
 
     async def load(self, tokens: Sequence[UUID]) -> dict[UUID, int]:
         """See StagingStore."""
@@ -65,7 +65,7 @@ class PostgresStagingStore:
         started = time.perf_counter()
         staged = [batch.staged for each in effects for batch in each.added]
         payload = FlushPayload([(each, payloads[each.batch_id]) for each in staged])
-        session, writer = await self._open()
+        session, writer = await self._writing.open()
         await writer.prepare(payload)
         parameters = stage_parameters(effects, payload, expiration_s)
         try:
@@ -85,23 +85,3 @@ class PostgresStagingStore:
         (result, *_) = await self._kept.run_or_fail("staged_bytes", [(b"staged_bytes", ())])
         ((value,),) = rows_of(result)
         return integer(value)
-
-    async def _open(self) -> tuple[HotSession, PayloadWriter]:
-        if self._session is None or self._writer is None or self._session.is_broken:
-            self._drop_session()
-            session = await HotSession.open(self._database, {b"stage": STAGE})
-            await session.execute(b"SET synchronous_commit = off")
-            self._session = session
-            self._writer = PayloadWriter(session, self._database.handover)
-        return self._session, self._writer
-
-    def _drop_session(self) -> None:
-        self._session = None
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-    async def _close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._drop_session()

@@ -127,6 +127,18 @@ async def test_producers_expire(log: Log) -> None:
     assert log.rows("SELECT producer_id FROM producer_state") == [(6,)]
 
 
+async def test_many_idle_producers_expire_some_at_a_time(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.retention.ROWS_PER_DELETE", 2)
+    (p,) = log.new_partitions(1)
+    await log.append(p, *(batch(producer=n, epoch=0, sequence=0) for n in range(7)))
+    log.rows("UPDATE producer_state SET updated_at = now() - '1 hour'::interval")
+    await log.append(p, batch(producer=3, epoch=0, sequence=1))
+    assert await retention_of(log).expire_producers(1800) == 6
+    assert log.rows("SELECT producer_id FROM producer_state") == [(3,)]
+
+
 async def test_producers_with_an_open_transaction_do_not_expire(log: Log) -> None:
     p, q = log.new_partitions(2)
     for partition_id, is_open in ((p, True), (q, False)):

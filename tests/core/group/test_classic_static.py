@@ -4,8 +4,9 @@ import pytest
 
 from core.errors import Error
 from core.group.classic_state import COMPLETING_REBALANCE, PREPARING_REBALANCE, STABLE
-from core.group.values import ClientIdentity, JoinResult, LeavingMember, SyncResult
+from core.group.values import ClientIdentity, GroupSettings, JoinResult, LeavingMember, SyncResult
 from tests.core.group.classic_driver import (
+    DELAY_MS,
     REBALANCE_MS,
     SESSION_MS,
     Driver,
@@ -99,6 +100,20 @@ def test_a_static_member_with_other_metadata_restarts_without_a_rebalance() -> N
     group.stable(2, instances=("i",))
     offers = protocols("range", topics=("bills",))
     assert group.joined(group.join(instance="i", offers=offers)).generation_id == 1
+
+
+def test_a_static_member_with_too_much_metadata_starts_a_rebalance() -> None:
+    """What it brings is stored with an assignment only, which is refused then."""
+    group = Driver(GroupSettings(initial_rebalance_delay_ms=DELAY_MS, max_metadata_bytes=200))
+    _, other = group.stable(2, instances=("i",))
+    offers = protocols("range", topics=("a name that is long",) * 10)
+    restarted = group.join(instance="i", offers=offers)
+    assert group.group.state == PREPARING_REBALANCE
+    group.join(other)
+    new = group.joined(restarted).member_id
+    assert group.joined(restarted).generation_id == 2
+    assert group.error(group.sync(new, 2, {new: bytes(100)})) is Error.UNKNOWN_SERVER_ERROR
+    assert group.store.members[new].protocols != offers
 
 
 def test_a_restarted_static_member_has_its_new_timeouts_and_client() -> None:
