@@ -33,6 +33,7 @@ from urllib.parse import quote
 import psycopg
 
 from storage.handover import Handover
+from storage.memory import available_memory
 
 DATABASE = "penstock"
 SUPERUSER = "postgres"
@@ -86,12 +87,6 @@ _ENVIRONMENT: Mapping[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),  # the largest glibc takes
     "MALLOC_TRIM_THRESHOLD_": str(64 * 2**20),
 }
-
-# What a container may take: of cgroups v2, and of v1.
-_MEMORY_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 
 _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
@@ -614,15 +609,7 @@ def shared_buffers() -> str:
     A record that is read again costs half the CPU or less if its page is there and not only in the
     kernel's cache, whose pages are checked when they are read.
     """
-    limits = [_physical_memory()]
-    for path in _MEMORY_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
-            limits.append(int(path.read_text()))
-    return f"{min(max(min(limits) // 8 // 2**20, 128), 1024)}MB"
-
-
-def _physical_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return f"{min(max(available_memory() // 8 // 2**20, 128), 1024)}MB"
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -141,17 +141,12 @@ def test_given_settings_win_but_not_over_durability(cluster: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "expected"),
-    [("max", "1024MB"), ("4294967296", "512MB"), ("268435456", "128MB"), (None, "1024MB")],
+    ("memory", "expected"), [(24 * 2**30, "1024MB"), (2**32, "512MB"), (2**28, "128MB")]
 )
-def test_shared_buffers_are_a_share_of_what_a_container_may_take(
-    limit: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_shared_buffers_are_a_share_of_what_may_be_taken(
+    memory: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory_max = tmp_path / "memory.max"
-    if limit is not None:
-        memory_max.write_text(limit + "\n")
-    monkeypatch.setattr(embedded, "_MEMORY_LIMITS", (memory_max,))
-    monkeypatch.setattr(embedded, "_physical_memory", lambda: 24 * 2**30)
+    monkeypatch.setattr(embedded, "available_memory", lambda: memory)
     assert embedded.shared_buffers() == expected
 
 
