@@ -76,7 +76,7 @@ def prepare_init_producer_id(
         return _created(known, request, fresh_producer_id, now)
     if current != _NOBODY and current != _producer_of(known):
         if _was_before_last_bump(known, current):
-            return Transition(Answer(producer=_producer_of(known)))
+            return _recovered_before(known, request, now)
         return _refused(Error.PRODUCER_FENCED)
     if known.state in _PREPARING:
         return _refused(Error.CONCURRENT_TRANSACTIONS)
@@ -100,6 +100,26 @@ def prepare_init_producer_id(
         client_host=request.client_host,
     )
     return Transition(Answer(producer=_producer_of(put)), put, marker)
+
+
+def _recovered_before(known: TransactionMetadata, request: InitProducerId, now: int) -> Transition:
+    """The producer has been bumped: a retry, or its transaction was ended for it. The same answer.
+
+    Where nothing is open, what was is forgotten, so that an end that comes now finds nothing.
+    """
+    answer = Answer(producer=_producer_of(known))
+    is_begun = known.state is TransactionState.EMPTY and known.timeout_ms == request.timeout_ms
+    if is_begun or known.state not in IDLE_STATES:
+        return Transition(answer)
+    put = replace(
+        known,
+        state=passed(known.state, TransactionState.EMPTY),
+        timeout_ms=request.timeout_ms,
+        updated_at=now,
+        client_id=request.client_id,
+        client_host=request.client_host,
+    )
+    return Transition(answer, put)
 
 
 def _created(
@@ -396,17 +416,17 @@ def _fenced(
 ) -> Transition:
     """The open transaction is aborted and its producer may not write with its epoch any more.
 
-    A V2 producer learns the new epoch by its own abort (Kafka 4.1, KIP-588); a V1 one cannot.
+    It learns the new epoch by InitProducerId with its old one, V2 by its own abort, too (Kafka 4.1,
+    KIP-588).
     """
     bumped = _bump(known, fresh_producer_id)
-    is_v2 = known.transaction_version is TransactionVersion.V2
     put = replace(
         known,
         state=passed(known.state, *FENCING),
         producer_id=bumped.producer_id,
         producer_epoch=bumped.producer_epoch,
         previous_producer_id=bumped.previous_producer_id,
-        last_producer_epoch=known.producer_epoch if is_v2 else NO_PRODUCER_EPOCH,
+        last_producer_epoch=known.producer_epoch,
         started_at=NO_TIMESTAMP,
         updated_at=now,
         coordinator_epoch=coordinator_epoch,

@@ -13,7 +13,12 @@ from core.errors import Error, Refusal
 from core.log.validation import must_see_every_timestamp, refuse_batch, refuse_timestamp
 from core.ports import Payload
 from core.types import NO_TIMESTAMP, RecordBatch, TimestampType
-from gateway.kafka.records import InvalidRecords, KafkaBatch, iterate_records
+from gateway.kafka.records import (
+    InvalidRecords,
+    KafkaBatch,
+    iterate_records,
+    with_true_max_timestamp,
+)
 from gateway.kafka.records import with_log_append_time as stamped
 
 _REJECTED = "One or more records have been rejected"
@@ -42,19 +47,26 @@ def accept(kafka_batch: KafkaBatch, config: TopicConfig, now: int) -> Accepted |
     if log_stamps and kafka_batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         reason = "Producer should not set timestamp type to LogAppendTime."
         return Rejected(Refusal(Error.INVALID_TIMESTAMP, reason))
-    if refusal := refuse_batch(kafka_batch.batch, config, now):
+    refusal = refuse_batch(kafka_batch.batch, config, now)
+    is_doubtful = refusal is not None and refusal.error is Error.INVALID_TIMESTAMP
+    if refusal is not None and not is_doubtful:
         return Rejected(refusal)
-    if rejected := _look_inside(kafka_batch, config, now):
+    if rejected := _look_inside(kafka_batch, config, now, every_timestamp=is_doubtful):
         return rejected
+    if is_doubtful:  # the header's greatest timestamp is none of the records'
+        kafka_batch = with_true_max_timestamp(kafka_batch)
     if log_stamps:
         batch = replace(kafka_batch.batch, max_timestamp=now)
         return Accepted(batch, stamped(kafka_batch.payload, now), now)
     return Accepted(kafka_batch.batch, kafka_batch.payload)
 
 
-def _look_inside(kafka_batch: KafkaBatch, config: TopicConfig, now: int) -> Rejected | None:
-    """Single records are only looked at where the topic has a rule about them."""
-    sees_timestamps = must_see_every_timestamp(config)
+def _look_inside(
+    kafka_batch: KafkaBatch, config: TopicConfig, now: int, *, every_timestamp: bool
+) -> Rejected | None:
+    """Single records are only looked at where the topic has a rule about them, or to say which of
+    them are the reason. every_timestamp: whatever the topic's rule."""
+    sees_timestamps = every_timestamp or must_see_every_timestamp(config)
     if not (sees_timestamps or config.is_compacted):
         return None
     error = Error.INVALID_RECORD

@@ -1,15 +1,16 @@
 """Kafka record batches, magic 2: the header's view, its validation, and looking into records.
 
 A batch is stored as it came; this room reads 61 bytes and a checksum, and opens the records only
-where a question is about single records (timestamps, keys). It knows no topic, no configuration and
-no offset but the ones written in the batch. Sources: DefaultRecordBatch, DefaultRecord,
-ProduceRequest.validateRecords, LogValidator, UnifiedLog.analyzeAndValidateRecords.
+where a question is about single records (timestamps, keys), or where the header contradicts itself.
+It knows no topic, no configuration and no offset but the ones written in the batch. Sources:
+DefaultRecordBatch, DefaultRecord, ProduceRequest.validateRecords, LogValidator,
+UnifiedLog.analyzeAndValidateRecords.
 """
 
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -121,7 +122,7 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
         crc,
         attributes,
         last_offset_delta,
-        _,
+        base_timestamp,
         max_timestamp,
         producer_id,
         producer_epoch,
@@ -152,7 +153,7 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
         return Refusal(Error.INVALID_RECORD, reason)
     log_stamped = attributes & _LOG_APPEND_TIME_FLAG
     is_marked = bool(attributes & _TRANSACTIONAL_FLAG)
-    return KafkaBatch(
+    batch = KafkaBatch(
         batch=RecordBatch(
             record_count=count,
             max_timestamp=max_timestamp,
@@ -166,6 +167,22 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
         timestamp_type=TimestampType.LOG_APPEND_TIME if log_stamped else TimestampType.CREATE_TIME,
         is_marked_transactional=is_marked,
     )
+    if max_timestamp >= base_timestamp:
+        return batch
+    try:  # some clients leave it out (Sarama did until 2025); retention and lookups go by it
+        return with_true_max_timestamp(batch)
+    except InvalidRecords as broken:
+        return Refusal(Error.INVALID_RECORD, str(broken))
+
+
+def with_true_max_timestamp(batch: KafkaBatch) -> KafkaBatch:
+    """The batch with the greatest timestamp of its records in its header (LogValidator).
+
+    Raises InvalidRecords where they cannot be read.
+    """
+    greatest = max_timestamp_offset(batch.payload).timestamp
+    payload = memoryview(_with_max_timestamp(batch.payload, greatest))
+    return replace(batch, batch=replace(batch.batch, max_timestamp=greatest), payload=payload)
 
 
 def with_log_append_time(payload: Buffer, now_ms: int) -> bytes:
@@ -173,10 +190,15 @@ def with_log_append_time(payload: Buffer, now_ms: int) -> bytes:
 
     DefaultRecordBatch.setMaxTimestamp with `message.timestamp.type=LogAppendTime`.
     """
+    return _with_max_timestamp(payload, now_ms, _LOG_APPEND_TIME_FLAG)
+
+
+def _with_max_timestamp(payload: Buffer, max_timestamp: int, flags: int = 0) -> bytes:
+    """The batch with this in its header, and with these attributes besides those it has."""
     header = bytearray(payload[:HEADER_SIZE])
     (attributes,) = struct.unpack_from(">h", header, _ATTRIBUTES_AT)
-    struct.pack_into(">h", header, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME_FLAG)
-    struct.pack_into(">q", header, _MAX_TIMESTAMP_AT, now_ms)
+    struct.pack_into(">h", header, _ATTRIBUTES_AT, attributes | flags)
+    struct.pack_into(">q", header, _MAX_TIMESTAMP_AT, max_timestamp)
     records = memoryview(payload)[HEADER_SIZE:]
     crc = crc32c(records, crc32c(memoryview(header)[_CRC_START:]))
     struct.pack_into(">I", header, _CRC_START - 4, crc)

@@ -76,6 +76,18 @@ def init(
     return prepare_init_producer_id(known, request, FRESH, NOW, MAX_TIMEOUT_MS)
 
 
+def begun_by_init(known: TransactionMetadata) -> TransactionMetadata:
+    """As a producer leaves it that has asked for `TIMEOUT_MS + 1` and has got nothing new."""
+    return replace(
+        known,
+        state=EMPTY,
+        timeout_ms=TIMEOUT_MS + 1,
+        updated_at=NOW,
+        client_id="client",
+        client_host="/10.0.0.1",
+    )
+
+
 def end(
     known: TransactionMetadata | None,
     version: TransactionVersion,

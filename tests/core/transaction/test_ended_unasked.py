@@ -42,6 +42,7 @@ from tests.core.transaction.asked import (
     V2,
     assert_refused,
     assert_unchanged,
+    begun_by_init,
     end,
     from_outside,
     init,
@@ -83,22 +84,35 @@ def test_an_overdue_transaction_is_aborted_and_its_producer_fenced(
     assert written == Joining(Error.INVALID_PRODUCER_EPOCH)
 
 
-def test_a_v1_producer_that_was_overdue_is_fenced_for_good() -> None:
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_producer_that_was_overdue_recovers_with_the_epoch_it_had(
+    version: TransactionVersion,
+) -> None:
+    put = put_of(overdue(version))
+    recovered = init(put, producer(), timeout_ms=TIMEOUT_MS + 1)
+    assert recovered.answer.producer == producer(EPOCH + 1)
+    assert recovered.marker is None
+    begun = put_of(recovered)
+    assert begun == begun_by_init(put)
+    assert_refused(end(begun, V1, commit=True, by=producer(EPOCH + 1)), ITS)
+    # Unless another instance has begun meanwhile.
+    fenced = put_of(init(put))
+    assert_refused(init(fenced, producer()), FENCED)
+
+
+def test_a_v1_producer_that_was_overdue_ends_nothing() -> None:
     put = put_of(overdue(V1))
     for commit in (True, False):
         assert_refused(end(put, V1, commit=commit), FENCED)
-    assert_refused(init(put, producer()), FENCED)
 
 
 def test_a_v2_producer_that_was_overdue_learns_its_epoch_by_aborting() -> None:
     put = put_of(overdue(V2))
     assert_unchanged(end(put, V2, commit=False), producer(EPOCH + 1))
     assert_refused(end(put, V2, commit=True), ITS)
-    assert_unchanged(init(put, producer()), producer(EPOCH + 1))
     # Unless another instance has begun meanwhile.
     fenced = put_of(init(put))
     assert_refused(end(fenced, V2, commit=False), FENCED)
-    assert_refused(init(fenced, producer()), FENCED)
 
 
 @pytest.mark.parametrize("version", [V1, V2])

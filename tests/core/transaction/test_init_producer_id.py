@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -41,6 +42,7 @@ from tests.core.transaction.asked import (
     V2,
     assert_refused,
     assert_unchanged,
+    begun_by_init,
     end,
     init,
     producer,
@@ -130,6 +132,17 @@ def test_a_producer_recovers_and_its_retry_gets_the_same_answer(state: Transacti
     fenced = put_of(init(put))
     assert_refused(init(fenced, producer()), Error.PRODUCER_FENCED)
     assert_refused(init(fenced, producer(EPOCH + 1)), Error.PRODUCER_FENCED)
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_a_retry_forgets_what_was_ended(state: TransactionState) -> None:
+    """Its producer begins anew: an end that comes now finds nothing."""
+    known = replace(row(state, EPOCH + 1), last_producer_epoch=EPOCH)
+    transition = init(known, producer(), TIMEOUT_MS + 1)
+    assert transition.answer.producer == producer(EPOCH + 1)
+    put = put_of(transition)
+    assert put == begun_by_init(known)
+    assert_unchanged(init(put, producer(), TIMEOUT_MS + 1), producer(EPOCH + 1))
 
 
 def test_a_late_retry_does_not_abort_what_its_producer_has_begun_since() -> None:

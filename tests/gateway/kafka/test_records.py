@@ -245,6 +245,29 @@ def test_log_append_time(codec: Compression) -> None:
     assert [r.timestamp for r in records.iterate_records(stamped)] == [T0 + 9_999] * 3
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("announced", [-1, 0, T0 - 1])
+def test_a_greatest_timestamp_that_cannot_be_is_made_right(
+    codec: Compression, announced: int
+) -> None:
+    good = built(ROWS, codec)
+    lying = with_field(">q", 35, announced, good)
+    batch = parsed(lying)
+    assert batch.batch.max_timestamp == T0 + 500
+    assert bytes(batch.payload) == good
+
+
+def test_records_without_timestamps_stay_as_they_are() -> None:
+    payload = built([(-1, None, b"1"), (-1, None, b"2")])
+    assert parsed(payload).batch.max_timestamp == -1
+    assert bytes(parsed(payload).payload) == payload
+
+
+def test_a_header_that_cannot_be_over_records_that_cannot_be_read() -> None:
+    broken = sealed(with_field(">q", 35, -1)[:61] + bytes(40))
+    assert refused(broken) is Error.INVALID_RECORD
+
+
 def test_offset_and_leader_epoch_are_patched_outside_the_checksum() -> None:
     original = built(ROWS)
     patched = b"".join(records.patched(original, 1_000_000_007, 12))

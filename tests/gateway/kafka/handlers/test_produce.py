@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from uuid import UUID, uuid4
 
 import pytest
+from crc32c import crc32c
 
 from gateway.kafka.api import CLOSE_CONNECTION
 from gateway.kafka.records import iterate_records, with_log_append_time
@@ -82,6 +84,33 @@ async def test_size_limit(log_broker: Broker) -> None:
     part = await produce(log_broker, kafka_batch([b"x" * 300]))
     assert part.error_code == MESSAGE_TOO_LARGE
     assert "200" in part.error_message
+
+
+async def test_records_that_are_ahead_are_named(log_broker: Broker) -> None:
+    """The greatest timestamp alone shows that there is one."""
+    await create(log_broker, message_timestamp_after_max_ms="1000")
+    log_broker.clock = lambda: T0
+    stamps = [T0, T0 + 5000, T0 + 6000]
+    part = await produce(log_broker, kafka_batch([b"a", b"b", b"c"], timestamps=stamps))
+    assert part.error_code == INVALID_TIMESTAMP
+    assert [each.batch_index for each in part.record_errors] == [1, 2]
+
+
+@pytest.mark.parametrize("announced", [-1, T0 + 10**10])
+async def test_a_header_with_another_greatest_timestamp_than_its_records(
+    log_broker: Broker, announced: int
+) -> None:
+    """Retention, and lookups by time, go by what is stored."""
+    topic = await create(log_broker, message_timestamp_after_max_ms="60000")
+    log_broker.clock = lambda: T0
+    batch = bytearray(kafka_batch([b"a", b"b"], timestamps=[T0, T0 + 10]))
+    struct.pack_into(">q", batch, 35, announced)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    assert (await produce(log_broker, bytes(batch))).error_code == 0
+    found = await log_broker.partitions.find_timestamp(topic.partition_ids[0], T0 + 10, 0)
+    assert found is not None
+    assert struct.unpack_from(">q", found.payload, 35) == (T0 + 10,)
+    assert len(list(iterate_records(found.payload))) == 2
 
 
 async def test_timestamps_out_of_range(log_broker: Broker) -> None:
