@@ -39,6 +39,10 @@ TOO_EARLY = Refused(
     Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
 )
 
+_NOT_ITS = Refused(
+    Error.INVALID_PRODUCER_ID_MAPPING, "The producer id is not that of the transactional id."
+)
+
 MakeMarker = Callable[[Marker, int], bytes]
 """The bytes of a control batch, from a marker and a timestamp (ms); a front-end's business."""
 
@@ -142,18 +146,28 @@ class GroupDraft:
         if known.find_duplicate(batch):
             return None
         transaction = self._transaction_of(batch.producer_id)
+        is_first = known.txn_first_offset is None
+        if is_first and pending.transactional_id not in (None, transaction.transactional_id):
+            # With something open here, its producer is known to be the one (as in Kafka).
+            return self._not_joined(transaction, batch.producer_id, _NOT_ITS)
         joining = transaction.prepare_append(
             pending.partition_id,
             ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch),
             pending.transaction_version,
             self._now_ms,
-            is_first=known.txn_first_offset is None,
+            is_first=is_first,
         )
         if joining.error is Error.NONE:
             return None
+        refused = Refused(joining.error, joining.message or "")
+        return self._not_joined(transaction, batch.producer_id, refused)
+
+    def _not_joined(
+        self, transaction: TransactionDraft, producer_id: int, refused: Refused
+    ) -> Refused:
         if not transaction.is_fresh:
-            self.doubtful.add(batch.producer_id)
-        return Refused(joining.error, joining.message or "")
+            self.doubtful.add(producer_id)
+        return refused
 
     def _transaction_of(self, producer_id: int) -> TransactionDraft:
         stored = self._by_producer.get(producer_id)

@@ -158,16 +158,23 @@ class Partitions:
         batch: RecordBatch,
         payload: Payload,
         transaction_version: TransactionVersion = TransactionVersion.V1,
+        transactional_id: str | None = None,
     ) -> asyncio.Future[AppendResult]:
         """Queues a batch at once; its order among others is that of the calls.
 
-        The future resolves when the batch is committed, or refused.
-        transaction_version: how the producer joins partitions, where the batch is transactional.
+        The future resolves when the batch is committed, or refused. Where it is transactional:
+        transaction_version: how its producer joins partitions. transactional_id: whose it is.
         """
         done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self._appender.submit(
             PendingAppend(
-                partition_id, retention_class(config), batch, payload, done, transaction_version
+                partition_id,
+                retention_class(config),
+                batch,
+                payload,
+                done,
+                transaction_version,
+                transactional_id,
             )
         )
         return done

@@ -40,9 +40,9 @@ class AppendResult:
 class PendingAppend:
     """A batch on its way into a partition.
 
-    transaction_version: as its producer writes, which matters where the batch is transactional.
-    history: which history of the database it was queued under. arrival, parked_at: its place among
-    the others, and since when it waits for a locked partition (the loop's seconds).
+    transaction_version, transactional_id: as its producer writes, which matters where the batch is
+    transactional. history: which history of the database it was queued under. arrival, parked_at:
+    its place among the others, and since when it waits for a locked partition (the loop's seconds).
     """
 
     partition_id: int
@@ -51,6 +51,7 @@ class PendingAppend:
     payload: Payload
     done: asyncio.Future[AppendResult]
     transaction_version: TransactionVersion = TransactionVersion.V1
+    transactional_id: str | None = None
     history: int = 0
     staged: StagedBatch | None = None
     arrival: int = 0

@@ -46,6 +46,7 @@ _EARLIER_FIRST = Refusal(
     Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
 )
 _NAMELESS = Refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # as in KafkaApis
+_EMPTY_ID = Refusal(Error.INVALID_REQUEST)
 _OVERTAKEN = Refusal(Error.INVALID_TXN_STATE)  # never answered: the connection is closed
 
 
@@ -161,12 +162,14 @@ def _submit_now(
                     answer.refusal = batch
                 elif batch.is_marked_transactional and request.transactional_id is None:
                     answer.refusal = _NAMELESS
+                elif batch.batch.is_transactional and not request.transactional_id:
+                    answer.refusal = _EMPTY_ID
                 elif batch.batch.is_transactional and _is_overtaken(batch, data, answer, ctx):
                     answer.refusal = _OVERTAKEN
                 elif turned_away and _is_early(batch, data, part.index, ctx):
                     answer.refusal = _EARLIER_FIRST
                 else:
-                    _append(batch, topic, answer, ctx)
+                    _append(batch, topic, answer, ctx, request.transactional_id)
         answers.append((data, partitions))
     return answers
 
@@ -210,7 +213,13 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _append(kafka_batch: KafkaBatch, topic: Topic, answer: _Partition, ctx: RequestContext) -> None:
+def _append(
+    kafka_batch: KafkaBatch,
+    topic: Topic,
+    answer: _Partition,
+    ctx: RequestContext,
+    transactional_id: str | None,
+) -> None:
     """Queues the batch, if the topic takes it."""
     accepted = accept(kafka_batch, topic.config, ctx.clock())
     if isinstance(accepted, Rejected):
@@ -224,6 +233,7 @@ def _append(kafka_batch: KafkaBatch, topic: Topic, answer: _Partition, ctx: Requ
         accepted.batch,
         accepted.payload,
         _transaction_version(ctx),
+        transactional_id,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tests.gateway.kafka.handlers.transacting import (
     NAME,
     TIMEOUT_MS,
     Code,
+    Producer,
     describe,
     init_request,
     producer_of,
@@ -130,6 +133,28 @@ async def test_recovering_with_the_current_id_and_epoch(log_broker: Broker, vers
     for half in ({"producer_id": producer_id}, {"producer_epoch": 2}):
         found = await ask(log_broker, version, transactional_id="t", **half)
         assert found == (Code.INVALID_REQUEST, -1, -1)
+
+
+async def test_recovering_from_a_transaction_that_was_overdue(txn_broker: Broker) -> None:
+    """V1 as V2 (Kafka 4.1): kafka-python's producer goes on so."""
+    broker = txn_broker
+    await create(broker, "t")
+    answer = await broker.ask(init_request(transaction_timeout_ms=1), 4)
+    producer = Producer(broker, answer.producer_id, answer.producer_epoch)
+    await producer.begin()
+    assert await producer.write() == Code.NONE
+    await asyncio.sleep(0.05)
+    assert await broker.transactions.abort_overdue() == 1
+    assert (await producer.end()).error_code == Code.PRODUCER_FENCED
+    current = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    recovered = await broker.ask(init_request(**current), 4)
+    assert (recovered.error_code, recovered.producer_epoch) == (Code.NONE, 1)
+    assert await state_of(broker) == "Empty"
+    again = replace(producer, producer_epoch=1)
+    await again.begin()
+    assert await again.write() == Code.NONE
+    assert (await again.end()).error_code == Code.NONE
+    assert await producer.write(1) == Code.INVALID_PRODUCER_EPOCH
 
 
 async def test_a_name_nobody_remembers_starts_anew(log_broker: Broker) -> None:

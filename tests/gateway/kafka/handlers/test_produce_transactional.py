@@ -90,6 +90,17 @@ async def test_who_is_not_the_producer_of_the_name(log_broker: Broker, version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+async def test_under_another_name_nothing_is_written(log_broker: Broker, version: int) -> None:
+    producer = await ready(log_broker, version)
+    await producer_of(log_broker, "another")
+    for name in ("another", "unknown"):
+        found = await producer.write(version=version, name=name)
+        assert found == Code.INVALID_PRODUCER_ID_MAPPING
+    assert await producer.write(version=version, name="") == Code.INVALID_REQUEST
+    assert await producer.write(version=version) == Code.NONE
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 async def test_a_fenced_producer_writes_nothing(log_broker: Broker, version: int) -> None:
     producer = await ready(log_broker, version)
     assert await producer.write(version=version) == Code.NONE

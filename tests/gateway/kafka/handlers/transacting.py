@@ -47,6 +47,9 @@ class Code(IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
 
 
+OWN = "(its own)"
+
+
 @dataclass(frozen=True, slots=True)
 class Producer:
     """Who says it. Each method sends one request; versions are those of V1 unless told."""
@@ -133,7 +136,7 @@ class Producer:
         partition: int = 0,
         version: int = 9,
         values: Sequence[bytes] = (b"v",),
-        name: str | None = "",
+        name: str | None = OWN,
         transactional: bool = True,
         topic: str = "t",
         topic_id: Any = None,
@@ -151,7 +154,7 @@ class Producer:
         kind = codec.ProduceRequest.TopicProduceData
         parts = [kind.PartitionProduceData(index=partition, records=records)]
         request = codec.ProduceRequest(
-            transactional_id=self.name if name == "" else name,
+            transactional_id=self.name if name == OWN else name,
             acks=-1,
             timeout_ms=1000,
             topic_data=[kind(name=topic, topic_id=topic_id, partition_data=parts)],
