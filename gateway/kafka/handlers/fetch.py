@@ -4,8 +4,10 @@ Versions: v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9 lea
 (KIP-320); v12 flexible; v13 topic ids (KIP-516); v15 replica state as a tagged field; v17 directory
 ids; v18 high watermark as a tagged field (those three are for replicas and change nothing here).
 Behavior: whole batches only; the first one found is given however large (KIP-74). A long poll
-sleeps until a partition grows, or until something else is asked on its connection. Any broker
-serves any partition, so there is no preferred replica.
+sleeps until a partition grows, or until something else is asked on its connection; a partition
+that does not exist does not cut it short, unless no other was asked for. Any broker serves any
+partition, so there is no preferred replica. `last_fetched_epoch` is ignored: a log is never
+truncated but by a restore of the database, so there is no divergence to tell of (KIP-595).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from gateway.kafka.records import patched
 from gateway.runtime.partitions import Found, Want
 
 TOPIC_IDS_SINCE: Final = 13
+_NOT_THERE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
 _Topic: TypeAlias = FetchResponse.FetchableTopicResponse
 _Partition: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
 _Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
@@ -103,7 +106,11 @@ async def _read_enough(
     isolation: IsolationLevel,
     ctx: RequestContext,
 ) -> list[tuple[FetchPartition, Found]]:
-    """Reads, and reads again whenever something has changed, until `min_bytes` or an error."""
+    """Reads, and reads again whenever something has changed, until `min_bytes` or a failed read.
+
+    A partition that does not exist is not read, so it ends nothing: Kafka leaves it out before it
+    reads (KafkaApis.handleFetchRequest), and a client with one such would not poll but spin.
+    """
     max_bytes = min(request.max_bytes, ctx.configs.broker_int("fetch.max.bytes"))
     min_bytes = min(request.min_bytes, max_bytes)
     deadline = ctx.clock() + request.max_wait_ms
@@ -112,18 +119,19 @@ async def _read_enough(
             found = await _read(asked, isolation, max_bytes, ctx)
         except StoreUnavailable:
             return [(each, Found(Error.KAFKA_STORAGE_ERROR, None)) for each in asked]
+        read = [(want, each) for _, want, each in found if want is not None]
         wait_ms = deadline - ctx.clock()
         if (
             wait_ms <= 0
-            or not asked
+            or not read
             or (ctx.behind is not None and ctx.behind.is_any)
-            or sum(each.size_bytes for _, _, each in found) >= min_bytes
-            or any(each.error is not Error.NONE for _, _, each in found)
+            or sum(each.size_bytes for _, each in read) >= min_bytes
+            or any(each.error is not Error.NONE for _, each in read)
         ):
             return [(partition, each) for partition, _, each in found]
         await ctx.partitions.wait_for_more(
-            [want for _, want, _ in found if want is not None],
-            [each for _, want, each in found if want is not None],
+            [want for want, _ in read],
+            [each for _, each in read],
             wait_ms / 1000,
             ctx.behind.arrival() if ctx.behind is not None else None,
         )
@@ -191,6 +199,8 @@ async def _check_epoch(
 
 def _answer(asked: FetchPartition, found: Found, committed: bool) -> _Partition:
     state = found.state
+    if found.error is not Error.NONE or state is None:
+        return _refused(asked, found.error)
     records: list[Any] = []
     for batch in found.batches:
         epoch = epoch_at(found.leader_epochs, batch.base_offset)
@@ -198,10 +208,10 @@ def _answer(asked: FetchPartition, found: Found, committed: bool) -> _Partition:
     return made(
         _Partition,
         partition_index=asked.partition,
-        error_code=kafka_code(found.error),
-        high_watermark=state.high_watermark if state else NO_OFFSET,
-        last_stable_offset=state.last_stable_offset if state else NO_OFFSET,
-        log_start_offset=state.log_start_offset if state else NO_OFFSET,
+        error_code=0,
+        high_watermark=state.high_watermark,
+        last_stable_offset=state.last_stable_offset,
+        log_start_offset=state.log_start_offset,
         aborted_transactions=[
             _Aborted(producer_id=each.producer_id, first_offset=each.first_offset)
             for each in found.aborted
@@ -210,6 +220,22 @@ def _answer(asked: FetchPartition, found: Found, committed: bool) -> _Partition:
         else None,
         preferred_read_replica=-1,
         records=records,
+    )
+
+
+def _refused(asked: FetchPartition, error: Error) -> _Partition:
+    """No offsets. Where a read failed Kafka has no list of aborted transactions; where there was
+    nothing to read, an empty one (ReplicaManager.createLogReadResult, FetchResponse)."""
+    return made(
+        _Partition,
+        partition_index=asked.partition,
+        error_code=kafka_code(error),
+        high_watermark=NO_OFFSET,
+        last_stable_offset=NO_OFFSET,
+        log_start_offset=NO_OFFSET,
+        aborted_transactions=[] if error in _NOT_THERE else None,
+        preferred_read_replica=-1,
+        records=[],
     )
 
 

@@ -66,6 +66,25 @@ async def test_refusals(log_broker: Broker) -> None:
     assert (await fetch(log_broker, leader_epoch=0)).error_code == 0
 
 
+async def test_a_refusal_tells_no_offsets(log_broker: Broker) -> None:
+    """As in Kafka: no aborted transactions after a failed read, none of them where none was."""
+    await create(log_broker)
+    await produce(log_broker, kafka_batch())
+
+    async def told(offsets: dict[int, int], isolation: int, **what: Any) -> tuple[Any, ...]:
+        part = await fetch(log_broker, offsets=offsets, isolation=isolation, **what)
+        assert not part.records
+        assert part.preferred_read_replica == -1
+        ends = part.high_watermark, part.last_stable_offset, part.log_start_offset
+        return part.error_code, *ends, part.aborted_transactions
+
+    for isolation in (0, 1):
+        nowhere = OFFSET_OUT_OF_RANGE, -1, -1, -1, None
+        assert await told({0: 9}, isolation) == nowhere
+        assert await told({0: 0}, isolation, leader_epoch=1) == (UNKNOWN_LEADER_EPOCH, *nowhere[1:])
+        assert await told({5: 0}, isolation) == (UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, [])
+
+
 async def test_a_newer_leader_epoch(log_broker: Broker, database_url: str) -> None:
     topic = await create(log_broker)
     await produce(log_broker, kafka_batch())
@@ -100,6 +119,33 @@ async def test_a_long_poll_sleeps_until_something_comes(log_broker: Broker) -> N
     await produce(log_broker, kafka_batch())
     part = await asyncio.wait_for(waiting, 2)
     assert len(batches(part)) == 1
+
+
+async def test_what_does_not_exist_does_not_end_a_long_poll(log_broker: Broker) -> None:
+    await create(log_broker)
+    waiting = asyncio.create_task(log_broker.ask(fetch_request({0: 0, 7: 0}, wait_ms=20_000), 11))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    await produce(log_broker, kafka_batch())
+    (topic,) = (await asyncio.wait_for(waiting, 2)).responses
+    codes = {part.partition_index: part.error_code for part in topic.partitions}
+    assert codes == {0: 0, 7: UNKNOWN_TOPIC_OR_PARTITION}
+    started = time.monotonic()
+    await log_broker.ask(fetch_request({0: 1, 7: 0}, wait_ms=300), 11)
+    assert time.monotonic() - started >= 0.25
+
+
+async def test_a_failed_read_ends_a_long_poll_beside_what_does_not_exist(
+    log_broker: Broker,
+) -> None:
+    await create(log_broker)
+    started = time.monotonic()
+    answer = await log_broker.ask(fetch_request({7: 0, 0: 9}, wait_ms=20_000), 11)
+    assert [part.error_code for part in answer.responses[0].partitions] == [
+        UNKNOWN_TOPIC_OR_PARTITION,
+        OFFSET_OUT_OF_RANGE,
+    ]
+    assert time.monotonic() - started < 5
 
 
 async def test_a_long_poll_ends_for_what_is_asked_behind_it(log_broker: Broker) -> None:
@@ -172,6 +218,21 @@ async def test_sessions(log_broker: Broker) -> None:
     ):
         answer = await log_broker.ask(fetch_request({}, session=wrong), version)
         assert (answer.error_code, answer.session_id, answer.responses) == (code, 0, [])
+
+
+async def test_a_sessions_long_poll_waits_beside_what_does_not_exist(log_broker: Broker) -> None:
+    await create(log_broker)
+    first = fetch_request({0: 0, 7: 0}, session=(0, 0))
+    session = (await log_broker.ask(first, 12)).session_id
+    waiting = asyncio.create_task(
+        log_broker.ask(fetch_request({}, session=(session, 1), wait_ms=20_000), 12)
+    )
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    await produce(log_broker, kafka_batch())
+    answer = await asyncio.wait_for(waiting, 2)
+    told = [(part.partition_index, part.error_code) for part in answer.responses[0].partitions]
+    assert sorted(told) == [(0, 0), (7, UNKNOWN_TOPIC_OR_PARTITION)]
 
 
 async def test_without_a_database(cut_off: Broker) -> None:
