@@ -5,9 +5,10 @@ Kafka's JSON schemas; for what it lacks, `schemas` beside this file); handlers i
 classes from here. It does not know which APIs are served, nor what a message means.
 
 Anything malformed is a `MalformedRequest`, in time and memory bounded by the frame and
-`compiled.MAX_ELEMENTS`. Records are memoryviews into the frame. Strings are valid UTF-8 but may
-hold NUL, which Kafka allows and PostgreSQL's text does not: whatever goes to a text column (topic
-names, configuration, client ids) is checked by its handler or by the runtime.
+`compiled.MAX_ELEMENTS`. Records are memoryviews into the frame. Strings are text (bytes that are
+not UTF-8 have become U+FFFD, as in Java) but may hold NUL, which Kafka allows and PostgreSQL's text
+does not: whatever goes to a text column (topic names, configuration, client ids) is checked by its
+handler or by the runtime.
 
 Messages decoded or made without naming a field read as the schema's default there. Make messages
 with the nested classes (`ProduceResponse.TopicProduceResponse(…)`), not with tuples; where there is
@@ -141,7 +142,7 @@ from core.types import IsolationLevel
 from gateway.kafka import schemas
 from gateway.kafka.compiled import MalformedRequest as MalformedRequest
 from gateway.kafka.compiled import Unencodable as Unencodable
-from gateway.kafka.compiled import make_decoder, make_encoder, read_varint
+from gateway.kafka.compiled import make_decoder, make_encoder, read_text, read_varint
 
 API_VERSIONS_KEY: Final = 18
 PRODUCE_KEY: Final = 0
@@ -310,7 +311,7 @@ def decode_header(frame: memoryview) -> RequestHeader:
         if length >= 0:
             if pos + length > len(frame):
                 raise MalformedRequest("the header's client id is cut short")
-            client_id = str(frame[pos : pos + length], "utf-8")
+            client_id = read_text(frame[pos : pos + length])
             pos += length
         if message.flexible_version_q(version):
             pos = _skip_tags(frame, pos)

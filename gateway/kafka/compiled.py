@@ -74,6 +74,21 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def read_text(raw: memoryview) -> str:
+    """A string's characters; bytes that are not UTF-8 become U+FFFD, as Java decodes them.
+
+    Kafka so answers what it makes of the name. Raises MalformedRequest where the string would be
+    longer than one may be, as U+FFFD takes three bytes: nobody could be told of it.
+    """
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError:
+        text = str(raw, "utf-8", "replace")
+        if len(text.encode()) > _MAX_STRING:
+            raise MalformedRequest("a string of broken UTF-8 is long") from None
+        return text
+
+
 def _uuid(raw: bytes) -> UUID | None:
     return None if raw == _ZERO_UUID else UUID(bytes=raw)
 
@@ -149,7 +164,7 @@ class _DecoderSource(_Source):
     def __init__(self, version: int, compact: bool) -> None:
         super().__init__(version, compact)
         self.names |= {"varint": read_varint, "fail": _fail, "uuid": _uuid, "new": object.__new__}
-        self.names["unpack_from"] = struct.unpack_from
+        self.names |= {"unpack_from": struct.unpack_from, "text": read_text}
 
     def length(self, depth: int, length: str, layout: str) -> None:
         """Read a string's, array's or byte sequence's length; -1 is null."""
@@ -212,7 +227,7 @@ class _DecoderSource(_Source):
         if is_string:
             if self.compact:
                 self.emit(depth + 1, f"if {length} > {_MAX_STRING}: fail('{field.name} is long')")
-            self.emit(depth + 1, f"{target} = str(data[pos:pos + {length}], 'utf-8')")
+            self.emit(depth + 1, f"{target} = text(data[pos:pos + {length}])")
         elif field.type_str == "records":
             self.emit(depth + 1, f"{target} = data[pos:pos + {length}]")
         else:

@@ -165,7 +165,7 @@ def metadata_v9(body: bytes) -> Any:
         (b"\x80" * 1_000_000, "varint"),
         (b"\x02" + b"\x00" + b"\0" * 5, "null"),
         (b"\x02\x05ab", "cut short"),
-        (b"\x02\x03\xff\xfe\0" + bytes(4), "utf-8"),
+        (b"\x02" + varint(20_001) + b"\xff" * 20_000 + bytes(4), "broken UTF-8"),
         (b"\x01\0\0\0\x01\x05\x7fabc", "tagged"),
         (b"\x01\0\0\0" + varint(0x7FFFFFFF) + bytes(100), "too many elements"),
     ],
@@ -228,6 +228,16 @@ def test_records_are_views_into_the_frame() -> None:
 def test_null_client_id_is_empty() -> None:
     header = codec.decode_header(memoryview(struct.pack(">hhih", 3, 1, 7, -1)))
     assert header == codec.RequestHeader(3, 1, 7, "", 10)
+
+
+def test_a_client_id_that_is_not_utf8_is_read_as_java_reads_it() -> None:
+    header = codec.decode_header(memoryview(struct.pack(">hhih", 3, 1, 7, 4) + b"a\xff\xfeb"))
+    assert (header.client_id, header.body) == ("a\ufffd\ufffdb", 14)
+
+
+def test_a_string_that_is_not_utf8_is_read_as_java_reads_it() -> None:
+    (topic,) = metadata_v9(b"\x02\x03\xff\xfe\0" + bytes(4)).topics
+    assert topic.name == "\ufffd\ufffd"
 
 
 def test_tagged_fields_of_a_header_are_skipped() -> None:
