@@ -259,6 +259,11 @@ def iterate_records(payload: Buffer) -> Iterator[BatchRecord]:
         raise InvalidRecords("there are bytes after the last record")
 
 
+def max_timestamp(payload: Buffer) -> int:
+    """The greatest timestamp, as the batch's header has it."""
+    return int.from_bytes(payload[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8], "big", signed=True)
+
+
 def first_offset_at_or_after(payload: Buffer, timestamp: int) -> BatchRecord | None:
     """The first record whose timestamp is `timestamp` or later (ListOffsets by timestamp)."""
     return next((r for r in iterate_records(payload) if r.timestamp >= timestamp), None)

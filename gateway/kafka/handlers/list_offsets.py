@@ -5,7 +5,7 @@ v8 -4 earliest local and v9 -5 latest tiered (KIP-405, KIP-1005); v11 -6 earlies
 (KIP-1023). Behavior: a fresh read, but for the earliest offset while no other broker is live
 (Spark's source asks for both ends with every 500 records it reads). Nothing is tiered: the local
 log starts where the log does, and nothing is ever tiered or pending upload. A lookup by timestamp
-is exact to the record; none found is offset -1.
+is exact to the record, or to the batch where its records cannot be read; none found is offset -1.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.records import InvalidRecords, iterate_records
+from gateway.kafka.records import InvalidRecords, iterate_records, max_timestamp
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -127,8 +127,6 @@ async def _find(
         return _at(asked, *found, await _epoch(state, found[0], ctx))
     except StoreUnavailable:
         return _refused(asked, Error.NOT_LEADER_OR_FOLLOWER)
-    except InvalidRecords:
-        return _refused(asked, Error.UNKNOWN_SERVER_ERROR)
 
 
 async def _find_timestamp(
@@ -154,10 +152,15 @@ async def _find_greatest(state: PartitionState, ctx: RequestContext) -> tuple[in
 
 def _stamps(batch: StoredBatch, start: int) -> Iterator[tuple[int, int]]:
     """Offset and timestamp of the batch's records from `start` on."""
-    for record in iterate_records(batch.payload):
-        offset = batch.base_offset + record.offset_delta
-        if offset >= start:
-            yield offset, record.timestamp
+    try:
+        for record in iterate_records(batch.payload):
+            offset = batch.base_offset + record.offset_delta
+            if offset >= start:
+                yield offset, record.timestamp
+    except InvalidRecords:
+        # Produce does not look into batches, so such a one may be stored. It counts as a whole: by
+        # its header, at its first offset, so that who asks for a time skips no record.
+        yield max(batch.base_offset, start), max_timestamp(batch.payload)
 
 
 async def _epoch(state: PartitionState, offset: int, ctx: RequestContext) -> int:

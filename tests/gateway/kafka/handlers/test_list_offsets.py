@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from gateway.kafka.codec import ListOffsetsRequest, MalformedRequest
-from tests.batches import T0, kafka_batch
+from tests.batches import T0, kafka_batch, with_body
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create, produce
 
@@ -79,6 +79,35 @@ async def test_times_exact_to_the_record(log_broker: Broker) -> None:
     await log_broker.partitions.delete_records(topic.partition_ids[0], 6)
     part = await ask(log_broker, MAX_TIMESTAMP)
     assert (part.offset, part.timestamp) == (6, T0 + 12)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_a_batch_that_cannot_be_read_counts_as_a_whole(
+    log_broker: Broker, compressed: bool
+) -> None:
+    """Produce takes it; who looks for a time must neither fail on it nor skip its records."""
+    topic = await create(log_broker)
+    for stamps, is_broken in (([1, 2], False), ([5, 9, 7], True), ([12], False)):
+        sent = kafka_batch([b"x"] * len(stamps), timestamps=[T0 + stamp for stamp in stamps])
+        broken = with_body(sent, b"\xff" * 40, codec=1 if compressed else 0)
+        assert (await produce(log_broker, broken if is_broken else sent)).error_code == 0
+    for timestamp, expected in ((2, (1, 2)), (3, (2, 9)), (9, (2, 9)), (10, (5, 12))):
+        part = await ask(log_broker, T0 + timestamp)
+        assert (part.error_code, part.offset, part.timestamp - T0) == (0, *expected)
+    # Only what is still there of it.
+    await log_broker.partitions.delete_records(topic.partition_ids[0], 3)
+    part = await ask(log_broker, T0)
+    assert (part.error_code, part.offset, part.timestamp) == (0, 3, T0 + 9)
+
+
+async def test_the_greatest_timestamp_may_be_of_a_batch_that_cannot_be_read(
+    log_broker: Broker,
+) -> None:
+    await create(log_broker)
+    await produce(log_broker, kafka_batch(timestamps=[T0 + 1]))
+    await produce(log_broker, with_body(kafka_batch(timestamps=[T0 + 5]), b"\xff" * 40, codec=1))
+    part = await ask(log_broker, MAX_TIMESTAMP)
+    assert (part.error_code, part.offset, part.timestamp) == (0, 1, T0 + 5)
 
 
 async def test_an_empty_log(log_broker: Broker) -> None:
