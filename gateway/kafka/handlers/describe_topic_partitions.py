@@ -56,7 +56,8 @@ async def describe_topic_partitions(
             return _page(answers, name, 0)
         topic = found.get(name)
         if topic is None:
-            answers.append(_refused(name, unknown_topic(name)))
+            # Kafka tells what a client may do with a name, be there such a topic or not.
+            answers.append(_refused(name, unknown_topic(name), TOPIC_OPERATIONS))
             continue
         first = start if name == cursor else 0
         end = min(len(topic.partition_ids), first + remaining)
@@ -107,12 +108,12 @@ def _topic(topic: Topic, partitions: range, ctx: RequestContext) -> Any:
     )
 
 
-def _refused(name: str, refusal: Refusal) -> Any:
+def _refused(name: str, refusal: Refusal, operations: int = NOT_ASKED) -> Any:
     return TopicAnswer(
         error_code=kafka_code(refusal.error),
         name=name,
         topic_id=None,
         is_internal=is_internal(name),
         partitions=[],
-        topic_authorized_operations=NOT_ASKED,
+        topic_authorized_operations=operations,
     )

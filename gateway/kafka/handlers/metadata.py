@@ -106,7 +106,9 @@ async def _by_name(
     return [
         _topic(found[name], request, ctx)
         if name in found
-        else _refused(name, errors.get(name) or unknown_topic(name).error)
+        else _refused(
+            name, errors.get(name) or unknown_topic(name).error, operations=_operations(request)
+        )
         for name in dict.fromkeys(names)
     ]
 
@@ -147,20 +149,25 @@ def _topic(topic: Topic, request: MetadataRequest, ctx: RequestContext) -> Any:
             )
             for partition, leader in enumerate(leaders)
         ],
-        authorized_operations=(
-            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-        ),
+        authorized_operations=_operations(request),
     )
 
 
-def _refused(name: str | None, error: Error, topic_id: UUID | None = None) -> Any:
+def _operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+
+
+def _refused(
+    name: str | None, error: Error, topic_id: UUID | None = None, operations: int = NOT_ASKED
+) -> Any:
+    """operations: asked for by name Kafka tells them, be there such a topic or not."""
     return TopicAnswer(
         error_code=kafka_code(error),
         name=name,
         topic_id=topic_id,
         is_internal=name is not None and is_internal(name),
         partitions=[],
-        authorized_operations=NOT_ASKED,
+        authorized_operations=operations,
     )
 
 

@@ -102,6 +102,7 @@ async def test_unknown_and_illegal_names(broker: Broker) -> None:
     answer = await ask(broker, "a", "none", "a/b", "nul\0")
     told = {topic.name: topic.error_code for topic in answer.topics}
     assert told == {"a": 0, "none": UNKNOWN, "a/b": INVALID_TOPIC, "nul\0": INVALID_TOPIC}
+    assert {topic.topic_authorized_operations for topic in answer.topics} == {3576}
 
 
 @pytest.mark.usefixtures("topics")

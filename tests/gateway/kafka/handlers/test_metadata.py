@@ -159,6 +159,24 @@ async def test_authorized_operations_are_told_to_those_who_ask(broker: Broker) -
     assert asking.authorized_operations == 8096
 
 
+@pytest.mark.parametrize("version", range(8, 14))
+async def test_authorized_operations_of_names_that_are_not_there(
+    broker: Broker, version: int
+) -> None:
+    names = [asked("none"), asked("a/b")]
+    silent = await ask(broker, names, version)
+    assert [topic.authorized_operations for topic in silent.topics] == [NOT_ASKED] * 2
+    asking = await ask(broker, names, version, include_topic_authorized_operations=True)
+    assert [topic.error_code for topic in asking.topics] == [UNKNOWN, INVALID_TOPIC]
+    assert [topic.authorized_operations for topic in asking.topics] == [3576] * 2
+
+
+async def test_authorized_operations_are_not_told_of_unknown_ids(broker: Broker) -> None:
+    unknown = [asked(None, uuid4())]
+    answer = await ask(broker, unknown, include_topic_authorized_operations=True)
+    assert [topic.authorized_operations for topic in answer.topics] == [NOT_ASKED]
+
+
 async def test_leaders_are_spread_over_live_brokers_and_agreed_upon(
     make_broker: MakeBroker,
 ) -> None:
