@@ -128,6 +128,12 @@ def protocol_support() -> str:
                 for api in served
             ),
         ),
+        "## Where answers differ from Kafka's",
+        "Produce does not look into a batch's records unless a rule of the topic's is about them, "
+        "so a batch whose header is right and whose records are not is stored as it came, where "
+        "Kafka refuses it; a partition named twice in one request gets both batches. Fetch ignores "
+        "`last_fetched_epoch`: a log is never truncated but by a restore of the database, so there "
+        "is no divergence to tell of.",
         "## Not there yet",
         "Not advertised; a request closes the connection. The controller's and the brokers' own "
         "APIs (Raft, replicas, share-group state) are not listed: here they have no meaning.",

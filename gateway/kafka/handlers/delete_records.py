@@ -44,6 +44,8 @@ async def _delete(name: str, index: int, offset: int, ctx: RequestContext) -> tu
         topic = await ctx.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partition_ids):
             return Error.UNKNOWN_TOPIC_OR_PARTITION, -1
+        if topic.is_internal:
+            return Error.INVALID_TOPIC_EXCEPTION, -1  # ReplicaManager.deleteRecordsOnLocalLog
         if not topic.config.is_deleted:
             # ReplicaManager: records of a topic that is only compacted may not be deleted.
             return Error.POLICY_VIOLATION, -1

@@ -6,9 +6,12 @@ partitions by writing (KIP-890); v13 topic ids (KIP-516). 0 to 2 are advertised,
 librdkafka's sake, and refused (KIP-896).
 Behavior: acks=0 is never answered; if anything was refused the connection is closed, which is how
 such a producer learns of it. acks=1 means the same as all: committed. `min.insync.replicas` has no
-effect, and `compression.type` does not recompress: batches are stored as they came. A batch that is
-marked as transactional and has no producer id is part of no transaction, as in Kafka. A topic that
-cannot be looked up because the database is away: NOT_ENOUGH_REPLICAS, for it is not stored.
+effect, and `compression.type` does not recompress: batches are stored as they came. A batch's
+records are not looked into unless a rule of the topic's is about them, so one whose header is right
+and whose records are not is stored, where Kafka refuses it. A partition that a request names twice
+gets both batches. A batch that is marked as transactional and has no producer id is part of no
+transaction, as in Kafka. A topic that cannot be looked up because the database is away:
+NOT_ENOUGH_REPLICAS, for it is not stored.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ _RecordError: TypeAlias = (
 TOPIC_IDS_SINCE: Final = 13
 _FIRST_VERSION_OF_V2: Final = 12
 _FIRST_VERSION_WITH_ABORTABLE: Final = 11
+_WRITER_OF_INTERNAL_TOPICS: Final = "__admin_client"  # AdminUtils.ADMIN_CLIENT_ID
 _UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_ID = Refusal(Error.UNKNOWN_TOPIC_ID)
 _EARLIER_FIRST = Refusal(
@@ -156,6 +160,9 @@ def _submit_now(
                 answer.refusal = _UNKNOWN_ID if ctx.api_version >= TOPIC_IDS_SINCE else _UNKNOWN
             elif not 0 <= part.index < len(topic.partition_ids):
                 answer.refusal = _UNKNOWN
+            elif topic.is_internal and ctx.client_id != _WRITER_OF_INTERNAL_TOPICS:
+                reason = f"Cannot append to internal topic {topic.name}"
+                answer.refusal = Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
             else:
                 batch = parse_produce_batch(part.records, ctx.api_version)
                 if isinstance(batch, Refusal):
@@ -260,7 +267,8 @@ def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:
     if error is Error.TRANSACTION_ABORTABLE and ctx.api_version < _FIRST_VERSION_WITH_ABORTABLE:
         error = Error.INVALID_TXN_STATE
     append_time = partition.append_time
-    if append_time != NO_TIMESTAMP and result.duplicate_timestamp != NO_TIMESTAMP:
+    if result.duplicate_timestamp != NO_TIMESTAMP:
+        # The stored batch's greatest timestamp, also where producers stamp (UnifiedLog.append).
         append_time = result.duplicate_timestamp
     return made(
         _PartitionResponse,

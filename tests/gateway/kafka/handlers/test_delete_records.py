@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from core.topic_rules import INTERNAL_TOPICS
 from gateway.kafka.codec import DeleteRecordsRequest
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER = 1, 3, 6
-POLICY_VIOLATION = 44
+INVALID_TOPIC_EXCEPTION, POLICY_VIOLATION = 17, 44
 
 
 async def delete(
@@ -51,6 +52,13 @@ async def test_refusals(log_broker: Broker) -> None:
 async def test_a_compacted_log_keeps_its_records(log_broker: Broker) -> None:
     await create(log_broker, cleanup_policy="compact")
     assert await delete(log_broker, {0: 0}) == [(0, POLICY_VIOLATION, -1)]
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+async def test_internal_topics_keep_their_records(log_broker: Broker, name: str) -> None:
+    assert await delete(log_broker, {0: 0}, name=name) == [(0, UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    await create(log_broker, name)
+    assert await delete(log_broker, {0: 0}, name=name) == [(0, INVALID_TOPIC_EXCEPTION, -1)]
 
 
 async def test_without_a_database(cut_off: Broker) -> None:

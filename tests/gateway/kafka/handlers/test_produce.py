@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 from crc32c import crc32c
 
+from core.topic_rules import INTERNAL_TOPICS
 from gateway.kafka.api import CLOSE_CONNECTION
 from gateway.kafka.records import iterate_records, with_log_append_time
 from tests.batches import T0, kafka_batch
@@ -15,7 +16,7 @@ from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
 
 UNKNOWN_TOPIC_OR_PARTITION, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE = 3, 2, 10
-NOT_ENOUGH_REPLICAS = 19
+INVALID_TOPIC_EXCEPTION, NOT_ENOUGH_REPLICAS = 17, 19
 INVALID_REQUIRED_ACKS, INVALID_TIMESTAMP, INVALID_RECORD = 21, 32, 87
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH = 45, 47
 UNKNOWN_TOPIC_ID = 100
@@ -140,6 +141,30 @@ async def test_log_append_time(log_broker: Broker) -> None:
     assert {each.timestamp for each in iterate_records(found.payload)} == {T0 + 77}
     flagged = await produce(log_broker, with_log_append_time(kafka_batch([b"a"]), T0))
     assert flagged.error_code == INVALID_TIMESTAMP
+
+
+async def test_a_duplicate_is_told_with_its_greatest_timestamp(log_broker: Broker) -> None:
+    await create(log_broker)
+    stamps = [T0 + 5, T0 + 9, T0 + 7]
+    one = kafka_batch([b"x"] * 3, timestamps=stamps, producer=1000, epoch=0, sequence=0)
+    assert (await produce(log_broker, one)).log_append_time_ms == -1
+    again = await produce(log_broker, one)
+    assert (again.base_offset, again.log_append_time_ms) == (0, T0 + 9)
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+async def test_internal_topics_are_written_by_kafkas_own_client_only(
+    log_broker: Broker, name: str
+) -> None:
+    topic = await create(log_broker, name)
+    part = await produce(log_broker, kafka_batch(), name=name)
+    assert (part.error_code, part.base_offset) == (INVALID_TOPIC_EXCEPTION, -1)
+    by_id = {"version": 13, "name": "", "topic_id": topic.topic_id}
+    part = await produce(log_broker, kafka_batch(), **by_id)
+    assert part.error_code == INVALID_TOPIC_EXCEPTION
+    request = produce_request({0: kafka_batch()}, name=name)
+    (answered,) = (await log_broker.ask(request, 9, client_id="__admin_client")).responses
+    assert [(p.error_code, p.base_offset) for p in answered.partition_responses] == [(0, 0)]
 
 
 async def test_idempotent_producers(log_broker: Broker) -> None:
