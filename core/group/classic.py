@@ -432,10 +432,12 @@ class ClassicGroup(ClassicState):
         now: Instant,
         *,
         is_transactional: bool = False,
+        knows_member_epochs: bool = True,
     ) -> Error:
         """Whether offsets may be committed. A member's commit renews its session.
 
         Without members anybody may who names no generation: a simple consumer, an admin client.
+        Nobody has a member epoch here, so it does not matter who knows of them.
         """
         if self.state == DEAD:
             return Error.COORDINATOR_NOT_AVAILABLE

@@ -177,18 +177,24 @@ class ConsumerGroup:
         now: Instant,
         *,
         is_transactional: bool = False,
+        knows_member_epochs: bool = True,
     ) -> Error:
         """Whether offsets may be committed. NONE: they may.
 
         Who is no member may, with a negative epoch, while the group has none. Transactional commits
         of old clients name nobody at all: their producer's epoch fences (Kafka 4.1). Instance ids
-        make no difference else, and sessions are for heartbeats to renew.
+        make no difference else, and sessions are for heartbeats to renew. What knows no member
+        epochs cannot come from a member that has one (ConsumerGroup.validateOffsetCommit).
         """
         is_anonymous = member_id == "" and group_instance_id is None
         if generation_or_epoch < 0 and (self.is_empty or (is_transactional and is_anonymous)):
             return Error.NONE
         row = self.roster.members.get(member_id)
-        return Error.UNKNOWN_MEMBER_ID if row is None else offset_refusal(row, generation_or_epoch)
+        if row is None:
+            return Error.UNKNOWN_MEMBER_ID
+        if not knows_member_epochs and not speaks_classic(row):
+            return Error.UNSUPPORTED_VERSION
+        return offset_refusal(row, generation_or_epoch)
 
     def fetch_refusal(self, member_id: str | None, member_epoch: int) -> Error:
         """Whether offsets may be fetched. Who does not say who it is always may."""

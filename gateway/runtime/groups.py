@@ -287,11 +287,13 @@ class Groups:
         group_instance_id: str | None,
         generation_or_epoch: int,
         offsets: Sequence[CommittedOffset],
+        *,
+        knows_member_epochs: bool = True,
     ) -> Error:
         """Commits offsets; one verdict for all of them, NONE once they are durable.
 
-        GROUP_ID_NOT_FOUND where there is no such group and a generation was given (OffsetCommit
-        before v9 calls that ILLEGAL_GENERATION).
+        GROUP_ID_NOT_FOUND where there is no such group and a generation was given (who knows no
+        member epochs calls that ILLEGAL_GENERATION).
         """
         loaded = await self._find(group_id, may_be_empty=True)
         if isinstance(loaded, Error):
@@ -301,7 +303,11 @@ class Groups:
         with self._loaded.keeping_whole(loaded):
             group = loaded.group or self._loaded.create_classic(loaded)
             refusal = group.commit_refusal(
-                member_id, group_instance_id, generation_or_epoch, instant()
+                member_id,
+                group_instance_id,
+                generation_or_epoch,
+                instant(),
+                knows_member_epochs=knows_member_epochs,
             )
             if refusal is Error.NONE and offsets:
                 self._loaded.write(loaded, OffsetEffects(group_id, put=tuple(offsets)))
@@ -456,12 +462,13 @@ class Groups:
             for each in listed
         }
         # What is in memory is newer. What it has decided must be true before anybody hears of it.
+        # Where it had found no group, there may be one by now: transactions make groups, too.
         loaded = self._loaded.snapshot()
         for each in loaded:
-            if each.group is None:
-                overviews.pop(each.group_id, None)
-            else:
+            if each.group is not None:
                 overviews[each.group_id] = _overview(each.group)
+            elif not each.is_settled:
+                overviews.pop(each.group_id, None)
         await self._loaded.all_settled()
         if any(self._loaded.verdict(each) is not Error.NONE for each in loaded):
             return Error.COORDINATOR_NOT_AVAILABLE

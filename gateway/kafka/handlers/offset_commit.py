@@ -7,7 +7,8 @@ without members, and so creates one; also to the group "".
 
 Versions: v2 to v4 say how long to keep the offsets, later `offsets.retention.minutes` does; v6
 leader epoch (KIP-320); v7 static members (KIP-345); v8 flexible; v9 member epochs of consumer
-groups (KIP-848), and GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION; v10 topic ids.
+groups (KIP-848), whose members are UNSUPPORTED_VERSION before, and GROUP_ID_NOT_FOUND instead of
+ILLEGAL_GENERATION; v10 topic ids.
 """
 
 from collections.abc import Mapping
@@ -32,12 +33,6 @@ _LATEST: Final = 2**63 - 1
 
 # Of partitions that exist: where the group refuses, its word counts.
 _UP_TO_THE_GROUP: Final = {Error.NONE, Error.OFFSET_METADATA_TOO_LARGE}
-
-# What clients are told that cannot know the newer error (OffsetMetadataManager, ConsumerGroup).
-_BEFORE_MEMBER_EPOCHS: Final = {
-    Error.GROUP_ID_NOT_FOUND: Error.ILLEGAL_GENERATION,
-    Error.STALE_MEMBER_EPOCH: Error.UNSUPPORTED_VERSION,
-}
 
 
 def _unavailable(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
@@ -79,15 +74,17 @@ async def offset_commit(request: OffsetCommitRequest, ctx: RequestContext) -> Of
 async def _commit(
     request: OffsetCommitRequest, offsets: Mapping[int, CommittedOffset], ctx: RequestContext
 ) -> Error:
+    knows_member_epochs = ctx.api_version >= _FIRST_VERSION_WITH_MEMBER_EPOCHS
     verdict = await ctx.groups.commit_offsets(
         request.group_id,
         request.member_id,
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         list(offsets.values()),
+        knows_member_epochs=knows_member_epochs,
     )
-    if ctx.api_version < _FIRST_VERSION_WITH_MEMBER_EPOCHS:
-        return _BEFORE_MEMBER_EPOCHS.get(verdict, verdict)
+    if verdict is Error.GROUP_ID_NOT_FOUND and not knows_member_epochs:
+        return Error.ILLEGAL_GENERATION  # all that they can know of (OffsetMetadataManager)
     return verdict
 
 

@@ -360,9 +360,9 @@ class Driver:
         self._settle(outcome)
         return [error for _member, error in result.members]
 
-    def commit(self, member_id: str, epoch: int) -> Error:
+    def commit(self, member_id: str, epoch: int, **how: bool) -> Error:
         assert self.group is not None
-        return self.group.commit_refusal(member_id, None, epoch, self.now)
+        return self.group.commit_refusal(member_id, None, epoch, self.now, **how)
 
     # --- inside ---
 

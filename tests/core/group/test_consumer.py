@@ -765,6 +765,21 @@ def test_offsets_and_deletion() -> None:
     assert group.delete(driver.now).effects == GroupEffects(GROUP, deleted=True)
 
 
+def test_who_has_a_member_epoch_commits_with_it() -> None:
+    driver = two_members()
+    for member_id, epoch, refusal in (
+        ("a", 2, Error.UNSUPPORTED_VERSION),
+        ("a", 1, Error.UNSUPPORTED_VERSION),
+        ("a", -1, Error.UNSUPPORTED_VERSION),
+        ("c", 2, Error.UNKNOWN_MEMBER_ID),
+        ("", -1, Error.UNKNOWN_MEMBER_ID),
+    ):
+        assert driver.commit(member_id, epoch, knows_member_epochs=False) is refusal
+    for each in "ab":
+        driver.heartbeat(each, -1)
+    assert driver.commit("", -1, knows_member_epochs=False) is Error.NONE
+
+
 def test_states_are_dated() -> None:
     driver = Driver()
     driver.enter("a", "foo")

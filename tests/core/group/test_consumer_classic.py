@@ -97,12 +97,14 @@ def test_a_cooperative_member_gives_back_and_joins_again() -> None:
     assert (generation, assigned) == (2, {"foo": (3, 4)})
     assert driver.row("c").state == UNREVOKED_PARTITIONS
     assert driver.commit("c", 2) is Error.NONE
+    assert driver.commit("c", 2, knows_member_epochs=False) is Error.NONE
     assert driver.beat("c", 2) is Error.REBALANCE_IN_PROGRESS
     driver.go_on("b")
     assert driver.row("b").assigned == {}
     assert rejoin(driver, "c", {"foo": (3, 4)}) == (3, {"foo": (3, 4)})
     assert driver.beat("c", 3) is Error.NONE
     assert driver.commit("c", 2) is Error.ILLEGAL_GENERATION
+    assert driver.commit("c", 2, knows_member_epochs=False) is Error.ILLEGAL_GENERATION
     driver.converge()
     assert driver.row("b").assigned == held(foo=(2, 5))
 

@@ -7,6 +7,7 @@ import pytest
 from gateway.kafka.codec import ListGroupsRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import commit, consumer, joined, stable, topic_of
+from tests.gateway.kafka.handlers.transacting import Code, producer_of
 
 GROUPS = {
     "simple": ("", "Empty", "classic"),
@@ -68,6 +69,13 @@ async def test_filters(
     assert set(await listed(four_groups, 5, states, types)) == expected
     if not types:
         assert set(await listed(four_groups, 4, states)) == expected
+
+
+async def test_a_group_of_which_only_a_transaction_knows(txn_broker: Broker) -> None:
+    await topic_of(txn_broker)
+    producer = await producer_of(txn_broker)
+    assert await producer.commit_offsets({"t": {0: 5}}, version=5) == {"t": [Code.NONE]}
+    assert await listed(txn_broker) == {"g": ("", "Empty", "classic")}
 
 
 async def test_each_broker_lists_its_own(two_group_brokers: tuple[Broker, Broker]) -> None:

@@ -116,6 +116,22 @@ async def test_member_epochs(group_broker: Broker) -> None:
         assert done == {"t": {0: code}}
 
 
+@pytest.mark.parametrize("version", BY_NAME[:-1])
+async def test_versions_without_member_epochs(group_broker: Broker, version: int) -> None:
+    await topic_of(group_broker)
+    member = await consumer(group_broker)
+    for who, code in (
+        (member, Code.UNSUPPORTED_VERSION),
+        (Member("m", 0), Code.UNSUPPORTED_VERSION),
+        (Member("m", -1), Code.UNSUPPORTED_VERSION),
+        (Member("x", 1), Code.UNKNOWN_MEMBER_ID),
+        (None, Code.UNKNOWN_MEMBER_ID),
+    ):
+        done = await commit(group_broker, {"t": {0: 5}}, version, member=who)
+        assert done == {"t": {0: code}}
+    assert await committed(group_broker) == {}
+
+
 async def test_the_group_is_not_asked_about_nothing(group_broker: Broker) -> None:
     await topic_of(group_broker)
     nobody = Member("m", 5)
