@@ -1,8 +1,9 @@
 """AddPartitionsToTxn (key 24): partitions are to be part of a transaction, or are they already?
 
-Behavior: all of a transaction's partitions join, or none: where one does not exist, the others are
-OPERATION_NOT_ATTEMPTED (KafkaApis.handleAddPartitionsToTxnRequest). It costs no fsync: what is
-written next makes it durable. V2 clients do not send it.
+Behavior: all of a transaction's partitions join, or none: where one does not exist, or is a
+client's wish for an internal topic, the others are OPERATION_NOT_ATTEMPTED
+(KafkaApis.handleAddPartitionsToTxnRequest). It costs no fsync: what is written next makes it
+durable. V2 clients do not send it.
 
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 is for brokers: many transactions, or only asks
 (verify only; TRANSACTION_ABORTABLE where not, in Kafka 4 not from v5 on only).
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from core.errors import Error
+from core.topic_rules import is_internal
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import CLOSE_CONNECTION, api
@@ -88,13 +90,9 @@ async def _errors(
     verify_only: bool = False,
 ) -> Mapping[_Place, Error]:
     found = await _partition_ids(places, ctx)
-    if len(found) < len(set(places)):
-        return {
-            place: Error.OPERATION_NOT_ATTEMPTED
-            if place in found
-            else Error.UNKNOWN_TOPIC_OR_PARTITION
-            for place in places
-        }
+    refused = _refused(places, found, ctx)
+    if refused:
+        return {place: refused.get(place, Error.OPERATION_NOT_ATTEMPTED) for place in places}
     refusal = transactional_id_refusal(transactional_id)
     if refusal is not Error.NONE:
         return dict.fromkeys(places, refusal)
@@ -104,6 +102,19 @@ async def _errors(
         return {place: verdicts[partition_id] for place, partition_id in found.items()}
     error = await ctx.transactions.add_partitions(transactional_id, producer, ids)
     return dict.fromkeys(places, error)
+
+
+def _refused(
+    places: Sequence[_Place], found: Mapping[_Place, int], ctx: RequestContext
+) -> dict[_Place, Error]:
+    """What is not there, and, for clients, what is Kafka's own."""
+    refused = {}
+    for place in places:
+        if ctx.api_version < _FIRST_VERSION_FOR_BROKERS and is_internal(place[0]):
+            refused[place] = Error.TOPIC_AUTHORIZATION_FAILED
+        elif place not in found:
+            refused[place] = Error.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
 
 
 def _places(topics: Sequence[Any]) -> list[_Place]:

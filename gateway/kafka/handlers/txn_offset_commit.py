@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from core.errors import Error
 from core.group.records import CommittedOffset
+from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -77,6 +78,9 @@ async def txn_offset_commit(
 async def _commit(
     request: TxnOffsetCommitRequest, offsets: list[CommittedOffset], ctx: RequestContext
 ) -> Error:
+    refusal = transactional_id_refusal(request.transactional_id)
+    if request.group_id and refusal is not Error.NONE:  # no group is what is said first
+        return refusal
     is_v2 = ctx.api_version >= _FIRST_VERSION_OF_V2
     has_member = ctx.api_version >= _FIRST_VERSION_WITH_MEMBERS
     return await ctx.groups.commit_transactional_offsets(

@@ -81,6 +81,24 @@ async def test_where_one_partition_is_not_there_none_takes_part(
     assert await old.add({"none": [0]}, version) == {"none": [unknown]}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_internal_topics_are_not_for_clients(log_broker: Broker, version: int) -> None:
+    await create(log_broker)
+    await create(log_broker, "__consumer_offsets")
+    producer = await producer_of(log_broker)
+    found = await producer.add(
+        {"t": [0], "__consumer_offsets": [0], "__transaction_state": [0]}, version
+    )
+    not_tried, unknown = Code.OPERATION_NOT_ATTEMPTED, Code.UNKNOWN_TOPIC_OR_PARTITION
+    denied = Code.TOPIC_AUTHORIZATION_FAILED
+    assert found == {
+        "t": [not_tried],
+        "__consumer_offsets": [not_tried if version in FOR_BROKERS else denied],
+        "__transaction_state": [unknown if version in FOR_BROKERS else denied],
+    }
+    assert await state_of(log_broker) == "Empty"
+
+
 @pytest.mark.parametrize("version", FOR_BROKERS)
 async def test_only_asking_changes_nothing(log_broker: Broker, version: int) -> None:
     await create(log_broker, "t", 2)

@@ -110,6 +110,16 @@ async def test_v1_has_to_join_first(txn_broker: Broker, version: int) -> None:
     assert await committed(txn_broker) == {"t": {0: 5}}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_transaction_without_a_name(txn_broker: Broker, version: int) -> None:
+    await topic_of(txn_broker)
+    nameless = replace(await producer_of(txn_broker), name="")
+    found = await nameless.commit_offsets({"t": {0: 5, 9: 5}}, version=version)
+    assert found == {"t": [Code.INVALID_REQUEST, Code.UNKNOWN_TOPIC_OR_PARTITION]}
+    found = await nameless.commit_offsets({"t": {0: 5}}, "", version)
+    assert found == {"t": [Code.INVALID_GROUP_ID]}
+
+
 async def test_v2_joins_by_committing(txn_broker: Broker) -> None:
     await topic_of(txn_broker)
     producer = await producer_of(txn_broker)
