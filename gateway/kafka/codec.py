@@ -279,12 +279,12 @@ def made(kind: Any, **fields: Any) -> Any:
     return message
 
 
-def isolation_level(number: int) -> IsolationLevel:
-    """What a request's int8 stands for (IsolationLevel.forId). Raises MalformedRequest."""
+def isolation_level(number: int) -> IsolationLevel | None:
+    """What a request's int8 stands for (IsolationLevel.forId). None: for nothing."""
     try:
         return IsolationLevel(number)
     except ValueError:
-        raise MalformedRequest(f"unknown isolation level {number}") from None
+        return None
 
 
 def request_class(key: int) -> Any:

@@ -95,6 +95,9 @@ _CODES: Final[dict[Error, int]] = {
     Error.INVALID_REGULAR_EXPRESSION: 128,
 }
 
+NO_ERROR: Final = "NONE"
+"""What Kafka says where it explains a success (Errors.NONE.message())."""
+
 
 def kafka_code(error: Error) -> int:
     """The int16 that stands for `error` in a Kafka response; 0 for NONE."""

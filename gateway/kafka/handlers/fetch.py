@@ -40,6 +40,8 @@ _Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.Aborted
 async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     """Find the session's partitions, read until there is enough or time is up, answer."""
     isolation = isolation_level(request.isolation_level)
+    if isolation is None:
+        return _all_refused(request, Error.UNKNOWN_SERVER_ERROR, ctx)
     session = _open_session(request, ctx)
     if isinstance(session, Error):
         return FetchResponse(error_code=kafka_code(session), session_id=0, responses=[])
@@ -236,6 +238,25 @@ def _refused(asked: FetchPartition, error: Error) -> _Partition:
         aborted_transactions=[] if error in _NOT_THERE else None,
         preferred_read_replica=-1,
         records=[],
+    )
+
+
+def _all_refused(request: FetchRequest, error: Error, ctx: RequestContext) -> FetchResponse:
+    """As Kafka says it where a request fails as a whole (FetchRequest.getErrorResponse)."""
+    by_name = request.topics if ctx.api_version < TOPIC_IDS_SINCE else ()
+    return FetchResponse(
+        error_code=kafka_code(error),
+        session_id=request.session_id,
+        responses=[
+            _topic(
+                each.topic,
+                [
+                    _refused(FetchPartition(each.topic, asked.partition, 0, 0), error)
+                    for asked in each.partitions
+                ],
+            )
+            for each in by_name
+        ],
     )
 
 

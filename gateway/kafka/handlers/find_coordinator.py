@@ -17,7 +17,7 @@ from core.types import BrokerEndpoint
 from gateway.kafka.api import api
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import NO_ERROR, kafka_code
 from gateway.kafka.unavailable import COORDINATOR_AWAY, when_unavailable
 
 _GROUP, _TRANSACTION, _SHARE = range(3)  # CoordinatorType
@@ -64,15 +64,15 @@ def _answer(
 ) -> FindCoordinatorResponse:
     if ctx.api_version < _FIRST_VERSION_WITH_KEYS:
         [(_, only)] = found
-        return FindCoordinatorResponse(**_fields(only))
+        return FindCoordinatorResponse(**_fields(only, NO_ERROR))
     return FindCoordinatorResponse(
         coordinators=[
-            FindCoordinatorResponse.Coordinator(key=key, **_fields(each)) for key, each in found
+            FindCoordinatorResponse.Coordinator(key=key, **_fields(each, "")) for key, each in found
         ]
     )
 
 
-def _fields(found: BrokerEndpoint | Refusal) -> dict[str, Any]:
+def _fields(found: BrokerEndpoint | Refusal, no_error: str) -> dict[str, Any]:
     if isinstance(found, Refusal):
         error = kafka_code(found.error)
         return {**_NO_NODE, "error_code": error, "error_message": found.message}
@@ -81,5 +81,5 @@ def _fields(found: BrokerEndpoint | Refusal) -> dict[str, Any]:
         "host": found.host,
         "port": found.port,
         "error_code": kafka_code(Error.NONE),
-        "error_message": None,
+        "error_message": no_error,
     }

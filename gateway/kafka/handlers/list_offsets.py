@@ -51,6 +51,8 @@ _Asked: TypeAlias = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
     """Read every partition asked for at once; look records up where a timestamp is asked for."""
     isolation = isolation_level(request.isolation_level)
+    if isolation is None:
+        return _all_refused(request, Error.UNKNOWN_SERVER_ERROR)
     counted = Counter(
         (topic.name, asked.partition_index)
         for topic in request.topics
@@ -61,7 +63,7 @@ async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> List
         ids = [_partition_id(topics.get(name), index) for name, index in counted]
         states = await _states(request, [i for i in ids if i is not None], ctx)
     except StoreUnavailable:
-        return _unavailable(request)
+        return _all_refused(request, Error.NOT_LEADER_OR_FOLLOWER)
     answered = []
     for topic in request.topics:
         partitions = []
@@ -193,14 +195,11 @@ def _refused(asked: _Asked, error: Error) -> _Partition:
     )
 
 
-def _unavailable(request: ListOffsetsRequest) -> ListOffsetsResponse:
+def _all_refused(request: ListOffsetsRequest, error: Error) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             _Topic(
-                name=topic.name,
-                partitions=[
-                    _refused(asked, Error.NOT_LEADER_OR_FOLLOWER) for asked in topic.partitions
-                ],
+                name=topic.name, partitions=[_refused(asked, error) for asked in topic.partitions]
             )
             for topic in request.topics
         ]

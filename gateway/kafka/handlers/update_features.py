@@ -12,7 +12,7 @@ from core.errors import Error, Refusal
 from gateway.kafka.api import api
 from gateway.kafka.codec import UpdateFeaturesRequest, UpdateFeaturesResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import NO_ERROR, kafka_code
 from gateway.kafka.handlers.api_versions import FEATURES
 
 _Result = UpdateFeaturesResponse.UpdatableFeatureResult
@@ -33,7 +33,7 @@ async def update_features(
         error_code=0,
         error_message=None,
         results=[
-            _Result(feature=update.feature, error_code=0, error_message=None)
+            _Result(feature=update.feature, error_code=0, error_message=NO_ERROR)
             for update in request.feature_updates
         ],
     )

@@ -16,7 +16,6 @@ from structlog.testing import capture_logs
 
 from gateway.kafka import codec
 from gateway.kafka.api import CLOSE_CONNECTION, load_handlers
-from gateway.kafka.compiled import MalformedRequest
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create
@@ -25,10 +24,8 @@ from tests.gateway.kafka.handlers.transacting import producer_of
 APIS = load_handlers().table()
 NAMES = ("t", "t", "named", "1", "", "é\0", "x" * 300, "range", "uniform", "-1", "\U0001f600")
 SEEDS = 30
-# How these may end without an answer: an isolation level that is none, a wait for other members.
+# How these may end without an answer: a wait for other members.
 ENDS: dict[str, tuple[type[Exception], ...]] = {
-    "Fetch": (MalformedRequest,),
-    "ListOffsets": (MalformedRequest,),
     "JoinGroup": (TimeoutError,),
     "SyncGroup": (TimeoutError,),
 }

@@ -11,13 +11,13 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from gateway.kafka.codec import MalformedRequest
 from gateway.kafka.requests_behind import RequestsBehind
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.fetching import batches, fetch_request
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
 
+UNKNOWN_SERVER_ERROR = -1
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR = 1, 3, 56
 FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH = 70, 71
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 74, 75, 100
@@ -48,10 +48,21 @@ async def test_every_version_gives_the_bytes_back(log_broker: Broker, version: i
 
 
 @pytest.mark.parametrize("isolation", [-1, 2])
-async def test_unknown_isolation_levels_are_malformed(log_broker: Broker, isolation: int) -> None:
-    await create(log_broker)
-    with pytest.raises(MalformedRequest):
-        await fetch(log_broker, isolation=isolation)
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_unknown_isolation_levels(log_broker: Broker, version: int, isolation: int) -> None:
+    topic = await create(log_broker)
+    name = topic.topic_id if version >= 13 else "t"
+    asked = fetch_request({0: 0, 9: 0}, topic=name, session=(7, 1), isolation=isolation)
+    answer = await log_broker.ask(asked, version)
+    if version >= 7:
+        assert (answer.error_code, answer.session_id) == (UNKNOWN_SERVER_ERROR, 7)
+    told = [
+        (each.topic, part.partition_index, part.error_code, part.records or b"")
+        for each in answer.responses
+        for part in each.partitions
+    ]
+    refused = [("t", number, UNKNOWN_SERVER_ERROR, b"") for number in (0, 9)]
+    assert told == (refused if version < 13 else [])
 
 
 async def test_refusals(log_broker: Broker) -> None:

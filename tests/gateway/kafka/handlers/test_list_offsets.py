@@ -7,11 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from gateway.kafka.codec import ListOffsetsRequest, MalformedRequest
+from gateway.kafka.codec import ListOffsetsRequest
 from tests.batches import T0, kafka_batch, with_body
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create, produce
 
+UNKNOWN_SERVER_ERROR = -1
 UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, INVALID_REQUEST = 3, 6, 42
 UNSUPPORTED_VERSION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 35, 74, 75
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -35,12 +36,17 @@ async def ask(broker: Broker, timestamp: int, version: int = 9, **what: Any) -> 
     return part
 
 
-async def test_an_unknown_isolation_level_is_malformed(log_broker: Broker) -> None:
+@pytest.mark.parametrize("isolation", [-1, 2])
+@pytest.mark.parametrize("version", range(2, 12))
+async def test_an_unknown_isolation_level(log_broker: Broker, version: int, isolation: int) -> None:
     await create(log_broker)
-    asked = request((0, LATEST))
-    asked.isolation_level = 2
-    with pytest.raises(MalformedRequest):
-        await log_broker.ask(asked, 9)
+    asked = request((0, LATEST), (9, EARLIEST))
+    asked.isolation_level = isolation
+    answer = await log_broker.ask(asked, version)
+    ((known, unknown),) = [topic.partitions for topic in answer.topics]
+    for number, part in ((0, known), (9, unknown)):
+        assert (part.partition_index, part.error_code) == (number, UNKNOWN_SERVER_ERROR)
+        assert (part.offset, part.timestamp) == (-1, -1)
 
 
 @pytest.mark.parametrize("version", range(1, 12))
