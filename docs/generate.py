@@ -1,8 +1,8 @@
 """Writes docs/protocol-support.md and docs/configuration.md from the server's own tables.
 
 Reads the registry of Kafka APIs, the table of properties and the settings. What no table says
-(which properties change nothing, which APIs are still to come) is written here, and held to the
-code by tests/docs/test_generated.py. Run by `make docs`.
+(which properties change nothing, which APIs are still to come, which answers are not Kafka's) is
+written here, and mostly held to the code by tests/docs/test_generated.py. Run by `make docs`.
 """
 
 import sys
@@ -50,6 +50,24 @@ MISSING: dict[int, str] = {
 
 # Spoken among Kafka's own processes (ZooKeeper's time, Raft, replicas, the share coordinator).
 NOT_FOR_CLIENTS = {4, 5, 6, 7, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(80, 88)}
+
+# On purpose. What is asked, and what is answered.
+ANSWERS_OF_OUR_OWN: dict[str, str] = {
+    "Produce of a batch whose header is right and whose records are not": "it is stored as it came "
+    "(Kafka: INVALID_RECORD, or UNKNOWN_SERVER_ERROR). Records are looked into only where a rule "
+    "of the topic's is about them, or where the header's greatest timestamp cannot be.",
+    "Produce that names a partition twice": "both batches are appended (Kafka: one of them).",
+    "Fetch with `last_fetched_epoch`": "it is ignored: a log is never truncated but by a restore "
+    "of the database, so there is no divergence to tell of.",
+    "ConsumerGroupHeartbeat with epoch 0": "a member that is past its first epoch joins again as "
+    "itself (Kafka: FENCED_MEMBER_EPOCH), and so does an active static member that comes with the "
+    "same member and instance id (Kafka: UNRELEASED_INSTANCE_ID), since the answer to its join may "
+    "have been lost.",
+    "Produce, a batch of V1 of transactions sent again after its transaction has ended": "it is "
+    "answered as the duplicate it is (Kafka: INVALID_TXN_STATE).",
+    "An empty classic group that the consumer protocol takes over, and the way back": "it goes on "
+    "from its generation, or epoch (Kafka begins at 1).",
+}
 
 _LOG = "PostgreSQL keeps the log: there are no such files."
 _ONE_COPY = "Copies are PostgreSQL's replication; Metadata shows one replica, the leader."
@@ -128,12 +146,8 @@ def protocol_support() -> str:
                 for api in served
             ),
         ),
-        "## Where answers differ from Kafka's",
-        "Produce does not look into a batch's records unless a rule of the topic's is about them, "
-        "so a batch whose header is right and whose records are not is stored as it came, where "
-        "Kafka refuses it; a partition named twice in one request gets both batches. Fetch ignores "
-        "`last_fetched_epoch`: a log is never truncated but by a restore of the database, so there "
-        "is no divergence to tell of.",
+        "## Answers that are not Kafka's",
+        "\n".join(f"- {asked}: {answer}" for asked, answer in ANSWERS_OF_OUR_OWN.items()),
         "## Not there yet",
         "Not advertised; a request closes the connection. The controller's and the brokers' own "
         "APIs (Raft, replicas, share-group state) are not listed: here they have no meaning.",
