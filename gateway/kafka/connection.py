@@ -391,10 +391,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
             response = await handler(message, self._context(request.header))
         except asyncio.CancelledError:  # by `_cancel_long_polls`, or what it waited for was
             response = CLOSE_CONNECTION
-        except MalformedRequest as reason:  # a number that stands for nothing
-            if self._abort_timer is None and not self._is_lost:
-                self._log_closing(str(reason))
-            response = CLOSE_CONNECTION
         except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
             self._log_failure("request failed", request, failure)
             response = CLOSE_CONNECTION

@@ -25,7 +25,6 @@ from gateway.kafka.codec import (
     FetchResponse,
     JoinGroupRequest,
     JoinGroupResponse,
-    MalformedRequest,
     MetadataRequest,
     MetadataResponse,
     ProduceRequest,
@@ -82,8 +81,6 @@ class Script:
         await self.work(request.transactional_id)
         if request.transactional_id == "bug":
             raise RuntimeError("a bug in a handler")
-        if request.transactional_id == "absurd":
-            raise MalformedRequest("an unknown isolation level")
         if request.acks == 0:
             return CLOSE_CONNECTION if request.transactional_id == "refused" else None
         return ProduceResponse(throttle_time_ms=request.timeout_ms)
@@ -526,21 +523,6 @@ async def test_bug_in_a_handler_is_logged_once_and_closes_its_connection(script:
         assert isinstance(logs[0]["exc_info"][1], RuntimeError)
         other.send(metadata(3))
         assert (await other.receive())[0] == 3
-
-
-@on_every_loop
-async def test_absurd_request_closes_its_connection_with_the_reason(script: Script) -> None:
-    async with serving(script) as listener:
-        with capture_logs() as logs:
-            async with connected(listener) as client:
-                client.send(produce(0, "fine"), produce(1, "absurd"), metadata(2))
-                assert (await client.receive())[0] == 0
-                assert await client.is_closed()
-        [line] = logs
-        assert (line["event"], line["reason"]) == (
-            "connection closed",
-            "an unknown isolation level",
-        )
 
 
 @on_every_loop
