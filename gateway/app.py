@@ -67,8 +67,8 @@ SUPERVISE_INTERVAL_S = 0.2
 LEAVE_TIMEOUT_S = 3.0
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-with contextlib.suppress(ImportError):  # not made for every platform
-    from uvloop import new_event_loop
+with contextlib.suppress(ImportError):  # uvloop and epoll are not there on every platform
+    from gateway.event_loop import new_event_loop
 
 
 def run(settings: Settings, server: EmbeddedPostgres | None = None) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import uvloop
+
+from gateway.event_loop import new_event_loop
 
 AsyncTest = Callable[..., Coroutine[Any, Any, None]]
 
 
 def on_every_loop(test: AsyncTest) -> Callable[..., None]:
-    """The coroutine test as a plain one, once on asyncio's own loop and once on uvloop."""
+    """The coroutine test as a plain one, once on asyncio's own loop and once on the server's."""
 
     @functools.wraps(test)
     def run(new_loop: Callable[[], asyncio.AbstractEventLoop], **fixtures: Any) -> None:
@@ -25,5 +26,5 @@ def on_every_loop(test: AsyncTest) -> Callable[..., None]:
     run.__signature__ = wanted.replace(  # type: ignore[attr-defined]  # what pytest reads
         parameters=[*wanted.parameters.values(), extra]
     )
-    loops = [asyncio.new_event_loop, uvloop.new_event_loop]
-    return pytest.mark.parametrize("new_loop", loops, ids=["asyncio", "uvloop"])(run)
+    loops = [asyncio.new_event_loop, new_event_loop]
+    return pytest.mark.parametrize("new_loop", loops, ids=["asyncio", "the server's"])(run)
