@@ -75,7 +75,7 @@ class EventLoop(uvloop.Loop):
             return False
         watch.reader.cancel()
         watch.reader = None
-        self._register(_number(fd), watch)
+        self._lessen(_number(fd), watch)
         return True
 
     def remove_writer(self, fd: Any) -> bool:  # type: ignore[override] # likewise
@@ -85,7 +85,7 @@ class EventLoop(uvloop.Loop):
             return False
         watch.writer.cancel()
         watch.writer = None
-        self._register(_number(fd), watch)
+        self._lessen(_number(fd), watch)
         return True
 
     def close(self) -> None:
@@ -99,13 +99,7 @@ class EventLoop(uvloop.Loop):
         return self._watches.setdefault(_number(fd), _Watch())
 
     def _register(self, fd: int, watch: _Watch) -> None:
-        """Tells the kernel. It has forgotten a socket that was closed, whose number may be another
-        one's by now."""
-        if not watch.events:
-            del self._watches[fd]
-            with contextlib.suppress(OSError):
-                self._epoll.unregister(fd)
-            return
+        """Tells the kernel, which has forgotten a socket that was closed."""
         try:
             self._epoll.register(fd, watch.events)
         except FileExistsError:
@@ -113,6 +107,19 @@ class EventLoop(uvloop.Loop):
         except OSError:
             del self._watches[fd]
             raise
+
+    def _lessen(self, fd: int, watch: _Watch) -> None:
+        """Less is wanted. The socket may have been closed, and its number be another one's."""
+        if watch.events:
+            with contextlib.suppress(OSError):
+                self._epoll.modify(fd, watch.events)
+                return
+        for handle in (watch.reader, watch.writer):
+            if handle is not None:
+                handle.cancel()
+        del self._watches[fd]
+        with contextlib.suppress(OSError):
+            self._epoll.unregister(fd)
 
     def _on_ready(self) -> None:
         """All that is due is looked up before the first is told: one may close another's socket."""

@@ -176,8 +176,12 @@ class WritingSession:
             return self._open
         self._forget()
         session = await HotSession.open(self._database, self._statements)
-        if self._begin_with:
-            await session.execute(self._begin_with)
+        try:
+            if self._begin_with:
+                await session.execute(self._begin_with)
+        except BaseException:
+            await session.close()
+            raise
         self._open = session, PayloadWriter(session, self._database.handover)
         return self._open
 

@@ -7,6 +7,7 @@ the outcomes that `core.ports` names.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,6 +171,9 @@ class HotSession:
             send(pgconn)
             pgconn.pipeline_sync()
             self._flush()
+            if not self._is_watched:
+                self._loop.add_reader(self._socket, self._on_readable)
+                self._is_watched = True
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
             self._lose(str(error))
             return done
@@ -177,9 +181,6 @@ class HotSession:
             self._lose("a statement could not be sent")
             done.exception()
             raise
-        if not self._is_watched:
-            self._loop.add_reader(self._socket, self._on_readable)
-            self._is_watched = True
         return done
 
     def _flush(self) -> None:
@@ -252,12 +253,15 @@ class HotSession:
         self._lose(f"no answer within {self._connection.deadline_s:g} s")
 
     def _unwatch(self) -> None:
+        # libpq may have closed the socket, which not every loop takes well.
         if self._is_watched:
-            self._loop.remove_reader(self._socket)
             self._is_watched = False
+            with contextlib.suppress(OSError):
+                self._loop.remove_reader(self._socket)
         if self._is_writing:
-            self._loop.remove_writer(self._socket)
             self._is_writing = False
+            with contextlib.suppress(OSError):
+                self._loop.remove_writer(self._socket)
 
     def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if diagnostic.severity_nonlocalized == "WARNING" and self._sent:

@@ -105,11 +105,16 @@ def prepare_init_producer_id(
 def _recovered_before(known: TransactionMetadata, request: InitProducerId, now: int) -> Transition:
     """The producer has been bumped: a retry, or its transaction was ended for it. The same answer.
 
-    Where nothing is open, what was is forgotten, so that an end that comes now finds nothing.
+    Where nothing is open, what was is forgotten, so that an end that comes now finds nothing. Not a
+    commit of V1, which bumps nothing: this came late, and the commit's own retry may come later.
     """
     answer = Answer(producer=_producer_of(known))
     is_begun = known.state is TransactionState.EMPTY and known.timeout_ms == request.timeout_ms
-    if is_begun or known.state not in IDLE_STATES:
+    is_late = (
+        known.state is TransactionState.COMPLETE_COMMIT
+        and known.transaction_version is not TransactionVersion.V2
+    )
+    if is_begun or is_late or known.state not in IDLE_STATES:
         return Transition(answer)
     put = replace(
         known,

@@ -22,6 +22,8 @@ from gateway.kafka.records import (
 from gateway.kafka.records import with_log_append_time as stamped
 
 _REJECTED = "One or more records have been rejected"
+MOST_NAMED = 1_000
+"""How many of a batch's records are told to be the reason; Kafka tells of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,12 @@ def accept(kafka_batch: KafkaBatch, config: TopicConfig, now: int) -> Accepted |
         reason = "Producer should not set timestamp type to LogAppendTime."
         return Rejected(Refusal(Error.INVALID_TIMESTAMP, reason))
     refusal = refuse_batch(kafka_batch.batch, config, now)
-    is_doubtful = refusal is not None and refusal.error is Error.INVALID_TIMESTAMP
-    if refusal is not None and not is_doubtful:
+    doubted = refusal if refusal and refusal.error is Error.INVALID_TIMESTAMP else None
+    if refusal is not None and doubted is None:
         return Rejected(refusal)
-    if rejected := _look_inside(kafka_batch, config, now, every_timestamp=is_doubtful):
+    if rejected := _look_inside(kafka_batch, config, now, doubted):
         return rejected
-    if is_doubtful:  # the header's greatest timestamp is none of the records'
+    if doubted is not None:  # the header's greatest timestamp is none of the records'
         kafka_batch = with_true_max_timestamp(kafka_batch)
     if log_stamps:
         batch = replace(kafka_batch.batch, max_timestamp=now)
@@ -62,22 +64,25 @@ def accept(kafka_batch: KafkaBatch, config: TopicConfig, now: int) -> Accepted |
 
 
 def _look_inside(
-    kafka_batch: KafkaBatch, config: TopicConfig, now: int, *, every_timestamp: bool
+    kafka_batch: KafkaBatch, config: TopicConfig, now: int, doubted: Refusal | None
 ) -> Rejected | None:
     """Single records are only looked at where the topic has a rule about them, or to say which of
-    them are the reason. every_timestamp: whatever the topic's rule."""
-    sees_timestamps = every_timestamp or must_see_every_timestamp(config)
+    them are the reason. doubted: what is to be said of the timestamps by the header alone."""
+    sees_timestamps = doubted is not None or must_see_every_timestamp(config)
     if not (sees_timestamps or config.is_compacted):
         return None
     error = Error.INVALID_RECORD
     errors: list[tuple[int, str]] = []
     try:
-        for index, record in enumerate(iterate_records(kafka_batch.payload)):
+        records = iterate_records(kafka_batch.payload, in_proportion=doubted is not None)
+        for index, record in enumerate(records):
+            if len(errors) == MOST_NAMED:
+                break
             if config.is_compacted and record.key_is_null:
                 errors.append((index, "Compacted topic cannot accept message without key."))
             elif sees_timestamps and (refusal := refuse_timestamp(record.timestamp, config, now)):
                 error = refusal.error
                 errors.append((index, refusal.message or ""))
     except InvalidRecords as broken:
-        return Rejected(Refusal(Error.INVALID_RECORD, str(broken)), errors)
+        return Rejected(doubted or Refusal(Error.INVALID_RECORD, str(broken)), errors)
     return Rejected(Refusal(error, _REJECTED), errors) if errors else None

@@ -44,6 +44,11 @@ _PREFIX: Final = struct.Struct(">qii")
 # must not stop the event loop for a minute. Kafka has neither bound.
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 MAX_RECORDS: Final = 1_000_000
+# And where a Produce is opened to make sure of its header, which any topic may make us do: what the
+# bytes that were sent are worth, however many such batches a request has.
+_MOST_TIMES_LARGER: Final = 64
+
+_TWO_63: Final = 2**63
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER_SIZE: Final = 16
@@ -169,18 +174,20 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
     )
     if max_timestamp >= base_timestamp:
         return batch
-    try:  # some clients leave it out (Sarama did until 2025); retention and lookups go by it
-        return with_true_max_timestamp(batch)
-    except InvalidRecords as broken:
-        return Refusal(Error.INVALID_RECORD, str(broken))
+    # Some clients leave it out (Sarama did until 2025); retention and lookups go by it.
+    return with_true_max_timestamp(batch)
 
 
 def with_true_max_timestamp(batch: KafkaBatch) -> KafkaBatch:
     """The batch with the greatest timestamp of its records in its header (LogValidator).
 
-    Raises InvalidRecords where they cannot be read.
+    Where they cannot be read, or that would be too much work, the first record's has to do.
     """
-    greatest = max_timestamp_offset(batch.payload).timestamp
+    try:
+        stamps = (record.timestamp for record in iterate_records(batch.payload, in_proportion=True))
+        greatest = max(stamps)
+    except InvalidRecords:
+        greatest = int(_HEADER.unpack_from(batch.payload)[7])
     payload = memoryview(_with_max_timestamp(batch.payload, greatest))
     return replace(batch, batch=replace(batch.batch, max_timestamp=greatest), payload=payload)
 
@@ -225,21 +232,26 @@ def patched(payload: Buffer, base_offset: int, leader_epoch: int) -> tuple[bytes
     return _PREFIX.pack(base_offset, length, leader_epoch), memoryview(payload)[_PREFIX.size :]
 
 
-def iterate_records(payload: Buffer) -> Iterator[BatchRecord]:
+def iterate_records(payload: Buffer, *, in_proportion: bool = False) -> Iterator[BatchRecord]:
     """The records of one valid batch in order. Raises InvalidRecords where they are broken.
 
     In a batch stamped by the log every record has the batch's max timestamp.
+    in_proportion: also where they are far more, or larger, than the batch's own bytes.
     """
     view = memoryview(payload)
     header = _HEADER.unpack_from(view)
     attributes, base_timestamp, max_timestamp, count = header[5], header[7], header[8], header[12]
-    if count > MAX_RECORDS:
+    most_records, most_bytes = MAX_RECORDS, MAX_DECOMPRESSED
+    if in_proportion:
+        most_records = min(most_records, len(view) // _SMALLEST_RECORD)
+        most_bytes = min(most_bytes, _MOST_TIMES_LARGER * len(view))
+    if count > most_records:
         raise InvalidRecords(f"{count} records in one batch are too many to look into")
     stamped = attributes & _LOG_APPEND_TIME_FLAG
-    body = _decompress(view[HEADER_SIZE:], attributes & _CODEC_MASK)
+    body = _decompress(view[HEADER_SIZE:], attributes & _CODEC_MASK, most_bytes)
     pos = 0
     try:
-        for _ in range(count):
+        for index in range(count):
             size, pos = _zigzag(body, pos)
             end = pos + size
             if size < 0 or end > len(body):
@@ -251,6 +263,8 @@ def iterate_records(payload: Buffer) -> Iterator[BatchRecord]:
             if at + max(value_size, 0) > end:
                 raise InvalidRecords("a record's fields are longer than the record")
             timestamp = max_timestamp if stamped else base_timestamp + delta_ms
+            if offset_delta != index or not -_TWO_63 <= timestamp < _TWO_63:
+                raise InvalidRecords(f"record {index} has offset {offset_delta}, time {timestamp}")
             yield BatchRecord(offset_delta, timestamp, key_size < 0, key_size, value_size)
             pos = end
     except IndexError:
@@ -299,45 +313,45 @@ def _zigzag(body: Buffer, pos: int) -> tuple[int, int]:
             raise InvalidRecords("a varint longer than ten bytes")
 
 
-def _decompress(body: memoryview, codec: int) -> Buffer:
-    """The records of a batch, at most `MAX_DECOMPRESSED` bytes. Raises InvalidRecords."""
+def _decompress(body: memoryview, codec: int, limit: int) -> Buffer:
+    """The records of a batch, at most `limit` bytes. Raises InvalidRecords."""
     try:
         match codec:
             case Compression.NONE:
                 return body
             case Compression.GZIP:
-                return _gunzip(body)
+                return _gunzip(body, limit)
             case Compression.SNAPPY:
-                return _unsnappy(body)
+                return _unsnappy(body, limit)
             case Compression.LZ4:
-                return _grow(cramjam.lz4.decompress_into, body)
+                return _grow(cramjam.lz4.decompress_into, body, limit)
             case Compression.ZSTD:
-                return _grow(cramjam.zstd.decompress_into, body)
+                return _grow(cramjam.zstd.decompress_into, body, limit)
     except (cramjam.DecompressionError, zlib.error) as broken:
         raise InvalidRecords(f"the records cannot be decompressed: {broken}") from broken
     raise InvalidRecords(f"unknown compression type {codec}")
 
 
-def _too_large() -> InvalidRecords:
-    return InvalidRecords(f"the records decompress to more than {MAX_DECOMPRESSED} bytes")
+def _too_large(limit: int) -> InvalidRecords:
+    return InvalidRecords(f"the records decompress to more than {limit} bytes")
 
 
-def _gunzip(body: memoryview) -> bytes:
+def _gunzip(body: memoryview, limit: int) -> bytes:
     stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    records = stream.decompress(body, MAX_DECOMPRESSED)
+    records = stream.decompress(body, limit)
     if stream.unconsumed_tail:
-        raise _too_large()
+        raise _too_large(limit)
     if not stream.eof:
         raise InvalidRecords("the gzip stream is cut short")
     return records
 
 
-def _unsnappy(body: memoryview) -> bytes:
+def _unsnappy(body: memoryview, limit: int) -> bytes:
     """Raw snappy (librdkafka), or the xerial framing of the Java client: blocks behind a header."""
     if bytes(body[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _unsnappy_block(body, MAX_DECOMPRESSED)
+        return _unsnappy_block(body, limit)
     blocks: list[bytes] = []
-    left, pos = MAX_DECOMPRESSED, _XERIAL_HEADER_SIZE
+    left, pos = limit, _XERIAL_HEADER_SIZE
     while pos < len(body):
         size = int.from_bytes(body[pos : pos + 4], "big")
         pos += 4
@@ -352,16 +366,18 @@ def _unsnappy(body: memoryview) -> bytes:
 def _unsnappy_block(block: memoryview, limit: int) -> bytes:
     announced = cramjam.snappy.decompress_raw_len(block)
     if announced > limit:
-        raise _too_large()
+        raise _too_large(limit)
     # The longest copy, 64 bytes, takes two bytes: a greater length is a lie worth no allocation.
     if announced > 64 * len(block):
         raise InvalidRecords("a snappy block announces more than it can hold")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-def _grow(decompress_into: Callable[[memoryview, bytearray], int], body: memoryview) -> Buffer:
+def _grow(
+    decompress_into: Callable[[memoryview, bytearray], int], body: memoryview, limit: int
+) -> Buffer:
     """Decompress into a buffer that is made larger until the records fit."""
-    room = min(max(4 * len(body), 64 * 1024), MAX_DECOMPRESSED)
+    room = min(max(4 * len(body), 64 * 1024), limit)
     while True:
         records = bytearray(room)
         try:
@@ -369,6 +385,6 @@ def _grow(decompress_into: Callable[[memoryview, bytearray], int], body: memoryv
         except cramjam.DecompressionError as failure:
             if "failed to write whole buffer" not in str(failure):
                 raise
-        if room == MAX_DECOMPRESSED:
-            raise _too_large()
-        room = min(4 * room, MAX_DECOMPRESSED)
+        if room == limit:
+            raise _too_large(limit)
+        room = min(4 * room, limit)

@@ -155,6 +155,28 @@ async def _next_socket() -> None:
             os.close(number)
 
 
+async def test_a_socket_closed_while_watched_both_ways_can_be_let_go() -> None:
+    """libpq closes its socket where it ends; the watches of it are taken back after that."""
+    await asyncio.to_thread(_with_loop, _closed_both_ways)
+
+
+async def _closed_both_ways() -> None:
+    loop, told = asyncio.get_running_loop(), list[str]()
+    for is_reused in (False, True):
+        with connected() as (here, _):
+            number = here.fileno()
+            loop.add_reader(number, told.append, "read")
+            loop.add_writer(number, told.append, "write")
+        if is_reused:
+            os.dup2(2, number)
+        assert loop.remove_reader(number)
+        assert not loop.remove_writer(number)  # gone with the other
+        if is_reused:
+            os.close(number)
+    await asyncio.sleep(0.01)
+    assert told == []
+
+
 @on_every_loop
 async def test_exceptions_of_who_is_told_are_the_loops() -> None:
     loop, found = asyncio.get_running_loop(), list[object]()
@@ -185,17 +207,22 @@ async def test_what_is_no_open_file_cannot_be_watched() -> None:
 async def test_a_server_process_that_dies_with_a_request_unread_is_lost_at_once(
     data_dir: Path,
 ) -> None:
-    """As all of them do when one crashes: whoever waits, on a session or through psycopg."""
+    """As all of them do when one crashes: whoever waits, on a session, in the middle of sending or
+    not, or through psycopg."""
     with EmbeddedPostgres(data_dir) as server:
         await asyncio.to_thread(upgrade, server.url)
         database = Database(server.url)
-        session = HotSession(await database.connect())
+        session, sending = [HotSession(await database.connect()) for _ in range(2)]
         connection = await database.connect()
         try:
-            pids = [session._connection.info.backend_pid, connection.info.backend_pid]
+            await sending.prepare_all({b"size": "SELECT octet_length($1::bytea)"})
+            connections = (session._connection, sending._connection, connection)
+            pids = [each.info.backend_pid for each in connections]
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
             asked = asyncio.create_task(session.execute(b"SELECT 1"))
+            large = [(b"size", (bytes(20_000_000),))]
+            sent = asyncio.create_task(sending.run(large, commits=False))
             read = asyncio.create_task(connection.execute("SELECT 1"))
             await asyncio.sleep(0.1)
             started = time.monotonic()
@@ -203,10 +230,13 @@ async def test_a_server_process_that_dies_with_a_request_unread_is_lost_at_once(
                 os.kill(pid, signal.SIGKILL)
             with pytest.raises(StoreUnavailable):
                 await asyncio.wait_for(asked, 20)
+            with pytest.raises(StoreUnavailable):
+                await asyncio.wait_for(sent, 20)
             with pytest.raises(psycopg.OperationalError):
                 await asyncio.wait_for(read, 20)
             assert time.monotonic() - started < 10, "no deadline was waited for"
         finally:
             await session.close()
+            await sending.close()
             await connection.close()
             await database.close()

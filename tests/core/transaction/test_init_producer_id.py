@@ -137,12 +137,18 @@ def test_a_producer_recovers_and_its_retry_gets_the_same_answer(state: Transacti
 @pytest.mark.parametrize("state", IDLE)
 def test_a_retry_forgets_what_was_ended(state: TransactionState) -> None:
     """Its producer begins anew: an end that comes now finds nothing."""
-    known = replace(row(state, EPOCH + 1), last_producer_epoch=EPOCH)
+    known = replace(row(state, EPOCH + 1, transaction_version=V2), last_producer_epoch=EPOCH)
     transition = init(known, producer(), TIMEOUT_MS + 1)
     assert transition.answer.producer == producer(EPOCH + 1)
     put = put_of(transition)
     assert put == begun_by_init(known)
     assert_unchanged(init(put, producer(), TIMEOUT_MS + 1), producer(EPOCH + 1))
+
+
+def test_a_late_retry_does_not_forget_a_commit_of_v1() -> None:
+    """The commit's own retry, or an abort after its answer was lost, may come after it."""
+    known = replace(row(TransactionState.COMPLETE_COMMIT, EPOCH + 1), last_producer_epoch=EPOCH)
+    assert_unchanged(init(known, producer(), TIMEOUT_MS + 1), producer(EPOCH + 1))
 
 
 def test_a_late_retry_does_not_abort_what_its_producer_has_begun_since() -> None:

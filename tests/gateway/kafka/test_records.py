@@ -263,9 +263,49 @@ def test_records_without_timestamps_stay_as_they_are() -> None:
     assert bytes(parsed(payload).payload) == payload
 
 
-def test_a_header_that_cannot_be_over_records_that_cannot_be_read() -> None:
+def test_where_records_cannot_be_read_the_first_ones_timestamp_has_to_do() -> None:
     broken = sealed(with_field(">q", 35, -1)[:61] + bytes(40))
-    assert refused(broken) is Error.INVALID_RECORD
+    assert parsed(broken).batch.max_timestamp == T0
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_small_batch_does_not_make_much_work(codec: Compression) -> None:
+    """It says that it has no greatest timestamp, so it would be looked into on any topic."""
+    large = with_field(
+        ">q", 35, -1, built([(T0, None, bytes(8 << 20)), (T0 + 9, None, b"")], codec)
+    )
+    is_opened = codec is Compression.SNAPPY  # which makes nothing that much smaller
+    assert parsed(large).batch.max_timestamp == (T0 + 9 if is_opened else T0)
+    many = with_field(">q", 35, -1, built([(T0 + n, None, b"") for n in range(50_000)], codec))
+    assert parsed(many).batch.max_timestamp == T0
+
+
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 1), (1, 2**64), (-(2**63), -1)])
+def test_timestamps_beyond_64_bits_are_invalid(base: int, delta: int) -> None:
+    payload = bytearray(built([(T0, None, b""), (T0 + 5, None, b"")]))
+    struct.pack_into(">q", payload, 27, base)
+    body = bytes(payload[61:])
+    first = body[: len(body) // 2]
+    second = bytearray(body[len(first) :])
+    zigzag, encoded = (delta << 1) ^ (delta >> 127), bytearray()
+    while zigzag > 0x7F:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    second[2:3] = encoded
+    second[0] = (len(second) - 1) << 1
+    lying = sealed(bytes(payload[:61]) + first + bytes(second))
+    with pytest.raises(records.InvalidRecords, match="record 1 has"):
+        list(records.iterate_records(lying))
+
+
+def test_offsets_that_are_not_in_order_are_invalid() -> None:
+    payload = bytearray(built([(T0, None, b""), (T0, None, b"")]))
+    at = 61 + (len(payload) - 61) // 2 + 3
+    assert payload[at] == 2
+    payload[at] = 8
+    with pytest.raises(records.InvalidRecords, match="record 1 has offset 4"):
+        list(records.iterate_records(sealed(payload)))
 
 
 def test_offset_and_leader_epoch_are_patched_outside_the_checksum() -> None:

@@ -9,6 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from core.topic_rules import INTERNAL_TOPICS
+from gateway.kafka.accepting import MOST_NAMED
 from gateway.kafka.api import CLOSE_CONNECTION
 from gateway.kafka.records import iterate_records, with_log_append_time
 from tests.batches import T0, kafka_batch
@@ -95,6 +96,24 @@ async def test_records_that_are_ahead_are_named(log_broker: Broker) -> None:
     part = await produce(log_broker, kafka_batch([b"a", b"b", b"c"], timestamps=stamps))
     assert part.error_code == INVALID_TIMESTAMP
     assert [each.batch_index for each in part.record_errors] == [1, 2]
+
+
+async def test_so_many_records_that_are_ahead_are_not_all_named(log_broker: Broker) -> None:
+    await create(log_broker, message_timestamp_after_max_ms="1000")
+    log_broker.clock = lambda: T0
+    part = await produce(log_broker, kafka_batch([b""] * 1100, timestamps=[T0 + 5000] * 1100))
+    assert part.error_code == INVALID_TIMESTAMP
+    assert [each.batch_index for each in part.record_errors] == list(range(MOST_NAMED))
+
+
+async def test_what_cannot_be_read_is_refused_by_its_header(log_broker: Broker) -> None:
+    await create(log_broker, message_timestamp_after_max_ms="1000")
+    log_broker.clock = lambda: T0
+    broken = bytearray(kafka_batch([b"x" * 50], timestamps=[T0 + 5000]))
+    broken[61:] = bytes(len(broken) - 61)
+    struct.pack_into(">I", broken, 17, crc32c(bytes(broken[21:])))
+    part = await produce(log_broker, bytes(broken))
+    assert (part.error_code, len(part.record_errors)) == (INVALID_TIMESTAMP, 0)
 
 
 @pytest.mark.parametrize("announced", [-1, T0 + 10**10])
