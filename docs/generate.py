@@ -56,6 +56,7 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "Produce of a batch whose header is right and whose records are not": "it is stored as it came "
     "(Kafka: INVALID_RECORD, or UNKNOWN_SERVER_ERROR). Records are looked into only where a rule "
     "of the topic's is about them, or where the header's greatest timestamp cannot be.",
+    "Produce of records whose timestamps are out of range": "1,000 of a batch are named at most.",
     "Produce that names a partition twice": "both batches are appended (Kafka: one of them).",
     "Fetch with `last_fetched_epoch`": "it is ignored: a log is never truncated but by a restore "
     "of the database, so there is no divergence to tell of.",
