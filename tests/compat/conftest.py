@@ -7,7 +7,6 @@ behind it: `PENSTOCK_TEST_BOOTSTRAP=kafka` runs the same tests against an Apache
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import time
@@ -88,7 +87,6 @@ def gateway(
     ):
         made = start(*quick, database_url=url)
         yield made
-        gc.collect()  # clients left over would say, behind the summary, that their broker is gone
     # Of all that these clients do nothing is late (gateway/kafka/connection_order.py).
     assert "has gone on on another connection" not in made.log()
 
