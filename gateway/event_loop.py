@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from select import EPOLLIN, EPOLLOUT, epoll  # Linux; elsewhere asyncio's own loop serves
 from typing import Any, TypeVarTuple
 
@@ -31,62 +30,31 @@ class _Handle(asyncio.Handle):
             self._run()
 
 
-@dataclass(slots=True)
-class _Watch:
-    """Who is told what of one socket."""
-
-    reader: _Handle | None = None
-    writer: _Handle | None = None
-
-    @property
-    def events(self) -> int:
-        return (EPOLLIN if self.reader else 0) | (EPOLLOUT if self.writer else 0)
-
-
 class EventLoop(uvloop.Loop):
     """See the module."""
 
     def __init__(self) -> None:
         super().__init__()
         self._epoll = epoll()
-        self._watches: dict[int, _Watch] = {}
+        # By a socket's number: who is told of EPOLLIN, who of EPOLLOUT.
+        self._watches: dict[int, dict[int, _Handle]] = {}
         super().add_reader(self._epoll.fileno(), self._on_ready)
 
     def add_reader(self, fd: Any, callback: Callable[[*_Args], Any], *args: *_Args) -> None:
         """See asyncio. Errors and hang-ups count as something to read."""
-        watch = self._watch(fd)
-        if watch.reader is not None:
-            watch.reader.cancel()
-        watch.reader = _Handle(callback, args, self)
-        self._register(_number(fd), watch)
+        self._add(_number(fd), EPOLLIN, _Handle(callback, args, self))
 
     def add_writer(self, fd: Any, callback: Callable[[*_Args], Any], *args: *_Args) -> None:
         """See asyncio. Errors and hang-ups count as room to write."""
-        watch = self._watch(fd)
-        if watch.writer is not None:
-            watch.writer.cancel()
-        watch.writer = _Handle(callback, args, self)
-        self._register(_number(fd), watch)
+        self._add(_number(fd), EPOLLOUT, _Handle(callback, args, self))
 
     def remove_reader(self, fd: Any) -> bool:  # type: ignore[override] # wrong in uvloop's stub
         """See asyncio."""
-        watch = self._watches.get(_number(fd))
-        if watch is None or watch.reader is None:
-            return False
-        watch.reader.cancel()
-        watch.reader = None
-        self._lessen(_number(fd), watch)
-        return True
+        return self._remove(_number(fd), EPOLLIN)
 
     def remove_writer(self, fd: Any) -> bool:  # type: ignore[override] # likewise
         """See asyncio."""
-        watch = self._watches.get(_number(fd))
-        if watch is None or watch.writer is None:
-            return False
-        watch.writer.cancel()
-        watch.writer = None
-        self._lessen(_number(fd), watch)
-        return True
+        return self._remove(_number(fd), EPOLLOUT)
 
     def close(self) -> None:
         """See asyncio."""
@@ -95,43 +63,44 @@ class EventLoop(uvloop.Loop):
             self._epoll.close()
         super().close()
 
-    def _watch(self, fd: Any) -> _Watch:
-        return self._watches.setdefault(_number(fd), _Watch())
-
-    def _register(self, fd: int, watch: _Watch) -> None:
-        """Tells the kernel, which has forgotten a socket that was closed."""
+    def _add(self, fd: int, event: int, handle: _Handle) -> None:
+        watch = self._watches.setdefault(fd, {})
+        if event in watch:
+            watch[event].cancel()
+        watch[event] = handle
         try:
-            self._epoll.register(fd, watch.events)
+            self._epoll.register(fd, sum(watch))  # the kernel has forgotten what was closed
         except FileExistsError:
-            self._epoll.modify(fd, watch.events)
+            self._epoll.modify(fd, sum(watch))
         except OSError:
             del self._watches[fd]
             raise
 
-    def _lessen(self, fd: int, watch: _Watch) -> None:
-        """Less is wanted. The socket may have been closed, and its number be another one's."""
-        if watch.events:
+    def _remove(self, fd: int, event: int) -> bool:
+        """The socket may have been closed, and its number be another one's."""
+        watch = self._watches.get(fd, {})
+        if event not in watch:
+            return False
+        watch.pop(event).cancel()
+        if watch:
             with contextlib.suppress(OSError):
-                self._epoll.modify(fd, watch.events)
-                return
-        for handle in (watch.reader, watch.writer):
-            if handle is not None:
-                handle.cancel()
+                self._epoll.modify(fd, sum(watch))
+                return True
+        for handle in watch.values():
+            handle.cancel()
         del self._watches[fd]
         with contextlib.suppress(OSError):
             self._epoll.unregister(fd)
+        return True
 
     def _on_ready(self) -> None:
         """All that is due is looked up before the first is told: one may close another's socket."""
         due: list[_Handle] = []
         for fd, events in self._epoll.poll(0):
-            watch = self._watches.get(fd)
-            if watch is None:
-                continue
-            if watch.reader is not None and events & ~EPOLLOUT:
-                due.append(watch.reader)
-            if watch.writer is not None and events & ~EPOLLIN:
-                due.append(watch.writer)
+            watch = self._watches.get(fd, {})
+            for event, other in ((EPOLLIN, EPOLLOUT), (EPOLLOUT, EPOLLIN)):
+                if event in watch and events & ~other:
+                    due.append(watch[event])
         for handle in due:
             handle.run()
 

@@ -277,7 +277,8 @@ class ClassicGroup(ClassicState):
             reason=_reason(request.reason),
         )
         is_same = self._roster.select_protocol() == self.protocol_name
-        if self.state == STABLE and is_same and not self._is_too_large():
+        fits = self._bytes_to_store() <= self.settings.max_metadata_bytes
+        if self.state == STABLE and is_same and fits:
             self._store()
             self._answer(token, self._static_join_result(member, request, old_leader))
             return
@@ -337,9 +338,10 @@ class ClassicGroup(ClassicState):
 
     def _sync_of_leader(self, request: SyncRequest, now: Instant) -> None:
         members = self._roster.members.values()
-        if self._is_too_large(request.assignments):
+        size = self._bytes_to_store(request.assignments)
+        if size > self.settings.max_metadata_bytes:
             # Kafka's answer to a GroupMetadata record that is too large for the offsets topic.
-            self._note("group_assignment_too_large", leader=request.member_id)
+            self._note("group_assignment_too_large", leader=request.member_id, bytes=size)
             self._answer_syncs(Error.UNKNOWN_SERVER_ERROR, now)
             self._prepare_rebalance("the assignment was too large", now)
             return
@@ -348,14 +350,13 @@ class ClassicGroup(ClassicState):
             self._note_members("group_members_without_assignment", left_out)
         self._become_stable(request.assignments, now)
 
-    def _is_too_large(self, assignments: Mapping[str, bytes] | None = None) -> bool:
-        """Whether there is more to store than may be. assignments: to come; None: as they are."""
+    def _bytes_to_store(self, assignments: Mapping[str, bytes] | None = None) -> int:
+        """Of metadata and assignments. assignments: those to come; None: those there are."""
         members = self._roster.members.values()
         if assignments is None:
             assignments = {member.member_id: member.assignment for member in members}
         size = sum([member.metadata_size for member in members])
-        size += sum([len(assignment) for assignment in assignments.values()])
-        return size > self.settings.max_metadata_bytes
+        return size + sum([len(assignment) for assignment in assignments.values()])
 
     # --- staying and leaving ---
 
