@@ -20,9 +20,18 @@ from tests.conftest import Gateway, StartGateway, free_port, wait_until_ready
 from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, query
 from tests.faults.coordination import Wire
 from tests.faults.txn_history import TxnAnomaly, TxnFlaw, check_transactions
-from tests.faults.txn_load import TIMEOUT_MS, TxnLoad
+from tests.faults.txn_load import TIMEOUT_MS, JavaTxnLoad, LibrdkafkaTxnLoad, TxnLoad
 
 pytestmark = pytest.mark.fault
+
+every_load = pytest.mark.parametrize(
+    "make_load",
+    [
+        pytest.param(LibrdkafkaTxnLoad, id="librdkafka"),
+        pytest.param(JavaTxnLoad, id="java", marks=pytest.mark.java),
+    ],
+)
+MakeLoad = type[TxnLoad]
 
 BROKERS_FORGOTTEN_FAST = ("--override", "penstock.broker.session.timeout.ms=2000")
 
@@ -95,15 +104,20 @@ def committed_offset(bootstrap: str, load: TxnLoad, name: str) -> int:
     return max(found.offset, 0)
 
 
+@every_load
 def test_the_gateway_killed(
-    data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
+    data_dir: Path,
+    start_gateway: StartGateway,
+    seed: int,
+    seconds: float,
+    make_load: MakeLoad,
 ) -> None:
     chance = random.Random(seed)
     port = free_port()
     with EmbeddedPostgres(data_dir) as server:
         gateway = start_gateway(database_url=server.url, port=port)
         create_topic(gateway.bootstrap, "load")
-        load = TxnLoad(gateway.bootstrap, "load", PARTITIONS, seed)
+        load = make_load(gateway.bootstrap, "load", PARTITIONS, seed)
         with load.running():
             load.wait_for_progress()
             time_left = until(seconds)
@@ -120,15 +134,20 @@ def test_the_gateway_killed(
         verify_transactions(load, gateway, server.url)
 
 
+@every_load
 def test_the_database_killed(
-    data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
+    data_dir: Path,
+    start_gateway: StartGateway,
+    seed: int,
+    seconds: float,
+    make_load: MakeLoad,
 ) -> None:
     """Also right behind joins that were answered and had not reached the disk."""
     chance = random.Random(seed)
     gateway = start_gateway(data=data_dir)
     url = embedded_url(data_dir)
     create_topic(gateway.bootstrap, "load")
-    load = TxnLoad(gateway.bootstrap, "load", PARTITIONS, seed)
+    load = make_load(gateway.bootstrap, "load", PARTITIONS, seed)
     with load.running():
         load.wait_for_progress()
         time_left = until(seconds)
@@ -143,8 +162,13 @@ def test_the_database_killed(
     verify_transactions(load, gateway, url)
 
 
+@every_load
 def test_brokers_come_and_go_and_stand_still(
-    data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
+    data_dir: Path,
+    start_gateway: StartGateway,
+    seed: int,
+    seconds: float,
+    make_load: MakeLoad,
 ) -> None:
     """Coordinator, leaders and the group's coordinator are any of three; one at a time is killed,
     or stopped inside whatever it was doing and resumed when others have gone on."""
@@ -155,7 +179,7 @@ def test_brokers_come_and_go_and_stand_still(
         brokers = [start_gateway(*BROKERS_FORGOTTEN_FAST, **where, port=port) for port in ports]
         bootstrap = ",".join(each.bootstrap for each in brokers)
         create_topic(bootstrap, "load")
-        load = TxnLoad(bootstrap, "load", PARTITIONS, seed)
+        load = make_load(bootstrap, "load", PARTITIONS, seed)
         with load.running():
             load.wait_for_progress()
             time_left = until(seconds)
@@ -176,6 +200,28 @@ def test_brokers_come_and_go_and_stand_still(
                     brokers[victim].resume()
             load.wait_for_progress()
         verify_transactions(load, brokers[0], server.url)
+
+
+@pytest.mark.java
+def test_producers_killed(
+    data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
+) -> None:
+    """With what they have open, at any step; others take their names, and end it."""
+    chance = random.Random(seed)
+    with EmbeddedPostgres(data_dir) as server:
+        gateway = start_gateway(database_url=server.url)
+        create_topic(gateway.bootstrap, "load")
+        load = JavaTxnLoad(gateway.bootstrap, "load", PARTITIONS, seed)
+        with load.running():
+            time_left = until(seconds)
+            kills = 0
+            while time_left() or kills < 2:
+                load.wait_for_progress(1)
+                time.sleep(chance.uniform(0.0, 0.5))
+                load.kill()
+                kills += 1
+            load.wait_for_progress()
+        verify_transactions(load, gateway, server.url)
 
 
 def test_an_end_that_lay_in_a_stopped_broker_ends_no_later_transaction(

@@ -1,7 +1,7 @@
-"""Transactional load: librdkafka producers, some usurped by a second instance of their name.
+"""Transactional load: producers, some usurped by a second instance of their name.
 
-Every transaction and what its producer was told of it goes into a TxnHistory. Must not know what is
-being broken.
+Every transaction and what its producer was told of it goes into a TxnHistory. librdkafka's speak
+V1, Kafka's own (compat/java/TransactionalLoad.java) V2. Must not know what is being broken.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import signal
+import subprocess
 import threading
 import time
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from compat.java import tools
 from tests.compat.transactions import fatal_errors_raised
 from tests.faults.txn_history import Ending, TxnHistory, Value
 from tests.faults.workers import Workers
@@ -22,6 +27,7 @@ from tests.faults.workers import Workers
 TIMEOUT_MS = 20_000
 """Of a transaction: what a dead producer leaves open ends by itself before the checks."""
 CALL_S = 8.0
+JAVA_PRODUCERS = Path(tools.__file__).with_name("TransactionalLoad.java")
 
 _SILENT = logging.Logger("librdkafka under fault", level=logging.CRITICAL + 1)
 
@@ -48,13 +54,11 @@ class TxnLoad(Workers):
         self.topic = topic
         self.history = TxnHistory()
         self.names = [f"txn-{number}" for number in range(producers)]
+        self.said: dict[str, int] = {}
         self._bootstrap = bootstrap
         self._partitions = partitions
+        self._seed = seed
         self._offsets_share = offsets_share
-        self.said: dict[str, int] = {}
-        self.hung = 0  # calls that did not return
-        for number, name in enumerate(self.names):
-            self._add(name, partial(self._run, name, random.Random(seed * 100 + number)))
 
     def done(self) -> dict[str, int]:
         """Transactions told to be committed, by producer."""
@@ -66,6 +70,19 @@ class TxnLoad(Workers):
     def group_of(self, name: str) -> str:
         """The group whose offset goes with the producer's transactions."""
         return f"{name}'s group"
+
+    def _note(self, said: str) -> None:
+        self.said[said[:150]] = self.said.get(said[:150], 0) + 1
+
+
+class LibrdkafkaTxnLoad(TxnLoad):
+    """librdkafka's producers, a thread each."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, seed: int, **rest: Any) -> None:
+        super().__init__(bootstrap, topic, partitions, seed, **rest)
+        self.hung = 0  # calls that did not return
+        for number, name in enumerate(self.names):
+            self._add(name, partial(self._run, name, random.Random(seed * 100 + number)))
 
     def _run(self, name: str, chance: random.Random) -> None:
         reader = Consumer(
@@ -112,7 +129,7 @@ class TxnLoad(Workers):
             try:
                 producer.init_transactions(CALL_S)
             except KafkaException as error:
-                self._note(error)
+                self._note(str(error))
                 if not error.args[0].retriable():
                     return None
             else:
@@ -140,7 +157,7 @@ class TxnLoad(Workers):
                 if with_offsets:
                     self._send_offsets(producer, number, reader)
         except (KafkaException, BufferError) as error:
-            self._note(error)
+            self._note(str(error))
             commit = False
         self._end(producer, name, number, commit=commit)
 
@@ -195,7 +212,7 @@ class TxnLoad(Workers):
                         self.history.end(name, number, Ending.UNKNOWN)
                 return
             except KafkaException as error:
-                self._note(error)
+                self._note(str(error))
                 reason = error.args[0]
                 if reason.txn_requires_abort() and commit:
                     # librdkafka says so only of a commit that has certainly not happened.
@@ -229,6 +246,73 @@ class TxnLoad(Workers):
             producer.commit_transaction(CALL_S)
             self.history.end(name, number, Ending.COMMITTED)
 
-    def _note(self, error: Exception) -> None:
-        said = str(error)[:150]
-        self.said[said] = self.said.get(said, 0) + 1
+
+class JavaTxnLoad(TxnLoad):
+    """Kafka's own producers, in a process that can be killed."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, seed: int, **rest: Any) -> None:
+        super().__init__(bootstrap, topic, partitions, seed, **rest)
+        self._process: subprocess.Popen[str] | None = None
+        self._add("java", self._listen)
+
+    def kill(self) -> None:
+        """The producers die with what they have open; others take their names."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+
+    def _listen(self) -> None:
+        lives = 0
+        while not self._stop.is_set():
+            with self._start(self._seed + lives) as process:
+                self._process = process
+                threading.Thread(target=self._end_with_load, args=(process,), daemon=True).start()
+                assert process.stdout is not None
+                for line in process.stdout:
+                    if line.endswith("\n"):  # else it was killed before it did what it says
+                        self._take(*line.rstrip("\n").split("\t"))
+            lives += 1
+            assert process.returncode in (0, -signal.SIGKILL), f"exit code {process.returncode}"
+
+    def _start(self, seed: int) -> subprocess.Popen[str]:
+        last = dict.fromkeys(self.names, 0)
+        for name, number in self.history.attempts:
+            last[name] = max(last[name], number)
+        command = tools.java_command(
+            JAVA_PRODUCERS,
+            *(self._bootstrap, self.topic, self._partitions, seed % 2**31),
+            *(self._offsets_share, TIMEOUT_MS),
+            *(f"{name}={number}" for name, number in last.items()),
+            log_level="off",
+            jvm=tools.SHORT_LIVED,
+        )
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _take(self, kind: str, *words: str) -> None:
+        """A line of the process's (see there)."""
+        if kind == "begin":
+            name, number, has_offsets, partitions = words
+            chosen = list(map(int, partitions.split(",")))
+            self.history.begin(name, int(number), chosen, has_offsets == "1")
+        elif kind == "end":
+            name, number, ending = words
+            self.history.end(name, int(number), Ending(ending))
+        else:
+            self._note(words[0])
+
+    def _end_with_load(self, process: subprocess.Popen[str]) -> None:
+        """It ends by itself when its input does."""
+        while process.poll() is None and not self._stop.wait(0.1):
+            pass
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(self.finish_within_s / 2)
+        except subprocess.TimeoutExpired:
+            process.kill()
