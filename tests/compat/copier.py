@@ -9,17 +9,35 @@ must not know how often it has been started.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tests.compat.transactions import AIOKafka, Client, Confluent, EventLoop, KafkaPython
+from tests.compat.transactions import (
+    AIOKafka,
+    Client,
+    Confluent,
+    EventLoop,
+    Java,
+    KafkaPython,
+    java_shell,
+)
 
 DOTTED = {"session.timeout.ms": 1500, "max.poll.interval.ms": 20_000}
 UNDERSCORED = {name.replace(".", "_"): value for name, value in DOTTED.items()}
 
 
-def client_named(name: str, bootstrap: str) -> Client:
-    if name == AIOKafka.name:
-        return AIOKafka(bootstrap, EventLoop())
-    return {Confluent.name: Confluent, KafkaPython.name: KafkaPython}[name](bootstrap)
+@contextmanager
+def client_named(name: str, bootstrap: str) -> Iterator[Client]:
+    match name:
+        case AIOKafka.name:
+            yield AIOKafka(bootstrap, EventLoop())
+        case Java.name:
+            with java_shell() as shell:
+                yield Java(bootstrap, shell)
+        case Confluent.name:
+            yield Confluent(bootstrap)
+        case KafkaPython.name:
+            yield KafkaPython(bootstrap)
 
 
 def transformed(value: bytes) -> str:
@@ -28,7 +46,7 @@ def transformed(value: bytes) -> str:
 
 def copy(client: Client, source: str, target: str, group: str, transactional_id: str) -> None:
     producer = client.producer(transactional_id, timeout_ms=10_000)
-    settings = DOTTED if client.name == Confluent.name else UNDERSCORED
+    settings = DOTTED if client.name in (Confluent.name, Java.name) else UNDERSCORED
     reader = client.reader(source, None, group=group, **settings)
     while True:
         records = reader.poll(0.2)
@@ -44,4 +62,5 @@ def copy(client: Client, source: str, target: str, group: str, transactional_id:
 
 if __name__ == "__main__":
     _, name, bootstrap, *rest = sys.argv
-    copy(client_named(name, bootstrap), *rest)
+    with client_named(name, bootstrap) as client:
+        copy(client, *rest)

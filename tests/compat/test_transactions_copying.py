@@ -5,9 +5,7 @@ Expectations: Apache Kafka 4.1's own.
 
 from __future__ import annotations
 
-import contextlib
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,43 +17,14 @@ from compat.java import tools
 from tests.compat import confluent
 from tests.compat.conftest import MakeTopic
 from tests.compat.copier import transformed
+from tests.compat.copying import Copier, copies
 from tests.compat.groups import WAIT
-from tests.compat.transactions import AIOKafka, Confluent, KafkaPython, read_until
+from tests.compat.transactions import AIOKafka, Confluent, KafkaPython
 
 PARTITIONS = 3
 RECORDS = 600
 SECONDS = 6.0  # over which the records come
 KILL_EVERY_S = 1.5
-
-
-class Copier:
-    """A process that is started again with the same transactional id whenever it has ended."""
-
-    def __init__(self, command: Sequence[str], log: Path) -> None:
-        self._command = command
-        self._log = log
-        self.starts = 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self.starts += 1
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-
-    def start_if_it_has_ended(self) -> None:
-        if self._process is None or self._process.poll() is not None:
-            self.start()
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def said(self) -> str:
-        return self._log.read_text(errors="replace")[-3000:]
 
 
 @pytest.fixture
@@ -69,22 +38,6 @@ def make_copier(tmp_path: Path) -> Iterator[Callable[[Sequence[str]], Copier]]:
     yield make
     for copier in made:
         copier.kill()
-
-
-def copies(bootstrap: str, topic: str, count: int, within_s: float = 60.0) -> list[list[str]]:
-    """What is committed in the copy, by partition in order, once there are so many or more."""
-    client = Confluent(bootstrap)
-    with contextlib.closing(client.reader(topic, PARTITIONS)) as reader:
-        found = read_until(reader, lambda found: len(found) >= count, within_s)
-        found += reader.poll(1.0)  # and no more
-    return [
-        [
-            read.value.decode()
-            for read in sorted(found, key=lambda r: r.offset)
-            if read.partition == n
-        ]
-        for n in range(PARTITIONS)
-    ]
 
 
 # aiokafka does not say which member offsets come from, and does not wait for stable ones: only one
@@ -129,7 +82,7 @@ def test_copied_exactly_once_by_processes_that_are_killed(
     for copier in copiers:
         copier.start_if_it_has_ended()
     try:
-        found = copies(bootstrap, target, RECORDS)
+        found = copies(bootstrap, target, PARTITIONS, RECORDS)
     except AssertionError as missing:
         raise AssertionError(f"{missing}\n" + "\n".join(c.said() for c in copiers)) from None
     assert found == [[transformed(value) for value in values] for values in sent]
@@ -176,7 +129,7 @@ def test_kafkas_own_copier(
         time.sleep(0.05)
     copiers[0].kill()
     copiers[0].start()
-    found = copies(bootstrap, target, len(values), within_s=90.0)
+    found = copies(bootstrap, target, PARTITIONS, len(values), within_s=90.0)
     assert found == [
         [value.decode() for value in values[number::PARTITIONS]] for number in range(PARTITIONS)
     ]

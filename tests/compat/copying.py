@@ -1,0 +1,61 @@
+"""Processes that copy a topic, for tests that kill them or what they talk to; and what they made.
+
+Must not know how a record is copied (`copier.py`) nor what is being broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.compat.transactions import Confluent, read_until
+
+
+class Copier:
+    """A process that is started again with the same transactional id whenever it has ended."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self._command = command
+        self._log = log
+        self.starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.starts += 1
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def start_if_it_has_ended(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
+
+
+def copies(
+    bootstrap: str, topic: str, partitions: int, count: int, within_s: float = 60.0
+) -> list[list[str]]:
+    """What is committed in the copy, by partition in order, once there are so many or more."""
+    client = Confluent(bootstrap)
+    with contextlib.closing(client.reader(topic, partitions)) as reader:
+        found = read_until(reader, lambda found: len(found) >= count, within_s)
+        found += reader.poll(1.0)  # and no more
+    return [
+        [
+            read.value.decode()
+            for read in sorted(found, key=lambda r: r.offset)
+            if read.partition == n
+        ]
+        for n in range(partitions)
+    ]
