@@ -57,7 +57,10 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "(Kafka: INVALID_RECORD, or UNKNOWN_SERVER_ERROR). Records are looked into only where a rule "
     "of the topic's is about them, or where the header's greatest timestamp cannot be.",
     "Produce of records whose timestamps are out of range": "1,000 of a batch are named at most.",
-    "Produce that names a partition twice": "both batches are appended (Kafka: one of them).",
+    "Produce that names a partition twice": "both batches are appended, each has its answer (Kafka "
+    "appends the last one, and drops the others without a word).",
+    "Produce, `log_start_offset` beside an error": "-1 (Kafka: the log start offset with some "
+    "errors). Clients look at it beside UNKNOWN_PRODUCER_ID only, which neither of the two raises.",
     "Fetch with `last_fetched_epoch`": "it is ignored: a log is never truncated but by a restore "
     "of the database, so there is no divergence to tell of.",
     "ConsumerGroupHeartbeat with epoch 0": "a member that is past its first epoch joins again as "

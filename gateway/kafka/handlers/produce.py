@@ -9,9 +9,9 @@ such a producer learns of it. acks=1 means the same as all: committed. `min.insy
 effect, and `compression.type` does not recompress: batches are stored as they came. A batch's
 records are not looked into unless a rule of the topic's is about them, so one whose header is right
 and whose records are not is stored, where Kafka refuses it. A partition that a request names twice
-gets both batches. A batch that is marked as transactional and has no producer id is part of no
-transaction, as in Kafka. A topic that cannot be looked up because the database is away:
-NOT_ENOUGH_REPLICAS, for it is not stored.
+gets both batches; a topic without partitions is not answered, as in Kafka. A batch that is marked
+as transactional and has no producer id is part of no transaction, as in Kafka. A topic that cannot
+be looked up because the database is away: NOT_ENOUGH_REPLICAS, for it is not stored.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ _EARLIER_FIRST = Refusal(
 )
 _NAMELESS = Refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # as in KafkaApis
 _EMPTY_ID = Refusal(Error.INVALID_REQUEST)
+_WRONG_ACKS = Refusal(Error.INVALID_REQUIRED_ACKS)
 _OVERTAKEN = Refusal(Error.INVALID_TXN_STATE)  # never answered: the connection is closed
 
 
@@ -146,27 +147,28 @@ def _submit_now(
     """is_away: whether topics neither cached nor found could not be looked up."""
     answers: _Answers = []
     turned_away = bool(ctx.partitions.admission.turned_away)
+    has_wrong_acks = request.acks not in (0, 1, -1)
     for data in request.topic_data:
         topic = found.get(data.topic_id or data.name) or _cached(data, ctx)
         partitions: list[_Partition] = []
         for part in data.partition_data:
             answer = _Partition(part.index)
             partitions.append(answer)
-            if request.acks not in (0, 1, -1):
-                answer.refusal = Refusal(Error.INVALID_REQUIRED_ACKS)
-            elif topic is None and is_away:
-                answer.refusal = _turn_away(part, data, ctx)
+            if topic is None and is_away:
+                answer.refusal = _WRONG_ACKS if has_wrong_acks else _turn_away(part, data, ctx)
             elif topic is None:
                 answer.refusal = _UNKNOWN_ID if ctx.api_version >= TOPIC_IDS_SINCE else _UNKNOWN
             elif not 0 <= part.index < len(topic.partition_ids):
                 answer.refusal = _UNKNOWN
-            elif topic.is_internal and ctx.client_id != _WRITER_OF_INTERNAL_TOPICS:
-                reason = f"Cannot append to internal topic {topic.name}"
-                answer.refusal = Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
             else:
                 batch = parse_produce_batch(part.records, ctx.api_version)
                 if isinstance(batch, Refusal):
                     answer.refusal = batch
+                elif has_wrong_acks:
+                    answer.refusal = _WRONG_ACKS
+                elif topic.is_internal and ctx.client_id != _WRITER_OF_INTERNAL_TOPICS:
+                    reason = f"Cannot append to internal topic {topic.name}"
+                    answer.refusal = Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
                 elif batch.is_marked_transactional and request.transactional_id is None:
                     answer.refusal = _NAMELESS
                 elif batch.batch.is_transactional and not request.transactional_id:
@@ -177,7 +179,8 @@ def _submit_now(
                     answer.refusal = _EARLIER_FIRST
                 else:
                     _append(batch, topic, answer, ctx, request.transactional_id)
-        answers.append((data, partitions))
+        if partitions:
+            answers.append((data, partitions))
     return answers
 
 

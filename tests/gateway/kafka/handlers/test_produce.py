@@ -71,6 +71,43 @@ async def test_acks(log_broker: Broker) -> None:
     assert await log_broker.handle(wrong, 9) is CLOSE_CONNECTION
 
 
+async def test_what_is_not_there_and_what_is_broken_is_told_before_wrong_acks(
+    log_broker: Broker,
+) -> None:
+    await create(log_broker)
+    parts = {0: kafka_batch(), 1: kafka_batch()}
+    (topic,) = (await log_broker.ask(produce_request(parts, acks=2), 9)).responses
+    assert [part.error_code for part in topic.partition_responses] == [
+        INVALID_REQUIRED_ACKS,
+        UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    part = await produce(log_broker, kafka_batch(), name="none", acks=2)
+    assert part.error_code == UNKNOWN_TOPIC_OR_PARTITION
+    broken = kafka_batch()[:-1] + b"\1"
+    assert (await produce(log_broker, broken, acks=2)).error_code == CORRUPT_MESSAGE
+
+
+async def test_a_topic_without_partitions_is_not_answered(log_broker: Broker) -> None:
+    topic = await create(log_broker)
+    for name in ("t", "none"):
+        assert (await log_broker.ask(produce_request({}, name=name), 9)).responses == []
+    by_id = produce_request({}, name="", topic_id=topic.topic_id)
+    assert (await log_broker.ask(by_id, 13)).responses == []
+
+
+async def test_a_partition_named_twice_gets_both_batches(log_broker: Broker) -> None:
+    await create(log_broker)
+    request = produce_request({0: kafka_batch([b"a"], producer=7, epoch=0, sequence=0)})
+    second = produce_request({0: kafka_batch([b"b"], producer=7, epoch=0, sequence=1)})
+    request.topic_data[0].partition_data += second.topic_data[0].partition_data
+    for _ in range(2):  # sent again: both are duplicates
+        (topic,) = (await log_broker.ask(request, 9)).responses
+        assert [(p.error_code, p.base_offset) for p in topic.partition_responses] == [
+            (0, 0),
+            (0, 1),
+        ]
+
+
 async def test_broken_batches(log_broker: Broker) -> None:
     await create(log_broker)
     good = kafka_batch()
