@@ -61,6 +61,11 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "appends the last one, and drops the others without a word).",
     "Produce, `log_start_offset` beside an error": "-1 (Kafka: the log start offset with some "
     "errors). Clients look at it beside UNKNOWN_PRODUCER_ID only, which neither of the two raises.",
+    "Fetch by topic id within a session, of a topic that has been deleted": "UNKNOWN_TOPIC_ID, as "
+    "without a session (Kafka: UNKNOWN_TOPIC_OR_PARTITION, or INCONSISTENT_TOPIC_ID if there is "
+    "another topic of its name). Clients do the same after each: they ask for metadata.",
+    "OffsetCommit and TxnOffsetCommit, a topic without partitions": "it is in the answer (Kafka: "
+    "if it is not known).",
     "Fetch with `last_fetched_epoch`": "it is ignored: a log is never truncated but by a restore "
     "of the database, so there is no divergence to tell of.",
     "ConsumerGroupHeartbeat with epoch 0": "a member that is past its first epoch joins again as "

@@ -1,8 +1,8 @@
 """DeleteRecords (key 21): moves a partition's log start offset up.
 
 Versions: v2 flexible. Behavior: offset -1 is the high watermark; the answer's low watermark is the
-log start offset that holds then. What lies before is gone for readers at once, and its disk space
-once no live batch shares its segment.
+log start offset that holds then. Of several requests for one partition the last counts. What lies
+before is gone for readers at once, and its disk space once no live batch shares its segment.
 """
 
 from typing import TypeAlias
@@ -23,19 +23,23 @@ async def delete_records(
     request: DeleteRecordsRequest, ctx: RequestContext
 ) -> DeleteRecordsResponse:
     """Ask for each partition, answer."""
-    topics = []
+    wanted: dict[str, dict[int, int]] = {}  # of several for one partition, the last counts
     for asked in request.topics:
-        partitions = []
         for each in asked.partitions:
-            error, low_watermark = await _delete(asked.name, each.partition_index, each.offset, ctx)
+            wanted.setdefault(asked.name, {})[each.partition_index] = each.offset
+    topics = []
+    for name, offsets in wanted.items():
+        partitions = []
+        for index, offset in offsets.items():
+            error, low_watermark = await _delete(name, index, offset, ctx)
             partitions.append(
                 _Partition(
-                    partition_index=each.partition_index,
+                    partition_index=index,
                     low_watermark=low_watermark,
                     error_code=kafka_code(error),
                 )
             )
-        topics.append(_Topic(name=asked.name, partitions=partitions))
+        topics.append(_Topic(name=name, partitions=partitions))
     return DeleteRecordsResponse(topics=topics)
 
 

@@ -5,9 +5,10 @@ Versions: v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9 lea
 ids; v18 high watermark as a tagged field (those three are for replicas and change nothing here).
 Behavior: whole batches only; the first one found is given however large (KIP-74). A long poll
 sleeps until a partition grows, or until something else is asked on its connection; a partition
-that does not exist does not cut it short, unless no other was asked for. Any broker serves any
-partition, so there is no preferred replica. `last_fetched_epoch` is ignored: a log is never
-truncated but by a restore of the database, so there is no divergence to tell of (KIP-595).
+that does not exist does not cut it short, unless no other was asked for. Of several requests for
+one partition the last counts. Any broker serves any partition, so there is no preferred replica.
+`last_fetched_epoch` is ignored: a log is never truncated but by a restore of the database, so there
+is no divergence to tell of (KIP-595).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from core.errors import Error
-from core.log.leader_epochs import check_leader_epoch, epoch_at
+from core.log.leader_epochs import UNDEFINED_EPOCH, check_leader_epoch, epoch_at
 from core.ports import StoreUnavailable
 from core.topic import Topic
 from core.types import NO_OFFSET, IsolationLevel
@@ -25,7 +26,12 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import FetchRequest, FetchResponse, isolation_level, made
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.fetch_sessions import FetchContext, FetchPartition, PartitionAnswer
+from gateway.kafka.fetch_sessions import (
+    FetchContext,
+    FetchPartition,
+    PartitionAnswer,
+    PartitionKey,
+)
 from gateway.kafka.records import patched
 from gateway.runtime.partitions import Found, Want
 
@@ -76,17 +82,17 @@ async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
 
 def _open_session(request: FetchRequest, ctx: RequestContext) -> FetchContext | Error:
     by_id = ctx.api_version >= TOPIC_IDS_SINCE
-    asked = [
-        FetchPartition(
-            (topic.topic_id or _ZERO) if by_id else topic.topic,
-            each.partition,
-            each.fetch_offset,
-            each.partition_max_bytes,
-            each.current_leader_epoch,
-        )
-        for topic in request.topics
-        for each in topic.partitions
-    ]
+    asked: dict[PartitionKey, FetchPartition] = {}  # of several for one partition, the last counts
+    for topic in request.topics:
+        key = (topic.topic_id or _ZERO) if by_id else topic.topic
+        for each in topic.partitions:
+            asked[key, each.partition] = FetchPartition(
+                key,
+                each.partition,
+                each.fetch_offset,
+                each.partition_max_bytes,
+                max(each.current_leader_epoch, UNDEFINED_EPOCH),  # FetchRequest.optionalEpoch
+            )
     forgotten = [
         ((topic.topic_id or _ZERO) if by_id else topic.topic, partition)
         for topic in request.forgotten_topics_data or ()
@@ -95,7 +101,7 @@ def _open_session(request: FetchRequest, ctx: RequestContext) -> FetchContext | 
     return ctx.fetch_sessions.open(
         request.session_id,
         request.session_epoch,
-        asked,
+        list(asked.values()),
         forgotten,
         uses_topic_ids=by_id,
         now_ms=ctx.clock(),
@@ -183,7 +189,7 @@ async def _check_epoch(
     asked: FetchPartition, want: Want, found: Found, ctx: RequestContext
 ) -> Found:
     """A client that knows another leader epoch is told so (KIP-320), after a fresh look."""
-    if found.state is None or asked.current_leader_epoch == -1:
+    if found.state is None or asked.current_leader_epoch == UNDEFINED_EPOCH:
         return found
     if check_leader_epoch(found.state.leader_epoch, asked.current_leader_epoch):
         return found

@@ -5,7 +5,8 @@ v8 -4 earliest local and v9 -5 latest tiered (KIP-405, KIP-1005); v11 -6 earlies
 (KIP-1023). Behavior: a fresh read, but for the earliest offset while no other broker is live
 (Spark's source asks for both ends with every 500 records it reads). Nothing is tiered: the local
 log starts where the log does, and nothing is ever tiered or pending upload. A lookup by timestamp
-is exact to the record, or to the batch where its records cannot be read; none found is offset -1.
+is exact to the record, or to the batch where its records cannot be read; none found is offset -1. A
+partition asked for twice is INVALID_REQUEST, and answered once.
 """
 
 from collections import Counter
@@ -64,22 +65,26 @@ async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> List
         states = await _states(request, [i for i in ids if i is not None], ctx)
     except StoreUnavailable:
         return _all_refused(request, Error.NOT_LEADER_OR_FOLLOWER)
-    answered = []
+    answered: dict[str, dict[int, _Partition]] = {}
     for topic in request.topics:
-        partitions = []
         for asked in topic.partitions:
             partition_id = _partition_id(topics.get(topic.name), asked.partition_index)
             state = states.get(partition_id) if partition_id is not None else None
             if counted[topic.name, asked.partition_index] > 1:
-                partitions.append(_refused(asked, Error.INVALID_REQUEST))
+                answer = _refused(asked, Error.INVALID_REQUEST)
             elif asked.timestamp < 0 and ctx.api_version < _SINCE.get(asked.timestamp, _NEVER):
-                partitions.append(_refused(asked, Error.UNSUPPORTED_VERSION))
+                answer = _refused(asked, Error.UNSUPPORTED_VERSION)
             elif state is None:
-                partitions.append(_refused(asked, Error.UNKNOWN_TOPIC_OR_PARTITION))
+                answer = _refused(asked, Error.UNKNOWN_TOPIC_OR_PARTITION)
             else:
-                partitions.append(await _find(asked, state, isolation, ctx))
-        answered.append(_Topic(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(topics=answered)
+                answer = await _find(asked, state, isolation, ctx)
+            answered.setdefault(topic.name, {})[asked.partition_index] = answer
+    return ListOffsetsResponse(
+        topics=[
+            _Topic(name=name, partitions=list(partitions.values()))
+            for name, partitions in answered.items()
+        ]
+    )
 
 
 async def _states(

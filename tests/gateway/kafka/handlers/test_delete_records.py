@@ -49,6 +49,25 @@ async def test_refusals(log_broker: Broker) -> None:
     assert await delete(log_broker, {0: 0}, name="no") == [(0, UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 
+async def test_of_several_requests_for_a_partition_the_last_counts(log_broker: Broker) -> None:
+    await create(log_broker, partitions=2)
+    await produce(log_broker, kafka_batch([b"a"] * 5))
+    kind = DeleteRecordsRequest.DeleteRecordsTopic
+
+    def asked(*offsets: tuple[int, int]) -> Any:
+        parts = [kind.DeleteRecordsPartition(partition_index=p, offset=o) for p, o in offsets]
+        return kind(name="t", partitions=parts)
+
+    topics = [asked((0, 4), (0, 1)), asked(), asked((1, 0), (0, 2))]
+    answer = await log_broker.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
+    assert [
+        (topic.name, [(p.partition_index, p.error_code, p.low_watermark) for p in topic.partitions])
+        for topic in answer.topics
+    ] == [("t", [(0, 0, 2), (1, 0, 0)])]
+    nothing = DeleteRecordsRequest(topics=[asked()], timeout_ms=1000)
+    assert (await log_broker.ask(nothing, 2)).topics == []
+
+
 async def test_a_compacted_log_keeps_its_records(log_broker: Broker) -> None:
     await create(log_broker, cleanup_policy="compact")
     assert await delete(log_broker, {0: 0}) == [(0, POLICY_VIOLATION, -1)]

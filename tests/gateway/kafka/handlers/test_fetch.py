@@ -74,7 +74,22 @@ async def test_refusals(log_broker: Broker) -> None:
     for unknown in (uuid4(), UUID(int=0)):
         assert (await fetch(log_broker, 13, topic=unknown)).error_code == UNKNOWN_TOPIC_ID
     assert (await fetch(log_broker, leader_epoch=1)).error_code == UNKNOWN_LEADER_EPOCH
-    assert (await fetch(log_broker, leader_epoch=0)).error_code == 0
+    for known in (0, -1, -2):  # what is negative is none
+        assert (await fetch(log_broker, leader_epoch=known)).error_code == 0
+
+
+@pytest.mark.parametrize("session", [(0, -1), (0, 0)])
+async def test_of_several_requests_for_a_partition_the_last_counts(
+    log_broker: Broker, session: tuple[int, int]
+) -> None:
+    await create(log_broker, partitions=2)
+    await produce(log_broker, kafka_batch())
+    asked = fetch_request({0: 9, 1: 0}, session=session)
+    asked.topics += fetch_request({0: 0}).topics
+    (topic,) = (await log_broker.ask(asked, 12)).responses
+    first, second = topic.partitions
+    assert (first.partition_index, first.error_code, len(batches(first))) == (0, 0, 1)
+    assert (second.partition_index, second.error_code, batches(second)) == (1, 0, [])
 
 
 async def test_a_refusal_tells_no_offsets(log_broker: Broker) -> None:

@@ -136,8 +136,25 @@ async def test_refusals(log_broker: Broker) -> None:
     await create(log_broker)
     assert (await ask(log_broker, LATEST, name="no")).error_code == UNKNOWN_TOPIC_OR_PARTITION
     answer = await log_broker.ask(request((0, LATEST), (4, LATEST), (0, EARLIEST)), 9)
-    codes = [part.error_code for part in answer.topics[0].partitions]
-    assert codes == [INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST]
+    assert answered(answer) == [
+        ("t", [(0, INVALID_REQUEST), (4, UNKNOWN_TOPIC_OR_PARTITION)]),
+    ]
+
+
+async def test_each_partition_is_answered_once(log_broker: Broker) -> None:
+    await create(log_broker, partitions=3)
+    asked = request((0, LATEST), (2, LATEST))
+    asked.topics += request((0, EARLIEST), (1, LATEST)).topics + request(name="no").topics
+    answer = await log_broker.ask(asked, 9)
+    assert answered(answer) == [("t", [(0, INVALID_REQUEST), (2, 0), (1, 0)])]
+
+
+def answered(answer: Any) -> list[tuple[str, list[tuple[int, int]]]]:
+    """Error codes by topic and partition."""
+    return [
+        (topic.name, [(part.partition_index, part.error_code) for part in topic.partitions])
+        for topic in answer.topics
+    ]
 
 
 async def test_leader_epochs(log_broker: Broker, database_url: str) -> None:
