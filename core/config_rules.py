@@ -4,6 +4,7 @@ The current settings in, the changes or a refusal out; which property exists and
 `core.config_defs`, and whether the resource exists is for the caller to see.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -314,19 +315,17 @@ def check_dynamic_broker_configs(
     """What is wrong with dynamic broker values, or None (DynamicBrokerConfig.validateConfigs).
 
     per_broker: whether they are for one broker, or for all (the empty resource name). Unknown
-    names pass, as in Kafka: they may be for a plug-in; a None value deletes.
+    names pass, as in Kafka: they may be for a plug-in; a None value deletes, which any name bears.
+    A listener's own value of a property is held to the property's rules, and has no effect.
     """
-    read_only = [
-        name
-        for name in values
-        if name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode is UpdateMode.READ_ONLY
-    ]
+    wanted = {name: value for name, value in values.items() if value is not None}
+    read_only = [name for name in wanted if _update_mode(name) is UpdateMode.READ_ONLY]
     if read_only:
         return f"Cannot update these configs dynamically: Set({', '.join(read_only)})"
     alone = [
         name
-        for name in values
-        if name in BROKER_CONFIGS and BROKER_CONFIGS[name].update_mode is UpdateMode.PER_BROKER
+        for name in wanted
+        if _update_mode(name) is UpdateMode.PER_BROKER or _is_of_one_brokers_listener(name)
     ]
     if alone and not per_broker:
         return (
@@ -334,12 +333,45 @@ def check_dynamic_broker_configs(
             f" Set({', '.join(alone)})"
         )
     try:
-        for name, value in values.items():
-            if value is not None and name in BROKER_CONFIGS:
-                parse(name, value, BROKER_CONFIGS[name])
+        for name, value in wanted.items():
+            if definition := BROKER_CONFIGS.get(_without_listener(name)):
+                parse(name, value, definition)
     except ConfigError as error:
         return str(error)
     return None
+
+
+# DynamicBrokerConfig: ListenerConfigRegex, ClusterLevelListenerConfigs, ListenerMechanismConfigs.
+_OF_A_LISTENER = re.compile(r"^listener\.name\.[^.]*\.")
+_OF_LISTENERS_OF_ALL = frozenset(
+    {"max.connections", "max.connection.creation.rate", "num.network.threads"}
+)
+_OF_MECHANISMS = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+
+
+def _without_listener(name: str) -> str:
+    """The property's name, of `listener.name.<listener>.[<mechanism>.]<property>` too."""
+    found = _OF_A_LISTENER.match(name)
+    if found is None:
+        return name
+    rest = name[found.end() :]
+    return next((each for each in _OF_MECHANISMS if rest.endswith(f".{each}")), rest)
+
+
+def _is_of_one_brokers_listener(name: str) -> bool:
+    found = _OF_A_LISTENER.match(name)
+    return found is not None and name[found.end() :] not in _OF_LISTENERS_OF_ALL
+
+
+def _update_mode(name: str) -> UpdateMode | None:
+    definition = BROKER_CONFIGS.get(name)
+    return None if definition is None else definition.update_mode
 
 
 def check_static_broker_config(name: str, value: str) -> str | None:

@@ -20,8 +20,12 @@ _BOUNDS = {"INT": (-(2**31), INT_MAX), "LONG": (-(2**63), LONG_MAX), "SHORT": (-
 
 
 class ConfigType(Enum):
-    """Type of a property; the value is Kafka's id in DescribeConfigs (DescribeConfigsResponse)."""
+    """Type of a property; the value is Kafka's id in DescribeConfigs (DescribeConfigsResponse).
 
+    UNKNOWN: of a name that no property has.
+    """
+
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -197,7 +201,7 @@ def parse_type(name: str, text: str, kind: ConfigType) -> ConfigValue:
             return float(trimmed)
         case ConfigType.LIST:
             return tuple(re.split(r"\s*,\s*", trimmed)) if trimmed else ()
-        case ConfigType.STRING | ConfigType.CLASS | ConfigType.PASSWORD:
+        case ConfigType.STRING | ConfigType.CLASS | ConfigType.PASSWORD | ConfigType.UNKNOWN:
             return trimmed
 
 

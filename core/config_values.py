@@ -175,25 +175,48 @@ def describe_broker_config(name: str, broker: BrokerValues) -> ConfigEntry:
     )
 
 
+def describe_unknown(broker: BrokerValues) -> tuple[ConfigEntry, ...]:
+    """What is set for this broker, or for all, under names that no property has.
+
+    Such a value may be a plug-in's password: Kafka hides it, and so do we.
+    """
+    names = {*broker.dynamic, *broker.dynamic_default} - BROKER_CONFIGS.keys()
+    return tuple(_unknown_entry(name, _broker_synonyms(name, broker)) for name in sorted(names))
+
+
+def _unknown_entry(name: str, synonyms: tuple[ConfigSynonym, ...]) -> ConfigEntry:
+    return ConfigEntry(
+        name=name,
+        value=None,
+        source=synonyms[0].source,
+        is_sensitive=True,
+        is_read_only=True,
+        synonyms=synonyms,
+        type=ConfigType.UNKNOWN,
+        documentation="",
+    )
+
+
 def describe_dynamic_default(broker: BrokerValues) -> tuple[ConfigEntry, ...]:
     """The values set for all brokers, as DescribeConfigs tells them for the empty broker name."""
     entries = []
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     for name, value in sorted(broker.dynamic_default.items()):
         definition = BROKER_CONFIGS.get(name)
-        # A name nobody knows may be a plug-in's password: Kafka hides it, and so do we.
-        sensitive = definition is None or definition.is_sensitive
-        shown = None if sensitive else value
-        source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        if definition is None:
+            entries.append(_unknown_entry(name, (ConfigSynonym(name, None, source),)))
+            continue
+        shown = None if definition.is_sensitive else value
         entries.append(
             ConfigEntry(
                 name=name,
                 value=shown,
                 source=source,
-                is_sensitive=sensitive,
-                is_read_only=definition is None or definition.update_mode is UpdateMode.READ_ONLY,
+                is_sensitive=definition.is_sensitive,
+                is_read_only=definition.update_mode is UpdateMode.READ_ONLY,
                 synonyms=(ConfigSynonym(name, shown, source),),
-                type=definition.type if definition else ConfigType.STRING,
-                documentation=definition.documentation if definition else "",
+                type=definition.type,
+                documentation=definition.documentation,
             )
         )
     return tuple(entries)

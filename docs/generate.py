@@ -64,6 +64,11 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "Fetch by topic id within a session, of a topic that has been deleted": "UNKNOWN_TOPIC_ID, as "
     "without a session (Kafka: UNKNOWN_TOPIC_OR_PARTITION, or INCONSISTENT_TOPIC_ID if there is "
     "another topic of its name). Clients do the same after each: they ask for metadata.",
+    "CreateTopics, the settings in the answer": "values read as `1000`, as DescribeConfigs shows "
+    "them (Kafka: as they were sent, ` 01000`).",
+    "A listener's own value of a property (`listener.name.plaintext.max.connections`)": "it is "
+    "held to the property's rules, kept, shown as of an unknown name, and has no effect; so those "
+    "of `ssl.*` and `sasl.*` are refused.",
     "OffsetCommit and TxnOffsetCommit, a topic without partitions": "it is in the answer (Kafka: "
     "if it is not known).",
     "Fetch with `last_fetched_epoch`": "it is ignored: a log is never truncated but by a restore "

@@ -32,6 +32,7 @@ from core.config_values import (
     describe_dynamic_default,
     describe_group_config,
     describe_topic_config,
+    describe_unknown,
     topic_config,
 )
 from core.errors import Error, Refusal
@@ -191,7 +192,8 @@ class Configs:
                 f"but received {name}"
             )
             return Refusal(Error.INVALID_REQUEST, message)
-        return tuple(describe_broker_config(each, self._values) for each in BROKER_CONFIGS)
+        known = (describe_broker_config(each, self._values) for each in BROKER_CONFIGS)
+        return *known, *describe_unknown(self._values)
 
     async def groups_with_settings(self) -> list[str]:
         """The ids of groups that have settings of their own now. Raises StoreUnavailable."""

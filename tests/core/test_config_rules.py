@@ -99,6 +99,31 @@ def test_read_only_properties_do_not_change_while_brokers_run() -> None:
     )
 
 
+def test_what_cannot_be_set_can_be_unset() -> None:
+    values = {"num.partitions": None, "listener.name.out.ssl.client.auth": None}
+    assert check_dynamic_broker_configs(values, per_broker=False) is None
+
+
+def test_a_listeners_own_value_is_held_to_the_propertys_rules() -> None:
+    prefix = "listener.name.plaintext."
+    for per_broker in (True, False):
+        for name, wrong in (
+            ("max.connections", "many"),
+            ("ssl.client.auth", "required"),
+            ("scram-sha-256.sasl.jaas.config", "x required;"),
+        ):
+            values = {prefix + name: wrong}
+            assert check_dynamic_broker_configs(values, per_broker=per_broker) is not None
+        values = {f"{prefix}max.connections": "5"}
+        assert check_dynamic_broker_configs(values, per_broker=per_broker) is None
+    values = {f"{prefix}somebody.elses": "x"}
+    assert check_dynamic_broker_configs(values, per_broker=True) is None
+    assert check_dynamic_broker_configs(values, per_broker=False) == (
+        "Cannot update these configs at default cluster level, broker id must be specified:"
+        " Set(listener.name.plaintext.somebody.elses)"
+    )
+
+
 def test_the_classic_protocol_cannot_be_switched_off() -> None:
     name = "group.coordinator.rebalance.protocols"
     assert check_static_broker_config(name, "classic") is None

@@ -11,6 +11,7 @@ from core.config_values import (
     broker_value,
     describe_dynamic_default,
     describe_topic_config,
+    describe_unknown,
     topic_config,
     topic_value,
 )
@@ -93,6 +94,18 @@ def test_an_unknown_dynamic_default_is_hidden() -> None:
     known, unknown = describe_dynamic_default(broker)
     assert (known.name, known.value, known.is_sensitive) == ("max.connections", "9", False)
     assert (unknown.name, unknown.value, unknown.is_sensitive) == ("plugin.password", None, True)
+
+
+def test_what_is_set_under_unknown_names_is_told_without_its_value() -> None:
+    broker = BrokerValues({}, {"both": "1", "z": "2"}, {"both": "3", "max.connections": "9"})
+    both, of_all = describe_unknown(broker)
+    assert (both.name, both.value, both.is_read_only, both.type.value) == ("both", None, True, 0)
+    assert both.source is ConfigSource.DYNAMIC_BROKER_CONFIG
+    assert both.synonyms == (
+        ConfigSynonym("both", None, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ConfigSynonym("both", None, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    )
+    assert (of_all.name, of_all.source) == ("z", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
 def test_broker_values_are_typed() -> None:

@@ -67,7 +67,7 @@ def _result(
     refusal = described if isinstance(described, Refusal) else None
     return Result(
         error_code=kafka_code(refusal.error) if refusal else 0,
-        error_message=refusal.message if refusal else None,
+        error_message=refusal.message if refusal else "",
         resource_type=resource.type_number,
         resource_name=resource.name,
         configs=[] if isinstance(described, Refusal) else [_entry(e, request) for e in described],

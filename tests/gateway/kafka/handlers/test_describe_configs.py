@@ -147,3 +147,17 @@ async def test_what_cannot_be_described(
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
     (result,) = await ask(cut_off, (TOPIC, "t", None))
     assert result.error_code == TIMED_OUT
+
+
+@pytest.mark.parametrize("name", ["", "1"])
+async def test_what_is_set_under_a_name_that_nobody_knows_is_shown(
+    broker: Broker, name: str
+) -> None:
+    await set_config(broker, BROKER, name, "plugin.password", "secret")
+    for keys in (["plugin.password"], None):
+        (result,) = await ask(broker, (BROKER, name, keys), include_synonyms=True)
+        (entry,) = [each for each in result.configs if each.name == "plugin.password"]
+        assert (entry.value, entry.is_sensitive, entry.read_only) == (None, True, True)
+        source = FROM_BROKER if name else FROM_DEFAULT_BROKER
+        assert (entry.config_type, entry.config_source) == (0, source)
+        assert [(each.value, each.source) for each in entry.synonyms] == [(None, source)]

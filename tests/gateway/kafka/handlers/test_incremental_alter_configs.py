@@ -221,6 +221,14 @@ async def test_settings_of_one_broker_win_over_those_of_all(make_broker: MakeBro
     assert topic.config.retention_ms == 2
 
 
+@pytest.mark.parametrize("name", ["", "1"])
+async def test_what_is_read_only_can_be_unset_beside_other_steps(broker: Broker, name: str) -> None:
+    steps: list[Step] = [("num.partitions", DELETE, "3"), ("log.retention.ms", SET, "5")]
+    assert await alter(broker, (BROKER, name, steps)) == [(0, None)]
+    await broker.configs.load()
+    assert broker.configs.broker_int("log.retention.ms") == 5
+
+
 async def test_change_takes_effect_at_the_broker_that_made_it(broker: Broker, topic: str) -> None:
     before = await broker.topics.get(topic)
     assert before is not None
