@@ -62,7 +62,10 @@ async def metadata(request: MetadataRequest, ctx: RequestContext) -> MetadataRes
         return _response([_topic(topic, request, ctx) for topic in topics], request, ctx)
     if any(_is_malformed(each, ctx) for each in request.topics):
         # Kafka throws away the whole request: `MetadataRequest.getErrorResponse`.
-        answers = [_refused(each.name or "", Error.INVALID_REQUEST) for each in request.topics]
+        answers = [
+            _refused(each.name or "", Error.INVALID_REQUEST, each.topic_id)
+            for each in request.topics
+        ]
         return _response(answers, request, ctx)
     if topic_ids := [each.topic_id for each in request.topics if each.topic_id]:
         # Ids win: names beside them are not looked at (`handleTopicMetadataRequest`).

@@ -1,9 +1,10 @@
 """StageRecords (key 10000): puts record batches into the store, to be published later.
 
 Versions: v0, Penstock's own. A request is staged whole or not at all, behind what its token has.
-Topics judge batches as in Produce; those that stamp records stamp them now. The answer does not
-wait for the disk: the publication does, and finds out if a crash of the database has lost anything.
-A topic that cannot be looked up because the database is away: NOT_ENOUGH_REPLICAS.
+Topics judge batches as in Produce; those that stamp records stamp them now, and internal ones are
+not for clients. The answer does not wait for the disk: the publication does, and finds out if a
+crash of the database has lost anything. A topic that cannot be looked up because the database is
+away: NOT_ENOUGH_REPLICAS.
 """
 
 from __future__ import annotations
@@ -92,6 +93,9 @@ def _stage(
 def _accepted(part: Any, topic: Topic | None, ctx: RequestContext) -> Accepted | Refusal:
     if topic is None or topic.partition_id(part.index) is None:
         return _UNKNOWN
+    if topic.is_internal:
+        reason = f"Cannot append to internal topic {topic.name}"
+        return Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
     batch = parse_produce_batch(part.records, _AS_PRODUCE)
     if isinstance(batch, Refusal):
         return batch

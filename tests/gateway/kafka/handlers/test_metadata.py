@@ -96,6 +96,9 @@ async def test_ids_and_null_names_before_v12_are_invalid(broker: Broker) -> None
     assert await errors(broker, asked("t", uuid4()), version=11) == [INVALID_REQUEST]
     assert await errors(broker, asked(None), version=10) == [INVALID_REQUEST]
     assert await errors(broker, asked(None), version=12) == [INVALID_REQUEST]
+    topic_id = uuid4()
+    (told,) = (await ask(broker, [asked("t", topic_id)], 11)).topics
+    assert (told.name, told.topic_id) == ("t", topic_id)
 
 
 async def test_unknown_and_illegal_names(broker: Broker) -> None:

@@ -9,6 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from core.topic_rules import INTERNAL_TOPICS
 from tests.batches import T0, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create
@@ -22,6 +23,7 @@ from tests.gateway.kafka.handlers.staging import (
 )
 
 NONE, CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE = 0, 2, 3, 10
+INVALID_TOPIC_EXCEPTION = 17
 NOT_ENOUGH_REPLICAS, INVALID_TIMESTAMP, INVALID_REQUEST, OUT_OF_ORDER = 19, 32, 42, 45
 INVALID_RECORD, THROTTLED = 87, 89
 DAY_MS = 86_400_000
@@ -161,6 +163,17 @@ async def test_no_such_partition(log_broker: Broker, place: tuple[str, int]) -> 
     await create(log_broker)
     answer = await stage(log_broker, uuid4(), (*place, kafka_batch()))
     assert answer.error_code == UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+async def test_internal_topics_are_not_for_clients(log_broker: Broker, name: str) -> None:
+    await create(log_broker, name)
+    await create(log_broker)
+    for parts in ([(name, 0, kafka_batch())], [("t", 0, kafka_batch()), (name, 0, kafka_batch())]):
+        answer = await stage(log_broker, uuid4(), *parts)
+        assert answer.error_code == INVALID_TOPIC_EXCEPTION
+        assert answer.error_message == f"{name}-0: Cannot append to internal topic {name}"
+    assert rows(log_broker, "SELECT token FROM v_staged_token") == []
 
 
 async def test_a_request_without_batches_or_without_a_token(log_broker: Broker) -> None:
