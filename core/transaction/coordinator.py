@@ -27,6 +27,10 @@ from core.transaction.values import (
 from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 MAX_PRODUCER_EPOCH = 2**15 - 1
+MAX_GROUPS = 1_000
+MAX_GROUP_ID_CHARACTERS = 1_000_000
+"""Of the groups of one transaction together. Kafka keeps the partitions of __consumer_offsets that
+they fall into, of which there are 50; here each is kept by its name."""
 
 _NOBODY = ProducerIdAndEpoch()
 _PREPARING = frozenset(
@@ -303,6 +307,20 @@ def prepare_join(
         updated_at=now,
     )
     return Joining(put=put, joins=True)
+
+
+def check_room(joining: Joining, group_id: str, groups: frozenset[str]) -> Joining:
+    """The same, or TRANSACTION_ABORTABLE where the open transaction has too many groups for this.
+
+    groups: those that have joined what is known of as the last transaction.
+    """
+    is_new = joining.joins and joining.put is None
+    if not is_new or group_id in groups:
+        return joining
+    characters = len(group_id) + sum(len(each) for each in groups)
+    if len(groups) < MAX_GROUPS and characters <= MAX_GROUP_ID_CHARACTERS:
+        return joining
+    return Joining(Error.TRANSACTION_ABORTABLE)
 
 
 def verify_joined(

@@ -20,6 +20,7 @@ from core.group_ports import Lease
 from core.log.producer_state import ProducerState
 from core.ports import StoreUnavailable, VersionMismatch
 from core.transaction.coordinator import (
+    check_room,
     prepare_end,
     prepare_expiry,
     prepare_external_marker,
@@ -255,8 +256,10 @@ class Transactions:
 
         def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
             known, _ = _parts(stored)
-            is_joined = stored is not None and group_id in stored.groups
+            groups = stored.groups if stored is not None else frozenset()
+            is_joined = group_id in groups
             joining = prepare_join(known, producer, version, _now(), is_joined=is_joined)
+            joining = check_room(joining, group_id, groups)
             expected = known.version if known else 0
             wanted = TransactionJoin(
                 transactional_id, expected, joining.put, groups=(group_id,) if joining.joins else ()
@@ -282,8 +285,10 @@ class Transactions:
         for _ in range(JOIN_ATTEMPTS):
             stored = (await self._store.load([transactional_id])).get(transactional_id)
             known, _ = _parts(stored)
-            is_joined = stored is not None and group_id in stored.groups
+            groups = stored.groups if stored is not None else frozenset()
+            is_joined = group_id in groups
             joining = verify_write(known, producer, version, _now(), is_joined=is_joined)
+            joining = check_room(joining, group_id, groups)
             if joining.error is not Error.NONE:
                 return self._counted(joining.error)
             assert stored is not None and known is not None, "who is not known may not write"

@@ -1,7 +1,8 @@
 """AddOffsetsToTxn (key 25): a group's offsets are to be part of a transaction.
 
-Behavior: costs no fsync; what the group's coordinator writes next makes it durable. V2 clients do
-not send it.
+Behavior: costs no fsync; what the group's coordinator writes next makes it durable. A transaction
+has 1,000 groups at most, with a million characters in all: one more is TRANSACTION_ABORTABLE. V2
+clients do not send it.
 
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890).
 """
@@ -18,6 +19,7 @@ from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import when_unavailable
 
 _FIRST_VERSION_WITH_FENCED: Final = 2
+_FIRST_VERSION_WITH_ABORTABLE: Final = 4
 
 
 def _unavailable(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
@@ -41,4 +43,6 @@ async def add_offsets_to_txn(
         ctx.connection_order.carried(producer, "AddOffsetsToTxn", ctx.connection)
     if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
         error = Error.INVALID_PRODUCER_EPOCH
+    if error is Error.TRANSACTION_ABORTABLE and ctx.api_version < _FIRST_VERSION_WITH_ABORTABLE:
+        error = Error.INVALID_TXN_STATE
     return AddOffsetsToTxnResponse(error_code=kafka_code(error))

@@ -2,7 +2,7 @@
 
 Behavior: fenced by the group (generation and member, KIP-447) and by the transaction; durable when
 answered, invisible until the transaction ends. V1 must have joined by AddOffsetsToTxn; V2 joins
-here.
+here, within the same limits.
 
 Versions: v2 leader epoch; v3 flexible, and says which member commits; v4 knows
 TRANSACTION_ABORTABLE; v5 is V2 of transactions (KIP-890).

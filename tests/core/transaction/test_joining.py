@@ -6,6 +6,9 @@ import pytest
 
 from core.errors import Error
 from core.transaction.coordinator import (
+    MAX_GROUP_ID_CHARACTERS,
+    MAX_GROUPS,
+    check_room,
     prepare_join,
     verify_joined,
     verify_write,
@@ -109,3 +112,30 @@ def test_v2_joins_as_it_writes(state: TransactionState, is_joined: bool) -> None
     assert written == prepare_join(row(state), producer(), V2, NOW, is_joined=is_joined)
     assert written.joins is (state is not ONGOING or not is_joined)
     assert (written.put is None) is (state is ONGOING)
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted", "has_room"),
+    [
+        (frozenset(), "g" * MAX_GROUP_ID_CHARACTERS, True),
+        (frozenset(), "g" * (MAX_GROUP_ID_CHARACTERS + 1), False),
+        ({"a" * (MAX_GROUP_ID_CHARACTERS - 1)}, "b", True),
+        ({"a" * MAX_GROUP_ID_CHARACTERS}, "b", False),
+        ({str(number) for number in range(MAX_GROUPS - 1)}, "g", True),
+        ({str(number) for number in range(MAX_GROUPS)}, "g", False),
+        ({str(number) for number in range(MAX_GROUPS)}, "7", True),
+    ],
+)
+def test_the_groups_of_a_transaction_have_limits(
+    groups: set[str], wanted: str, has_room: bool
+) -> None:
+    joining = Joining(joins=True)
+    found = check_room(joining, wanted, frozenset(groups))
+    assert found == (joining if has_room else Joining(Error.TRANSACTION_ABORTABLE))
+
+
+def test_what_opens_a_transaction_and_what_is_refused_needs_no_room() -> None:
+    full = frozenset({"a" * MAX_GROUP_ID_CHARACTERS})
+    opening = prepare_join(row(), producer(), V1, NOW, is_joined=False)
+    for joining in (opening, Joining(FENCED), Joining()):
+        assert check_room(joining, "g", full) == joining

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from core.transaction import coordinator
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.transacting import (
     Code,
@@ -46,6 +47,19 @@ async def test_who_is_not_the_producer_of_the_name(log_broker: Broker, version: 
     ):
         assert await other.add_offsets("g", version) == error
     assert await state_of(log_broker) == "Empty"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_transaction_has_only_so_many_groups(
+    log_broker: Broker, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "MAX_GROUPS", 2)
+    producer = await producer_of(log_broker)
+    abortable = Code.TRANSACTION_ABORTABLE if version >= 4 else Code.INVALID_TXN_STATE
+    for _ in range(2):
+        for group, error in (("a", 0), ("b", 0), ("a", 0), ("c", abortable), ("b", 0)):
+            assert await producer.add_offsets(group, version) == error
+        assert (await producer.end()).error_code == Code.NONE  # the next has room again
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.transaction import coordinator
 from gateway.kafka.codec import OffsetFetchRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
@@ -125,6 +126,18 @@ async def test_v2_joins_by_committing(txn_broker: Broker) -> None:
     producer = await producer_of(txn_broker)
     assert await producer.commit_offsets({"t": {0: 5}}, version=V2) == {"t": [Code.NONE]}
     assert await state_of(txn_broker) == "Ongoing"
+
+
+async def test_v2_joins_as_long_as_there_is_room(
+    txn_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "MAX_GROUPS", 1)
+    await topic_of(txn_broker)
+    producer = await ready(txn_broker, V2)
+    for group, error in (("a", Code.NONE), ("b", Code.TRANSACTION_ABORTABLE), ("a", Code.NONE)):
+        offsets = {"t": {0: 5}}
+        told = await producer.commit_offsets(offsets, group=group, version=V2)
+        assert told == {"t": [error]}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
