@@ -69,8 +69,8 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "A listener's own value of a property (`listener.name.plaintext.max.connections`)": "it is "
     "held to the property's rules, kept, shown as of an unknown name, and has no effect; so those "
     "of `ssl.*` and `sasl.*` are refused.",
-    "OffsetCommit and TxnOffsetCommit, a topic without partitions": "it is in the answer (Kafka: "
-    "if it is not known).",
+    "OffsetCommit, TxnOffsetCommit and OffsetDelete, a topic without partitions": "it is in the "
+    "answer (Kafka: if it is not known).",
     "Fetch with `last_fetched_epoch`": "it is ignored: a log is never truncated but by a restore "
     "of the database, so there is no divergence to tell of.",
     "ConsumerGroupHeartbeat with epoch 0": "a member that is past its first epoch joins again as "

@@ -11,6 +11,7 @@ process's connections only. It reads no request and answers none.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
@@ -21,7 +22,17 @@ from core.transaction.values import ProducerIdAndEpoch
 
 log = structlog.get_logger(__name__)
 
-_KEPT: Final = 100_000  # places remembered; 20 MB
+_KEPT: Final = 100_000  # places remembered; 20 to 30 MB
+
+
+_LONGEST_KEPT: Final = 100
+
+
+def kept_name(name: str) -> str:
+    """What stands for a client's name in a place: itself, or a digest where it is long (32 kB)."""
+    if len(name) <= _LONGEST_KEPT:
+        return name
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
 
 class ConnectionOrder:

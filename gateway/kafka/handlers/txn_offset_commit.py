@@ -16,6 +16,7 @@ from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from gateway.kafka.connection_order import kept_name
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import when_unavailable
@@ -39,7 +40,7 @@ async def txn_offset_commit(
 ) -> TxnOffsetCommitResponse | object:
     """Put aside what can be; one error for each partition."""
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    place = ("TxnOffsetCommit", request.group_id)
+    place = ("TxnOffsetCommit", kept_name(request.group_id))
     is_v1 = ctx.api_version < _FIRST_VERSION_OF_V2
     if is_v1 and ctx.connection_order.is_overtaken(producer, place, ctx.connection):
         return CLOSE_CONNECTION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.transaction.values import ProducerIdAndEpoch
-from gateway.kafka.connection_order import ConnectionOrder
+from gateway.kafka.connection_order import ConnectionOrder, kept_name
 
 PRODUCER = ProducerIdAndEpoch(7, 3)
 END = "EndTxn"
@@ -65,3 +65,9 @@ def test_the_longest_unused_is_forgotten() -> None:
     assert not order.is_overtaken(second, END, 4)
     assert order.is_overtaken(first, END, 4)
     assert order.is_overtaken(third, END, 4)
+
+
+def test_of_long_names_only_a_digest_is_kept() -> None:
+    assert kept_name("g" * 100) == "g" * 100
+    found = {kept_name("g" * 32_766 + last) for last in "ab\ud800"}
+    assert [len(each) for each in found] == [64] * 3
