@@ -4,11 +4,14 @@ Versions: v2 current leader epoch (KIP-320); v4 flexible. Behavior: KIP-279; the
 when the database comes back with another history (failover to a standby, restore).
 """
 
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, end_of_epoch
-from core.ports import StoreUnavailable
+from core.log.partition_log import PartitionState
+from core.ports import EpochStart, StoreUnavailable
+from core.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from gateway.kafka.context import RequestContext
@@ -16,20 +19,67 @@ from gateway.kafka.errors import kafka_code
 
 _Topic: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 _Partition: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
+_Asked: TypeAlias = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+_FIRST_EPOCH: Final = (EpochStart(0, 0),)
 
 
 @api(23, versions=range(2, 5))
 async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, ctx: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """Ask for each partition, answer."""
+    """Read every partition asked for at once, and the epochs of those that have had several."""
+    try:
+        topics = await ctx.topics.get_many([each.topic for each in request.topics])
+        states, starts = await _read(request, topics, ctx)
+    except StoreUnavailable:
+        return _answer(request, lambda *_: (Error.NOT_LEADER_OR_FOLLOWER, -1, -1))
+
+    def find(name: str, each: _Asked) -> tuple[Error, int, int]:
+        partition_id = _partition_id(topics, name, each.partition)
+        state = states.get(partition_id) if partition_id is not None else None
+        if state is None:
+            return Error.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
+        match check_leader_epoch(state.leader_epoch, each.current_leader_epoch):
+            case None:
+                return Error.UNKNOWN_LEADER_EPOCH, -1, -1
+            case False:
+                return Error.FENCED_LEADER_EPOCH, -1, -1
+        known = starts.get(state.partition_id, _FIRST_EPOCH)
+        return Error.NONE, *end_of_epoch(known, state.next_offset, each.leader_epoch)
+
+    return _answer(request, find)
+
+
+async def _read(
+    request: OffsetForLeaderEpochRequest, topics: Mapping[str, Topic], ctx: RequestContext
+) -> tuple[Mapping[int, PartitionState], Mapping[int, Sequence[EpochStart]]]:
+    """The partitions' states by id, and where their epochs began, where there are several."""
+    named = {
+        _partition_id(topics, asked.topic, each.partition)
+        for asked in request.topics
+        for each in asked.partitions
+    }
+    states = await ctx.partitions.refresh([each for each in named if each is not None])
+    return states, {
+        partition_id: await ctx.partitions.epoch_starts(partition_id)
+        for partition_id, state in states.items()
+        if state.leader_epoch > 0
+    }
+
+
+def _partition_id(topics: Mapping[str, Topic], name: str, index: int) -> int | None:
+    topic = topics.get(name)
+    return None if topic is None else topic.partition_id(index)
+
+
+def _answer(
+    request: OffsetForLeaderEpochRequest, find: Callable[[str, _Asked], tuple[Error, int, int]]
+) -> OffsetForLeaderEpochResponse:
     topics = []
     for asked in request.topics:
         partitions = []
         for each in asked.partitions:
-            error, epoch, end = await _end(
-                asked.topic, each.partition, each.current_leader_epoch, each.leader_epoch, ctx
-            )
+            error, epoch, end = find(asked.topic, each)
             partitions.append(
                 _Partition(
                     error_code=kafka_code(error),
@@ -40,25 +90,3 @@ async def offset_for_leader_epoch(
             )
         topics.append(_Topic(topic=asked.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=topics)
-
-
-async def _end(
-    name: str, index: int, current: int, leader_epoch: int, ctx: RequestContext
-) -> tuple[Error, int, int]:
-    try:
-        topic = await ctx.topics.get(name)
-        if topic is None or not 0 <= index < len(topic.partition_ids):
-            return Error.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
-        partition_id = topic.partition_ids[index]
-        state = (await ctx.partitions.refresh([partition_id])).get(partition_id)
-        if state is None:
-            return Error.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
-        match check_leader_epoch(state.leader_epoch, current):
-            case None:
-                return Error.UNKNOWN_LEADER_EPOCH, -1, -1
-            case False:
-                return Error.FENCED_LEADER_EPOCH, -1, -1
-        starts = await ctx.partitions.epoch_starts(partition_id)
-        return Error.NONE, *end_of_epoch(starts, state.next_offset, leader_epoch)
-    except StoreUnavailable:
-        return Error.NOT_LEADER_OR_FOLLOWER, -1, -1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import psycopg
 import pytest
 
@@ -50,6 +53,40 @@ async def test_refusals(log_broker: Broker, database_url: str) -> None:
         psql.execute("UPDATE topic_partition SET leader_epoch = 3")
     assert await ask(log_broker, 0, current=2) == (FENCED_LEADER_EPOCH, -1, -1)
     assert await ask(log_broker, 0, current=4) == (UNKNOWN_LEADER_EPOCH, -1, -1)
+
+
+async def test_all_partitions_are_read_at_once(log_broker: Broker, database_url: str) -> None:
+    """However often they are named; a second read is for one that has had several epochs."""
+    topic = await create(log_broker, partitions=20)
+    with psycopg.connect(database_url, autocommit=True) as psql:
+        one = topic.partition_ids[7]
+        psql.execute("UPDATE topic_partition SET leader_epoch = 3 WHERE partition_id = %s", [one])
+        psql.execute("INSERT INTO leader_epoch VALUES (%s, 3, 0)", [one])
+    kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+
+    def asked(name: str, *numbers: int) -> Any:
+        parts = [
+            kind.OffsetForLeaderPartition(partition=n, current_leader_epoch=-1, leader_epoch=3)
+            for n in numbers
+        ]
+        return kind(topic=name, partitions=parts)
+
+    topics = [asked("t", *range(21), 7), asked("no", 0), asked("t"), asked("t", 7)]
+    sent: Counter[str] = Counter()
+    log_broker.database.observe = lambda name, _: sent.update([name])
+    answer = await log_broker.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics), 4)
+    found = [
+        (each.topic, [(p.partition, p.error_code, p.leader_epoch) for p in each.partitions])
+        for each in answer.topics
+    ]
+    known = [(n, 0, 3 if n == 7 else -1) for n in range(20)]
+    assert found == [
+        ("t", [*known, (20, UNKNOWN_TOPIC_OR_PARTITION, -1), (7, 0, 3)]),
+        ("no", [(0, UNKNOWN_TOPIC_OR_PARTITION, -1)]),
+        ("t", []),
+        ("t", [(7, 0, 3)]),
+    ]
+    assert sent == {"find_topics": 1, "load_partitions": 1, "epoch_starts": 1}
 
 
 async def test_without_a_database(cut_off: Broker) -> None:
