@@ -23,14 +23,12 @@ from core.transaction.values import ProducerIdAndEpoch
 log = structlog.get_logger(__name__)
 
 _KEPT: Final = 100_000  # places remembered; 20 to 30 MB
-
-
-_LONGEST_KEPT: Final = 100
+_LONGEST_NAME: Final = 100
 
 
 def kept_name(name: str) -> str:
     """What stands for a client's name in a place: itself, or a digest where it is long (32 kB)."""
-    if len(name) <= _LONGEST_KEPT:
+    if len(name) <= _LONGEST_NAME:
         return name
     return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
