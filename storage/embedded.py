@@ -626,24 +626,47 @@ def _user_name(uid: int) -> str:
 
 def _unprivileged_user() -> _RunAs:
     """The system user for the server, made where it is missing; else one that means nobody."""
+    run_as = _run_as(SYSTEM_USER) or _make_system_user()
+    for name in ("postgres", "nobody"):
+        run_as = run_as or _run_as(name)
+    if run_as is None:
+        raise EmbeddedPostgresError(
+            "PostgreSQL does not run as root, and no user could be made for it: run Penstock as an "
+            "ordinary user, or name a server with --database-url."
+        )
+    return run_as
+
+
+def _make_system_user() -> _RunAs | None:
+    """Makes the user, one process after the other.
+
+    Of several useradds at once one may give an id that another's entry replaces at once (tried).
+    The lock is none that useradd itself would wait for.
+    """
     commands = (
         ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER],
         ["adduser", "-S", "-D", "-H", SYSTEM_USER],  # busybox
     )
-    for command in ([], *commands):
-        if command and shutil.which(command[0]):
-            subprocess.run(command, check=False, capture_output=True)
-        with contextlib.suppress(KeyError):
-            found = pwd.getpwnam(SYSTEM_USER)
-            return _RunAs(found.pw_uid, found.pw_gid, found.pw_name)
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            found = pwd.getpwnam(name)
-            return _RunAs(found.pw_uid, found.pw_gid, found.pw_name)
-    raise EmbeddedPostgresError(
-        "PostgreSQL does not run as root, and no user could be made for it: run Penstock as an "
-        "ordinary user, or name a server with --database-url."
-    )
+    lock_fd = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # file systems without it: as good as it gets
+            fcntl.flock(lock_fd, fcntl.LOCK_EX)
+        run_as = _run_as(SYSTEM_USER)  # who held the lock has made it, as a rule
+        for command in commands:
+            if run_as is None and shutil.which(command[0]):
+                subprocess.run(command, check=False, capture_output=True)
+                run_as = _run_as(SYSTEM_USER)
+        return run_as
+    finally:
+        os.close(lock_fd)
+
+
+def _run_as(name: str) -> _RunAs | None:
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return _RunAs(found.pw_uid, found.pw_gid, found.pw_name)
 
 
 def _may_traverse(directory: Path, run_as: _RunAs) -> bool:

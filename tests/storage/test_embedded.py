@@ -33,6 +33,20 @@ time.sleep(600)
 """
 
 
+# Prints the ids of the user that each of four processes found or made.
+START_TOGETHER = """
+import os
+from storage.embedded import _unprivileged_user
+for start in range(4):
+    if os.fork() == 0:
+        user = _unprivileged_user()
+        os.write(1, f"{user.uid} {user.gid}\\n".encode())
+        os._exit(0)
+for start in range(4):
+    os.wait()
+"""
+
+
 @pytest.fixture(scope="session")
 def made_cluster() -> Iterator[Path]:
     """A cluster made once, its server stopped."""
@@ -360,6 +374,30 @@ def test_root_runs_the_server_as_somebody_else_and_touches_no_parent(data_dir: P
     after = data_dir.parent.stat()
     assert (before.st_mode, before.st_uid) == (after.st_mode, after.st_uid)
     assert (data_dir.stat().st_mode & 0o777, data_dir.stat().st_uid) == (0o711, 0)
+
+
+@as_root
+@on_linux
+def test_the_user_is_made_once_where_several_start_at_the_same_moment(data_dir: Path) -> None:
+    alone = ["unshare", "--mount"]  # with an /etc of its own, which leaves the machine's as it is
+    if subprocess.run([*alone, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("may not make a mount namespace")
+    if shutil.which("useradd") is None:
+        pytest.skip("there is no useradd")
+    script = f"""
+    cp -a /etc {data_dir}; mount --bind {data_dir} /etc; cd {Path.cwd()}
+    for round in 1 2 3 4 5 6 7 8; do
+        sed -i /^penstock:/d /etc/passwd /etc/shadow /etc/group /etc/gshadow
+        {sys.executable} -c '{START_TOGETHER}'
+        getent passwd penstock | cut -d: -f3,4 --output-delimiter=" "
+    done
+    """
+    ran = subprocess.run(
+        [*alone, "sh", "-c", script], check=True, capture_output=True, text=True, timeout=60
+    )
+    ids = ran.stdout.splitlines()
+    rounds = [ids[start : start + 5] for start in range(0, len(ids), 5)]
+    assert [len(set(found)) for found in rounds] == [1] * 8, rounds
 
 
 @as_root
