@@ -12,7 +12,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import structlog
@@ -22,7 +22,7 @@ from core.ports import StoreUnavailable
 from core.version import VERSION
 from gateway import logs
 from gateway.banner import banner
-from gateway.config import Settings
+from gateway.config import Endpoint, Settings, SettingsError
 from gateway.group_metrics import watch_groups
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
@@ -75,8 +75,8 @@ def run(settings: Settings, server: EmbeddedPostgres | None = None) -> None:
     """Serves until SIGTERM or SIGINT.
 
     server: the embedded PostgreSQL, started; stopped in the end. None: settings.database_url.
-    Raises StoreUnavailable, SchemaRefused, EmbeddedPostgresError, BrokerIdTaken or OSError (the
-    address) where the broker cannot start.
+    Raises StoreUnavailable, SchemaRefused, EmbeddedPostgresError, BrokerIdTaken or SettingsError
+    (an address, a certificate) where the broker cannot start.
     """
     logs.configure(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -136,7 +136,8 @@ class _Broker:
         listener = Listener(
             front_end, settings.listen.host, settings.listen.port, limits, _tls(settings)
         )
-        await listener.start()
+        with _listening_on(settings.listen, "--listen"):
+            await listener.start()
         try:
             advertised = settings.advertised(listener.port)
             cluster = Cluster(
@@ -260,7 +261,8 @@ class _Broker:
             lambda: snapshots.seconds,
         )
         if (endpoint := self._settings.metrics_listen) is not None:
-            self._metrics.serve(endpoint.host, endpoint.port)
+            with _listening_on(endpoint, "--metrics-listen"):
+                self._metrics.serve(endpoint.host, endpoint.port)
         watch_groups(self._metrics, groups, leases)
         watch_transactions(self._metrics, transactions, partitions, connection_order)
         watch_staging(self._metrics, staging)
@@ -430,9 +432,27 @@ async def _follow_limits(configs: Configs, changed: asyncio.Event, listener: Lis
         )
 
 
+@contextlib.contextmanager
+def _listening_on(endpoint: Endpoint, flag: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, UnicodeError) as error:  # names of hosts may be too long to be looked up
+        raise SettingsError(
+            f"Cannot listen on {endpoint} ({getattr(error, 'strerror', error)}): "
+            f"stop what listens there, or choose another address with {flag}."
+        ) from error
+
+
 def _tls(settings: Settings) -> ssl.SSLContext | None:
     if settings.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    try:
+        # A key with a password would be asked for at the terminal, if there is one.
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password=bytes)
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"TLS cannot be had from {settings.tls_cert} and {settings.tls_key} ({error}): name a "
+            "certificate and its key, in PEM and without a password, with --tls-cert and --tls-key."
+        ) from error
     return context

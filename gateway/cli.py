@@ -4,7 +4,6 @@ Knows flags, exit codes and sentences for people; what each command does is impo
 so that `--help` is quick. Exit codes: 0 done, 1 the broker said no, 2 a wrong setting.
 """
 
-import errno
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -32,8 +31,6 @@ app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="txn")
 app.add_typer(pipeline, name="pipeline")
-
-_CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
 ConfigFile = Annotated[
     Path | None,
@@ -154,6 +151,7 @@ def serve(
     )
     from core.ports import StoreUnavailable
     from core.topic_ports import BrokerIdTaken
+    from gateway.config import SettingsError
     from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
 
     # PostgreSQL starts while the rest of the program is loaded: each takes half a second.
@@ -166,17 +164,10 @@ def serve(
         if starting is not None:
             starting.result()
         run(settings, server)
-    except (EmbeddedPostgresError, SchemaRefused, BrokerIdTaken) as error:
+    except (SettingsError, EmbeddedPostgresError, SchemaRefused, BrokerIdTaken) as error:
         _refuse(str(error))
     except StoreUnavailable as error:
         _refuse(_unreachable(str(error)))
-    except OSError as error:
-        if error.errno not in _CANNOT_LISTEN:
-            raise
-        _refuse(
-            f"Cannot listen on {settings.listen} ({error.strerror}): "
-            "stop what listens there, or choose another address with --listen."
-        )
 
 
 def _unreachable(reason: str) -> str:

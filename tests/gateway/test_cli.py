@@ -91,6 +91,40 @@ def test_an_address_in_use_is_refused(database_url: str) -> None:
     )
 
 
+def test_the_address_for_metrics_in_use_is_named(database_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = penstock(
+            "serve",
+            *("--listen", f"127.0.0.1:{free_port()}", "--metrics-listen", address),
+            *("--database-url", database_url),
+        )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"penstock: Cannot listen on {address} (Address already in use): "
+        "stop what listens there, or choose another address with --metrics-listen."
+    )
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "label-too-long" * 5 + ".invalid"])
+def test_a_host_that_cannot_be_found_is_refused(database_url: str, host: str) -> None:
+    sentence = refused("serve", "--listen", f"{host}:9092", "--database-url", database_url)
+    assert sentence.startswith(f"penstock: Cannot listen on {host}:9092 (")
+    assert sentence.endswith("choose another address with --listen.")
+
+
+def test_a_certificate_that_is_none_is_refused(database_url: str, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("no PEM")
+    sentence = refused(
+        "serve",
+        *("--listen", f"127.0.0.1:{free_port()}", "--database-url", database_url),
+        *("--tls-cert", wrong, "--tls-key", wrong),
+    )
+    assert sentence.startswith(f"penstock: TLS cannot be had from {wrong} and {wrong} (")
+    assert sentence.endswith("with --tls-cert and --tls-key.")
+
+
 def test_a_data_directory_in_use_is_refused(data_dir: Path, start_gateway: StartGateway) -> None:
     gateway = start_gateway(data=data_dir)
     sentence = refused("serve", "--listen", f"127.0.0.1:{free_port()}", "--data", data_dir)
