@@ -343,8 +343,9 @@ class _Broker:
         shown = describe_url(url) if self._server is None else str(self._settings.data_dir)
         psql = self._server.psql_command if self._server else f"psql '{describe_url(url)}'"
         bootstrap = str(self._settings.advertised(port))
+        tls = self._settings.tls_cert is not None
         Console(soft_wrap=True, highlight=False).print(
-            banner(bootstrap, psql, database=shown, version=VERSION), markup=False
+            banner(bootstrap, psql, database=shown, version=VERSION, tls=tls), markup=False
         )
 
 

@@ -1,4 +1,4 @@
-"""What `penstock serve` prints once it is ready: where it is, and three lines to try.
+"""What `penstock serve` prints once it is ready: where it is, and lines to try.
 
 Knows names of commands and of a view; starts and opens nothing.
 """
@@ -16,11 +16,14 @@ def program(name: str) -> str:
     return shlex.quote(str(path) if near.startswith("..") else near)
 
 
-def banner(bootstrap: str, psql_command: str, *, database: str, version: str) -> str:
-    """The text, a line each for bootstrap address and database, then three commands that work.
+def banner(
+    bootstrap: str, psql_command: str, *, database: str, version: str, tls: bool = False
+) -> str:
+    """The text, a line each for bootstrap address and database, then commands that work.
 
     bootstrap: HOST:PORT as clients reach it. psql_command: opens the database (`psql URL`).
     database: what the database is, for people (its directory, or its URL without the password).
+    tls: clients connect by TLS: what they have to trust, only people know.
     """
     produce = (
         "from kafka import KafkaProducer; "
@@ -28,16 +31,20 @@ def banner(bootstrap: str, psql_command: str, *, database: str, version: str) ->
     )
     look = "SELECT * FROM v_topic_partition"
     server = "" if bootstrap == "localhost:9092" else f" --bootstrap-server {bootstrap}"
-    return "\n".join(
-        [
-            f"Penstock {version} is ready.",
-            f"  Kafka clients   bootstrap.servers={bootstrap}",
-            f"  Database        {database}",
-            f"  Look inside     {psql_command}",
-            "",
+    about = [
+        f"Penstock {version} is ready.",
+        f"  Kafka clients   bootstrap.servers={bootstrap}" + tls * " security.protocol=SSL",
+        f"  Database        {database}",
+        f"  Look inside     {psql_command}",
+        "",
+    ]
+    if tls:
+        lines = ["A line to try:", f"  {program('penstock')} check --tls --bootstrap {bootstrap}"]
+    else:
+        lines = [
             "Three lines to try:",
             f"  {program('penstock')} topics create demo --partitions 3{server}",
             f'  {program("python")} -c "{produce}"',
             f'  {psql_command} -c "{look}"',
         ]
-    )
+    return "\n".join(about + lines)

@@ -204,11 +204,14 @@ def check(
         str, typer.Option("--bootstrap", metavar="HOST:PORT", help="The broker to ask.")
     ] = "localhost:9092",
     timeout: Annotated[float, typer.Option(help="Seconds to wait for its answer.")] = 3.0,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Ask by TLS; any certificate will do.")
+    ] = False,
 ) -> None:
     """Ask whether a broker answers; exit code 0 if it does, 1 if not. For health checks."""
     from gateway.check import broker_answers
 
-    if not broker_answers(bootstrap, timeout_s=timeout):
+    if not broker_answers(bootstrap, timeout_s=timeout, tls=tls):
         Console(stderr=True).print(f"No broker answers at {bootstrap}.", style="red")
         raise typer.Exit(1)
     Console().print(f"A broker answers at {bootstrap}.", highlight=False)

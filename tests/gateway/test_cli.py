@@ -256,6 +256,21 @@ def test_check_finds_a_broker(gateway: Gateway) -> None:
     assert penstock("check", "--bootstrap", gateway.bootstrap).returncode == 0
 
 
+def test_check_finds_a_broker_that_speaks_tls(
+    database_url: str, certificate: Path, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(
+        *("--tls-cert", certificate, "--tls-key", certificate),
+        database_url=database_url,
+        wait=False,
+    )
+    wait_for("A line to try", gateway)
+    assert f"bootstrap.servers={gateway.bootstrap} security.protocol=SSL\n" in gateway.log()
+    assert f"check --tls --bootstrap {gateway.bootstrap}\n" in gateway.log()
+    assert penstock("check", "--tls", "--bootstrap", gateway.bootstrap).returncode == 0
+    assert penstock("check", "--bootstrap", gateway.bootstrap).returncode == 1
+
+
 def test_check_finds_none() -> None:
     bootstrap = f"127.0.0.1:{free_port()}"
     done = penstock("check", "--bootstrap", bootstrap)
