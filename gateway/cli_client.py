@@ -91,7 +91,11 @@ def admin_client(bootstrap: str) -> Iterator["KafkaAdminClient"]:
         try:
             yield client
         except KafkaError as error:
-            fail(f"The broker at {bootstrap} refused: {error}.")
+            fail(_refused(bootstrap, error))
+        except RuntimeError as error:  # kafka-python's, where Metadata names no controller
+            if "controller" not in str(error):
+                raise
+            fail(f"The broker at {bootstrap} knows no controller; is its database away? Try again.")
 
 
 def ask_patiently(bootstrap: str, question: "Callable[[KafkaAdminClient], Found]") -> Found:
@@ -109,8 +113,12 @@ def ask_patiently(bootstrap: str, question: "Callable[[KafkaAdminClient], Found]
                 return question(client)
             except KafkaError as error:
                 if not error.retriable or time.monotonic() > deadline:
-                    fail(f"The broker at {bootstrap} refused: {error}.")
+                    fail(_refused(bootstrap, error))
         time.sleep(RETRY_INTERVAL_S)
+
+
+def _refused(bootstrap: str, error: Exception) -> str:
+    return f"The broker at {bootstrap} refused: {str(error).rstrip('.')}."
 
 
 def send(client: "KafkaAdminClient", request: Any, broker_id: int) -> Any:

@@ -172,12 +172,17 @@ class Staging:
 
     async def run(self) -> None:
         """Looks how much is staged, now and then, until cancelled."""
+        is_away = False
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
             try:
                 await self._read_total()
             except StoreUnavailable as error:
-                log.info("staged_bytes_not_read", reason=str(error))
+                if not is_away:
+                    log.info("staged_bytes_not_read", reason=str(error))
+                is_away = True
+            else:
+                is_away = False
 
     async def close(self) -> None:
         """Finishes what is queued."""

@@ -375,6 +375,7 @@ class Transactions:
     async def run(self) -> None:
         """Aborts overdue transactions and forgets idle ids, until cancelled."""
         expire_at = time.monotonic()
+        is_away = False
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
             try:
@@ -383,7 +384,11 @@ class Transactions:
                     await self.expire_idle()
                     expire_at = time.monotonic() + self._expiration_interval_ms() / 1000
             except StoreUnavailable as error:
-                log.info("transactions_not_looked_at", reason=str(error))
+                if not is_away:
+                    log.info("transactions_not_looked_at", reason=str(error))
+                is_away = True
+            else:
+                is_away = False
 
     async def abort_overdue(self) -> int:
         """Ends what has outlived its timeout, fencing its producer; returns how many were tried."""

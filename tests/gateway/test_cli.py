@@ -17,7 +17,8 @@ import pytest
 from core.version import VERSION
 from gateway.banner import banner
 from gateway.check import broker_answers
-from tests.conftest import Gateway, StartGateway, free_port
+from storage.embedded import EmbeddedPostgres
+from tests.conftest import SMALL_POSTGRES, Gateway, StartGateway, free_port
 
 # Hermetic: neither this machine's settings nor a terminal's width decide what is printed.
 ENVIRONMENT = {
@@ -333,6 +334,25 @@ def test_topics_without_a_broker_say_so() -> None:
         f"No broker answers at {bootstrap}: start one with 'penstock serve', "
         "or name another with --bootstrap-server.\n"
     )
+
+
+def test_what_needs_a_controller_says_so_while_the_database_is_away(
+    data_dir: Path, start_gateway: StartGateway
+) -> None:
+    server = EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES)
+    gateway = start_gateway(database_url=server.start())
+    try:
+        assert penstock("topics", "create", "t", "--bootstrap-server", gateway.bootstrap).stdout
+    finally:
+        server.stop()
+    wait_for("heartbeat_failed", gateway)
+    time.sleep(2.5)  # looks for transactions: five
+    assert gateway.log().count("transactions_not_looked_at") == 1
+    for command in ("create", "delete"):
+        done = penstock("topics", command, "u", "--bootstrap-server", gateway.bootstrap)
+        assert (done.returncode, done.stdout) == (1, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"The broker at {gateway.bootstrap} ")
 
 
 def test_the_default_address_needs_no_flag_in_the_banner() -> None:
