@@ -19,6 +19,7 @@ import structlog
 from rich.console import Console
 
 from core.ports import StoreUnavailable
+from core.topic_ports import BrokerIdTaken
 from core.version import VERSION
 from gateway import logs
 from gateway.banner import banner
@@ -66,6 +67,11 @@ log = structlog.get_logger(__name__)
 SUPERVISE_INTERVAL_S = 0.2
 LEAVE_TIMEOUT_S = 3.0
 
+
+class BrokerFailed(Exception):
+    """The broker stopped, in order, since something in it went wrong; the log says what."""
+
+
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 with contextlib.suppress(ImportError):  # uvloop and epoll are not there on every platform
     from gateway.event_loop import new_event_loop
@@ -76,7 +82,8 @@ def run(settings: Settings, server: EmbeddedPostgres | None = None) -> None:
 
     server: the embedded PostgreSQL, started; stopped in the end. None: settings.database_url.
     Raises StoreUnavailable, SchemaRefused, EmbeddedPostgresError, BrokerIdTaken or SettingsError
-    (an address, a certificate) where the broker cannot start.
+    (an address, a certificate) where the broker cannot start; BrokerIdTaken also where another
+    process takes its place later, and BrokerFailed where it cannot go on.
     """
     logs.configure(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -121,6 +128,7 @@ class _Broker:
         self._metrics = metrics
         self._stop = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
+        self._failure: BaseException | None = None
 
     async def run(self) -> None:
         """Starts, serves, and stops in order."""
@@ -300,6 +308,10 @@ class _Broker:
         await kafka.drain(timeout_s)
         await staging.close()
         await self._finish(partitions, groups, feed)
+        if isinstance(self._failure, BrokerIdTaken):
+            raise self._failure
+        if self._failure is not None:
+            raise BrokerFailed from self._failure
 
     async def _finish(
         self, partitions: Partitions, groups: Groups, feed: PostgresChangeFeed
@@ -321,7 +333,11 @@ class _Broker:
         if task.cancelled():
             return
         if error := task.exception():
-            log.error("background_work_failed", reason=str(error), exc_info=error)
+            if isinstance(error, BrokerIdTaken):  # nothing is wrong with this process
+                log.error("broker_id_taken", reason=str(error))
+            else:
+                log.error("background_work_failed", reason=str(error), exc_info=error)
+            self._failure = self._failure or error
             self._stop.set()
 
     async def _supervise(self, server: EmbeddedPostgres) -> None:

@@ -157,7 +157,7 @@ def serve(
     # PostgreSQL starts while the rest of the program is loaded: each takes half a second.
     server = None if settings.database_url else EmbeddedPostgres(settings.data_dir)
     starting = ThreadPoolExecutor(1).submit(server.start) if server else None
-    from gateway.app import run
+    from gateway.app import BrokerFailed, run
     from storage.migrate import SchemaRefused
 
     try:
@@ -168,6 +168,8 @@ def serve(
         _refuse(str(error))
     except StoreUnavailable as error:
         _refuse(_unreachable(str(error)))
+    except BrokerFailed:
+        raise typer.Exit(1) from None
 
 
 def _unreachable(reason: str) -> str:

@@ -243,6 +243,26 @@ def test_metrics_are_served(database_url: str, start_gateway: StartGateway) -> N
     assert 'kafka_network_requestmetrics_requests_total{request="Metadata",version="1"}' in text
 
 
+def test_a_broker_whose_place_is_taken_stops_with_a_sentence(
+    database_url: str, start_gateway: StartGateway
+) -> None:
+    first = start_gateway(database_url=database_url)
+    start_gateway("--advertise", first.bootstrap, database_url=database_url)
+    assert first.process.wait(30) == 2
+    assert "Traceback" not in first.log()
+    assert first.log().splitlines()[-1].startswith("penstock: Broker id 1 was taken over by")
+
+
+def test_a_broker_that_cannot_go_on_ends_with_a_failure(
+    database_url: str, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(database_url=database_url)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("DROP TABLE broker CASCADE")
+    assert gateway.process.wait(60) == 1
+    assert "background_work_failed" in gateway.log()
+
+
 def test_ctrl_c_is_a_way_to_stop(data_dir: Path, start_gateway: StartGateway) -> None:
     gateway = start_gateway(data=data_dir)
     os.killpg(gateway.process.pid, signal.SIGINT)  # as a terminal sends it
