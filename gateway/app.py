@@ -12,7 +12,8 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import structlog
@@ -147,6 +148,9 @@ class _Broker:
         with _listening_on(settings.listen, "--listen"):
             await listener.start()
         try:
+            if (endpoint := settings.metrics_listen) is not None:
+                with _listening_on(endpoint, "--metrics-listen"):
+                    self._metrics.serve(endpoint.host, endpoint.port)
             advertised = settings.advertised(listener.port)
             cluster = Cluster(
                 ClusterStore(database),
@@ -268,9 +272,6 @@ class _Broker:
             "Age of the oldest transaction that keeps old row versions in the database.",
             lambda: snapshots.seconds,
         )
-        if (endpoint := self._settings.metrics_listen) is not None:
-            with _listening_on(endpoint, "--metrics-listen"):
-                self._metrics.serve(endpoint.host, endpoint.port)
         watch_groups(self._metrics, groups, leases)
         watch_transactions(self._metrics, transactions, partitions, connection_order)
         watch_staging(self._metrics, staging)
@@ -301,27 +302,39 @@ class _Broker:
         await self._stop.wait()
         log.info("stopping")
         timeout_s = configs.broker_int("penstock.shutdown.timeout.ms") / 1000
-        # First of all, so that clients turn to other brokers while this one finishes.
-        await groups.stop()
-        await _leave(cluster)
-        await listener.shutdown(timeout_s)
-        await kafka.drain(timeout_s)
-        await staging.close()
-        await self._finish(partitions, groups, feed)
+        await self._stop_in_order(
+            # First of all, so that clients turn to other brokers while this one finishes.
+            groups.stop,
+            partial(_leave, cluster),
+            partial(listener.shutdown, timeout_s),
+            partial(kafka.drain, timeout_s),
+            staging.close,
+            partitions.close,
+            groups.close,
+            self._end_background,
+            feed.close,
+        )
+
+    async def _stop_in_order(self, *steps: Callable[[], Awaitable[None]]) -> None:
+        """Every step: what has broken the broker may break one of them, and others want the rest.
+
+        Raises BrokerIdTaken or BrokerFailed where something had gone wrong, or does now.
+        """
+        for step in steps:
+            try:
+                await step()
+            except Exception as error:  # a bug, or a database that is not ours any more
+                log.exception("stopping_failed")
+                self._failure = self._failure or error
         if isinstance(self._failure, BrokerIdTaken):
             raise self._failure
         if self._failure is not None:
             raise BrokerFailed from self._failure
 
-    async def _finish(
-        self, partitions: Partitions, groups: Groups, feed: PostgresChangeFeed
-    ) -> None:
-        await partitions.close()
-        await groups.close()
+    async def _end_background(self) -> None:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await feed.close()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs work in the background; if it fails, the broker stops rather than limp on."""
@@ -455,7 +468,7 @@ def _listening_on(endpoint: Endpoint, flag: str) -> Iterator[None]:
         yield
     except (OSError, UnicodeError) as error:  # names of hosts may be too long to be looked up
         raise SettingsError(
-            f"Cannot listen on {endpoint} ({getattr(error, 'strerror', error)}): "
+            f"Cannot listen on {endpoint} ({getattr(error, 'strerror', None) or error}): "
             f"stop what listens there, or choose another address with {flag}."
         ) from error
 

@@ -44,7 +44,7 @@ def _connected(host: str, port: int, timeout_s: float, tls: bool) -> socket.sock
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        return context.wrap_socket(peer, server_hostname=host)
+        return context.wrap_socket(peer, server_hostname=host or None)
     except BaseException:
         peer.close()
         raise

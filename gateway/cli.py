@@ -1,7 +1,8 @@
 """The `penstock` command: serve, migrate, check, topics, groups, txn, pipeline.
 
 Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
-so that `--help` is quick. Exit codes: 0 done, 1 the broker said no, 2 a wrong setting.
+so that `--help` is quick. Exit codes: 0 done, 1 the broker said no or could not go on, 2 a wrong
+setting.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -38,6 +38,8 @@ from storage.memory import available_memory
 DATABASE = "penstock"
 SUPERUSER = "postgres"
 SYSTEM_USER = "penstock"
+USER_LOCK = Path("/run/penstock-useradd.lock")  # root's own: nobody else can hold it
+USER_WITHIN_S = 20.0
 MAJOR_VERSION = "18"
 PORT = 5432  # names the socket file only
 POLL_S = 0.01
@@ -641,22 +643,38 @@ def _make_system_user() -> _RunAs | None:
     """Makes the user, one process after the other.
 
     Of several useradds at once one may give an id that another's entry replaces at once (tried).
-    The lock is none that useradd itself would wait for.
     """
     commands = (
         ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER],
         ["adduser", "-S", "-D", "-H", SYSTEM_USER],  # busybox
     )
-    lock_fd = os.open("/etc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with contextlib.suppress(OSError):  # file systems without it: as good as it gets
-            fcntl.flock(lock_fd, fcntl.LOCK_EX)
+    with _one_at_a_time(USER_LOCK):
         run_as = _run_as(SYSTEM_USER)  # who held the lock has made it, as a rule
         for command in commands:
             if run_as is None and shutil.which(command[0]):
-                subprocess.run(command, check=False, capture_output=True)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    subprocess.run(command, check=False, capture_output=True, timeout=USER_WITHIN_S)
                 run_as = _run_as(SYSTEM_USER)
-        return run_as
+    return run_as
+
+
+@contextlib.contextmanager
+def _one_at_a_time(lock: Path) -> Iterator[None]:
+    """Holds a lock between processes; goes on without it where it cannot be had in time."""
+    try:
+        lock_fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        deadline = time.monotonic() + USER_WITHIN_S
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(0.02)
+        yield
     finally:
         os.close(lock_fd)
 

@@ -31,7 +31,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  *   said MESSAGE                           what a producer was told by an exception
  *
  * Arguments: bootstrap servers, topic, its partitions, a seed, share of transactions with offsets,
- * transaction.timeout.ms, and names of producers with the number of their first transaction,
+ * transaction.timeout.ms, and names of producers with the number of their last transaction,
  * NAME=NUMBER.
  */
 public class TransactionalLoad {

@@ -22,7 +22,7 @@ from core.transaction.values import ProducerIdAndEpoch
 
 log = structlog.get_logger(__name__)
 
-_KEPT: Final = 100_000  # places remembered; 20 to 30 MB
+_KEPT: Final = 100_000  # places remembered; 20 to 60 MB, by the length of names
 _LONGEST_NAME: Final = 100
 
 

@@ -101,6 +101,15 @@ def parse_produce_batch(records: memoryview | None, api_version: int) -> KafkaBa
     Exactly one complete batch (Kafka drops trailing bytes too short for a batch in silence; here
     they are refused). `max.message.bytes` and the topic's timestamp rules are the caller's.
     """
+    if refusal := refuse_frame(records, api_version):
+        return refusal
+    assert records is not None, "refused"
+    return validate_batch(records)
+
+
+def refuse_frame(records: memoryview | None, api_version: int) -> Refusal | None:
+    """What is wrong with the request that carries it (ProduceRequest.validateRecords), before its
+    topic is looked at."""
     if records is None or len(records) < _LOG_OVERHEAD:
         return Refusal(Error.INVALID_RECORD, "there must be one record batch per partition")
     length = int.from_bytes(records[8:12], "big", signed=True)
@@ -115,10 +124,16 @@ def parse_produce_batch(records: memoryview | None, api_version: int) -> KafkaBa
         return Refusal(Error.INVALID_RECORD, f"record batches must have magic 2, not {magic}")
     if len(records) < HEADER_SIZE or length + _LOG_OVERHEAD < HEADER_SIZE:
         return Refusal(Error.CORRUPT_MESSAGE, "the record batch is smaller than its header")
-    return _validate(records, length + _LOG_OVERHEAD, api_version)
+    if api_version < 7 and records[_ATTRIBUTES_AT + 1] & _CODEC_MASK == Compression.ZSTD:
+        reason = f"Produce v{api_version} may not carry Zstandard compression (KIP-110)"
+        return Refusal(Error.UNSUPPORTED_COMPRESSION_TYPE, reason)
+    if len(records) > length + _LOG_OVERHEAD:
+        return Refusal(Error.INVALID_RECORD, "there must be one record batch per partition")
+    return None
 
 
-def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | Refusal:
+def validate_batch(records: memoryview) -> KafkaBatch | Refusal:
+    """What is wrong with a batch that `refuse_frame` has let pass (UnifiedLog, LogValidator)."""
     (
         base_offset,
         _,
@@ -137,11 +152,6 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
     codec = attributes & _CODEC_MASK
     if codec > Compression.ZSTD:
         return Refusal(Error.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression type {codec}")
-    if codec == Compression.ZSTD and api_version < 7:
-        reason = f"Produce v{api_version} may not carry Zstandard compression (KIP-110)"
-        return Refusal(Error.UNSUPPORTED_COMPRESSION_TYPE, reason)
-    if len(records) > size:
-        return Refusal(Error.INVALID_RECORD, "there must be one record batch per partition")
     if base_offset != 0:
         return Refusal(Error.INVALID_RECORD, f"the base offset must be 0, not {base_offset}")
     if crc32c(records[_CRC_START:]) != crc:
@@ -149,8 +159,8 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
     if count <= 0 or last_offset_delta != count - 1:
         reason = f"{count} records, but offsets 0 to {last_offset_delta}"
         return Refusal(Error.INVALID_RECORD, reason)
-    if codec == Compression.NONE and count * _SMALLEST_RECORD > size - HEADER_SIZE:
-        return Refusal(Error.INVALID_RECORD, f"{count} records in {size} bytes")
+    if codec == Compression.NONE and count * _SMALLEST_RECORD > len(records) - HEADER_SIZE:
+        return Refusal(Error.INVALID_RECORD, f"{count} records in {len(records)} bytes")
     if attributes & _CONTROL_FLAG:
         return Refusal(Error.INVALID_RECORD, "clients may not write control records")
     if producer_id >= 0 and base_sequence < 0:
@@ -162,7 +172,7 @@ def _validate(records: memoryview, size: int, api_version: int) -> KafkaBatch | 
         batch=RecordBatch(
             record_count=count,
             max_timestamp=max_timestamp,
-            size=size,
+            size=len(records),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,

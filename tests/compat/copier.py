@@ -2,12 +2,14 @@
 
     python -m tests.compat.copier CLIENT BOOTSTRAP SOURCE TARGET GROUP TRANSACTIONAL_ID
 
-It leaves by itself only with an error, as an application does that is started again. Knows clients;
-must not know how often it has been started.
+It leaves by itself only with an error, as an application does that is started again, or where it
+hangs: librdkafka may wait for ever for a coordinator that is lost (compat/librdkafka/FINDINGS.md).
+Knows clients; must not know how often it has been started.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from tests.compat.transactions import (
     java_shell,
 )
 
+HANGS_AFTER_S = 20.0
 DOTTED = {"session.timeout.ms": 1500, "max.poll.interval.ms": 20_000}
 UNDERSCORED = {name.replace(".", "_"): value for name, value in DOTTED.items()}
 
@@ -32,7 +35,7 @@ def client_named(name: str, bootstrap: str) -> Iterator[Client]:
         case AIOKafka.name:
             yield AIOKafka(bootstrap, EventLoop())
         case Java.name:
-            with java_shell() as shell:
+            with java_shell(own_session=False) as shell:
                 yield Java(bootstrap, shell)
         case Confluent.name:
             yield Confluent(bootstrap)
@@ -49,6 +52,7 @@ def copy(client: Client, source: str, target: str, group: str, transactional_id:
     settings = DOTTED if client.name in (Confluent.name, Java.name) else UNDERSCORED
     reader = client.reader(source, None, group=group, **settings)
     while True:
+        faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
         records = reader.poll(0.2)
         if not records:
             continue

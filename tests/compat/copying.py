@@ -6,6 +6,8 @@ Must not know how a record is copied (`copier.py`) nor what is being broken.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +28,11 @@ class Copier:
         self.starts += 1
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def start_if_it_has_ended(self) -> None:
@@ -34,9 +40,10 @@ class Copier:
             self.start()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """SIGKILL, also for what it has started."""
         if self._process is not None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def said(self) -> str:

@@ -734,15 +734,15 @@ class JavaShell:
 
 
 @contextmanager
-def java_shell() -> Iterator[JavaShell]:
-    """Raises JavaUnavailable."""
+def java_shell(*, own_session: bool = True) -> Iterator[JavaShell]:
+    """own_session: out of reach of what is sent to our group. Raises JavaUnavailable."""
     with subprocess.Popen(
         tools.java_command(CLIENTS_IN_JAVA, log_level="off", jvm=("-XX:+UseSerialGC",)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        start_new_session=True,
+        start_new_session=own_session,
     ) as process:
         try:
             yield JavaShell(process)

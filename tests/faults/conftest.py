@@ -27,11 +27,12 @@ PARTITIONS = 4
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A long run may last longer than a test's usual limit."""
+    """A long run may last longer than a test's usual limit, and Java's jars have to be fetched."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.timeout(180 + 4 * duration_s()))
+            fetching_s = 420 if item.get_closest_marker("java") else 0
+            item.add_marker(pytest.mark.timeout(180 + fetching_s + 4 * duration_s()))
 
 
 def duration_s() -> float:

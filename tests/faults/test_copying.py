@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, Message
 
 from compat.java import tools
 from storage.embedded import EmbeddedPostgres
@@ -18,7 +19,7 @@ from tests.compat.copier import transformed
 from tests.compat.copying import Copier, copies
 from tests.compat.transactions import Confluent, Java, KafkaPython
 from tests.conftest import StartGateway
-from tests.faults.conftest import PARTITIONS, create_topic
+from tests.faults.conftest import PARTITIONS, create_topic, query
 
 pytestmark = pytest.mark.fault
 
@@ -31,7 +32,8 @@ GROUP = "copiers"
 COPIERS = 2
 BURST = 10
 PAUSE_S = 0.05
-COPIED_WITHIN_S = 120.0
+COPIED_WITHIN_S = 90.0
+TRANSACTIONS_END_WITHIN_S = 30.0
 
 
 @pytest.mark.parametrize(
@@ -90,12 +92,20 @@ def test_copied_exactly_once_whatever_dies(
         numbers = itertools.count()
         producer = confluent.producer(bootstrap, enable_idempotence=True)
 
+        lost: list[str] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                lost.append(str(error))
+
         def write_for(duration_s: float) -> None:
             end = time.monotonic() + duration_s
             while time.monotonic() < end:
                 for number in itertools.islice(numbers, BURST):
                     value = b"%d" % number
-                    producer.produce("source", value, partition=number % PARTITIONS)
+                    producer.produce(
+                        "source", value, partition=number % PARTITIONS, on_delivery=delivered
+                    )
                     sent[number % PARTITIONS].append(transformed(value))
                 producer.poll(0)
                 for copier in copiers:
@@ -112,23 +122,34 @@ def test_copied_exactly_once_whatever_dies(
                     break
                 fault()
                 write_for(chance.uniform(0.5, 4))
+            deadline = time.monotonic() + COPIED_WITHIN_S
             assert producer.flush(COPIED_WITHIN_S) == 0
-            found = copied(bootstrap, copiers, sum(map(len, sent)))
+            assert not lost
+            count = sum(map(len, sent))
+            wait_until_copied(bootstrap, copiers, count, deadline)
         finally:
             for copier in copiers:
                 copier.kill()
-        assert found == sent
+        # What they left open, and were about to write once more, comes to its end.
+        deadline = time.monotonic() + TRANSACTIONS_END_WITHIN_S
+        while query(server.url, "SELECT 1 FROM transaction_state WHERE started_at >= 0"):
+            assert time.monotonic() < deadline, "a transaction does not end"
+            time.sleep(0.1)
+        assert copies(bootstrap, "target", PARTITIONS, count) == sent
 
 
-def copied(bootstrap: str, copiers: Sequence[Copier], count: int) -> list[list[str]]:
-    """What is in the copy once there is so much or more of it."""
-    deadline = time.monotonic() + COPIED_WITHIN_S
+def wait_until_copied(
+    bootstrap: str, copiers: Sequence[Copier], count: int, deadline: float
+) -> None:
+    """Until there is so much of the copy, or more."""
     while True:
         for copier in copiers:
             copier.start_if_it_has_ended()
         try:
-            return copies(bootstrap, "target", PARTITIONS, count, within_s=5.0)
+            copies(bootstrap, "target", PARTITIONS, count, within_s=5.0)
         except AssertionError as missing:
             if time.monotonic() > deadline:
                 said = "\n".join(copier.said() for copier in copiers)
                 raise AssertionError(f"{missing}\n{said}") from None
+        else:
+            return

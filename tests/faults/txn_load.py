@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-import signal
 import subprocess
 import threading
 import time
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from compat.java import tools
@@ -252,26 +252,30 @@ class JavaTxnLoad(TxnLoad):
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, seed: int, **rest: Any) -> None:
         super().__init__(bootstrap, topic, partitions, seed, **rest)
+        if reason := tools.unavailable():
+            pytest.skip(reason)
         self._process: subprocess.Popen[str] | None = None
+        self._is_killed = False
         self._add("java", self._listen)
 
     def kill(self) -> None:
         """The producers die with what they have open; others take their names."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
+            self._is_killed = True
+            self._process.kill()
 
     def _listen(self) -> None:
         lives = 0
         while not self._stop.is_set():
             with self._start(self._seed + lives) as process:
-                self._process = process
+                self._process, self._is_killed = process, False
                 threading.Thread(target=self._end_with_load, args=(process,), daemon=True).start()
                 assert process.stdout is not None
                 for line in process.stdout:
                     if line.endswith("\n"):  # else it was killed before it did what it says
                         self._take(*line.rstrip("\n").split("\t"))
             lives += 1
-            assert process.returncode in (0, -signal.SIGKILL), f"exit code {process.returncode}"
+            assert process.returncode == 0 or self._is_killed, f"exit code {process.returncode}"
 
     def _start(self, seed: int) -> subprocess.Popen[str]:
         last = dict.fromkeys(self.names, 0)
@@ -313,6 +317,6 @@ class JavaTxnLoad(TxnLoad):
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         try:
-            process.wait(self.finish_within_s / 2)
+            process.wait(self.finish_within_s - 5)
         except subprocess.TimeoutExpired:
             process.kill()

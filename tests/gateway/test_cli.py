@@ -18,7 +18,7 @@ from core.version import VERSION
 from gateway.banner import banner
 from gateway.check import broker_answers
 from storage.embedded import EmbeddedPostgres
-from tests.conftest import SMALL_POSTGRES, Gateway, StartGateway, free_port
+from tests.conftest import READY_WITHIN_S, SMALL_POSTGRES, Gateway, StartGateway, free_port
 
 # Hermetic: neither this machine's settings nor a terminal's width decide what is printed.
 ENVIRONMENT = {
@@ -253,14 +253,19 @@ def test_a_broker_whose_place_is_taken_stops_with_a_sentence(
     assert first.log().splitlines()[-1].startswith("penstock: Broker id 1 was taken over by")
 
 
-def test_a_broker_that_cannot_go_on_ends_with_a_failure(
-    database_url: str, start_gateway: StartGateway
+# Stopping needs the second one as well.
+@pytest.mark.parametrize("table", ["transaction_state", "broker"])
+def test_a_broker_that_cannot_go_on_stops_in_order_and_ends_with_a_failure(
+    database_url: str, start_gateway: StartGateway, table: str
 ) -> None:
     gateway = start_gateway(database_url=database_url)
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("DROP TABLE broker CASCADE")
+        connection.execute(f"ALTER TABLE {table} RENAME TO elsewhere".encode())
     assert gateway.process.wait(60) == 1
-    assert "background_work_failed" in gateway.log()
+    log = gateway.log()
+    assert "background_work_failed" in log
+    assert ("stopping_failed" in log) is (table == "broker")
+    assert "BrokerFailed" not in log  # as the end of a traceback
 
 
 def test_ctrl_c_is_a_way_to_stop(data_dir: Path, start_gateway: StartGateway) -> None:
@@ -285,7 +290,7 @@ def test_check_finds_a_broker_that_speaks_tls(
         database_url=database_url,
         wait=False,
     )
-    wait_for("A line to try", gateway)
+    wait_for("A line to try", gateway, READY_WITHIN_S)
     assert f"bootstrap.servers={gateway.bootstrap} security.protocol=SSL\n" in gateway.log()
     assert f"check --tls --bootstrap {gateway.bootstrap}\n" in gateway.log()
     assert penstock("check", "--tls", "--bootstrap", gateway.bootstrap).returncode == 0

@@ -1,8 +1,8 @@
 """AddOffsetsToTxn (key 25): a group's offsets are to be part of a transaction.
 
 Behavior: costs no fsync; what the group's coordinator writes next makes it durable. A transaction
-has 1,000 groups at most, with a million characters in all: one more is TRANSACTION_ABORTABLE. V2
-clients do not send it.
+has about 1,000 groups at most, with a million characters in all: one more is TRANSACTION_ABORTABLE,
+INVALID_TXN_STATE before v4. V2 clients do not send it.
 
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890).
 """

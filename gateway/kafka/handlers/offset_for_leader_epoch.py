@@ -5,7 +5,7 @@ when the database comes back with another history (failover to a standby, restor
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, end_of_epoch
@@ -16,11 +16,11 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
+from gateway.runtime.partitions import FIRST_EPOCH
 
 _Topic: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 _Partition: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
 _Asked: TypeAlias = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
-_FIRST_EPOCH: Final = (EpochStart(0, 0),)
 
 
 @api(23, versions=range(2, 5))
@@ -44,7 +44,7 @@ async def offset_for_leader_epoch(
                 return Error.UNKNOWN_LEADER_EPOCH, -1, -1
             case False:
                 return Error.FENCED_LEADER_EPOCH, -1, -1
-        known = starts.get(state.partition_id, _FIRST_EPOCH)
+        known = starts.get(state.partition_id, FIRST_EPOCH)
         return Error.NONE, *end_of_epoch(known, state.next_offset, each.leader_epoch)
 
     return _answer(request, find)

@@ -31,7 +31,12 @@ from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse, made
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.records import KafkaBatch, parse_produce_batch
+from gateway.kafka.records import (
+    KafkaBatch,
+    parse_produce_batch,
+    refuse_frame,
+    validate_batch,
+)
 from gateway.kafka.unavailable import NOT_STORED
 from gateway.runtime.pending import AppendResult
 
@@ -161,14 +166,9 @@ def _submit_now(
             elif not 0 <= part.index < len(topic.partition_ids):
                 answer.refusal = _UNKNOWN
             else:
-                batch = parse_produce_batch(part.records, ctx.api_version)
+                batch = _checked(part.records, topic, has_wrong_acks, ctx)
                 if isinstance(batch, Refusal):
                     answer.refusal = batch
-                elif has_wrong_acks:
-                    answer.refusal = _WRONG_ACKS
-                elif topic.is_internal and ctx.client_id != _WRITER_OF_INTERNAL_TOPICS:
-                    reason = f"Cannot append to internal topic {topic.name}"
-                    answer.refusal = Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
                 elif batch.is_marked_transactional and request.transactional_id is None:
                     answer.refusal = _NAMELESS
                 elif batch.batch.is_transactional and not request.transactional_id:
@@ -182,6 +182,21 @@ def _submit_now(
         if partitions:
             answers.append((data, partitions))
     return answers
+
+
+def _checked(
+    records: memoryview | None, topic: Topic, has_wrong_acks: bool, ctx: RequestContext
+) -> KafkaBatch | Refusal:
+    """In Kafka's order: what KafkaApis looks at, then ReplicaManager, then the log."""
+    if refusal := refuse_frame(records, ctx.api_version):
+        return refusal
+    if has_wrong_acks:
+        return _WRONG_ACKS
+    if topic.is_internal and ctx.client_id != _WRITER_OF_INTERNAL_TOPICS:
+        reason = f"Cannot append to internal topic {topic.name}"
+        return Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
+    assert records is not None, "refused"
+    return validate_batch(records)
 
 
 def _is_overtaken(

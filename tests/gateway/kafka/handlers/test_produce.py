@@ -71,7 +71,7 @@ async def test_acks(log_broker: Broker) -> None:
     assert await log_broker.handle(wrong, 9) is CLOSE_CONNECTION
 
 
-async def test_what_is_not_there_and_what_is_broken_is_told_before_wrong_acks(
+async def test_wrong_acks_are_told_behind_what_is_not_there_and_before_what_a_batch_holds(
     log_broker: Broker,
 ) -> None:
     await create(log_broker)
@@ -83,8 +83,11 @@ async def test_what_is_not_there_and_what_is_broken_is_told_before_wrong_acks(
     ]
     part = await produce(log_broker, kafka_batch(), name="none", acks=2)
     assert part.error_code == UNKNOWN_TOPIC_OR_PARTITION
-    broken = kafka_batch()[:-1] + b"\1"
-    assert (await produce(log_broker, broken, acks=2)).error_code == CORRUPT_MESSAGE
+    cut_short = kafka_batch()[:-1]
+    assert (await produce(log_broker, cut_short, acks=2)).error_code == INVALID_RECORD
+    corrupt = cut_short + b"\1"
+    assert (await produce(log_broker, corrupt, acks=2)).error_code == INVALID_REQUIRED_ACKS
+    assert (await produce(log_broker, corrupt)).error_code == CORRUPT_MESSAGE
 
 
 async def test_a_topic_without_partitions_is_not_answered(log_broker: Broker) -> None:
