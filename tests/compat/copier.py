@@ -3,7 +3,7 @@
     python -m tests.compat.copier CLIENT BOOTSTRAP SOURCE TARGET GROUP TRANSACTIONAL_ID
 
 It leaves by itself only with an error, as an application does that is started again, or where it
-hangs: librdkafka may wait for ever for a coordinator that is lost (compat/librdkafka/FINDINGS.md).
+hangs: librdkafka and kafka-python may wait for ever when brokers are lost (compat/*/FINDINGS.md).
 Knows clients; must not know how often it has been started.
 """
 
