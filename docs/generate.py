@@ -79,8 +79,9 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "have been lost.",
     "Produce, a batch of V1 of transactions sent again after its transaction has ended": "it is "
     "answered as the duplicate it is (Kafka: INVALID_TXN_STATE).",
-    "AddOffsetsToTxn and TxnOffsetCommit, the groups of one transaction": "1,000 of them, with "
-    "1,000,000 characters together; one more is TRANSACTION_ABORTABLE (Kafka knows no limit).",
+    "AddOffsetsToTxn and TxnOffsetCommit, the groups of one transaction": "about 1,000 of "
+    "them, with 1,000,000 characters together; one more is TRANSACTION_ABORTABLE, or "
+    "INVALID_TXN_STATE where the version does not know that (Kafka knows no limit).",
     "An empty classic group that the consumer protocol takes over, and the way back": "it goes on "
     "from its generation, or epoch (Kafka begins at 1).",
 }
