@@ -23,6 +23,7 @@ from bench.brokers import Broker, scratch_directory, started_penstock
 from bench.case import Case
 from bench.macro import consume, groups, idle, latency, produce, snapshot, start, transactions
 from bench.peer.kafka import TOPIC_CONFIG, started_kafka
+from bench.peer.least import KINDS, started_least
 from bench.processes import ProcessGroup
 from bench.runner import Outcome, run_case, warm_up
 from compat.java.tools import unavailable
@@ -40,6 +41,13 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         choices=sorted(TOPIC_CONFIG),
         help="start an Apache Kafka and compare (both may be given)",
+    )
+    add(
+        "--peer-least",
+        action="append",
+        default=[],
+        choices=KINDS,
+        help="the least a gateway in Python could do (producers only; both may be given)",
     )
     add("--bootstrap", metavar="HOST:PORT", help="measure a Penstock that runs already")
     add("--pid", type=int, help="with --bootstrap: the gateway's process id")
@@ -109,6 +117,8 @@ def enter_brokers(
             peers, took_s = stack.enter_context(kafka)
             console.print(f"Apache Kafka at {peers[0].bootstrap}, started in {took_s:.2f} s")
             brokers += peers
+    for kind in dict.fromkeys(options.peer_least):
+        brokers.append(stack.enter_context(started_least(scratch / f"least-{kind}", kind)))
     brokers += [Broker(address, address) for address in options.peer]
     return brokers
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 
 import psycopg
@@ -40,7 +41,8 @@ class Broker:
 
     `processes`: the groups whose CPU and memory are told apart ("gateway", "postgres", "server").
     `topic_config`: what every topic of this broker is created with. `database_url`: where its
-    records lie, if that is a PostgreSQL. `another` starts one more of its kind, with its data
+    records lie, if that is a PostgreSQL. `serves`: patterns of the cases it can take part in (a
+    shell's). `another` starts one more of its kind, with its data
     under a path of its own, and yields it with its start-up time in seconds; None if somebody
     else started this one.
     """
@@ -50,6 +52,7 @@ class Broker:
     processes: Mapping[str, ProcessGroup] = field(default_factory=dict)
     topic_config: Mapping[str, str] = field(default_factory=dict)
     database_url: str | None = None
+    serves: tuple[str, ...] = ("*",)
     another: Starter | None = None
 
     @contextlib.contextmanager
@@ -63,6 +66,10 @@ class Broker:
             yield name
         finally:
             admin.delete_topics([name])[name].result(timeout=60)
+
+    def can_run(self, case: str) -> bool:
+        """Whether it serves what this case does."""
+        return any(fnmatch(case, pattern) for pattern in self.serves)
 
     def write_out(self) -> None:
         """Has what is dirty written: in its database, where it has one, then in the kernel.
@@ -125,16 +132,19 @@ def started_penstock(data: Path) -> Iterator[tuple[Broker, float]]:
         start_up_s = time.monotonic() - begun
         printed = re.search(r"postgres(?:ql)?://[^\s'\"]+", output.read_text())
         url = printed.group() if printed else None
-        postmaster = _postmaster(data)
+        postmaster = postmaster_of(data)
         processes = {"gateway": ProcessGroup(process.pid, tuple(filter(None, [postmaster])))}
         if postmaster:
             processes["postgres"] = ProcessGroup(postmaster)
-        yield Broker("penstock", bootstrap, processes, {}, url, started_penstock), start_up_s
+        broker = Broker(
+            "penstock", bootstrap, processes, database_url=url, another=started_penstock
+        )
+        yield broker, start_up_s
     finally:
         stop_process(process)
 
 
-def _postmaster(data: Path) -> int | None:
+def postmaster_of(data: Path) -> int | None:
     """Process id of the PostgreSQL whose cluster lies somewhere under `data`."""
     for lock_file in data.rglob("postmaster.pid"):
         return int(lock_file.read_text().split("\n", 1)[0])

@@ -93,7 +93,7 @@ def started_kafka(
         start_up_s = time.monotonic() - begun
         server = {"server": ProcessGroup(process.pid)}
         brokers = [
-            Broker(f"kafka-{name}", bootstrap, server, TOPIC_CONFIG[name], None, another_kafka)
+            Broker(f"kafka-{name}", bootstrap, server, TOPIC_CONFIG[name], another=another_kafka)
             for name in durabilities
         ]
         yield brokers, start_up_s
