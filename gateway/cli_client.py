@@ -4,17 +4,25 @@ Knows kafka-python's admin client and a terminal; nothing of the server. Works w
 Exit codes: 0 done, 1 the broker refused or did not answer, 2 a wrong argument.
 """
 
+import functools
+import inspect
 import json
 import logging
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
+
+from gateway.check import broker_answers
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -23,6 +31,7 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 ANSWER_TIMEOUT_MS = 30_000
 BOOTSTRAP_TIMEOUT_MS = 5_000
 PATIENCE_S = 15.0
+PROBE_TIMEOUT_S = 3.0
 RETRY_INTERVAL_S = 0.5
 EARLIEST, LATEST = -2, -1  # ListOffsets' timestamps for both ends of a log
 
@@ -32,6 +41,50 @@ Bootstrap = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 Found = TypeVar("Found")
+
+Tls = Annotated[bool, typer.Option("--tls", help="Ask by TLS, and trust whom this machine trusts.")]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Ask by TLS, and trust only what these certificates (PEM) have signed, or are.",
+    ),
+]
+_tls: ContextVar[ssl.SSLContext | None] = ContextVar("_tls", default=None)
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that asks a broker: it has the options of TLS as well, which are the client's
+    business and not its own."""
+
+    @functools.wraps(command)
+    def ask(*, tls: bool, tls_ca: Path | None, **arguments: Any) -> None:
+        before = _tls.set(_trust(tls_ca) if tls or tls_ca else None)
+        try:
+            command(**arguments)
+        finally:
+            _tls.reset(before)
+
+    own = inspect.signature(command)
+    further = [
+        inspect.Parameter("tls", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Tls),
+        inspect.Parameter("tls_ca", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TlsCa),
+    ]
+    # What typer reads.
+    ask.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[*own.parameters.values(), *further]
+    )
+    ask.__annotations__ = {**command.__annotations__, "tls": Tls, "tls_ca": TlsCa}
+    return ask
+
+
+def _trust(authorities: Path | None) -> ssl.SSLContext:
+    """authorities: a file in PEM; None: the machine's own."""
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except OSError as error:  # ssl.SSLError as well
+        reason = error.strerror or str(error)
+        fail(f"Certificates cannot be had from {authorities} ({reason}): name a file in PEM.", 2)
 
 
 def fail(sentence: str, exit_code: int = 1) -> NoReturn:
@@ -133,19 +186,59 @@ def _connected(bootstrap: str) -> Iterator["KafkaAdminClient"]:
 
     # The client reports each failed connection; we say once what it comes to.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    tls = _tls.get()
+    # By TLS it would wait for ever where nothing is said (3.0.12), and never tells what is wrong.
+    if tls is not None and (reason := _why_not(bootstrap, tls)):
+        fail(reason)
     try:
         client = KafkaAdminClient(
             bootstrap_servers=bootstrap,
             client_id="penstock-cli",
             bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
             request_timeout_ms=ANSWER_TIMEOUT_MS,
+            security_protocol="SSL" if tls else "PLAINTEXT",
+            ssl_context=tls,
         )
     except KafkaError:
-        fail(
-            f"No broker answers at {bootstrap}: start one with 'penstock serve', "
-            "or name another with --bootstrap-server."
-        )
+        for address in [] if tls else bootstrap.split(","):
+            if broker_answers(address, timeout_s=PROBE_TIMEOUT_S, tls=True):
+                fail(f"The broker at {address} speaks TLS: add --tls, or --tls-ca FILE.")
+        fail(_unanswered(bootstrap))
     try:
         yield client
     finally:
         client.close()
+
+
+def _unanswered(bootstrap: str) -> str:
+    return (
+        f"No broker answers at {bootstrap}: start one with 'penstock serve', "
+        "or name another with --bootstrap-server."
+    )
+
+
+def _why_not(bootstrap: str, tls: ssl.SSLContext) -> str | None:
+    """Why none of the addresses can be asked by TLS; None where one can."""
+    reasons = [_why_not_there(address.strip(), tls) for address in bootstrap.split(",")]
+    return None if "" in reasons else next(filter(None, reasons), _unanswered(bootstrap))
+
+
+def _why_not_there(address: str, tls: ssl.SSLContext) -> str | None:
+    """ "" where nothing is wrong, None where nobody listens."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        peer = socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S)
+    except (OSError, ValueError):
+        return None
+    with peer:
+        try:
+            tls.wrap_socket(peer, server_hostname=host).close()
+        except ssl.SSLCertVerificationError as error:
+            return (
+                f"The broker at {address} has a certificate that is not trusted "
+                f"({error.verify_message.rstrip('.')}): name what it is signed with by --tls-ca."
+            )
+        except (OSError, ValueError):  # what is not TLS, or nothing
+            return f"The broker at {address} does not speak TLS: leave out --tls and --tls-ca."
+    return ""

@@ -16,6 +16,7 @@ from gateway.cli_client import (
     AsJson,
     Bootstrap,
     ask_patiently,
+    asks,
     complain,
     fail,
     print_json,
@@ -61,6 +62,7 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="One or more."
 
 
 @groups.command("list")
+@asks
 def list_groups(
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state; may be repeated.")
@@ -110,6 +112,7 @@ def _known(option: str, given: Sequence[str], known: Sequence[str]) -> set[str]:
 
 
 @groups.command()
+@asks
 def describe(
     names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:
@@ -124,6 +127,7 @@ def describe(
 
 
 @groups.command()
+@asks
 def lag(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[GROUP]", help="By default all groups.")
@@ -264,6 +268,7 @@ groups.command("reset-offsets")(reset_offsets)
 
 
 @groups.command()
+@asks
 def delete(
     names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:

@@ -17,6 +17,7 @@ from gateway.cli_client import (
     AsJson,
     Bootstrap,
     ask_patiently,
+    asks,
     complain,
     fail,
     print_json,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient, TopicPartition
 
 
+@asks
 def reset_offsets(
     name: Annotated[str, typer.Argument(metavar="GROUP")],
     topic: Annotated[

@@ -18,6 +18,7 @@ from gateway.cli_client import (
     AsJson,
     Bootstrap,
     admin_client,
+    asks,
     complain,
     fail,
     print_json,
@@ -51,6 +52,7 @@ def _finish(results: list[dict[str, Any]], done: str, *, as_json: bool) -> None:
 
 
 @topics.command()
+@asks
 def create(
     names: Names,
     partitions: Annotated[
@@ -84,6 +86,7 @@ def create(
 
 
 @topics.command()
+@asks
 def delete(
     names: Names,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -108,6 +111,7 @@ def _results(topics_answered: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 @topics.command("list")
+@asks
 def list_topics(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     internal: Annotated[bool, typer.Option("--internal", help="Internal topics, too.")] = False,
@@ -135,6 +139,7 @@ def list_topics(
 
 
 @topics.command()
+@asks
 def describe(
     names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:

@@ -18,6 +18,7 @@ from gateway.cli_client import (
     AsJson,
     Bootstrap,
     ask_patiently,
+    asks,
     complain,
     fail,
     print_json,
@@ -58,6 +59,7 @@ Ids = Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID", help="One 
 
 
 @transactions.command("list")
+@asks
 def list_transactions(
     state: Annotated[
         list[str] | None, typer.Option(help="Only ids in this state; may be repeated.")
@@ -120,6 +122,7 @@ def _listed(client: "KafkaAdminClient", **filters: Any) -> list[dict[str, Any]]:
 
 
 @transactions.command()
+@asks
 def describe(
     ids: Ids, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:
@@ -203,6 +206,7 @@ def _end_if_any_failed(rows: Iterable[dict[str, Any]]) -> None:
 
 
 @transactions.command()
+@asks
 def abort(
     ids: Ids, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:
@@ -253,6 +257,7 @@ def _aborted(bootstrap: str, name: str) -> dict[str, Any]:
 
 
 @transactions.command()
+@asks
 def blocking(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
     """Show which open transaction holds back readers of committed data, and where.
 
