@@ -27,11 +27,12 @@ from gateway.check import broker_answers
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_PORT = "9092"
+DEFAULT_BOOTSTRAP = f"localhost:{DEFAULT_PORT}"
 ANSWER_TIMEOUT_MS = 30_000
 BOOTSTRAP_TIMEOUT_MS = 5_000
 PATIENCE_S = 15.0
-PROBE_TIMEOUT_S = 3.0
+PROBE_TIMEOUT_S = 5.0
 RETRY_INTERVAL_S = 0.5
 EARLIEST, LATEST = -2, -1  # ListOffsets' timestamps for both ends of a log
 
@@ -219,26 +220,33 @@ def _unanswered(bootstrap: str) -> str:
 
 def _why_not(bootstrap: str, tls: ssl.SSLContext) -> str | None:
     """Why none of the addresses can be asked by TLS; None where one can."""
-    reasons = [_why_not_there(address.strip(), tls) for address in bootstrap.split(",")]
-    return None if "" in reasons else next(filter(None, reasons), _unanswered(bootstrap))
-
-
-def _why_not_there(address: str, tls: ssl.SSLContext) -> str | None:
-    """ "" where nothing is wrong, None where nobody listens."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    try:
-        peer = socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S)
-    except (OSError, ValueError):
-        return None
-    with peer:
+    reasons = []
+    for address in bootstrap.split(","):
         try:
-            tls.wrap_socket(peer, server_hostname=host).close()
+            _shake_hands(address.strip(), tls)
         except ssl.SSLCertVerificationError as error:
-            return (
+            reasons.append(
                 f"The broker at {address} has a certificate that is not trusted "
                 f"({error.verify_message.rstrip('.')}): name what it is signed with by --tls-ca."
             )
-        except (OSError, ValueError):  # what is not TLS, or nothing
-            return f"The broker at {address} does not speak TLS: leave out --tls and --tls-ca."
-    return ""
+        except (ssl.SSLError, ConnectionResetError):
+            reasons.append(
+                f"The broker at {address} does not speak TLS: leave out --tls and --tls-ca."
+            )
+        except (OSError, ValueError):  # nobody is there, or nothing is said
+            continue
+        else:
+            return None
+    return reasons[0] if reasons else _unanswered(bootstrap)
+
+
+def _shake_hands(address: str, tls: ssl.SSLContext) -> None:
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        host, port = address, DEFAULT_PORT  # as the client takes it
+    host = host.strip("[]")
+    with (
+        socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S) as peer,
+        tls.wrap_socket(peer, server_hostname=host),
+    ):
+        pass
