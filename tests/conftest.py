@@ -58,6 +58,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """pytest's summary is the last word: librdkafka's clients that tests have left behind go on
+    telling of brokers that are gone, until the process ends."""
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What a test leaves behind that runs out of time, and is tried again, is no other's fault."""
