@@ -17,13 +17,11 @@ from functools import partial
 from typing import Any
 
 import structlog
-from rich.console import Console
 
 from core.ports import StoreUnavailable
 from core.topic_ports import BrokerIdTaken
 from core.version import VERSION
 from gateway import logs
-from gateway.banner import banner
 from gateway.config import Endpoint, Settings, SettingsError
 from gateway.group_metrics import watch_groups
 from gateway.kafka.api import load_handlers
@@ -56,7 +54,7 @@ from storage.leases import LeaseStore
 from storage.logs import PostgresLogStore
 from storage.migrate import upgrade
 from storage.notifications import PostgresChangeFeed
-from storage.pool import Database, describe_url
+from storage.pool import Database
 from storage.retention import PostgresRetentionStore
 from storage.snapshots import PostgresSnapshots
 from storage.staging import PostgresStagingStore
@@ -69,6 +67,13 @@ SUPERVISE_INTERVAL_S = 0.2
 LEAVE_TIMEOUT_S = 3.0
 
 
+OnReady = Callable[[int], None]
+
+
+def _silent(port: int) -> None:
+    pass
+
+
 class BrokerFailed(Exception):
     """The broker stopped, in order, since something in it went wrong; the log says what."""
 
@@ -78,37 +83,42 @@ with contextlib.suppress(ImportError):  # uvloop and epoll are not there on ever
     from gateway.event_loop import new_event_loop
 
 
-def run(settings: Settings, server: EmbeddedPostgres | None = None) -> None:
+def run(
+    settings: Settings, server: EmbeddedPostgres | None = None, *, on_ready: OnReady = _silent
+) -> None:
     """Serves until SIGTERM or SIGINT.
 
     server: the embedded PostgreSQL, started; stopped in the end. None: settings.database_url.
+    on_ready: called with the port once clients are served.
     Raises StoreUnavailable, SchemaRefused, EmbeddedPostgresError, BrokerIdTaken or SettingsError
     (an address, a certificate) where the broker cannot start; BrokerIdTaken also where another
     process takes its place later, and BrokerFailed where it cannot go on.
     """
     logs.configure(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings, server))
+        runner.run(_serve(settings, server, on_ready))
 
 
-async def _serve(settings: Settings, server: EmbeddedPostgres | None) -> None:
+async def _serve(settings: Settings, server: EmbeddedPostgres | None, on_ready: OnReady) -> None:
     if server is None:
         assert settings.database_url is not None, "without a server of its own, a URL is given"
-        await _serve_on(settings, settings.database_url, None)
+        await _serve_on(settings, settings.database_url, None, on_ready)
         return
     try:
-        await _serve_on(settings, server.url, server)
+        await _serve_on(settings, server.url, server, on_ready)
     finally:
         await asyncio.to_thread(server.stop)
 
 
-async def _serve_on(settings: Settings, url: str, server: EmbeddedPostgres | None) -> None:
+async def _serve_on(
+    settings: Settings, url: str, server: EmbeddedPostgres | None, on_ready: OnReady
+) -> None:
     await asyncio.to_thread(upgrade, url)
     metrics = Metrics({served.key: served.name for served in load_handlers().table()})
     handover = server.handover if server else None
     database = Database(url, observe=metrics.observe_query, handover=handover)
     try:
-        await _Broker(settings, database, server, metrics).run()
+        await _Broker(settings, database, server, metrics, on_ready).run()
     finally:
         await database.close()
 
@@ -122,8 +132,10 @@ class _Broker:
         database: Database,
         server: EmbeddedPostgres | None,
         metrics: Metrics,
+        on_ready: OnReady,
     ) -> None:
         self._settings = settings
+        self._on_ready = on_ready
         self._database = database
         self._server = server
         self._metrics = metrics
@@ -298,7 +310,7 @@ class _Broker:
         gc.collect()
         gc.freeze()
         front_end.open(kafka)
-        self._greet(listener.port)
+        self._on_ready(listener.port)
         await self._stop.wait()
         log.info("stopping")
         timeout_s = configs.broker_int("penstock.shutdown.timeout.ms") / 1000
@@ -366,16 +378,6 @@ class _Broker:
                 log.error("embedded_postgres_does_not_start", reason=str(error))
             else:
                 log.info("embedded_postgres_restarted")
-
-    def _greet(self, port: int) -> None:
-        url = self._database.url
-        shown = describe_url(url) if self._server is None else str(self._settings.data_dir)
-        psql = self._server.psql_command if self._server else f"psql '{describe_url(url)}'"
-        bootstrap = str(self._settings.advertised(port))
-        tls = self._settings.tls_cert is not None
-        Console(soft_wrap=True, highlight=False).print(
-            banner(bootstrap, psql, database=shown, version=VERSION, tls=tls), markup=False
-        )
 
 
 class _LateFrontEnd:

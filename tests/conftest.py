@@ -258,7 +258,7 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
         wait: return once it answers; without it the process may be anywhere in its start.
         """
         bootstrap = f"127.0.0.1:{port or free_port()}"
-        command: list[str | Path] = [sys.executable, "-m", "gateway.cli", "serve"]
+        command: list[str | Path] = [sys.executable, "-m", "cli", "serve"]
         command += ["--listen", bootstrap, *arguments]
         if database_url is not None:
             command += ["--database-url", database_url]
@@ -289,7 +289,7 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
 
 def wait_until_ready(gateway: Gateway, within_s: float = READY_WITHIN_S) -> None:
     """Returns once the gateway answers Metadata with a broker in it; fails with its log."""
-    from gateway.check import broker_answers
+    from cli.check import broker_answers
 
     deadline = time.monotonic() + within_s
     while not broker_answers(gateway.bootstrap, timeout_s=5.0):

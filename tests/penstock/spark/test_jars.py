@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gateway.cli import app
+from cli.main import app
 from penstock.spark import jars, session
 from penstock.spark.jars import Artifact, JarsUnavailable, connector_jars, with_jars
 

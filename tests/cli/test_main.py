@@ -14,9 +14,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from cli.banner import banner
+from cli.check import broker_answers
 from core.version import VERSION
-from gateway.banner import banner
-from gateway.check import broker_answers
 from storage.embedded import EmbeddedPostgres
 from tests.conftest import READY_WITHIN_S, SMALL_POSTGRES, Gateway, StartGateway, free_port
 
@@ -30,7 +30,7 @@ ENVIRONMENT = {
 
 def penstock(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gateway.cli", *arguments],
+        [sys.executable, "-m", "cli", *arguments],
         check=False,
         capture_output=True,
         text=True,

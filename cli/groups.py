@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from gateway.cli_client import (
+from cli.client import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
@@ -25,15 +25,15 @@ from gateway.cli_client import (
     sentence,
     shown,
 )
-from gateway.cli_reset_offsets import reset_offsets
-from gateway.group_reads import (
+from cli.group_reads import (
     Group,
     GroupView,
     by_coordinator,
     raise_if_retriable,
     with_progress,
 )
-from gateway.group_reads import describe as describe_groups
+from cli.group_reads import describe as describe_groups
+from cli.reset_offsets import reset_offsets
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

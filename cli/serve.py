@@ -1,8 +1,7 @@
-"""The `penstock` command: serve, migrate, check, topics, groups, txn, pipeline.
+"""`penstock serve` and `penstock migrate`: the commands that start rooms of the server.
 
-Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
-so that `--help` is quick. Exit codes: 0 done, 1 the broker said no or could not go on, 2 a wrong
-setting.
+Knows flags, exit codes and sentences for people. What is heavy is imported when a command runs, so
+that `--help` is quick. Exit codes: 0 done, 1 the broker could not go on, 2 a wrong setting.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -12,26 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from cli.banner import banner
 from core.version import VERSION
-from gateway.cli_groups import groups
-from gateway.cli_pipeline import pipeline
-from gateway.cli_topics import topics
-from gateway.cli_transactions import transactions
 
 if TYPE_CHECKING:
     from gateway.config import Settings
-
-app = typer.Typer(
-    name="penstock",
-    help="Kafka's wire protocol over PostgreSQL.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(topics, name="topics")
-app.add_typer(groups, name="groups")
-app.add_typer(transactions, name="txn")
-app.add_typer(pipeline, name="pipeline")
+    from storage.embedded import EmbeddedPostgres
 
 ConfigFile = Annotated[
     Path | None,
@@ -47,29 +32,6 @@ DatabaseUrl = Annotated[
     str | None,
     typer.Option("--database-url", metavar="URL", help="A PostgreSQL of your own instead."),
 ]
-
-
-def main() -> None:
-    """Entry point of the `penstock` program."""
-    app()
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        Console().print(f"penstock {VERSION}", highlight=False)
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    pass
 
 
 def _refuse(sentence: str) -> NoReturn:
@@ -99,7 +61,6 @@ def _overrides(pairs: list[str]) -> dict[str, str] | None:
     return values or None
 
 
-@app.command()
 def serve(
     listen: Annotated[
         str | None,
@@ -164,7 +125,7 @@ def serve(
     try:
         if starting is not None:
             starting.result()
-        run(settings, server)
+        run(settings, server, on_ready=lambda port: _greet(settings, server, port))
     except (SettingsError, EmbeddedPostgresError, SchemaRefused, BrokerIdTaken) as error:
         _refuse(str(error))
     except StoreUnavailable as error:
@@ -173,12 +134,27 @@ def serve(
         raise typer.Exit(1) from None
 
 
+def _greet(settings: "Settings", server: "EmbeddedPostgres | None", port: int) -> None:
+    from storage.pool import describe_url
+
+    url = describe_url(settings.database_url or "")
+    shown = url if server is None else str(settings.data_dir)
+    psql = f"psql '{url}'" if server is None else server.psql_command
+    text = banner(
+        str(settings.advertised(port)),
+        psql,
+        database=shown,
+        version=VERSION,
+        tls=settings.tls_cert is not None,
+    )
+    Console(soft_wrap=True, highlight=False).print(text, markup=False)
+
+
 def _unreachable(reason: str) -> str:
     first = reason.splitlines()[0] if reason else "no answer"
     return f"The database cannot be used ({first}): check --database-url and that it is running."
 
 
-@app.command()
 def migrate(
     database_url: DatabaseUrl = None, data: DataDirectory = None, config: ConfigFile = None
 ) -> None:
@@ -199,26 +175,3 @@ def migrate(
     except StoreUnavailable as error:
         _refuse(_unreachable(str(error)))
     Console().print("The schema was brought up to date." if migrated else "Nothing to do.")
-
-
-@app.command()
-def check(
-    bootstrap: Annotated[
-        str, typer.Option("--bootstrap", metavar="HOST:PORT", help="The broker to ask.")
-    ] = "localhost:9092",
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for its answer.")] = 3.0,
-    tls: Annotated[
-        bool, typer.Option("--tls", help="Ask by TLS; any certificate will do.")
-    ] = False,
-) -> None:
-    """Ask whether a broker answers; exit code 0 if it does, 1 if not. For health checks."""
-    from gateway.check import broker_answers
-
-    if not broker_answers(bootstrap, timeout_s=timeout, tls=tls):
-        Console(stderr=True).print(f"No broker answers at {bootstrap}.", style="red")
-        raise typer.Exit(1)
-    Console().print(f"A broker answers at {bootstrap}.", highlight=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -22,7 +22,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from gateway.check import broker_answers
+from cli.check import broker_answers
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

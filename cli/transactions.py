@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from gateway.cli_client import (
+from cli.client import (
     DEFAULT_BOOTSTRAP,
     LATEST,
     AsJson,
@@ -26,7 +26,7 @@ from gateway.cli_client import (
     send,
     sentence,
 )
-from gateway.group_reads import raise_if_retriable
+from cli.group_reads import raise_if_retriable
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

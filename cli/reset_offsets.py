@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from gateway.cli_client import (
+from cli.client import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
@@ -24,8 +24,8 @@ from gateway.cli_client import (
     print_table,
     sentence,
 )
-from gateway.group_reads import committed, describe, ends, partition_counts
-from gateway.offset_reset import (
+from cli.group_reads import committed, describe, ends, partition_counts
+from cli.offset_positions import (
     NewOffset,
     Target,
     Way,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.cli_client import EARLIEST, LATEST, send, sentence
+from cli.client import EARLIEST, LATEST, send, sentence
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, TopicPartition

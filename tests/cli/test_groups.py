@@ -16,10 +16,10 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
-from gateway.cli import app
+from cli.main import app
+from tests.cli.test_main import penstock
 from tests.conftest import Gateway, StartGateway, free_port, gateways
 from tests.databases import Copies
-from tests.gateway.test_cli import penstock
 
 MINUTE_MS = 60_000
 RECORDS = 10  # in each partition, a minute apart

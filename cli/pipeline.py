@@ -9,7 +9,7 @@ from importlib import import_module
 
 import typer
 
-from gateway.cli_client import fail
+from cli.client import fail
 from penstock.spark.pipelines import PIPELINES
 
 pipeline = typer.Typer(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_main import READY_WITHIN_S, penstock, refused, wait_for
 from tests.conftest import Gateway, StartGateway, free_port
-from tests.gateway.test_cli import READY_WITHIN_S, penstock, refused, wait_for
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gateway.cli_client import (
+from cli.client import (
     DEFAULT_BOOTSTRAP,
     EARLIEST,
     LATEST,

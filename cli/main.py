@@ -1,0 +1,78 @@
+"""The `penstock` command: serve, migrate, check, topics, groups, txn, pipeline.
+
+Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
+so that `--help` is quick. Exit codes: 0 done, 1 the broker said no or could not go on, 2 a wrong
+setting.
+"""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cli.groups import groups
+from cli.pipeline import pipeline
+from cli.serve import migrate, serve
+from cli.topics import topics
+from cli.transactions import transactions
+from core.version import VERSION
+
+app = typer.Typer(
+    name="penstock",
+    help="Kafka's wire protocol over PostgreSQL.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(serve)
+app.command()(migrate)
+app.add_typer(topics, name="topics")
+app.add_typer(groups, name="groups")
+app.add_typer(transactions, name="txn")
+app.add_typer(pipeline, name="pipeline")
+
+
+def main() -> None:
+    """Entry point of the `penstock` program."""
+    app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        Console().print(f"penstock {VERSION}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def check(
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap", metavar="HOST:PORT", help="The broker to ask.")
+    ] = "localhost:9092",
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for its answer.")] = 3.0,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Ask by TLS; any certificate will do.")
+    ] = False,
+) -> None:
+    """Ask whether a broker answers; exit code 0 if it does, 1 if not. For health checks."""
+    from cli.check import broker_answers
+
+    if not broker_answers(bootstrap, timeout_s=timeout, tls=tls):
+        Console(stderr=True).print(f"No broker answers at {bootstrap}.", style="red")
+        raise typer.Exit(1)
+    Console().print(f"A broker answers at {bootstrap}.", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
