@@ -16,7 +16,7 @@ from core.version import VERSION
 
 if TYPE_CHECKING:
     from gateway.config import Settings
-    from storage.embedded import EmbeddedPostgres
+    from storage.server.embedded import EmbeddedPostgres
 
 ConfigFile = Annotated[
     Path | None,
@@ -111,10 +111,10 @@ def serve(
         tls_key=tls_key,
         broker=_overrides(override or []),
     )
-    from core.ports import StoreUnavailable
-    from core.topic_ports import BrokerIdTaken
+    from core.ports.log import StoreUnavailable
+    from core.ports.topics import BrokerIdTaken
     from gateway.config import SettingsError
-    from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
+    from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
 
     # PostgreSQL starts while the rest of the program is loaded: each takes half a second.
     server = None if settings.database_url else EmbeddedPostgres(settings.data_dir)
@@ -135,7 +135,7 @@ def serve(
 
 
 def _greet(settings: "Settings", server: "EmbeddedPostgres | None", port: int) -> None:
-    from storage.pool import describe_url
+    from storage.connection.pool import describe_url
 
     url = describe_url(settings.database_url or "")
     shown = url if server is None else str(settings.data_dir)
@@ -162,9 +162,9 @@ def migrate(
     settings = _settings(config, database_url=database_url, data=data)
     from contextlib import nullcontext
 
-    from core.ports import StoreUnavailable
-    from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
+    from core.ports.log import StoreUnavailable
     from storage.migrate import SchemaRefused, upgrade
+    from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
 
     try:
         server = None if settings.database_url else EmbeddedPostgres(settings.data_dir)

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from core.config_defs import BROKER_CONFIGS, DEVIATIONS, GROUP_CONFIGS, TOPIC_CONFIGS
-from core.config_inert import ONLY_DEFAULT, REASONS
-from core.config_types import ConfigDef, UpdateMode
+from core.config.definitions import BROKER_CONFIGS, DEVIATIONS, GROUP_CONFIGS, TOPIC_CONFIGS
+from core.config.inert import ONLY_DEFAULT, REASONS
+from core.config.types import ConfigDef, UpdateMode
 from gateway.config import ENVIRONMENT_PREFIX, Settings
 from gateway.kafka.api import Api, load_handlers
 

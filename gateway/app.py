@@ -18,12 +18,11 @@ from typing import Any
 
 import structlog
 
-from core.ports import StoreUnavailable
-from core.topic_ports import BrokerIdTaken
+from core.ports.log import StoreUnavailable
+from core.ports.topics import BrokerIdTaken
 from core.version import VERSION
 from gateway import logs
 from gateway.config import Endpoint, Settings, SettingsError
-from gateway.group_metrics import watch_groups
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.connection_order import ConnectionOrder
@@ -31,31 +30,32 @@ from gateway.kafka.context import Services
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.markers import control_batch
 from gateway.listener import Listener
-from gateway.metrics import Metrics
-from gateway.runtime.cluster import Cluster
-from gateway.runtime.configs import Configs
-from gateway.runtime.coordinator_leases import CoordinatorLeases
-from gateway.runtime.groups import Groups
-from gateway.runtime.news import Announcer, NewsReader
-from gateway.runtime.partitions import Partitions
-from gateway.runtime.producer_ids import ProducerIds
-from gateway.runtime.retention import Janitor
-from gateway.runtime.snapshots import SnapshotWatch
+from gateway.metrics.groups import watch_groups
+from gateway.metrics.registry import Metrics
+from gateway.metrics.staging import watch_staging
+from gateway.metrics.transactions import watch_transactions
+from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.membership import Cluster
+from gateway.runtime.cluster.news import Announcer, NewsReader
+from gateway.runtime.cluster.snapshots import SnapshotWatch
+from gateway.runtime.groups.groups import Groups
+from gateway.runtime.log.partitions import Partitions
+from gateway.runtime.log.retention import Janitor
 from gateway.runtime.staging import Staging
-from gateway.runtime.topics import Topics
-from gateway.runtime.transactions import Transactions
-from gateway.staging_metrics import watch_staging
-from gateway.transaction_metrics import watch_transactions
+from gateway.runtime.topics.configs import Configs
+from gateway.runtime.topics.topics import Topics
+from gateway.runtime.transactions.coordinator import Transactions
+from gateway.runtime.transactions.producer_ids import ProducerIds
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
-from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
-from storage.groups import GroupStore
-from storage.leases import LeaseStore
-from storage.logs import PostgresLogStore
+from storage.connection.pool import Database
+from storage.groups.leases import LeaseStore
+from storage.groups.store import GroupStore
+from storage.log.retention import PostgresRetentionStore
+from storage.log.store import PostgresLogStore
 from storage.migrate import upgrade
 from storage.notifications import PostgresChangeFeed
-from storage.pool import Database
-from storage.retention import PostgresRetentionStore
+from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
 from storage.snapshots import PostgresSnapshots
 from storage.staging import PostgresStagingStore
 from storage.topics import TopicStore
@@ -430,7 +430,7 @@ def _now_ms() -> int:
 
 
 def _ms(static: dict[str, str], name: str) -> int:
-    from core.config_values import broker_int
+    from core.config.values import broker_int
 
     return broker_int(name, static)
 

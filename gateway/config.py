@@ -1,7 +1,7 @@
 """Settings of the process: command line, then PENSTOCK_… in the environment, then a TOML file.
 
 Knows where a setting may be written and what is wrong with it, in one sentence. What a Kafka
-property means is `core.config_defs`; nothing here opens a socket or a database.
+property means is `core.config.definitions`; nothing here opens a socket or a database.
 """
 
 import difflib
@@ -29,8 +29,8 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableVariable
 
-from core.config_defs import BROKER_CONFIGS
-from core.config_rules import check_static_bounds, check_static_broker_config
+from core.config.definitions import BROKER_CONFIGS
+from core.config.rules import check_static_bounds, check_static_broker_config
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"

@@ -1,1 +1,1 @@
-"""PostgreSQL, the only store. Implements `core.ports`; knows no wire and no rule."""
+"""PostgreSQL, the only store. Implements `core.ports.log`; knows no wire and no rule."""

@@ -23,13 +23,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from core.group_ports import Lease
-from core.ports import BROKERS_CHANGED
-from core.topic_ports import BrokerIdTaken, BrokerRegistration, Heartbeat
-from storage.binary import integer, rows_of
-from storage.kept_session import KeptSession
-from storage.leases import endpoint_of
-from storage.pool import Database
+from core.ports.groups import Lease
+from core.ports.log import BROKERS_CHANGED
+from core.ports.topics import BrokerIdTaken, BrokerRegistration, Heartbeat
+from storage.connection.binary import integer, rows_of
+from storage.connection.kept_session import KeptSession
+from storage.connection.pool import Database
+from storage.groups.leases import endpoint_of
 from storage.schema import broker, cluster
 
 FORGET_AFTER_S = 24 * 3600
@@ -38,7 +38,7 @@ FORGET_AFTER_S = 24 * 3600
 # A heartbeat that takes longer has missed its purpose; the next one tries another connection.
 HEARTBEAT_DEADLINE_S = 3.0
 
-# Whoever stalls while it registers must not keep others from its row (see `storage/leases.py`).
+# A broker that stalls while registering must not keep others from its row: `groups/leases.py`.
 _REGISTERING: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 
 RENEW = """
@@ -74,7 +74,7 @@ _IS_LIVE = func.clock_timestamp() < _SESSION_END
 
 
 class ClusterStore:
-    """`core.topic_ports.ClusterStore`."""
+    """`core.ports.topics.ClusterStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,6 +1,6 @@
 """Settings in the database: rows of `config_entry`, by resource.
 
-Knows no property: what a setting means, and whether it may be set, is `core.config_defs`.
+Knows no property: what a setting means, and whether it may be set, is `core.config.definitions`.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, Select, Text, and_, bindparam, cast, delet
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from core.topic_ports import StoredConfigs
-from storage.pool import Database
+from core.ports.topics import StoredConfigs
+from storage.connection.pool import Database
 from storage.schema import config_entry
 
 TOPIC = "topic"
@@ -22,7 +22,7 @@ ALL_BROKERS = ""
 
 
 class ConfigStore:
-    """Settings of brokers and groups (`core.topic_ports.ConfigStore`)."""
+    """Settings of brokers and groups (`core.ports.topics.ConfigStore`)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from core.ports import StoreUnavailable
+from core.ports.log import StoreUnavailable
 from storage import views
 
 HEAD = "0004"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from core.ports import (
+from core.ports.log import (
     BROKERS_CHANGED,
     METADATA_CHANGED,
     PARTITIONS_CHANGED,
@@ -19,14 +19,14 @@ from core.ports import (
 )
 
 if TYPE_CHECKING:
-    from storage.pool import Database
+    from storage.connection.pool import Database
 
 # A payload may have 8,000 bytes; ids have up to 19 digits.
 _IDS_PER_MESSAGE = 350
 
 
 class PostgresChangeFeed:
-    """`core.ports.ChangeFeed` on PostgreSQL."""
+    """`core.ports.log.ChangeFeed` on PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

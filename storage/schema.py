@@ -358,7 +358,7 @@ coordinator_lease = Table(
 )
 
 # Ids of groups and members have up to 32 kB, more than a btree takes: their keys are hashes
-# (`storage/group_rows.py`). Text from clients may hold NUL: see there how it is written.
+# (`storage/groups/rows.py`). Text from clients may hold NUL: see there how it is written.
 consumer_group = Table(
     "consumer_group",
     metadata,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.snapshot_ports import HeldSnapshot
+from core.ports.snapshots import HeldSnapshot
 
 if TYPE_CHECKING:
-    from storage.pool import Database
+    from storage.connection.pool import Database
 
 # A transaction with an id of its own holds back what others' snapshots see, without one itself.
 # VACUUM's is ignored by PostgreSQL. Of other roles' sessions a role sees this only with

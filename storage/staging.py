@@ -1,6 +1,6 @@
 """Staging: batches and payload of tokens, in one round trip that waits for no disk.
 
-Implements StagingStore. What publishes them is a flush of the log (`group_commit.py`), which makes
+Implements StagingStore. What publishes them is a flush of the log (`flush/log.py`), which makes
 them durable: PostgreSQL's log is in one order. SQL compares numbers here and nothing more.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.ports import Payload
+from core.ports.log import Payload
 from core.staging.values import TokenEffects
-from storage.binary import integer, rows_of
-from storage.kept_session import KeptSession
-from storage.payload import FlushPayload, WritingSession
-from storage.staging_rows import (
+from storage.connection.binary import integer, rows_of
+from storage.connection.kept_session import KeptSession
+from storage.flush.payload import FlushPayload, WritingSession
+from storage.flush.staging import (
     DROP_TOKENS,
     LOAD_TOKENS,
     LOCK_TOKENS,
@@ -28,7 +28,7 @@ from storage.staging_rows import (
 )
 
 if TYPE_CHECKING:
-    from storage.pool import Database
+    from storage.connection.pool import Database
 
 STATEMENTS = {
     b"load_tokens": LOAD_TOKENS,
@@ -39,7 +39,7 @@ STATEMENTS = {
 
 
 class PostgresStagingStore:
-    """`core.staging_ports.StagingStore` on PostgreSQL. One `stage` at a time."""
+    """`core.ports.staging.StagingStore` on PostgreSQL. One `stage` at a time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -32,8 +32,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from core.ports import METADATA_CHANGED, StoreUnavailable
-from core.topic_ports import (
+from core.ports.log import METADATA_CHANGED, StoreUnavailable
+from core.ports.topics import (
     ActiveProducer,
     PartitionSize,
     StoredTopic,
@@ -41,7 +41,7 @@ from core.topic_ports import (
     TopicRow,
 )
 from storage import configs
-from storage.pool import Database
+from storage.connection.pool import Database
 from storage.schema import (
     cluster,
     deleted_partition,
@@ -108,7 +108,7 @@ async def _find_by_id(
 
 
 class MetadataChange:
-    """`core.topic_ports.MetadataChange`, inside its transaction."""
+    """`core.ports.topics.MetadataChange`, inside its transaction."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -251,7 +251,7 @@ class MetadataChange:
 
 
 class TopicStore:
-    """`core.topic_ports.TopicStore`."""
+    """`core.ports.topics.TopicStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,6 +1,6 @@
 """Transactions outside the flush: reads, and joins that cost no fsync. Implements TransactionStore.
 
-What ends a transaction is a flush of the log (`group_commit.py`). SQL compares versions here.
+What ends a transaction is a flush of the log (`flush/log.py`). SQL compares versions here.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import replace
 from random import randrange
 from typing import TYPE_CHECKING
 
+from core.ports.transactions import OpenTransactions, PendingOffsets, TransactionJoin
 from core.transaction.values import StoredTransaction, TransactionEffects, TransactionMetadata
-from core.transaction_ports import OpenTransactions, PendingOffsets, TransactionJoin
-from storage.binary import (
+from storage.connection.binary import (
     bigint_array,
     integer,
     integer_array,
@@ -20,10 +20,10 @@ from storage.binary import (
     text_array,
     uuid_array,
 )
-from storage.client_text import key_of, read, written
-from storage.group_flush import HOLD_LEASES, MAKE_GROUPS
-from storage.kept_session import KeptSession
-from storage.transaction_rows import (
+from storage.connection.client_text import key_of, read, written
+from storage.connection.kept_session import KeptSession
+from storage.flush.groups import HOLD_LEASES, MAKE_GROUPS
+from storage.flush.transactions import (
     GUARD_TRANSACTIONS,
     HOLD_GROUPS,
     JOIN_PARTITIONS,
@@ -38,7 +38,7 @@ from storage.transaction_rows import (
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
-    from storage.pool import Database
+    from storage.connection.pool import Database
 
 # For the present transaction alone: whoever reads its rows sees them, the disk may wait.
 ASYNCHRONOUSLY = "SELECT set_config('synchronous_commit', 'off', true)"
@@ -128,7 +128,7 @@ READS = {
 
 
 class PostgresTransactionStore:
-    """`core.transaction_ports.TransactionStore` on PostgreSQL."""
+    """`core.ports.transactions.TransactionStore` on PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self._joins = KeptSession(database, JOINS)

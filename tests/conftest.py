@@ -26,7 +26,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.databases import Copies
 
 # The clusters of tests are small; everything that makes a commit true stays as it is shipped.

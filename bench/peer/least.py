@@ -28,17 +28,17 @@ from typing import Any, Final, cast
 
 from bench.brokers import Broker, postmaster_of, wait_until_ready
 from bench.processes import ProcessGroup, free_port, stop_process
-from core.ports import Payload
+from core.ports.log import Payload
 from gateway.event_loop import new_event_loop
 from gateway.kafka import codec
 from gateway.kafka.codec import RequestHeader, made
 from gateway.kafka.framing import Framer, make_scratch
-from storage.binary import bigint_array
-from storage.embedded import EmbeddedPostgres
-from storage.payload import FlushPayload, PayloadWriter
-from storage.pool import HOT_SESSION, HotConnection
+from storage.connection.binary import bigint_array
+from storage.connection.pool import HOT_SESSION, HotConnection
+from storage.connection.session import HotSession, Statement
+from storage.flush.payload import FlushPayload, PayloadWriter
 from storage.schema import chunk_table_name
-from storage.session import HotSession, Statement
+from storage.server.embedded import EmbeddedPostgres
 
 KINDS: Final = ("storing", "answering")
 """Whether what comes is stored before it is answered."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from core.errors import Error, Refusal
-from core.group.consumer_member import (
+from core.group.consumer.member import (
     STABLE,
     UNRELEASED_PARTITIONS,
     UNREVOKED_PARTITIONS,

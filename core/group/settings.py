@@ -6,9 +6,9 @@ Knows the names of properties; must not know where their text was set.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.config_defs import ASSIGNORS
-from core.config_types import MINUTE_MS
-from core.config_values import broker_int, broker_list, broker_value, group_int
+from core.config.definitions import ASSIGNORS
+from core.config.types import MINUTE_MS
+from core.config.values import broker_int, broker_list, broker_value, group_int
 from core.group.values import GroupSettings
 
 

@@ -6,7 +6,7 @@ Kafka's LeaderEpochFileCache. Epochs rise only when the database comes back with
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from core.ports import EpochStart
+from core.ports.log import EpochStart
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1

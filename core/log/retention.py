@@ -1,7 +1,7 @@
 """What retention asks for: a topic's class of segments, and what of its log has had its time."""
 
-from core.config_values import TopicConfig
-from core.retention_ports import OpenSegment
+from core.config.values import TopicConfig
+from core.ports.retention import OpenSegment
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -1,6 +1,6 @@
 """A topic's own rules for what enters its log (Kafka's LogValidator, as far as a header tells)."""
 
-from core.config_values import TopicConfig
+from core.config.values import TopicConfig
 from core.errors import Error, Refusal
 from core.types import NO_TIMESTAMP, RecordBatch, TimestampType
 

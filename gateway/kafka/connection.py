@@ -20,7 +20,7 @@ from gateway.kafka.api import CLOSE_CONNECTION, Handler, Registry
 from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.framing import Framer, make_scratch
-from gateway.kafka.requests_behind import RequestsBehind
+from gateway.kafka.pipelined_requests import PipelinedRequests
 from gateway.listener import ConnectionLimits as ConnectionLimits
 
 log = structlog.get_logger(__name__)
@@ -143,7 +143,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._framer = Framer(self._limits.socket_request_max_bytes, front_end.scratch)
         self._waiting: deque[_Request] = deque()  # received, not started
         self._running: deque[_Request] = deque()  # started, not answered; in order
-        self._behind = RequestsBehind(self._waiting)
+        self._behind = PipelinedRequests(self._waiting)
         self._bytes_in_flight = 0
         self._software: ClientSoftware | None = None
         self._contexts: dict[tuple[int, str], RequestContext] = {}

@@ -16,15 +16,15 @@ from core.group.values import ClientIdentity
 if TYPE_CHECKING:
     from gateway.kafka.connection_order import ConnectionOrder
     from gateway.kafka.fetch_sessions import FetchSessions
-    from gateway.kafka.requests_behind import RequestsBehind
-    from gateway.runtime.cluster import Cluster
-    from gateway.runtime.configs import Configs
-    from gateway.runtime.groups import Groups
-    from gateway.runtime.partitions import Partitions
-    from gateway.runtime.producer_ids import ProducerIds
+    from gateway.kafka.pipelined_requests import PipelinedRequests
+    from gateway.runtime.cluster.membership import Cluster
+    from gateway.runtime.groups.groups import Groups
+    from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.staging import Staging
-    from gateway.runtime.topics import Topics
-    from gateway.runtime.transactions import Transactions
+    from gateway.runtime.topics.configs import Configs
+    from gateway.runtime.topics.topics import Topics
+    from gateway.runtime.transactions.coordinator import Transactions
+    from gateway.runtime.transactions.producer_ids import ProducerIds
 
 # Kafka's ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN (KIP-511).
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -94,7 +94,7 @@ class RequestContext:
     peer: str
     client_software: ClientSoftware | None = None
     connection: int = 0
-    behind: RequestsBehind | None = None
+    behind: PipelinedRequests | None = None
 
     @property
     def client(self) -> ClientIdentity:

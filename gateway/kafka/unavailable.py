@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from core.errors import Error, Refusal
-from core.ports import StoreUnavailable
+from core.ports.log import StoreUnavailable
 from gateway.kafka.context import RequestContext
 
 Handler = Callable[[Any, RequestContext], Awaitable[Any]]

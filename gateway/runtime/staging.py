@@ -2,7 +2,7 @@
 
 Group commit as for appends, in a session of its own: what is staged in bulk does not hold up
 appends, and waits for no disk. Holds no truth: tokens are guarded by how many batches they have.
-Publications queue among the appends (`appender.py`). Knows no protocol and no SQL.
+Publications queue among the appends (`flusher.py`). Knows no protocol and no SQL.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 from core.errors import Error
 from core.log.effects import StagedBatch
 from core.log.partition_log import Refused
-from core.ports import (
+from core.ports.log import (
     CommitUnknown,
     EffectRefused,
     LogStore,
@@ -29,6 +29,7 @@ from core.ports import (
     StoreUnavailable,
     VersionMismatch,
 )
+from core.ports.staging import StagingStore
 from core.staging.publication import malformed
 from core.staging.token import Staged, StagedBefore, StageDecision, TokenDraft
 from core.staging.values import (
@@ -39,9 +40,8 @@ from core.staging.values import (
     TokenBatch,
     TokenEffects,
 )
-from core.staging_ports import StagingStore
-from gateway.runtime.admission import Admission
-from gateway.runtime.partitions import Partitions
+from gateway.runtime.log.append_gate import AppendGate
+from gateway.runtime.log.partitions import Partitions
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ class _Pending:
 class Staging:
     """All that is staged through this process, and what it publishes.
 
-    admission: see Partitions. max_bytes, expiration_ms: the settings, as they are now.
+    append_gate: see Partitions. max_bytes, expiration_ms: the settings, as they are now.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Staging:
         self._max_flush_bytes = max_flush_bytes
         self._max_bytes = max_bytes
         self._expiration_ms = expiration_ms
-        self.admission = Admission()
+        self.append_gate = AppendGate()
         self._on_published: Callable[[], None] = lambda: None
         self._queue: deque[_Pending] = deque()
         self._task: asyncio.Task[None] | None = None

@@ -17,7 +17,7 @@ import pytest
 from cli.banner import banner
 from cli.check import broker_answers
 from core.version import VERSION
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import READY_WITHIN_S, SMALL_POSTGRES, Gateway, StartGateway, free_port
 
 # Hermetic: neither this machine's settings nor a terminal's width decide what is printed.

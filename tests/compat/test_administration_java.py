@@ -62,7 +62,9 @@ def test_every_property_of_a_broker(shell: tools.RunTool, at: tuple[str, str]) -
     brokers = ("--entity-type", "brokers", "--entity-name", "1", "--describe", "--all")
     described = shell(CONFIGS, *at, *brokers).stdout
     names = {line.split("=")[0].strip() for line in described.splitlines() if "=" in line}
-    kafka = json.loads((Path(__file__).parents[1] / "core" / "kafka_configs.json").read_text())
+    kafka = json.loads(
+        (Path(__file__).parents[1] / "core" / "config" / "kafka_configs.json").read_text()
+    )
     assert names >= kafka["broker"].keys()
 
 

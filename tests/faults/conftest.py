@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import SMALL_POSTGRES, Gateway, free_port
 from tests.faults.history import Anomaly, History, check, compare, summary
 from tests.faults.reading import Log, read_all_ways

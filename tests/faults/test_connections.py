@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from storage.embedded import PORT, EmbeddedPostgres
+from storage.server.embedded import PORT, EmbeddedPostgres
 from tests.conftest import StartGateway, open_directory
 from tests.faults.conftest import PARTITIONS, create_topic, query, verify
 from tests.faults.history import Outcome

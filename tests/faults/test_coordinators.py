@@ -22,7 +22,7 @@ from gateway.kafka.codec import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import Gateway, StartGateway
 from tests.faults.conftest import create_topic
 from tests.faults.coordination import (

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from compat.java import tools
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.compat import confluent
 from tests.compat.copier import transformed
 from tests.compat.copying import Copier, copies

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import Gateway, StartGateway, free_port, wait_until_ready
 from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, query, verify
 from tests.faults.history import Outcome

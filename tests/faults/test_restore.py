@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import StartGateway
 from tests.faults.conftest import PARTITIONS, create_topic, query, verify
 from tests.faults.history import History, Outcome

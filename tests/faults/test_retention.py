@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import StartGateway
 from tests.faults.conftest import PARTITIONS, create_topic, query, verify
 from tests.faults.history import StoredRecord, check_seen, summary

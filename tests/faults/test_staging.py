@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import SMALL_POSTGRES, Gateway, StartGateway, wait_until_ready
 from tests.faults.conftest import PARTITIONS, create_topic, query
 from tests.faults.staging_load import Place, StagingLoad, check_publications

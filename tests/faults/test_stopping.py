@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import StartGateway
 from tests.faults.conftest import PARTITIONS, create_topic, verify
 from tests.faults.history import Outcome, parse_value

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from core.errors import Error
 from gateway.kafka import codec
 from gateway.kafka.errors import kafka_code
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import Gateway, StartGateway, free_port, wait_until_ready
 from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, query
 from tests.faults.coordination import Wire

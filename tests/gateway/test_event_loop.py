@@ -14,12 +14,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from core.ports import StoreUnavailable
+from core.ports.log import StoreUnavailable
 from gateway.event_loop import new_event_loop
-from storage.embedded import EmbeddedPostgres
+from storage.connection.pool import Database
+from storage.connection.session import HotSession
 from storage.migrate import upgrade
-from storage.pool import Database
-from storage.session import HotSession
+from storage.server.embedded import EmbeddedPostgres
 from tests.gateway.event_loops import on_every_loop
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from core.errors import Error
 from core.group.assignors import Subscriber, uniform
-from core.group.consumer_protocol import (
+from core.group.consumer.protocol import (
     Assignment,
     Subscription,
     encode_assignment,
@@ -20,7 +20,7 @@ from core.group.consumer_protocol import (
     parse_subscription,
 )
 from core.group.values import ConsumerHeartbeatResult, JoinedMember, JoinResult, SyncResult
-from tests.core.group.consumer_driver import REBALANCE_MS, Driver
+from tests.core.group.consumer.driver import REBALANCE_MS, Driver
 
 Pairs = set[tuple[str, int]]
 """(topic id, partition)."""

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from core.errors import Error
-from core.group.classic import ClassicGroup
-from core.group.classic_state import EMPTY, NOTHING, STABLE
-from core.group.consumer_protocol import Assignment, parse_assignment
+from core.group.classic.group import ClassicGroup
+from core.group.classic.state import EMPTY, NOTHING, STABLE
+from core.group.consumer.protocol import Assignment, parse_assignment
 from core.group.records import StoredGroup
 from core.group.values import (
     Answer,
@@ -36,7 +36,7 @@ from core.group.values import (
     SyncRequest,
     SyncResult,
 )
-from tests.core.group.classic_driver import BEGIN, ModelStore, assignment, protocols
+from tests.core.group.classic.driver import BEGIN, ModelStore, assignment, protocols
 
 PARTITIONS = frozenset(range(4))
 DYNAMIC, INSTANCES = range(3), ("i", "j")

@@ -21,10 +21,10 @@ from hypothesis.stateful import (
 )
 
 from core.errors import Error
-from core.group.classic import ClassicGroup
-from core.group.consumer import ConsumerGroup
+from core.group.classic.group import ClassicGroup
+from core.group.consumer.group import ConsumerGroup
 from core.group.values import GroupSettings
-from tests.core.group.consumer_driver import (
+from tests.core.group.consumer.driver import (
     REBALANCE_MS,
     SESSION_MS,
     Driver,

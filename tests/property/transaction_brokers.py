@@ -19,6 +19,7 @@ from core.log.partition_log import (
     PartitionState,
     Refused,
 )
+from core.ports.transactions import TransactionJoin
 from core.transaction.coordinator import (
     prepare_end,
     prepare_expiry,
@@ -42,7 +43,6 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
-from core.transaction_ports import TransactionJoin
 from tests.batches import batch, control_batch, staged
 from tests.property.transaction_world import (
     Broker,

@@ -1,6 +1,6 @@
 """What the transaction machine plays with: clients, their requests, and the store as SQL keeps it.
 
-The store is a model of the statements in `storage/transaction_rows.py`: it compares versions and
+The store is a model of the statements in `storage/flush/transactions.py`: it compares versions and
 applies whole flushes, or nothing. It decides nothing.
 """
 
@@ -13,6 +13,7 @@ from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import LogEffects, OpenTransaction
 from core.log.partition_log import PartitionLog, PartitionState
 from core.log.producer_state import ProducerState
+from core.ports.transactions import TransactionJoin
 from core.transaction.values import (
     Answer,
     Marker,
@@ -22,7 +23,6 @@ from core.transaction.values import (
     TransactionVersion,
     first_version,
 )
-from core.transaction_ports import TransactionJoin
 from core.types import RecordBatch
 
 NOBODY = ProducerIdAndEpoch()

@@ -24,7 +24,7 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from storage.embedded import EmbeddedPostgres
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import SMALL_POSTGRES, Gateway, StartGateway, free_port, open_directory
 from tests.spark.topics import Record, read_topic
 

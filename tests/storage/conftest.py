@@ -23,11 +23,11 @@ import pytest
 
 from core.log.effects import LogEffects
 from core.log.partition_log import LogDraft, PartitionLog, PartitionState
-from core.ports import Payload
+from core.ports.log import Payload
 from core.types import RecordBatch
-from storage.logs import PostgresLogStore
+from storage.connection.pool import Database
+from storage.log.store import PostgresLogStore
 from storage.migrate import upgrade
-from storage.pool import Database
 from tests.batches import payload_of, staged
 from tests.conftest import memory, open_directory
 from tests.databases import Copies

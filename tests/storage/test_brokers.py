@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from core.topic_ports import BrokerIdTaken, BrokerRegistration
+from core.ports.topics import BrokerIdTaken, BrokerRegistration
 from storage.brokers import ClusterStore
-from storage.pool import Database
+from storage.connection.pool import Database
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from core.ports import StoreUnavailable
+from core.ports.log import StoreUnavailable
 from storage import migrate, schema, views
-from storage.embedded import EmbeddedPostgres
 from storage.migrate import SchemaRefused, SchemaTooNew, upgrade
+from storage.server.embedded import EmbeddedPostgres
 from tests.batches import batch
 from tests.storage.conftest import Log
 

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from core.ports import (
+from core.ports.log import (
     BROKERS_CHANGED,
     METADATA_CHANGED,
     PARTITIONS_CHANGED,
     RECONNECTED,
     StoreUnavailable,
 )
+from storage.connection.pool import Database
 from storage.notifications import PostgresChangeFeed
-from storage.pool import Database
 from tests.storage.conftest import Log
 
 News = list[tuple[str, list[int]]]

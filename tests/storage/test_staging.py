@@ -15,7 +15,7 @@ from psycopg.pq.abc import PGresult
 
 from core.log.effects import StagedBatch
 from core.log.partition_log import PartitionLog
-from core.ports import (
+from core.ports.log import (
     Locked,
     Payload,
     ReadRange,
@@ -37,9 +37,9 @@ from core.staging.values import (
     WantedToken,
 )
 from core.types import RecordBatch
-from storage import staging_rows
-from storage.group_commit import FlushSession
-from storage.retention import PostgresRetentionStore
+from storage.flush import staging as staging_rows
+from storage.flush.log import FlushSession
+from storage.log.retention import PostgresRetentionStore
 from storage.staging import PostgresStagingStore
 from tests.batches import batch, payload_of
 from tests.storage.conftest import Log

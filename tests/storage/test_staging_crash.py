@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 
 from core.errors import Error
-from core.ports import ReadRange
+from core.ports.log import ReadRange
 from core.staging.values import Outcome
-from storage.embedded import EmbeddedPostgres
 from storage.migrate import upgrade
+from storage.server.embedded import EmbeddedPostgres
 from tests.batches import batch
 from tests.conftest import SMALL_POSTGRES
 from tests.storage.conftest import Log, open_log

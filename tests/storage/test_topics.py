@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from core.ports import METADATA_CHANGED, StoreUnavailable
-from core.topic_ports import TopicRow
-from storage.pool import Database
+from core.ports.log import METADATA_CHANGED, StoreUnavailable
+from core.ports.topics import TopicRow
+from storage.connection.pool import Database
 from storage.topics import TopicStore
 
 

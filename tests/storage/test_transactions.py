@@ -14,7 +14,8 @@ import pytest
 
 from core.group.records import GroupEffects, GroupRow, OffsetEffects
 from core.group.shard import shard_of
-from core.ports import StoreUnavailable, ToLock, VersionMismatch
+from core.ports.log import StoreUnavailable, ToLock, VersionMismatch
+from core.ports.transactions import TransactionJoin
 from core.transaction.values import (
     Marker,
     StoredTransaction,
@@ -24,11 +25,11 @@ from core.transaction.values import (
     TransactionVersion,
     first_version,
 )
-from core.transaction_ports import TransactionJoin
-from storage import group_commit, transactions
-from storage.client_text import key_of
-from storage.pool import HOT_SESSION
-from storage.session import HotSession, Statement
+from storage import transactions
+from storage.connection.client_text import key_of
+from storage.connection.pool import HOT_SESSION
+from storage.connection.session import HotSession, Statement
+from storage.flush import log as flush_of_the_log
 from tests.storage.conftest import Log
 from tests.storage.transacting import (
     LEASES,
@@ -852,7 +853,7 @@ async def test_an_end_looks_at_its_own_rows_alone(world: World, analyzed: bool) 
     if analyzed:
         world.rows("VACUUM ANALYZE")
     options = {name: value for name, value in HOT_SESSION.items() if name != "application_name"}
-    statements = {**group_commit.STATEMENTS, **transactions.READS}
+    statements = {**flush_of_the_log.STATEMENTS, **transactions.READS}
     with psycopg.connect(world.log.url, autocommit=True, **options) as hot:
         for name, parameters in STATEMENTS_OF_AN_END.items():
             sql = statements[name.encode()]

@@ -12,10 +12,10 @@ import pytest
 
 from core.group.records import GroupEffects, OffsetEffects
 from core.group.shard import shard_of
-from core.group_ports import GuardedEffects, Lease
-from core.ports import RowLocked, StoreUnavailable, VersionMismatch
+from core.ports.groups import GuardedEffects, Lease
+from core.ports.log import RowLocked, StoreUnavailable, VersionMismatch
 from core.transaction.values import StoredTransaction, TransactionEffects, TransactionState
-from storage.retention import PostgresRetentionStore
+from storage.log.retention import PostgresRetentionStore
 from tests.storage.conftest import Log
 from tests.storage.transacting import LEASES, Broker, offset, opened, pending
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from core.ports import VersionMismatch
+from core.ports.log import VersionMismatch
 from core.transaction.draft import TransactionDraft
 from core.transaction.values import (
     ProducerIdAndEpoch,
@@ -21,9 +21,9 @@ from core.transaction.values import (
     TransactionState,
     TransactionVersion,
 )
-from storage.client_text import key_of
-from storage.embedded import EmbeddedPostgres
+from storage.connection.client_text import key_of
 from storage.migrate import upgrade
+from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import SMALL_POSTGRES
 from tests.storage.transacting import LEASES, Broker, offset, row_of
 

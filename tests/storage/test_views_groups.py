@@ -18,9 +18,9 @@ from core.group.records import (
     OffsetEffects,
 )
 from core.group.shard import shard_of
-from core.group_ports import GuardedEffects, Lease
+from core.ports.groups import GuardedEffects, Lease
 from core.types import RecordBatch
-from storage.groups import GroupStore
+from storage.groups.store import GroupStore
 from storage.views import VIEWS
 from tests.batches import batch
 from tests.storage.conftest import Log

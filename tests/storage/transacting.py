@@ -12,11 +12,12 @@ from typing import Any
 
 from core.group.records import CommittedOffset, GroupEffects, OffsetEffects
 from core.group.shard import shard_of
-from core.group_ports import GuardedEffects, Lease
 from core.log.effects import LogEffects, StagedBatch
 from core.log.partition_log import LogDraft
 from core.log.retention import CONTROL
-from core.ports import Payload, ToLock
+from core.ports.groups import GuardedEffects, Lease
+from core.ports.log import Payload, ToLock
+from core.ports.transactions import PendingOffsets, TransactionJoin
 from core.transaction.values import (
     Marker,
     StoredTransaction,
@@ -24,12 +25,11 @@ from core.transaction.values import (
     TransactionMetadata,
     TransactionState,
 )
-from core.transaction_ports import PendingOffsets, TransactionJoin
-from storage.group_commit import FlushSession
-from storage.group_flush import GroupFlush
-from storage.groups import GroupStore
-from storage.logs import PostgresLogStore
-from storage.pool import Database
+from storage.connection.pool import Database
+from storage.flush.groups import GroupFlush
+from storage.flush.log import FlushSession
+from storage.groups.store import GroupStore
+from storage.log.store import PostgresLogStore
 from storage.transactions import PostgresTransactionStore
 from tests.batches import batch, control_batch, payload_of, staged
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from core.errors import Error
-from core.topic_rules import is_internal
+from core.topic.rules import is_internal
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import CLOSE_CONNECTION, api

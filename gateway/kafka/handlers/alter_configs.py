@@ -5,7 +5,7 @@ Versions: v2 is flexible.
 
 from typing import Any
 
-from core.config_rules import AlterOperation, ConfigAlteration, ConfigOperation, ConfigResource
+from core.config.rules import AlterOperation, ConfigAlteration, ConfigOperation, ConfigResource
 from core.errors import Error, Refusal
 from gateway.kafka.api import api
 from gateway.kafka.codec import AlterConfigsRequest, AlterConfigsResponse

@@ -10,8 +10,8 @@ Versions: both flexible; v1 says whether the number of replicas may change: here
 from typing import Any
 
 from core.errors import Error, Refusal
-from core.topic import Topic
-from core.topic_rules import check_reassignment
+from core.topic.rules import check_reassignment
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import (
     AlterPartitionReassignmentsRequest,

@@ -12,7 +12,7 @@ from uuid import UUID
 from core.errors import Error, Refusal
 from core.group.records import Partitions
 from core.group.values import DescribedConsumer, DescribedConsumerGroup
-from core.topic import Topic
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from gateway.kafka.codec import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse

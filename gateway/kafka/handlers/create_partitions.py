@@ -13,7 +13,7 @@ from gateway.kafka.codec import CreatePartitionsRequest, CreatePartitionsRespons
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import CHANGE_REFUSED, when_unavailable
-from gateway.runtime.topics import PartitionIncrease
+from gateway.runtime.topics.topics import PartitionIncrease
 
 
 def _refuse_all(request: CreatePartitionsRequest, ctx: RequestContext) -> CreatePartitionsResponse:

@@ -12,13 +12,13 @@ flexible and returns the settings (KIP-525); v7 returns the topic id (KIP-516).
 from typing import Any
 
 from core.errors import Refusal
-from core.topic_rules import NewTopic, ReplicaAssignment
+from core.topic.rules import NewTopic, ReplicaAssignment
 from gateway.kafka.api import api
 from gateway.kafka.codec import CreateTopicsRequest, CreateTopicsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import CHANGE_REFUSED, when_unavailable
-from gateway.runtime.topics import CreatedTopic
+from gateway.runtime.topics.topics import CreatedTopic
 
 TopicResult = CreateTopicsResponse.CreatableTopicResult
 

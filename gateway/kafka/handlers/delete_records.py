@@ -8,7 +8,7 @@ before is gone for readers at once, and its disk space once no live batch shares
 from typing import TypeAlias
 
 from core.errors import Error
-from core.ports import StoreUnavailable
+from core.ports.log import StoreUnavailable
 from gateway.kafka.api import api
 from gateway.kafka.codec import DeleteRecordsRequest, DeleteRecordsResponse
 from gateway.kafka.context import RequestContext

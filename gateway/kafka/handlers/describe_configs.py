@@ -11,8 +11,8 @@ Versions: v1 is Kafka 4's first and has sources and synonyms (KIP-226); v3 types
 from collections.abc import Collection
 from typing import Any
 
-from core.config_rules import ConfigResource
-from core.config_values import ConfigEntry
+from core.config.rules import ConfigResource
+from core.config.values import ConfigEntry
 from core.errors import Refusal
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeConfigsRequest, DescribeConfigsResponse

@@ -11,7 +11,7 @@ Versions: v1 is Kafka 4's first; v2 is flexible; v3 has a top-level error; v4 th
 from typing import Any
 
 from core.errors import Error
-from core.topic_ports import PartitionSize
+from core.ports.topics import PartitionSize
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeLogDirsRequest, DescribeLogDirsResponse
 from gateway.kafka.context import RequestContext

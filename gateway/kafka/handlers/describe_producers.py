@@ -10,9 +10,9 @@ from collections import defaultdict
 from typing import Any
 
 from core.errors import Error, Refusal
-from core.topic import Topic
-from core.topic_ports import ActiveProducer
-from core.topic_rules import unknown_topic
+from core.ports.topics import ActiveProducer
+from core.topic.rules import unknown_topic
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeProducersRequest, DescribeProducersResponse
 from gateway.kafka.context import RequestContext

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import Error, Refusal
-from core.topic import Topic
-from core.topic_rules import is_internal, unknown_topic
+from core.topic.rules import is_internal, unknown_topic
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from gateway.kafka.codec import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from core.errors import Error, Refusal
-from core.topic import Topic
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import ElectLeadersRequest, ElectLeadersResponse
 from gateway.kafka.context import RequestContext

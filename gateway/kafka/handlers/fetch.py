@@ -19,8 +19,8 @@ from uuid import UUID
 
 from core.errors import Error
 from core.log.leader_epochs import UNDEFINED_EPOCH, check_leader_epoch, epoch_at
-from core.ports import StoreUnavailable
-from core.topic import Topic
+from core.ports.log import StoreUnavailable
+from core.topic.topic import Topic
 from core.types import NO_OFFSET, IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import FetchRequest, FetchResponse, isolation_level, made
@@ -33,7 +33,7 @@ from gateway.kafka.fetch_sessions import (
     PartitionKey,
 )
 from gateway.kafka.records import patched
-from gateway.runtime.partitions import Found, Want
+from gateway.runtime.log.partitions import Found, Want
 
 TOPIC_IDS_SINCE: Final = 13
 _NOT_THERE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)

@@ -9,7 +9,7 @@ Versions: v1 is flexible.
 
 from typing import Any
 
-from core.config_rules import ConfigAlteration, ConfigOperation, ConfigResource
+from core.config.rules import ConfigAlteration, ConfigOperation, ConfigResource
 from core.errors import Error, Refusal
 from gateway.kafka.api import api
 from gateway.kafka.codec import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse

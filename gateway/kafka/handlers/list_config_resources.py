@@ -9,7 +9,7 @@ wanted, none for all.
 
 from collections.abc import Iterable
 
-from core.config_rules import ConfigResourceType
+from core.config.rules import ConfigResourceType
 from core.errors import Error
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListConfigResourcesRequest, ListConfigResourcesResponse

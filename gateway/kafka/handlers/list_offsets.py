@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, epoch_at
 from core.log.partition_log import PartitionState
-from core.ports import StoredBatch, StoreUnavailable
-from core.topic import Topic
+from core.ports.log import StoredBatch, StoreUnavailable
+from core.topic.topic import Topic
 from core.types import IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level

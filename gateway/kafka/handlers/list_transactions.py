@@ -19,7 +19,7 @@ from gateway.kafka.codec import ListTransactionsRequest, ListTransactionsRespons
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import when_unavailable
-from gateway.runtime.subscriptions import compiled
+from gateway.runtime.groups.subscribed_topics import compiled
 
 _State = ListTransactionsResponse.TransactionState
 _STATES: Final = {state.value: state for state in TransactionState}

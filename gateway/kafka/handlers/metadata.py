@@ -18,16 +18,16 @@ from typing import Any
 from uuid import UUID
 
 from core.errors import Error
-from core.ports import StoreUnavailable
-from core.topic import Topic
-from core.topic_rules import NewTopic, is_internal, unknown_topic
+from core.ports.log import StoreUnavailable
+from core.topic.rules import NewTopic, is_internal, unknown_topic
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from gateway.kafka.codec import MetadataRequest, MetadataResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import when_unavailable
-from gateway.runtime.topics import CreatedTopic
+from gateway.runtime.topics.topics import CreatedTopic
 
 TopicAnswer = MetadataResponse.MetadataResponseTopic
 PartitionAnswer = TopicAnswer.MetadataResponsePartition

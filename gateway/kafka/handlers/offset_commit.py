@@ -17,7 +17,7 @@ from uuid import UUID
 
 from core.errors import Error
 from core.group.records import CommittedOffset
-from core.topic import Topic
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetCommitRequest, OffsetCommitResponse
 from gateway.kafka.context import RequestContext

@@ -7,7 +7,7 @@ also if nothing is left to delete; if it refuses, that is the whole answer.
 from typing import Any
 
 from core.errors import Error
-from core.topic import Topic
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetDeleteRequest, OffsetDeleteResponse
 from gateway.kafka.context import RequestContext

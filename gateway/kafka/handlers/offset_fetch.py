@@ -17,13 +17,13 @@ from uuid import UUID
 
 from core.errors import Error
 from core.group.records import CommittedOffset
-from core.topic import Topic
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetFetchRequest, OffsetFetchResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import when_unavailable
-from gateway.runtime.groups import OffsetsWanted
+from gateway.runtime.groups.groups import OffsetsWanted
 
 _OneTopic = OffsetFetchResponse.OffsetFetchResponseTopic
 _OnePartition = _OneTopic.OffsetFetchResponsePartition

@@ -10,13 +10,13 @@ from typing import TypeAlias
 from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, end_of_epoch
 from core.log.partition_log import PartitionState
-from core.ports import EpochStart, StoreUnavailable
-from core.topic import Topic
+from core.ports.log import EpochStart, StoreUnavailable
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.runtime.partitions import FIRST_EPOCH
+from gateway.runtime.log.partitions import FIRST_EPOCH
 
 _Topic: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 _Partition: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset

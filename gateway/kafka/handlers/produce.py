@@ -22,11 +22,10 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from core.errors import Error, Refusal
-from core.ports import StoreUnavailable
-from core.topic import Topic
+from core.ports.log import StoreUnavailable
+from core.topic.topic import Topic
 from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from core.types import NO_TIMESTAMP
-from gateway.kafka.accepting import Rejected, accept
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse, made
 from gateway.kafka.context import RequestContext
@@ -38,7 +37,8 @@ from gateway.kafka.records import (
     validate_batch,
 )
 from gateway.kafka.unavailable import NOT_STORED
-from gateway.runtime.pending import AppendResult
+from gateway.kafka.validation import Rejected, accept
+from gateway.runtime.flush.work import AppendResult
 
 _TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
 _PartitionResponse: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
@@ -119,16 +119,16 @@ def _note_carried(answers: _Answers, ctx: RequestContext) -> None:
 
 async def _submit(request: ProduceRequest, ctx: RequestContext) -> _Answers:
     """Topics are known, as a rule. Where one has to be looked up, later requests wait behind it."""
-    admission = ctx.partitions.admission
-    if admission.is_free and all(_cached(topic, ctx) for topic in request.topic_data):
+    gate = ctx.partitions.append_gate
+    if gate.is_free and all(_cached(topic, ctx) for topic in request.topic_data):
         return _submit_now(request, ctx, {})
-    failures = admission.failures
-    async with admission:
-        if failures == admission.failures:
+    failures = gate.failures
+    async with gate:
+        if failures == gate.failures:
             try:
                 return _submit_now(request, ctx, await _look_up(request, ctx))
             except StoreUnavailable:
-                admission.failures += 1
+                gate.failures += 1
         # What needs no looking up goes its way; an earlier request was refused what this one asks.
         return _submit_now(request, ctx, {}, is_away=True)
 
@@ -151,7 +151,7 @@ def _submit_now(
 ) -> _Answers:
     """is_away: whether topics neither cached nor found could not be looked up."""
     answers: _Answers = []
-    turned_away = bool(ctx.partitions.admission.turned_away)
+    retry_order = bool(ctx.partitions.append_gate.retry_order)
     has_wrong_acks = request.acks not in (0, 1, -1)
     for data in request.topic_data:
         topic = found.get(data.topic_id or data.name) or _cached(data, ctx)
@@ -175,7 +175,7 @@ def _submit_now(
                     answer.refusal = _EMPTY_ID
                 elif batch.batch.is_transactional and _is_overtaken(batch, data, answer, ctx):
                     answer.refusal = _OVERTAKEN
-                elif turned_away and _is_early(batch, data, part.index, ctx):
+                elif retry_order and _is_early(batch, data, part.index, ctx):
                     answer.refusal = _EARLIER_FIRST
                 else:
                     _append(batch, topic, answer, ctx, request.transactional_id)
@@ -218,7 +218,7 @@ def _turn_away(part: Any, data: ProduceRequest.TopicProduceData, ctx: RequestCon
     if isinstance(batch, Refusal):
         return batch
     place = (data.topic_id or data.name, part.index)
-    ctx.partitions.admission.turned_away.note(place, batch.batch, _now())
+    ctx.partitions.append_gate.retry_order.note(place, batch.batch, _now())
     return NOT_STORED
 
 
@@ -226,11 +226,11 @@ def _is_early(
     batch: KafkaBatch, data: ProduceRequest.TopicProduceData, index: int, ctx: RequestContext
 ) -> bool:
     """Whether one that was turned away has to come first; if this is it, it has come."""
-    turned_away = ctx.partitions.admission.turned_away
+    retry_order = ctx.partitions.append_gate.retry_order
     place = (data.topic_id or data.name, index)
-    if turned_away.is_early(place, batch.batch, _now()):
+    if retry_order.is_early(place, batch.batch, _now()):
         return True
-    turned_away.settle(place, batch.batch, is_new=True)
+    retry_order.settle(place, batch.batch, is_new=True)
     return False
 
 

@@ -15,16 +15,16 @@ from typing import Any, Final
 
 from core.errors import Error, Refusal
 from core.log.retention import retention_class
-from core.ports import Payload, StoreUnavailable
+from core.ports.log import Payload, StoreUnavailable
 from core.staging.values import NewBatch
-from core.topic import Topic
-from gateway.kafka.accepting import Accepted, Rejected, accept
+from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import StageRecordsRequest, StageRecordsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.records import parse_produce_batch
 from gateway.kafka.unavailable import NOT_STORED
+from gateway.kafka.validation import Accepted, Rejected, accept
 from gateway.runtime.staging import StageResult
 
 _AS_PRODUCE: Final = 13  # the version of Produce whose batches are taken
@@ -47,18 +47,18 @@ async def _submit(
 ) -> asyncio.Future[StageResult] | Refusal:
     """Topics are known, as a rule. Where one has to be looked up, later requests wait behind it."""
     names = {part.topic for part in request.partitions}
-    admission = ctx.staging.admission
-    if admission.is_free:
+    gate = ctx.staging.append_gate
+    if gate.is_free:
         known = {name: topic for name in names if (topic := ctx.topics.cached(name)) is not None}
         if known.keys() == names:
             return _stage(request, known, ctx)
-    failures = admission.failures
-    async with admission:
-        if failures == admission.failures:
+    failures = gate.failures
+    async with gate:
+        if failures == gate.failures:
             try:
                 return _stage(request, await ctx.topics.get_many(names), ctx)
             except StoreUnavailable:
-                admission.failures += 1
+                gate.failures += 1
     return NOT_STORED
 
 

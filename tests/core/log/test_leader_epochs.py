@@ -3,7 +3,7 @@
 import pytest
 
 from core.log.leader_epochs import check_leader_epoch, end_of_epoch, epoch_at
-from core.ports import EpochStart
+from core.ports.log import EpochStart
 
 STARTS = [EpochStart(2, 10), EpochStart(4, 20), EpochStart(5, 30)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.config_values import TopicConfig, topic_config
+from core.config.values import TopicConfig, topic_config
 from core.log.retention import (
     CONTROL,
     EMPTY_SEGMENT_BYTES,
@@ -11,7 +11,7 @@ from core.log.retention import (
     retention_class,
     should_seal,
 )
-from core.retention_ports import OpenSegment
+from core.ports.retention import OpenSegment
 
 HOUR = 3_600_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.config_values import TopicConfig, topic_config
+from core.config.values import TopicConfig, topic_config
 from core.errors import Error
 from core.log.validation import must_see_every_timestamp, refuse_batch, refuse_timestamp
 from tests.batches import batch

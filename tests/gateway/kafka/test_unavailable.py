@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.ports import CommitUnknown, StoreUnavailable
+from core.ports.log import CommitUnknown, StoreUnavailable
 from gateway.kafka.unavailable import when_unavailable
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core.config_values import TopicConfig, topic_config
+from core.config.values import TopicConfig, topic_config
 from core.types import RecordBatch
 from gateway.kafka.markers import control_batch
-from gateway.runtime.partitions import Partitions
-from gateway.runtime.pending import AppendResult
-from storage.logs import PostgresLogStore
-from storage.pool import Database
+from gateway.runtime.flush.work import AppendResult
+from gateway.runtime.log.partitions import Partitions
+from storage.connection.pool import Database
+from storage.log.store import PostgresLogStore
 from tests.batches import payload_of
 from tests.gateway.runtime.coordinators import MakeCoordinator, Psql, coordinators
 from tests.storage.conftest import Log, open_log

@@ -30,17 +30,17 @@ from core.group.values import (
     SyncRequest,
     SyncResult,
 )
-from core.topic_rules import NewTopic
-from gateway.runtime.cluster import Cluster
-from gateway.runtime.configs import Configs
-from gateway.runtime.coordinator_leases import CoordinatorLeases
-from gateway.runtime.groups import Groups, OffsetsWanted
-from gateway.runtime.topics import Topics
+from core.topic.rules import NewTopic
+from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.membership import Cluster
+from gateway.runtime.groups.groups import Groups, OffsetsWanted
+from gateway.runtime.topics.configs import Configs
+from gateway.runtime.topics.topics import Topics
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
-from storage.groups import GroupStore
-from storage.leases import LeaseStore
-from storage.pool import Database
+from storage.connection.pool import Database
+from storage.groups.leases import LeaseStore
+from storage.groups.store import GroupStore
 from storage.topics import TopicStore
 from storage.transactions import PostgresTransactionStore
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from core.errors import Error
-from core.group.classic import ClassicGroup
+from core.group.classic.group import ClassicGroup
 from core.group.records import StoredGroup
 from core.group.shard import shard_of
 from tests.gateway.runtime.coordinators import (

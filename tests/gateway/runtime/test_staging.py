@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from core.config_defs import BROKER_CONFIGS
-from core.config_values import topic_config
+from core.config.definitions import BROKER_CONFIGS
+from core.config.values import topic_config
 from core.errors import Error
 from core.log.retention import retention_class
 from core.staging.values import (
@@ -26,14 +26,20 @@ from core.staging.values import (
     WantedToken,
 )
 from core.types import RecordBatch
-from gateway.runtime import appender
-from gateway.runtime.pending import PendingPublication
+from gateway.runtime.flush import flusher
+from gateway.runtime.flush.work import PendingPublication
 from gateway.runtime.staging import StageResult, Staging
 from storage.staging import PostgresStagingStore
 from tests.batches import batch, payload_of
 from tests.conftest import open_directory
 from tests.gateway.runtime.conftest import Broker, MakeBroker
-from tests.gateway.runtime.test_appender import LINGER, OK, POISON, everything, kill_the_sleeper
+from tests.gateway.runtime.flush.test_flusher import (
+    LINGER,
+    OK,
+    POISON,
+    everything,
+    kill_the_sleeper,
+)
 from tests.storage.conftest import Log
 
 GUARD = Guard("query", "sink")
@@ -200,7 +206,7 @@ async def test_a_dropped_segment_is_followed_to_the_next(stager: Stager, log: Lo
 async def test_a_publication_held_up_for_too_long_is_not_made_later(
     stager: Stager, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appender, "PARKED_LIMIT_S", 1.0)
+    monkeypatch.setattr(flusher, "PARKED_LIMIT_S", 1.0)
     (p,) = log.new_partitions()
     token = uuid4()
     await stager.stage(token, 0, (p, batch()))

@@ -14,10 +14,10 @@ from core.transaction.values import (
     TransactionVersion,
 )
 from core.types import IsolationLevel, RecordBatch
-from gateway.runtime.partitions import Found, Want
-from gateway.runtime.pending import AppendResult
-from gateway.runtime.producer_ids import ProducerIds
-from gateway.runtime.transactions import Transactions
+from gateway.runtime.flush.work import AppendResult
+from gateway.runtime.log.partitions import Found, Want
+from gateway.runtime.transactions.coordinator import Transactions
+from gateway.runtime.transactions.producer_ids import ProducerIds
 from storage.transactions import PostgresTransactionStore
 from tests.batches import batch, payload_of
 from tests.gateway.runtime.conftest import WEEK, Broker, MakeBroker

@@ -19,22 +19,22 @@ from gateway.kafka.connection_order import ConnectionOrder
 from gateway.kafka.context import RequestContext, Services
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.markers import control_batch
-from gateway.kafka.requests_behind import RequestsBehind
-from gateway.runtime.cluster import Cluster
-from gateway.runtime.configs import Configs
-from gateway.runtime.coordinator_leases import CoordinatorLeases
-from gateway.runtime.groups import Groups
-from gateway.runtime.partitions import Partitions
-from gateway.runtime.producer_ids import ProducerIds
+from gateway.kafka.pipelined_requests import PipelinedRequests
+from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.membership import Cluster
+from gateway.runtime.groups.groups import Groups
+from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.staging import Staging
-from gateway.runtime.topics import Topics
-from gateway.runtime.transactions import Transactions
+from gateway.runtime.topics.configs import Configs
+from gateway.runtime.topics.topics import Topics
+from gateway.runtime.transactions.coordinator import Transactions
+from gateway.runtime.transactions.producer_ids import ProducerIds
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
-from storage.groups import GroupStore
-from storage.leases import LeaseStore
-from storage.logs import PostgresLogStore
-from storage.pool import Database
+from storage.connection.pool import Database
+from storage.groups.leases import LeaseStore
+from storage.groups.store import GroupStore
+from storage.log.store import PostgresLogStore
 from storage.staging import PostgresStagingStore
 from storage.topics import TopicStore
 from storage.transactions import PostgresTransactionStore
@@ -52,7 +52,7 @@ class Broker:
         self.fetch_sessions: Any = None
         self.connection_order = ConnectionOrder()
         self.connection = 1  # which one the next request comes on
-        self.behind: RequestsBehind | None = None  # what waits behind it there
+        self.behind: PipelinedRequests | None = None  # what waits behind it there
         self.clock = lambda: int(time.time() * 1000)
         topic_store = TopicStore(database)
         self.database = database

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from core.topic import Topic
+from core.topic.topic import Topic
 from gateway.kafka import codec
 from tests.captures import group_requests
 from tests.captures.group_requests import Subject

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.topic import Topic
-from core.topic_rules import NewTopic
+from core.topic.rules import NewTopic
+from core.topic.topic import Topic
 from gateway.kafka.codec import ProduceRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.topic_rules import NewTopic
+from core.topic.rules import NewTopic
 from gateway.kafka.codec import AlterPartitionReassignmentsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from core.ports import StoreUnavailable
+from core.ports.log import StoreUnavailable
 from gateway.kafka import codec
 from gateway.kafka.api import CLOSE_CONNECTION, load_handlers
 from gateway.kafka.codec import decode_message, encode_message
-from gateway.runtime.cluster import Cluster
+from gateway.runtime.cluster.membership import Cluster
 from storage.brokers import ClusterStore
-from storage.embedded import EmbeddedPostgres
+from storage.connection.pool import Database
 from storage.migrate import upgrade
-from storage.pool import Database
+from storage.server.embedded import EmbeddedPostgres
 from tests.batches import kafka_batch
 from tests.captures import record
 from tests.conftest import SMALL_POSTGRES

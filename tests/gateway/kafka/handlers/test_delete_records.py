@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.topic_rules import INTERNAL_TOPICS
+from core.topic.rules import INTERNAL_TOPICS
 from gateway.kafka.codec import DeleteRecordsRequest
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker

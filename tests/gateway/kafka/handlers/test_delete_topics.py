@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
-from core.topic_rules import NewTopic
+from core.topic.rules import NewTopic
 from gateway.kafka.codec import DeleteTopicsRequest, DeleteTopicsResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 

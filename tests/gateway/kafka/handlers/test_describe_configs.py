@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.config_rules import ConfigAlteration, ConfigOperation, ConfigResource
-from core.topic_rules import NewTopic
+from core.config.rules import ConfigAlteration, ConfigOperation, ConfigResource
+from core.topic.rules import NewTopic
 from gateway.kafka.codec import DescribeConfigsRequest, DescribeConfigsResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 

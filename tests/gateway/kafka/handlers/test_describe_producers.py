@@ -2,7 +2,7 @@
 
 from sqlalchemy import insert
 
-from core.topic_rules import NewTopic
+from core.topic.rules import NewTopic
 from gateway.kafka.codec import DescribeProducersRequest, DescribeProducersResponse
 from storage.schema import producer_state
 from tests.batches import kafka_batch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.topic_rules import NewTopic
+from core.topic.rules import NewTopic
 from gateway.kafka.codec import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from core.topic_rules import NewTopic
+from core.topic.rules import NewTopic
 from gateway.kafka.codec import DescribeTransactionsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import topic_of

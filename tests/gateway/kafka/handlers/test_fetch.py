@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from gateway.kafka.requests_behind import RequestsBehind
+from gateway.kafka.pipelined_requests import PipelinedRequests
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.fetching import batches, fetch_request
@@ -177,7 +177,7 @@ async def test_a_failed_read_ends_a_long_poll_beside_what_does_not_exist(
 async def test_a_long_poll_ends_for_what_is_asked_behind_it(log_broker: Broker) -> None:
     await create(log_broker)
     waiting: list[Any] = []
-    log_broker.behind = RequestsBehind(waiting)
+    log_broker.behind = PipelinedRequests(waiting)
     poll = asyncio.create_task(fetch(log_broker, wait_ms=20_000))
     await asyncio.sleep(0.1)
     assert not poll.done()

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from core.topic_rules import NewTopic
+from core.topic.rules import NewTopic
 from gateway.kafka.codec import IncrementalAlterConfigsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 

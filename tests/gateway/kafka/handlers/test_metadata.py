@@ -5,8 +5,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.ports import StoreUnavailable
-from core.topic_rules import NewTopic
+from core.ports.log import StoreUnavailable
+from core.topic.rules import NewTopic
 from gateway.kafka.codec import MetadataRequest, MetadataResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 

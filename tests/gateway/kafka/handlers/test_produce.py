@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 import pytest
 from crc32c import crc32c
 
-from core.topic_rules import INTERNAL_TOPICS
-from gateway.kafka.accepting import MOST_NAMED
+from core.topic.rules import INTERNAL_TOPICS
 from gateway.kafka.api import CLOSE_CONNECTION
 from gateway.kafka.records import iterate_records, with_log_append_time
+from gateway.kafka.validation import MOST_NAMED
 from tests.batches import T0, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request

@@ -9,7 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from core.topic_rules import INTERNAL_TOPICS
+from core.topic.rules import INTERNAL_TOPICS
 from tests.batches import T0, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create

@@ -1,0 +1,780 @@
+"""Every property, once: Kafka's name, type, default, validator.
+
+Knows no value that is set anywhere. Names, defaults and valid values are Kafka 4's (TopicConfig,
+LogConfig, ServerLogConfigs, SocketServerConfigs, ServerConfigs, GroupCoordinatorConfig; KIP-1030
+for 4.0's changes); `DEVIATIONS` lists what differs.
+"""
+
+import re
+from collections.abc import Mapping
+
+from core.config.inert import INERT
+from core.config.types import (
+    DAY_MS,
+    HOUR_MS,
+    INT_MAX,
+    LONG_MAX,
+    MINUTE_MS,
+    Alternative,
+    ConfigDef,
+    ConfigError,
+    ConfigType,
+    ConfigValue,
+    UpdateMode,
+    Validator,
+    at_least,
+    between,
+    invalid,
+    one_of,
+    one_of_any_case,
+)
+
+ASSIGNORS: Mapping[str, str] = {
+    "uniform": "uniform",
+    "range": "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+"""Names of the assignors of consumer groups, by what `group.consumer.assignors` may call them."""
+
+
+def _assignors(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, tuple)
+    if not value:
+        raise invalid(name, value, "Configuration must not be empty")
+    one_of(*ASSIGNORS)(name, value)
+
+
+def _rebalance_protocols(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, tuple)
+    one_of("consumer", "classic", "share", "streams")(name, value)
+    if "classic" not in value:
+        raise ConfigError("Disabling the 'classic' protocol is not supported.")
+
+
+def _gzip_level(name: str, value: ConfigValue) -> None:
+    if value != -1 and value not in range(1, 10):
+        raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")
+
+
+def _throttled_replicas(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, tuple)
+    if "".join(value) != "*" and not all(re.fullmatch(r"(\d+:\d+)?", item) for item in value):
+        raise invalid(
+            name,
+            f"[{', '.join(value)}]",
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        )
+
+
+def _no_tiered_storage(name: str, value: ConfigValue) -> None:
+    if value is True:
+        raise ConfigError(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+
+
+def _topic(
+    name: str,
+    kind: ConfigType,
+    default: object,
+    documentation: str,
+    *,
+    broker: str | None,
+    validator: Validator | None = None,
+    alternatives: tuple[Alternative, ...] = (),
+) -> ConfigDef:
+    text = str(default)
+    return ConfigDef(
+        type=kind,
+        default=text,
+        documentation=documentation,
+        topic_name=name,
+        broker_name=broker,
+        validator=validator,
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        alternatives=alternatives,
+        # With weaker alternatives the strongest name has no default: theirs counts.
+        broker_default=None if alternatives else text,
+    )
+
+
+def _broker(
+    name: str,
+    kind: ConfigType,
+    default: object,
+    documentation: str,
+    *,
+    validator: Validator | None = None,
+    update_mode: UpdateMode = UpdateMode.READ_ONLY,
+    set_by: str | None = None,
+    group: str | None = None,
+) -> ConfigDef:
+    text = None if default is None else str(default)
+    return ConfigDef(
+        type=kind,
+        default=text,
+        documentation=documentation,
+        group_name=group,
+        broker_name=name,
+        validator=validator,
+        update_mode=update_mode,
+        broker_default=text,
+        set_by=set_by,
+    )
+
+
+_BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+_LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+_CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
+_NO_EFFECT = "Accepted and reported; without effect, since PostgreSQL keeps the log."
+_LATER = "Accepted and reported; log compaction is not there yet."
+_ONE_COPY = "Accepted and reported; without effect: replication is PostgreSQL's."
+
+_HONOURED: tuple[ConfigDef, ...] = (
+    # --- topics, with the broker's name for the default of all topics ---
+    _topic(
+        "cleanup.policy",
+        _LIST,
+        "delete",
+        "What happens to old records: delete drops them by time and size, compact keeps the last "
+        "of each key, or both. Compaction is accepted and reported, but not done yet.",
+        broker="log.cleanup.policy",
+        validator=one_of("compact", "delete"),
+    ),
+    _topic(
+        "compression.gzip.level",
+        _INT,
+        -1,
+        "Level for gzip where compression.type is gzip. " + _NO_EFFECT,
+        broker="compression.gzip.level",
+        validator=_gzip_level,
+    ),
+    _topic(
+        "compression.lz4.level",
+        _INT,
+        9,
+        "Level for lz4 where compression.type is lz4. " + _NO_EFFECT,
+        broker="compression.lz4.level",
+        validator=between(1, 17),
+    ),
+    _topic(
+        "compression.type",
+        _STRING,
+        "producer",
+        "How batches are compressed in the log; producer keeps what each producer chose. "
+        "Batches are stored as they came: any other value is accepted and reported only.",
+        broker="compression.type",
+        validator=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    ),
+    _topic(
+        "compression.zstd.level",
+        _INT,
+        3,
+        "Level for zstd where compression.type is zstd. " + _NO_EFFECT,
+        broker="compression.zstd.level",
+        validator=between(-131072, 22),
+    ),
+    _topic(
+        "delete.retention.ms",
+        _LONG,
+        DAY_MS,
+        "How long the tombstones of a compacted topic are kept. " + _LATER,
+        broker="log.cleaner.delete.retention.ms",
+        validator=at_least(0),
+    ),
+    _topic(
+        "file.delete.delay.ms",
+        _LONG,
+        60_000,
+        "Time to wait before a deleted file is removed. " + _NO_EFFECT,
+        broker="log.segment.delete.delay.ms",
+        validator=at_least(0),
+    ),
+    _topic(
+        "flush.messages",
+        _LONG,
+        LONG_MAX,
+        "Messages between two fsyncs. Every acknowledged record is committed with fsync anyway.",
+        broker="log.flush.interval.messages",
+        validator=at_least(1),
+    ),
+    _topic(
+        "flush.ms",
+        _LONG,
+        LONG_MAX,
+        "Time between two fsyncs. Every acknowledged record is committed with fsync anyway.",
+        broker="log.flush.interval.ms",
+        validator=at_least(0),
+        alternatives=(Alternative("log.flush.scheduler.interval.ms", 1, str(LONG_MAX)),),
+    ),
+    _topic(
+        "follower.replication.throttled.replicas",
+        _LIST,
+        "",
+        "Replicas whose replication is throttled at the follower. " + _ONE_COPY,
+        broker=None,
+        validator=_throttled_replicas,
+    ),
+    _topic(
+        "index.interval.bytes",
+        _INT,
+        4096,
+        "Bytes between two entries of the offset index. " + _NO_EFFECT,
+        broker="log.index.interval.bytes",
+        validator=at_least(0),
+    ),
+    _topic(
+        "leader.replication.throttled.replicas",
+        _LIST,
+        "",
+        "Replicas whose replication is throttled at the leader. " + _ONE_COPY,
+        broker=None,
+        validator=_throttled_replicas,
+    ),
+    _topic(
+        "local.retention.bytes",
+        _LONG,
+        -2,
+        "Bytes kept locally with tiered storage; -2 means retention.bytes. " + _NO_EFFECT,
+        broker="log.local.retention.bytes",
+        validator=at_least(-2),
+    ),
+    _topic(
+        "local.retention.ms",
+        _LONG,
+        -2,
+        "Time kept locally with tiered storage; -2 means retention.ms. " + _NO_EFFECT,
+        broker="log.local.retention.ms",
+        validator=at_least(-2),
+    ),
+    _topic(
+        "max.compaction.lag.ms",
+        _LONG,
+        LONG_MAX,
+        "Longest time a record of a compacted topic stays uncompacted. " + _LATER,
+        broker="log.cleaner.max.compaction.lag.ms",
+        validator=at_least(1),
+    ),
+    _topic(
+        "max.message.bytes",
+        _INT,
+        1_048_588,
+        "Largest record batch accepted, compressed as it came, in bytes.",
+        broker="message.max.bytes",
+        validator=at_least(0),
+    ),
+    _topic(
+        "message.timestamp.after.max.ms",
+        _LONG,
+        HOUR_MS,
+        "How far a record's timestamp may lie after the broker's clock, with CreateTime.",
+        broker="log.message.timestamp.after.max.ms",
+        validator=at_least(0),
+    ),
+    _topic(
+        "message.timestamp.before.max.ms",
+        _LONG,
+        LONG_MAX,
+        "How far a record's timestamp may lie before the broker's clock, with CreateTime.",
+        broker="log.message.timestamp.before.max.ms",
+        validator=at_least(0),
+    ),
+    _topic(
+        "message.timestamp.type",
+        _STRING,
+        "CreateTime",
+        "Whose time a record carries: its producer's (CreateTime) or the log's (LogAppendTime).",
+        broker="log.message.timestamp.type",
+        validator=one_of("CreateTime", "LogAppendTime"),
+    ),
+    _topic(
+        "min.cleanable.dirty.ratio",
+        _DOUBLE,
+        0.5,
+        "Share of uncompacted bytes from which a log is compacted. " + _LATER,
+        broker="log.cleaner.min.cleanable.ratio",
+        validator=between(0, 1),
+    ),
+    _topic(
+        "min.compaction.lag.ms",
+        _LONG,
+        0,
+        "Shortest time a record of a compacted topic stays uncompacted. " + _LATER,
+        broker="log.cleaner.min.compaction.lag.ms",
+        validator=at_least(0),
+    ),
+    _topic(
+        "min.insync.replicas",
+        _INT,
+        1,
+        "Replicas that must have a batch before acks=all is answered. " + _ONE_COPY,
+        broker="min.insync.replicas",
+        validator=at_least(1),
+    ),
+    _topic(
+        "preallocate",
+        _BOOLEAN,
+        "false",
+        "Whether a new segment's file is allocated at once. " + _NO_EFFECT,
+        broker="log.preallocate",
+    ),
+    _topic(
+        "remote.log.copy.disable",
+        _BOOLEAN,
+        "false",
+        "Whether a topic's tiered data is read only. There is no tiered storage here.",
+        broker=None,
+    ),
+    _topic(
+        "remote.log.delete.on.disable",
+        _BOOLEAN,
+        "false",
+        "Whether tiered data is deleted when tiering ends. There is no tiered storage here.",
+        broker=None,
+    ),
+    _topic(
+        "remote.storage.enable",
+        _BOOLEAN,
+        "false",
+        "Tiered storage. There is none here: true is refused, as by a Kafka without it.",
+        broker=None,
+        validator=_no_tiered_storage,
+    ),
+    _topic(
+        "retention.bytes",
+        _LONG,
+        -1,
+        "Bytes a partition may hold before its oldest records are dropped; -1 is no limit.",
+        broker="log.retention.bytes",
+    ),
+    _topic(
+        "retention.ms",
+        _LONG,
+        7 * DAY_MS,
+        "How long records are kept before they are dropped; -1 is no limit.",
+        broker="log.retention.ms",
+        validator=at_least(-1),
+        alternatives=(
+            Alternative("log.retention.minutes", MINUTE_MS, None),
+            Alternative("log.retention.hours", HOUR_MS, "168"),
+        ),
+    ),
+    _topic(
+        "segment.bytes",
+        _INT,
+        2**30,
+        "On brokers: size at which a segment's table is closed and the next one opened. On a topic "
+        "accepted and reported, without effect: topics of like retention share their segments.",
+        broker="log.segment.bytes",
+        validator=at_least(2**20),
+    ),
+    _topic(
+        "segment.index.bytes",
+        _INT,
+        10 * 2**20,
+        "Size of a segment's offset index. " + _NO_EFFECT,
+        broker="log.index.size.max.bytes",
+        validator=at_least(4),
+    ),
+    _topic(
+        "segment.jitter.ms",
+        _LONG,
+        0,
+        "Random part taken off segment.ms. " + _NO_EFFECT,
+        broker="log.roll.jitter.ms",
+        validator=at_least(0),
+        alternatives=(Alternative("log.roll.jitter.hours", HOUR_MS, "0", at_least(0)),),
+    ),
+    _topic(
+        "segment.ms",
+        _LONG,
+        7 * DAY_MS,
+        "Age at which a segment is closed. Accepted and reported; without effect: it follows from "
+        "the retention of the topics that share the segment.",
+        broker="log.roll.ms",
+        validator=at_least(1),
+        alternatives=(Alternative("log.roll.hours", HOUR_MS, "168", at_least(1)),),
+    ),
+    _topic(
+        "unclean.leader.election.enable",
+        _BOOLEAN,
+        "false",
+        "Whether a replica out of sync may lead. " + _ONE_COPY,
+        broker="unclean.leader.election.enable",
+    ),
+    # --- brokers only ---
+    _broker(
+        "advertised.listeners",
+        _STRING,
+        None,
+        "The address clients are told to connect to.",
+        set_by="--advertise",
+    ),
+    _broker(
+        "auto.create.topics.enable",
+        _BOOLEAN,
+        "true",
+        "Whether a topic that a client asks for is created when it does not exist.",
+    ),
+    _broker("broker.id", _INT, -1, "The broker's id in Metadata.", set_by="--broker-id"),
+    _broker(
+        "broker.rack", _STRING, None, "The broker's rack, as Metadata tells it.", set_by="--rack"
+    ),
+    _broker(
+        "connections.max.idle.ms",
+        _LONG,
+        10 * MINUTE_MS,
+        "Time after which a connection without requests is closed.",
+    ),
+    _broker(
+        "default.replication.factor",
+        _INT,
+        1,
+        "Replication factor of topics that do not say theirs. " + _ONE_COPY,
+    ),
+    _broker(
+        "delete.topic.enable", _BOOLEAN, "true", "Whether topics may be deleted by DeleteTopics."
+    ),
+    _broker(
+        "fetch.max.bytes",
+        _INT,
+        55 * 2**20,
+        "Most bytes of records in one Fetch answer, but for a first batch that is larger.",
+        validator=at_least(1024),
+    ),
+    _broker(
+        "group.consumer.assignors",
+        _LIST,
+        "uniform,range",
+        "Assignors that brokers offer to consumer groups, by name; the first is the default.",
+        validator=_assignors,
+    ),
+    _broker(
+        "group.consumer.heartbeat.interval.ms",
+        _INT,
+        5_000,
+        "Time between two heartbeats of a member of a consumer group.",
+        validator=at_least(1),
+        group="consumer.heartbeat.interval.ms",
+    ),
+    _broker(
+        "group.consumer.max.heartbeat.interval.ms",
+        _INT,
+        15_000,
+        "Longest heartbeat interval that may be set on a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.max.session.timeout.ms",
+        _INT,
+        60_000,
+        "Longest session timeout that may be set on a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.max.size",
+        _INT,
+        INT_MAX,
+        "Most members of a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.migration.policy",
+        _STRING,
+        "bidirectional",
+        "Whether a group that is not empty may go from the classic to the consumer protocol "
+        "(upgrade), back (downgrade), both (bidirectional), or neither (disabled).",
+        validator=one_of_any_case("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
+    ),
+    _broker(
+        "group.consumer.min.heartbeat.interval.ms",
+        _INT,
+        5_000,
+        "Shortest heartbeat interval that may be set on a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.min.session.timeout.ms",
+        _INT,
+        45_000,
+        "Shortest session timeout that may be set on a consumer group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.consumer.session.timeout.ms",
+        _INT,
+        45_000,
+        "Time without a heartbeat after which a member of a consumer group is taken for gone.",
+        validator=at_least(1),
+        group="consumer.session.timeout.ms",
+    ),
+    _broker(
+        "group.coordinator.rebalance.protocols",
+        _LIST,
+        "classic,consumer",
+        "Protocols that groups may use; without consumer, members of the new protocol (KIP-848) "
+        "are refused.",
+        validator=_rebalance_protocols,
+    ),
+    _broker(
+        "group.initial.rebalance.delay.ms",
+        _INT,
+        3_000,
+        "Time an empty classic group waits for more members before its first rebalance.",
+    ),
+    _broker(
+        "group.max.session.timeout.ms",
+        _INT,
+        1_800_000,
+        "Longest session timeout that a member of a classic group may ask for.",
+    ),
+    _broker(
+        "group.max.size",
+        _INT,
+        INT_MAX,
+        "Most members of a classic group.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "group.min.session.timeout.ms",
+        _INT,
+        6_000,
+        "Shortest session timeout that a member of a classic group may ask for.",
+    ),
+    _broker(
+        "listeners", _STRING, "PLAINTEXT://:9092", "The address listened on.", set_by="--listen"
+    ),
+    _broker(
+        "log.retention.check.interval.ms",
+        _LONG,
+        5 * MINUTE_MS,
+        "Time between two looks for records that retention lets go.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "max.connections",
+        _INT,
+        INT_MAX,
+        "Most connections at one time; one more is closed at once.",
+        validator=at_least(0),
+        update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
+        "max.connections.per.ip",
+        _INT,
+        INT_MAX,
+        "Most connections at one time from one address; one more is closed at once.",
+        validator=at_least(0),
+        update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
+        "max.incremental.fetch.session.cache.slots",
+        _INT,
+        1000,
+        "Most incremental fetch sessions kept at one time (KIP-227).",
+        validator=at_least(0),
+    ),
+    _broker(
+        "max.request.partition.size.limit",
+        _INT,
+        2000,
+        "Most partitions in one answer to DescribeTopicPartitions (KIP-966).",
+        validator=at_least(1),
+    ),
+    _broker(
+        "node.id",
+        _INT,
+        None,
+        "The same as broker.id.",
+        validator=at_least(0),
+        set_by="--broker-id",
+    ),
+    _broker(
+        "num.partitions",
+        _INT,
+        1,
+        "Partitions of a topic that does not say how many.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "offset.metadata.max.bytes",
+        _INT,
+        4096,
+        "Most bytes of metadata that may be committed with an offset.",
+    ),
+    _broker(
+        "offsets.retention.check.interval.ms",
+        _LONG,
+        10 * MINUTE_MS,
+        "Time between two looks for committed offsets that are too old.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "offsets.retention.minutes",
+        _INT,
+        7 * 24 * 60,
+        "How long committed offsets are kept once nobody is subscribed to their topic.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "producer.id.expiration.ms",
+        _INT,
+        DAY_MS,
+        "Time after which the last sequence numbers of a silent producer are forgotten.",
+        validator=at_least(1),
+        update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
+        "queued.max.request.bytes",
+        _LONG,
+        256 * 2**20,
+        "Most bytes of requests held in memory; beyond it no more is read until some are "
+        "answered. -1 is no limit, Kafka's default.",
+        validator=at_least(-1),
+    ),
+    _broker(
+        "request.timeout.ms",
+        _INT,
+        30_000,
+        "Longest time a client waits for an answer. Accepted and reported; without effect: "
+        "connections, locks and statements have limits of their own.",
+    ),
+    _broker(
+        "socket.listen.backlog.size",
+        _INT,
+        1024,
+        "Connections the operating system may hold before they are accepted; it may have a lower "
+        "limit of its own.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "socket.request.max.bytes",
+        _INT,
+        100 * 2**20,
+        "Largest request accepted; a larger one closes the connection.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "transaction.max.timeout.ms",
+        _INT,
+        15 * MINUTE_MS,
+        "Longest transaction timeout that a producer may ask for.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        _INT,
+        HOUR_MS,
+        "Time between two looks for transactional ids that nobody uses any more.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "transactional.id.expiration.ms",
+        _INT,
+        7 * DAY_MS,
+        "Time after which a transactional id that nobody uses is forgotten.",
+        validator=at_least(1),
+    ),
+    # --- Penstock's own ---
+    _broker(
+        "penstock.broker.session.timeout.ms",
+        _INT,
+        4_000,
+        "Time without a heartbeat after which other brokers take a broker for gone.",
+        validator=at_least(1_000),
+    ),
+    _broker(
+        "penstock.flush.max.bytes",
+        _INT,
+        4 * 2**20,
+        "Most payload in one flush, but for a single batch that is larger.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "penstock.published.batch.expiration.ms",
+        _LONG,
+        30 * DAY_MS,
+        "Time after its last publication after which a query's highest batch is forgotten.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "penstock.request.receive.timeout.ms",
+        _INT,
+        30_000,
+        "Longest time a request may take from its first byte to its last.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "penstock.shutdown.timeout.ms",
+        _INT,
+        10_000,
+        "Longest time a stopping broker waits for requests in flight.",
+        validator=at_least(0),
+    ),
+    _broker(
+        "penstock.staged.expiration.ms",
+        _LONG,
+        DAY_MS,
+        "Time after which staged records that nobody publishes are dropped.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "penstock.staged.max.bytes",
+        _LONG,
+        10 * 2**30,
+        "Most bytes of staged records that wait to be published; beyond it staging has to wait.",
+        validator=at_least(0),
+    ),
+    _broker(
+        "penstock.tail.cache.bytes",
+        _LONG,
+        64 * 2**20,
+        "Memory for the newest batches, from which consumers at the tail are served.",
+        validator=at_least(0),
+    ),
+)
+
+DEFINITIONS: tuple[ConfigDef, ...] = (*_HONOURED, *INERT)
+
+DEVIATIONS: Mapping[str, str] = {
+    "group.coordinator.rebalance.protocols": "There are no groups of the streams protocol here.",
+    "process.roles": "Kafka has no default; every process here is a broker.",
+    "queued.max.request.bytes": "Kafka has no limit by default (-1); memory is bounded here.",
+    "socket.listen.backlog.size": "Kafka's 50 makes clients that come all at once wait a second.",
+}
+"""Defaults that are not Kafka's, with the reason."""
+
+
+def _broker_table() -> dict[str, ConfigDef]:
+    table = {}
+    for row in DEFINITIONS:
+        if row.broker_name is not None:
+            table[row.broker_name] = row
+        for other in row.alternatives:
+            is_long = other.unit_ms == 1
+            table[other.name] = ConfigDef(
+                type=ConfigType.LONG if is_long else ConfigType.INT,
+                default=other.default,
+                documentation=f"Read where no stronger name of {row.topic_name} is set.",
+                broker_name=other.name,
+                validator=other.validator,
+                broker_default=other.default,
+            )
+    return dict(sorted(table.items()))
+
+
+TOPIC_CONFIGS: Mapping[str, ConfigDef] = {
+    row.topic_name: row for row in DEFINITIONS if row.topic_name is not None
+}
+"""Properties of a topic, by name."""
+
+GROUP_CONFIGS: Mapping[str, ConfigDef] = {
+    row.group_name: row for row in DEFINITIONS if row.group_name is not None
+}
+"""Properties of a group, by name."""
+
+BROKER_CONFIGS: Mapping[str, ConfigDef] = _broker_table()
+"""Properties of a broker, by name, alternatives in other units included."""

@@ -1,0 +1,446 @@
+"""What AlterConfigs and IncrementalAlterConfigs do to the settings of one resource.
+
+The current settings in, the changes or a refusal out; which property exists and what it takes is
+`core.config.definitions`, and whether the resource exists is for the caller to see.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from core.config.definitions import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from core.config.types import ConfigDef, ConfigError, ConfigType, UpdateMode, parse
+from core.config.values import BrokerValues, broker_int, group_int, topic_value
+from core.errors import Error, Refusal
+from core.topic.rules import check_topic_name, find_repeated
+
+MAX_CONFIG_NAME_BYTES = 1000
+"""The name is part of an index, and PostgreSQL's take no more than 2,700 bytes in all."""
+MAX_CONFIG_VALUE_LENGTH = 32_767
+"""Kafka's strings before flexible versions; what is stored is what old clients can be told."""
+MAX_GROUP_ID_BYTES = 2000
+"""Of groups that have settings of their own: the id is part of an index."""
+
+
+class AlterOperation(Enum):
+    """What IncrementalAlterConfigs does with a property; the value is Kafka's id (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigResourceType(Enum):
+    """What settings can belong to; the value is Kafka's id (`ConfigResource.Type`)."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+    @classmethod
+    def of(cls, number: int) -> "ConfigResourceType":
+        """The type with this id, UNKNOWN where there is none."""
+        return next((kind for kind in cls if kind.value == number), cls.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """A topic by name, a group or a broker by id, or ("" with BROKER) all brokers.
+
+    type_number: Kafka's id of the type, as the client sent it.
+    """
+
+    type_number: int
+    name: str
+
+    @property
+    def type(self) -> ConfigResourceType:
+        return ConfigResourceType.of(self.type_number)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOperation:
+    """One step of IncrementalAlterConfigs; operation is Kafka's id, as the client sent it."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigAlteration:
+    """What a client wants of one resource's settings.
+
+    replaces_all: AlterConfigs names the whole of what is to be set, and every operation is SET;
+    else IncrementalAlterConfigs names the steps.
+    """
+
+    resource: ConfigResource
+    operations: tuple[ConfigOperation, ...]
+    replaces_all: bool = False
+
+
+ConfigChanges = Mapping[str, str | None]
+"""New text by name; None deletes."""
+
+
+def check_alterable(alteration: ConfigAlteration, own_id: int) -> Refusal | None:
+    """Whether this can be asked of this broker at all (`ConfigAdminManager.preprocess`).
+
+    own_id: a broker checks only its own settings; clients ask the broker they mean to change.
+    """
+    resource, operations = alteration.resource, alteration.operations
+    if find_repeated(each.name for each in operations):
+        return Refusal(Error.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [
+        each.name
+        for each in operations
+        if each.value is None and each.operation != AlterOperation.DELETE.value
+    ]
+    if nulls:
+        message = f"Null value not supported for : {', '.join(nulls)}"
+        return Refusal(Error.INVALID_REQUEST, message)
+    match resource.type:
+        case ConfigResourceType.TOPIC if not resource.name:
+            return Refusal(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
+        case ConfigResourceType.TOPIC:
+            return check_topic_name(resource.name)
+        case ConfigResourceType.GROUP if not resource.name:
+            return Refusal(Error.INVALID_REQUEST, "Default group resources are not allowed.")
+        case ConfigResourceType.GROUP:
+            return _check_group_id(resource.name)
+        case ConfigResourceType.BROKER if not resource.name:
+            return None
+        case ConfigResourceType.BROKER:
+            return _check_own_id(resource.name, own_id)
+        case _:
+            message = f"Unknown resource type {resource.type_number}"
+            return Refusal(Error.INVALID_REQUEST, message)
+
+
+def _check_group_id(name: str) -> Refusal | None:
+    """Kafka takes any; but a group with NUL in its id cannot exist here, nor be stored."""
+    if "\0" in name:
+        return Refusal(Error.INVALID_REQUEST, "A group id may not contain NUL characters.")
+    if len(name.encode(errors="surrogatepass")) > MAX_GROUP_ID_BYTES:
+        message = f"Groups whose id is longer than {MAX_GROUP_ID_BYTES} bytes have no settings."
+        return Refusal(Error.INVALID_REQUEST, message)
+    return None
+
+
+def parse_broker_id(name: str) -> int | None:
+    """A broker's id from a resource name (Java's `Integer.parseInt`), None where it is none."""
+    digits = name[1:] if name[:1] in {"-", "+"} else name
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+        return None
+    return int(name)
+
+
+def _check_own_id(name: str, own_id: int) -> Refusal | None:
+    broker_id = parse_broker_id(name)
+    if broker_id is None:
+        return Refusal(Error.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if broker_id != own_id:
+        message = f"Unexpected broker id, expected {own_id}, but received {name}"
+        return Refusal(Error.INVALID_REQUEST, message)
+    return None
+
+
+def decide_alteration(
+    alteration: ConfigAlteration, current: Mapping[str, str], broker: BrokerValues
+) -> ConfigChanges | Refusal:
+    """The changes to one resource (`ConfigurationControlManager`), all of them or a refusal.
+
+    current: what is set on the resource now. broker: the broker's values, for the defaults of a
+    topic or a group.
+    """
+    resource = alteration.resource
+    changes: dict[str, str | None] = dict.fromkeys(current) if alteration.replaces_all else {}
+    for each in alteration.operations:
+        after = _apply(each, current.get(each.name), resource.type)
+        if isinstance(after, Refusal):
+            return after
+        changes[each.name] = after
+    return _checked(resource, changes, current, broker)
+
+
+_DEFINITIONS = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIGS,
+    ConfigResourceType.GROUP: GROUP_CONFIGS,
+    ConfigResourceType.BROKER: BROKER_CONFIGS,
+}
+
+
+def _apply(
+    step: ConfigOperation, current: str | None, kind: ConfigResourceType
+) -> str | Refusal | None:
+    operation = next((each for each in AlterOperation if each.value == step.operation), None)
+    if operation is None:
+        message = f"Unknown operations type {step.operation}"
+        return Refusal(Error.INVALID_REQUEST, message)
+    definition = _DEFINITIONS[kind].get(step.name)
+    try:
+        return alter(operation, step.name, step.value, current, definition)
+    except ConfigError as error:
+        if kind is not ConfigResourceType.BROKER:
+            return Refusal(Error.INVALID_CONFIG, str(error))
+        # The same rule, in the words of Kafka's brokers (`ConfigAdminManager`).
+        message = (
+            f"Config value {operation.name.lower()} is not allowed for config key: {step.name}"
+        )
+        return Refusal(Error.INVALID_CONFIG, message)
+
+
+def _checked(
+    resource: ConfigResource,
+    changes: ConfigChanges,
+    current: Mapping[str, str],
+    broker: BrokerValues,
+) -> ConfigChanges | Refusal:
+    if refusal := check_storable(changes):
+        return refusal
+    if resource.type is not ConfigResourceType.BROKER:
+        after = {name: value for name, value in {**current, **changes}.items() if value is not None}
+        is_topic = resource.type is ConfigResourceType.TOPIC
+        check = check_topic_configs if is_topic else check_group_configs
+        if wrong := check(after, broker.merged()):
+            return Refusal(Error.INVALID_CONFIG, wrong)
+    elif wrong := check_dynamic_broker_configs(changes, per_broker=bool(resource.name)):
+        # Not INVALID_CONFIG: KAFKA-13609 keeps the code that clients have always got.
+        return Refusal(Error.INVALID_REQUEST, wrong)
+    return changes
+
+
+def check_storable(changes: ConfigChanges) -> Refusal | None:
+    """INVALID_CONFIG for text PostgreSQL cannot hold: NUL, or a name too long for an index."""
+    for name, value in changes.items():
+        if "\0" in name or "\0" in (value or ""):
+            return Refusal(Error.INVALID_CONFIG, "Configurations may not contain NUL characters.")
+        is_long = len(name.encode(errors="surrogatepass")) > MAX_CONFIG_NAME_BYTES
+        if is_long or len(value or "") > MAX_CONFIG_VALUE_LENGTH:
+            return Refusal(
+                Error.INVALID_CONFIG, f"Configuration {name[:100]} is longer than allowed."
+            )
+    return None
+
+
+# --- checks: None where all is well, else Kafka's sentence ---
+
+
+def check_topic_configs(
+    overrides: Mapping[str, str | None], broker: Mapping[str, str] | None = None
+) -> str | None:
+    """What is wrong with a topic's whole set of overrides, or None (LogConfig.validate).
+
+    broker: the broker's values, whose defaults count where the topic says nothing.
+    """
+    if nulls := [name for name, value in overrides.items() if value is None]:
+        return f"Null value not supported for topic configs: {','.join(nulls)}"
+    values = {name: value for name, value in overrides.items() if value is not None}
+    for name in values:
+        if name not in TOPIC_CONFIGS:
+            return f"Unknown topic config name: {name}"
+    try:
+        for name, value in values.items():
+            parse(name, value, TOPIC_CONFIGS[name])
+        low = topic_value("min.compaction.lag.ms", values, broker or {})
+        high = topic_value("max.compaction.lag.ms", values, broker or {})
+    except ConfigError as error:
+        return str(error)
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    if low > high:
+        return (
+            f"conflict topic config setting min.compaction.lag.ms ({low})"
+            f" > max.compaction.lag.ms ({high})"
+        )
+    return None
+
+
+# A group's property, and the broker's properties that bound it; in Kafka's order.
+_GROUP_BOUNDS: tuple[tuple[str, str | None, str], ...] = (
+    *(
+        (f"{kind}.{what}", f"group.{kind}.min.{what}", f"group.{kind}.max.{what}")
+        for kind, what in (
+            ("consumer", "heartbeat.interval.ms"),
+            ("consumer", "session.timeout.ms"),
+            ("share", "heartbeat.interval.ms"),
+            ("share", "session.timeout.ms"),
+            ("share", "record.lock.duration.ms"),
+            ("streams", "heartbeat.interval.ms"),
+            ("streams", "session.timeout.ms"),
+        )
+    ),
+    ("streams.num.standby.replicas", None, "group.streams.max.standby.replicas"),
+)
+
+
+def check_group_configs(
+    overrides: Mapping[str, str], broker: Mapping[str, str] | None = None
+) -> str | None:
+    """What is wrong with a group's whole set of overrides, or None (GroupConfig.validate).
+
+    broker: the broker's values, whose defaults and bounds count.
+    """
+    for name in overrides:
+        if name not in GROUP_CONFIGS:
+            return f"Unknown group config name: {name}"
+    broker = broker or {}
+    try:
+        for name, text in overrides.items():
+            parse(name, text, GROUP_CONFIGS[name])
+        for name, low, high in _GROUP_BOUNDS:
+            value = group_int(name, overrides, broker)
+            if low is not None and value < broker_int(low, broker):
+                return f"{name} must be greater than or equal to {low}"
+            if value > broker_int(high, broker):
+                return f"{name} must be less than or equal to {high}"
+        for kind in ("consumer", "share", "streams"):
+            session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+            if group_int(session, overrides, broker) <= group_int(interval, overrides, broker):
+                return f"{session} must be greater than {interval}"
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def check_dynamic_broker_configs(
+    values: Mapping[str, str | None], *, per_broker: bool
+) -> str | None:
+    """What is wrong with dynamic broker values, or None (DynamicBrokerConfig.validateConfigs).
+
+    per_broker: whether they are for one broker, or for all (the empty resource name). Unknown
+    names pass, as in Kafka: they may be for a plug-in; a None value deletes, which any name bears.
+    A listener's own value of a property is held to the property's rules, and has no effect.
+    """
+    wanted = {name: value for name, value in values.items() if value is not None}
+    read_only = [name for name in wanted if _update_mode(name) is UpdateMode.READ_ONLY]
+    if read_only:
+        return f"Cannot update these configs dynamically: Set({', '.join(read_only)})"
+    alone = [
+        name
+        for name in wanted
+        if _update_mode(name) is UpdateMode.PER_BROKER or _is_of_one_brokers_listener(name)
+    ]
+    if alone and not per_broker:
+        return (
+            "Cannot update these configs at default cluster level, broker id must be specified:"
+            f" Set({', '.join(alone)})"
+        )
+    try:
+        for name, value in wanted.items():
+            if definition := BROKER_CONFIGS.get(_without_listener(name)):
+                parse(name, value, definition)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+# DynamicBrokerConfig: ListenerConfigRegex, ClusterLevelListenerConfigs, ListenerMechanismConfigs.
+_OF_A_LISTENER = re.compile(r"^listener\.name\.[^.]*\.")
+_OF_LISTENERS_OF_ALL = frozenset(
+    {"max.connections", "max.connection.creation.rate", "num.network.threads"}
+)
+_OF_MECHANISMS = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+
+
+def _without_listener(name: str) -> str:
+    """The property's name, of `listener.name.<listener>.[<mechanism>.]<property>` too."""
+    found = _OF_A_LISTENER.match(name)
+    if found is None:
+        return name
+    rest = name[found.end() :]
+    return next((each for each in _OF_MECHANISMS if rest.endswith(f".{each}")), rest)
+
+
+def _is_of_one_brokers_listener(name: str) -> bool:
+    found = _OF_A_LISTENER.match(name)
+    return found is not None and name[found.end() :] not in _OF_LISTENERS_OF_ALL
+
+
+def _update_mode(name: str) -> UpdateMode | None:
+    definition = BROKER_CONFIGS.get(name)
+    return None if definition is None else definition.update_mode
+
+
+def check_static_broker_config(name: str, value: str) -> str | None:
+    """What is wrong with a broker property from the command line, a file or the environment.
+
+    Stricter than Kafka, which only logs names it does not know: here nobody could read them.
+    """
+    definition = BROKER_CONFIGS.get(name)
+    if definition is None:
+        topic = TOPIC_CONFIGS.get(name)
+        if topic is not None and topic.broker_name is not None:
+            return f"{name} is a topic's property; for all topics set {topic.broker_name}"
+        return f"Unknown broker property: {name}"
+    if definition.set_by is not None:
+        return f"{name} is set by {definition.set_by}"
+    try:
+        parse(name, value, definition)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def check_static_bounds(values: Mapping[str, str]) -> str | None:
+    """Which of a broker's properties contradict each other, or None (GroupCoordinatorConfig).
+
+    values: each of them passes `check_static_broker_config`.
+    """
+    for name, low, high in _GROUP_BOUNDS:
+        value, most = broker_int(f"group.{name}", values), broker_int(high, values)
+        if low is not None and most < broker_int(low, values):
+            return f"{high} must be greater than or equal to {low}"
+        if low is not None and value < broker_int(low, values):
+            return f"group.{name} must be greater than or equal to {low}"
+        if value > most:
+            return f"group.{name} must be less than or equal to {high}"
+    for kind in ("group.consumer", "group.share", "group.streams"):
+        session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if broker_int(interval, values) >= broker_int(session, values):
+            return f"{interval} must be less than {session}"
+    low, high = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+    if broker_int(high, values) < broker_int(low, values):
+        return f"{high} must be greater than or equal to {low}"
+    return None
+
+
+def alter(
+    operation: AlterOperation,
+    name: str,
+    value: str | None,
+    current: str | None,
+    definition: ConfigDef | None,
+) -> str | None:
+    """The text a property has after one step of IncrementalAlterConfigs; None where it is unset.
+
+    current: the text set on this resource now, None where there is none. Raises ConfigError where
+    APPEND or SUBTRACT meets a property that is not a list (ConfigurationControlManager).
+    """
+    if operation is AlterOperation.DELETE:
+        return None
+    if operation is AlterOperation.SET:
+        return value
+    if definition is None or definition.type is not ConfigType.LIST:
+        raise ConfigError(f"Can't {operation.name} to key {name} because its type is not LIST.")
+    before = definition.default if current is None else current
+    parts = [part for part in (before or "").split(",") if part]
+    for part in (value or "").split(","):
+        if operation is AlterOperation.APPEND:
+            if part not in parts:
+                parts.append(part)
+        elif part in parts:
+            parts.remove(part)
+    return ",".join(parts)

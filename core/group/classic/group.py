@@ -1,0 +1,478 @@
+"""The classic group protocol: what each request does to a group in each of its states.
+
+Each event changes the group at once and gives an `Outcome`, whose answers may leave once its
+effects are stored. Knows no wire, store or clock. Rules: Kafka's GroupMetadataManager.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from core.errors import Error
+from core.group.classic.member import ClassicMember
+from core.group.classic.state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    NOTHING,
+    PREPARING_REBALANCE,
+    STABLE,
+    ClassicState,
+)
+from core.group.offsets import BY_COMMIT_TIMESTAMP, OffsetExpiration, empty_group_expiration
+from core.group.records import GroupEffects, GroupRow, StoredGroup
+from core.group.values import (
+    NO_MEMBER_ID,
+    DescribedGroup,
+    GroupSettings,
+    GroupType,
+    Instant,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    Outcome,
+    SyncRequest,
+    SyncResult,
+    Token,
+)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""How long a new member may wait for its first answer (Kafka's classicGroupNewMemberJoinTimeoutMs):
+one whose client has given up, and come again under another id, is not waited for for ever."""
+
+_MAX_REASON_LENGTH = 255  # KIP-800's; clients cut there
+
+_HeartbeatAnswer = tuple[Error, Outcome]
+_ALIVE: _HeartbeatAnswer = (Error.NONE, NOTHING)
+_REBALANCE: _HeartbeatAnswer = (Error.REBALANCE_IN_PROGRESS, NOTHING)
+
+
+def _reason(reason: str | None) -> str:
+    return reason[:_MAX_REASON_LENGTH] if reason else "not provided"
+
+
+class ClassicGroup(ClassicState):
+    """One group. Sessions go on, and answers that were put off come, by `expire`.
+
+    `deadline_ms` is a lower bound of when it has something to do: perhaps early, never late.
+    """
+
+    type = GroupType.CLASSIC
+
+    @classmethod
+    def create(cls, group_id: str, settings: GroupSettings, now: Instant) -> "ClassicGroup":
+        """A group that nobody has stored yet; it need not be kept while it `is_idle`."""
+        row = GroupRow(group_id, "classic", state_timestamp=now.timestamp_ms)
+        return cls(StoredGroup(row), settings, now)
+
+    @classmethod
+    def load(cls, stored: StoredGroup, settings: GroupSettings, now: Instant) -> "ClassicGroup":
+        """The group as it was stored: Stable with these members, or Empty; sessions begin anew.
+
+        An empty group of the other protocol will do as well: it goes on as a classic one, and its
+        generations do not start again.
+        """
+        return cls(stored, settings, now)
+
+    # --- what others may know ---
+
+    @property
+    def protocol_type(self) -> str:
+        """What the members' bytes are, "consumer" mostly; "" where there never were members."""
+        return self._roster.protocol_type
+
+    @property
+    def members(self) -> Mapping[str, ClassicMember]:
+        """The members by id; to be read only."""
+        return self._roster.members
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members (those who were only given an id do not count)."""
+        return self.state == EMPTY
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is lost if it is forgotten, and loaded again when it is asked for."""
+        return self.state == EMPTY and not self._roster.pending
+
+    def stored(self) -> StoredGroup:
+        """Rows as they would be written now."""
+        return StoredGroup(self._row(), tuple(self._member_rows()))
+
+    def in_store(self) -> StoredGroup:
+        """Rows as the store has them once all effects so far are in it: perhaps of an earlier
+        generation."""
+        return StoredGroup(self._rows.group, tuple(self._rows.members.values()))
+
+    def is_subscribed_to(self, topic_name: str) -> bool:
+        """Whether consumers read this topic; consumers who cannot be understood read all."""
+        if self._subscribed_topics is None:
+            return self._roster.is_for_consumers
+        return topic_name in self._subscribed_topics
+
+    def offset_expiration(self) -> OffsetExpiration | None:
+        """How offsets expire just now; None: not at all (Kafka's offsetExpirationCondition)."""
+        if not self.protocol_type:
+            return BY_COMMIT_TIMESTAMP
+        if self.state == EMPTY:
+            return empty_group_expiration("classic", self.protocol_type, self._state_timestamp)
+        if self.state == STABLE and self._subscribed_topics is not None:
+            return BY_COMMIT_TIMESTAMP
+        return None
+
+    def describe(self) -> DescribedGroup:
+        """As DescribeGroups tells it; protocol and metadata only while it is stable."""
+        protocol_name = self.protocol_name if self.state == STABLE else None
+        return DescribedGroup(
+            self.state,
+            self.protocol_type,
+            protocol_name or "",
+            tuple([member.describe(protocol_name) for member in self._roster.members.values()]),
+        )
+
+    # --- joining ---
+
+    def join(self, request: JoinRequest, token: Token, now: Instant) -> Outcome:
+        """JoinGroup: answered now, or when all have joined or the time for it is over."""
+        error = self._join_refusal(request)
+        if error is Error.NONE:
+            if request.member_id == NO_MEMBER_ID:
+                self._join_new(request, token, now)
+            else:
+                self._join_known(request, token, now)
+        elif error is Error.GROUP_MAX_SIZE_REACHED:
+            self._refuse_join(token, error, NO_MEMBER_ID)
+            self._remove(request.member_id)
+            self._maybe_complete_join(now)
+        else:
+            self._refuse_join(token, error, request.member_id)
+        return self._outcome()
+
+    def _join_refusal(self, request: JoinRequest) -> Error:
+        settings = self.settings
+        if not (
+            settings.min_session_timeout_ms
+            <= request.session_timeout_ms
+            <= settings.max_session_timeout_ms
+        ):
+            return Error.INVALID_SESSION_TIMEOUT
+        if not self._has_room(request):
+            return Error.GROUP_MAX_SIZE_REACHED
+        if self.state == DEAD:
+            return Error.COORDINATOR_NOT_AVAILABLE
+        if not self._roster.supports(request.protocol_type, request.protocols):
+            return Error.INCONSISTENT_GROUP_PROTOCOL
+        return Error.NONE
+
+    def _has_room(self, request: JoinRequest) -> bool:
+        """Kafka's acceptJoiningMember; unlike there, a static member may restart in a full group.
+
+        While members join, those who have come first stay, whatever the size was before: it may be
+        above a maximum that was lowered.
+        """
+        roster = self._roster
+        known = roster.members.get(request.member_id)
+        if request.member_id == NO_MEMBER_ID and request.group_instance_id is not None:
+            current_id = roster.static_members.get(request.group_instance_id, NO_MEMBER_ID)
+            known = roster.members.get(current_id)
+        if self.state == PREPARING_REBALANCE:
+            has_joined = known is not None and known.awaiting_join is not None
+            return has_joined or roster.awaiting_join_count < self.settings.max_size
+        if self.state in (COMPLETING_REBALANCE, STABLE):
+            return known is not None or len(roster.members) < self.settings.max_size
+        return True
+
+    def _refuse_join(self, token: Token, error: Error, member_id: str) -> None:
+        self._answer(token, JoinResult(error, member_id=member_id))
+
+    def _join_new(self, request: JoinRequest, token: Token, now: Instant) -> None:
+        instance_id = request.group_instance_id
+        if instance_id is not None and instance_id in self._roster.static_members:
+            self._replace_static_member(instance_id, request, token, now)
+        elif instance_id is None and request.requires_known_member_id:
+            # KIP-394: who never hears its id never joins, so that no ghost is waited for.
+            deadline_ms = now.monotonic_ms + request.session_timeout_ms
+            self._roster.pending[request.new_member_id] = deadline_ms
+            self._schedule(deadline_ms)
+            self._refuse_join(token, Error.MEMBER_ID_REQUIRED, request.new_member_id)
+        else:
+            self._add_member(request.new_member_id, request, token, now)
+
+    def _join_known(self, request: JoinRequest, token: Token, now: Instant) -> None:
+        roster = self._roster
+        if request.member_id in roster.pending and request.group_instance_id is None:
+            self._add_member(request.member_id, request, token, now)
+            return
+        refusal = roster.refusal(request.member_id, request.group_instance_id)
+        if refusal is not Error.NONE:
+            self._refuse_join(token, refusal, request.member_id)
+            return
+        member = roster.members[request.member_id]
+        is_leader = roster.leader == member.member_id
+        is_changed = member.protocols != request.protocols
+        if self.state == PREPARING_REBALANCE:
+            self._join_again(member, request, token, "joins", now)
+        elif is_changed:
+            self._join_again(member, request, token, "has other metadata", now)
+        elif is_leader and self.state == STABLE:
+            # What it assigns may have changed without its metadata: partitions of a topic.
+            self._join_again(member, request, token, "joins, being the leader", now)
+        else:
+            self._answer(token, self._join_result(member))
+            self._renew(member, now)
+
+    def _add_member(self, member_id: str, request: JoinRequest, token: Token, now: Instant) -> None:
+        member = ClassicMember.joining(member_id, request)
+        member.awaiting_join = token
+        self._new_member_added = True
+        self._roster.add(member, request.protocol_type)
+        if member.group_instance_id is not None:
+            # It may have been there, and out since; the last stored generation still has it.
+            self._rows.rename(member.group_instance_id, member_id, request.client)
+        self._renew(member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._note(
+            "group_member_added",
+            member=member_id,
+            group_instance_id=request.group_instance_id,
+            reason=_reason(request.reason),
+        )
+        self._rebalance_or_complete_join(f"new member; client's: {_reason(request.reason)}", now)
+
+    def _join_again(
+        self, member: ClassicMember, request: JoinRequest, token: Token, what: str, now: Instant
+    ) -> None:
+        self._roster.update(member, request)
+        # Its client has given up the earlier request, or there are two of it: ask again, then.
+        earlier = self._roster.await_join(member, token)
+        self._answer(earlier, JoinResult(Error.REBALANCE_IN_PROGRESS, member_id=member.member_id))
+        reason = f"member {member.member_id} {what}; client's: {_reason(request.reason)}"
+        self._rebalance_or_complete_join(reason, now)
+
+    def _replace_static_member(
+        self, instance_id: str, request: JoinRequest, token: Token, now: Instant
+    ) -> None:
+        """A static member has restarted: a new id in its old place, and the old one fenced.
+
+        KIP-345. The new id is stored at once, so that no crash can bring the old one back.
+        """
+        old_id, old_leader = self._roster.static_members[instance_id], self._roster.leader
+        member = self._roster.members[old_id]
+        fenced = JoinResult(Error.FENCED_INSTANCE_ID, member_id=old_id)
+        self._answer(self._roster.await_join(member, None), fenced)
+        self._answer_sync(member, SyncResult(Error.FENCED_INSTANCE_ID))
+        self._roster.rename(member, request.new_member_id)
+        if old_id in self._pending_sync:
+            self._pending_sync.remove(old_id)
+            self._pending_sync.add(member.member_id)
+        member.client = request.client
+        self._roster.update(member, request)
+        self._renew(member, now)
+        self._rows.rename(instance_id, member.member_id, request.client)
+        self._note(
+            "group_static_member_replaced",
+            group_instance_id=instance_id,
+            member=member.member_id,
+            replaced=old_id,
+            reason=_reason(request.reason),
+        )
+        is_same = self._roster.select_protocol() == self.protocol_name
+        fits = self._bytes_to_store() <= self.settings.max_metadata_bytes
+        if self.state == STABLE and is_same and fits:
+            self._store()
+            self._answer(token, self._static_join_result(member, request, old_leader))
+            return
+        self._roster.await_join(member, token)
+        reason = f"static member {instance_id} replaced"
+        self._rebalance_or_complete_join(f"{reason}; client's: {_reason(request.reason)}", now)
+
+    def _static_join_result(
+        self, member: ClassicMember, request: JoinRequest, old_leader: str | None
+    ) -> JoinResult:
+        """The generation goes on, and so does its assignment: the leader must not make another.
+
+        KIP-814: from v9 on it is told so. Before, the leader is told its own old id: it takes
+        itself for a follower.
+        """
+        result = self._join_result(member)
+        if not request.supports_skip_assignment:
+            return replace(result, leader=old_leader or NO_MEMBER_ID, members=())
+        return replace(result, skip_assignment=member.member_id == self._roster.leader)
+
+    # --- syncing ---
+
+    def sync(self, request: SyncRequest, token: Token, now: Instant) -> Outcome:
+        """SyncGroup: the leader brings everybody's assignment, the others wait for theirs."""
+        error = self._sync_refusal(request)
+        if error is not Error.NONE:
+            self._answer(token, SyncResult(error))
+            return self._outcome()
+        member = self._roster.members[request.member_id]
+        self._pending_sync.discard(member.member_id)
+        if self.state == STABLE:
+            self._answer(token, self._sync_result(member))
+            self._renew(member, now)
+            return self._outcome()
+        self._answer_sync(member, SyncResult(Error.REBALANCE_IN_PROGRESS))  # an earlier request
+        member.awaiting_sync = token
+        if member.member_id == self._roster.leader:
+            self._sync_of_leader(request, now)
+        return self._outcome()
+
+    def _sync_refusal(self, request: SyncRequest) -> Error:
+        if self.state == DEAD:
+            return Error.COORDINATOR_NOT_AVAILABLE
+        refusal = self._roster.refusal(request.member_id, request.group_instance_id)
+        if refusal is not Error.NONE:
+            return refusal
+        if request.generation_id != self.generation_id:
+            return Error.ILLEGAL_GENERATION
+        if request.protocol_type not in (None, self.protocol_type):
+            return Error.INCONSISTENT_GROUP_PROTOCOL
+        if self.protocol_name is not None and request.protocol_name not in (
+            None,
+            self.protocol_name,
+        ):
+            return Error.INCONSISTENT_GROUP_PROTOCOL
+        return Error.REBALANCE_IN_PROGRESS if self.state == PREPARING_REBALANCE else Error.NONE
+
+    def _sync_of_leader(self, request: SyncRequest, now: Instant) -> None:
+        members = self._roster.members.values()
+        size = self._bytes_to_store(request.assignments)
+        if size > self.settings.max_metadata_bytes:
+            # Kafka's answer to a GroupMetadata record that is too large for the offsets topic.
+            self._note("group_assignment_too_large", leader=request.member_id, bytes=size)
+            self._answer_syncs(Error.UNKNOWN_SERVER_ERROR, now)
+            self._prepare_rebalance("the assignment was too large", now)
+            return
+        left_out = [m.member_id for m in members if not request.assignments.get(m.member_id)]
+        if left_out:
+            self._note_members("group_members_without_assignment", left_out)
+        self._become_stable(request.assignments, now)
+
+    def _bytes_to_store(self, assignments: Mapping[str, bytes] | None = None) -> int:
+        """Of metadata and assignments. assignments: those to come; None: those there are."""
+        members = self._roster.members.values()
+        if assignments is None:
+            assignments = {member.member_id: member.assignment for member in members}
+        size = sum([member.metadata_size for member in members])
+        return size + sum([len(assignment) for assignment in assignments.values()])
+
+    # --- staying and leaving ---
+
+    def heartbeat(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, now: Instant
+    ) -> _HeartbeatAnswer:
+        """Heartbeat: renews the session; REBALANCE_IN_PROGRESS asks the member to join again."""
+        if self.state == DEAD:
+            return Error.COORDINATOR_NOT_AVAILABLE, NOTHING
+        refusal = self._roster.refusal(member_id, group_instance_id)
+        if refusal is not Error.NONE:
+            return refusal, NOTHING
+        if generation_id != self.generation_id:
+            return Error.ILLEGAL_GENERATION, NOTHING
+        self._renew(self._roster.members[member_id], now)
+        return _REBALANCE if self.state == PREPARING_REBALANCE else _ALIVE
+
+    def leave(self, members: Sequence[LeavingMember], now: Instant) -> tuple[LeaveResult, Outcome]:
+        """LeaveGroup, for several members at once; a static one may go by its instance id alone."""
+        if self.state == DEAD:
+            return LeaveResult((), Error.COORDINATOR_NOT_AVAILABLE), NOTHING
+        count = len(self._roster.members)
+        result = LeaveResult(tuple([(each, self._leave(each)) for each in members]))
+        if len(self._roster.members) < count:
+            gone = count - len(self._roster.members)
+            self._rebalance_or_complete_join(f"{gone} members have left", now)
+        else:
+            self._maybe_complete_join(now)  # somebody who was only given an id may have left
+        return result, self._outcome()
+
+    def _leave(self, leaving: LeavingMember) -> Error:
+        roster = self._roster
+        member_id, instance_id = leaving.member_id, leaving.group_instance_id
+        if member_id == NO_MEMBER_ID:
+            if instance_id is None or instance_id not in roster.static_members:
+                return Error.UNKNOWN_MEMBER_ID
+            member_id = roster.static_members[instance_id]
+        elif member_id not in roster.pending:
+            refusal = roster.refusal(member_id, instance_id)
+            if refusal is not Error.NONE:
+                return refusal
+        self._remove(member_id)
+        self._note("group_member_left", member=member_id, reason=_reason(leaving.reason))
+        return Error.NONE
+
+    def expire(self, now: Instant) -> Outcome:
+        """Ends what is due: sessions, and waiting for joins and syncs."""
+        if self.state != DEAD:
+            self._expire(now)
+        return self._outcome()
+
+    def prepare_rebalance(self, reason: str, now: Instant) -> Outcome:
+        """Asks everybody to join again, for a reason of the caller's (a downgrade)."""
+        self._rebalance_or_complete_join(reason, now)
+        return self._outcome()
+
+    def unload(self, error: Error, now: Instant) -> Outcome:
+        """This object is of no use any more: whoever waits is told `error`. Stores nothing."""
+        self._die(error, now)
+        return Outcome(replies=self._outcome().replies)
+
+    def delete(self, now: Instant) -> Outcome:
+        """The group goes, with its offsets. Only where `delete_refusal` is NONE."""
+        self._die(Error.COORDINATOR_NOT_AVAILABLE, now)
+        return Outcome(effects=GroupEffects(self.group_id, deleted=True))
+
+    # --- offsets ---
+
+    def commit_refusal(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        now: Instant,
+        *,
+        is_transactional: bool = False,
+        knows_member_epochs: bool = True,
+    ) -> Error:
+        """Whether offsets may be committed. A member's commit renews its session.
+
+        Without members anybody may who names no generation: a simple consumer, an admin client.
+        Nobody has a member epoch here, so it does not matter who knows of them.
+        """
+        if self.state == DEAD:
+            return Error.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and self.state == EMPTY:
+            return Error.NONE
+        if generation_id < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
+            # Transactional commits of old clients name no member: their producer's epoch fences.
+            return Error.NONE if is_transactional else Error.UNKNOWN_MEMBER_ID
+        refusal = self._roster.refusal(member_id, group_instance_id)
+        if refusal is not Error.NONE:
+            return refusal
+        if generation_id != self.generation_id:
+            return Error.ILLEGAL_GENERATION
+        if is_transactional:
+            return Error.NONE
+        if self.state == COMPLETING_REBALANCE:
+            return Error.REBALANCE_IN_PROGRESS
+        self._renew(self._roster.members[member_id], now)
+        return Error.NONE
+
+    def fetch_refusal(self, member_id: str | None, member_epoch: int) -> Error:
+        """Whether offsets may be read: of a classic group, by anybody."""
+        return Error.GROUP_ID_NOT_FOUND if self.state == DEAD else Error.NONE
+
+    def delete_offsets_refusal(self) -> Error:
+        """Whether offsets may be deleted; consumers' own topics are `is_subscribed_to`."""
+        if self.state == DEAD:
+            return Error.GROUP_ID_NOT_FOUND
+        if self.state != EMPTY and not self._roster.is_for_consumers:
+            return Error.NON_EMPTY_GROUP
+        return Error.NONE
+
+    def delete_refusal(self) -> Error:
+        """Whether the group may be deleted: only without members."""
+        if self.state == DEAD:
+            return Error.GROUP_ID_NOT_FOUND
+        return Error.NONE if self.state == EMPTY else Error.NON_EMPTY_GROUP

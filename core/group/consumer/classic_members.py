@@ -1,0 +1,277 @@
+"""Members of the classic protocol in a consumer group, while a group is on its way to KIP-848.
+
+JoinGroup, SyncGroup, Heartbeat and LeaveGroup, translated (Kafka's classicGroupJoinToConsumerGroup
+and its kin). The generation is the member epoch. Nobody is leader: the server assigns. Nobody waits
+for anybody: a member that has to act is told REBALANCE_IN_PROGRESS by its heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from core.errors import Error, Refusal
+from core.group.consumer.member import (
+    CLASSIC,
+    UNRELEASED_PARTITIONS,
+    UNREVOKED_PARTITIONS,
+    Entrant,
+    newcomer,
+    speaks_classic,
+    successor,
+)
+from core.group.consumer.protocol import (
+    PROTOCOL_TYPE,
+    Assignment,
+    Malformed,
+    Subscription,
+    encode_assignment,
+    parse_subscription,
+)
+from core.group.consumer.timers import Timer
+from core.group.records import MemberRow
+from core.group.values import (
+    NO_MEMBER_ID,
+    Instant,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    Outcome,
+    Reply,
+    SyncRequest,
+    SyncResult,
+    Token,
+)
+
+if TYPE_CHECKING:
+    from core.group.consumer.group import ConsumerGroup
+
+_NOTHING = Outcome()
+
+
+# --- JoinGroup ---
+
+
+def join(group: ConsumerGroup, request: JoinRequest, token: Token, now: Instant) -> Outcome:
+    """A classic member (re)joins. Its answer has its new epoch as generation; no members."""
+    member_id = request.member_id or request.new_member_id
+    error = _join_refusal(group, request, member_id)
+    if error is Error.MEMBER_ID_REQUIRED:
+        return _answered(token, JoinResult(error, member_id=member_id))
+    understood = error or _understood(group, request, member_id)
+    if isinstance(understood, Error):
+        return _answered(token, JoinResult(understood, member_id=request.member_id))
+    entrant, subscription = understood
+    notes = group.arrival_notes(entrant)
+    owned = group.roster.subscriptions.by_id(subscription.owned_partitions)
+    row = group.advance(entrant, _updated(entrant.row, request, subscription), owned, now)
+    if isinstance(row, Refusal):
+        # A state that this release does not know. A member that is unknown begins anew.
+        result = JoinResult(Error.UNKNOWN_MEMBER_ID, member_id=request.member_id)
+        return group.outcome(now, replies=(Reply(token, result),), notes=notes)
+    group.timers.cancel(Timer.JOIN, member_id)
+    group.extend_session(row, now)
+    group.timers.set(Timer.SYNC, member_id, now.monotonic_ms + row.rebalance_timeout_ms)
+    result = JoinResult(
+        generation_id=row.member_epoch,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=row.protocols[0][0],
+        member_id=member_id,
+    )
+    return group.outcome(now, replies=(Reply(token, result),), notes=notes)
+
+
+def _join_refusal(group: ConsumerGroup, request: JoinRequest, member_id: str) -> Error | None:
+    settings = group.settings
+    instance_id = request.group_instance_id
+    if not (
+        settings.min_session_timeout_ms
+        <= request.session_timeout_ms
+        <= settings.max_session_timeout_ms
+    ):
+        return Error.INVALID_SESSION_TIMEOUT
+    replaces = instance_id is not None and group.roster.static_member(instance_id)
+    if group.is_full and member_id not in group.roster.members and not replaces:
+        return Error.GROUP_MAX_SIZE_REACHED
+    names = [protocol.name for protocol in request.protocols]
+    if request.protocol_type != PROTOCOL_TYPE or not group.roster.supports(names):
+        return Error.INCONSISTENT_GROUP_PROTOCOL
+    if request.member_id == NO_MEMBER_ID and instance_id is None:
+        return Error.MEMBER_ID_REQUIRED if request.requires_known_member_id else None
+    return None
+
+
+def _entrant(group: ConsumerGroup, request: JoinRequest, member_id: str) -> Entrant | Error:
+    known = Entrant(group.roster.members.get(member_id) or newcomer(member_id, CLASSIC))
+    if request.group_instance_id is None:
+        return known
+    static = group.roster.static_member(request.group_instance_id)
+    if request.member_id != NO_MEMBER_ID:
+        member = group.member(member_id, request.group_instance_id)
+        return member.error if isinstance(member, Refusal) else Entrant(member)
+    # KIP-345: whoever comes without a member id takes over, whoever holds the instance id.
+    return known if static is None else successor(static, member_id)
+
+
+def _understood(
+    group: ConsumerGroup, request: JoinRequest, member_id: str
+) -> tuple[Entrant, Subscription] | Error:
+    """Who joins, what it wants, and what it says it owns."""
+    entrant = _entrant(group, request, member_id)
+    if isinstance(entrant, Error):
+        return entrant
+    # All protocols of a consumer say the same about its topics.
+    subscription = parse_subscription(request.protocols[0].metadata)
+    if isinstance(subscription, Malformed):
+        return Error.INCONSISTENT_GROUP_PROTOCOL
+    is_known = entrant.replaces is not None or member_id in group.roster.members
+    if request.member_id != NO_MEMBER_ID and not is_known and subscription.owned_partitions:
+        # A member that was removed and has not noticed: others have by now what it thinks it owns,
+        # and it could commit that in its new generation. (Kafka takes it in all the same.)
+        return Error.UNKNOWN_MEMBER_ID
+    return entrant, subscription
+
+
+def _updated(row: MemberRow, request: JoinRequest, subscription: Subscription) -> MemberRow:
+    names = tuple(sorted(set(subscription.topics)))
+    protocols = tuple((each.name, each.metadata) for each in request.protocols)
+    return replace(
+        row,
+        protocol=CLASSIC,
+        protocols=row.protocols if protocols == row.protocols else protocols,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        group_instance_id=request.group_instance_id or row.group_instance_id,
+        client_id=request.client.client_id,
+        client_host=request.client.client_host,
+        rack_id=subscription.rack_id or row.rack_id,
+        subscribed_topic_names=(
+            row.subscribed_topic_names if names == row.subscribed_topic_names else names
+        ),
+        subscribed_topic_regex=None,
+    )
+
+
+def _answered(token: Token, answer: JoinResult | SyncResult) -> Outcome:
+    return Outcome((Reply(token, answer),))
+
+
+# --- SyncGroup ---
+
+
+def sync(group: ConsumerGroup, request: SyncRequest, token: Token, now: Instant) -> Outcome:
+    """The member is told what it has; what it sends as a leader is ignored."""
+    row = _classic_member(group, request.member_id, request.group_instance_id)
+    error = row if isinstance(row, Error) else _sync_refusal(group, row, request, now)
+    if isinstance(row, Error) or error is not Error.NONE:
+        return _answered(token, SyncResult(error))
+    group.timers.cancel(Timer.SYNC, row.member_id)
+    group.extend_session(row, now)
+    result = SyncResult(
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignment=_assignment(group, row),
+    )
+    return _answered(token, result)
+
+
+def _sync_refusal(
+    group: ConsumerGroup, row: MemberRow, request: SyncRequest, now: Instant
+) -> Error:
+    if request.generation_id != row.member_epoch:
+        return Error.ILLEGAL_GENERATION
+    if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (
+        None,
+        row.protocols[0][0],
+    ):
+        return Error.INCONSISTENT_GROUP_PROTOCOL
+    # A member that has to revoke has rejoined already; it goes on when it has revoked.
+    if group.group_epoch > row.member_epoch and row.state != UNREVOKED_PARTITIONS:
+        _expect_join(group, row, now)
+        return Error.REBALANCE_IN_PROGRESS
+    return Error.NONE
+
+
+def _assignment(group: ConsumerGroup, row: MemberRow) -> bytes:
+    """In the version in which the member has written its subscription."""
+    subscription = parse_subscription(row.protocols[0][1])
+    version = 0 if isinstance(subscription, Malformed) else subscription.version
+    return encode_assignment(Assignment(version, group.roster.subscriptions.by_name(row.assigned)))
+
+
+# --- Heartbeat ---
+
+
+def heartbeat(
+    group: ConsumerGroup,
+    member_id: str,
+    instance_id: str | None,
+    generation_id: int,
+    now: Instant,
+) -> tuple[Error, Outcome]:
+    """REBALANCE_IN_PROGRESS as long as the member has to join again to get on."""
+    row = _classic_member(group, member_id, instance_id)
+    if isinstance(row, Error):
+        return row, _NOTHING
+    if generation_id != row.member_epoch:
+        return Error.ILLEGAL_GENERATION, _NOTHING
+    group.extend_session(row, now)
+    if (
+        row.member_epoch < group.group_epoch
+        or row.state == UNREVOKED_PARTITIONS
+        or (row.state == UNRELEASED_PARTITIONS and not _is_waiting(group, row))
+    ):
+        _expect_join(group, row, now)
+        return Error.REBALANCE_IN_PROGRESS, _NOTHING
+    return Error.NONE, _NOTHING
+
+
+def _is_waiting(group: ConsumerGroup, row: MemberRow) -> bool:
+    """Whether others still have what the member is to get."""
+    return any(
+        group.roster.owner(topic_id, partition) not in (None, row.member_id)
+        for topic_id, target in row.target.items()
+        for partition in target
+    )
+
+
+def _expect_join(group: ConsumerGroup, row: MemberRow, now: Instant) -> None:
+    deadline_ms = now.monotonic_ms + row.rebalance_timeout_ms
+    group.timers.set_if_absent(Timer.JOIN, row.member_id, deadline_ms)
+
+
+# --- LeaveGroup ---
+
+
+def leave(
+    group: ConsumerGroup, members: Sequence[LeavingMember], now: Instant
+) -> tuple[LeaveResult, Outcome]:
+    """Members go. An instance id without a member id is an administrator's word."""
+    answers: list[tuple[LeavingMember, Error]] = []
+    leaving: dict[str, tuple[MemberRow, str]] = {}
+    for member in members:
+        row = _leaving_member(group, member)
+        if isinstance(row, Refusal):
+            answers.append((member, row.error))
+            continue
+        answers.append((member, Error.NONE))
+        leaving[row.member_id] = (row, f"it has left: {member.reason or 'not provided'}")
+    return LeaveResult(tuple(answers)), group.remove(leaving.values(), now)
+
+
+def _leaving_member(group: ConsumerGroup, member: LeavingMember) -> MemberRow | Refusal:
+    if member.group_instance_id is not None and member.member_id == NO_MEMBER_ID:
+        static = group.roster.static_member(member.group_instance_id)
+        return static or group.unknown_member(member.member_id)
+    return group.member(member.member_id, member.group_instance_id)
+
+
+def _classic_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> MemberRow | Error:
+    row = group.member(member_id, instance_id)
+    if isinstance(row, Refusal):
+        return row.error
+    return row if speaks_classic(row) else Error.UNKNOWN_MEMBER_ID

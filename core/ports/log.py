@@ -1,0 +1,222 @@
+"""What the runtime asks of the log's store, and the outcomes that may cross that door.
+
+Implemented by `storage`; only what `gateway.runtime` really calls. Knows no SQL. Topics, settings
+and brokers have their ports in `core.ports.topics`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from core.log.aborted_txns import AbortedTransaction
+from core.log.effects import LogEffects, StagedBatch
+from core.log.partition_log import PartitionState
+from core.log.producer_state import ProducerState
+from core.staging.values import Guard, PublicationEffects, TokenBatch
+from core.transaction.values import StoredTransaction, TransactionEffects
+from core.types import BatchFormat
+
+Payload = bytes | bytearray | memoryview
+
+
+class StoreUnavailable(Exception):
+    """The database cannot be reached, or went away; nothing of the call took effect."""
+
+
+class CommitUnknown(StoreUnavailable):
+    """The connection was lost after COMMIT was sent: the call may or may not have taken effect."""
+
+
+class VersionMismatch(Exception):
+    """A row has another version than the effects were decided on; nothing took effect."""
+
+
+class RowLocked(Exception):
+    """A row stayed locked by another broker for longer than `lock_timeout`; nothing took effect."""
+
+
+class SegmentGone(Exception):
+    """The segment's table has been dropped meanwhile; nothing took effect."""
+
+
+class EffectRefused(Exception):
+    """The database refused a row for a reason of its own; nothing took effect.
+
+    out_of_space: it has no room left, so that every other effect would fare alike.
+    """
+
+    def __init__(self, message: str, *, out_of_space: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_space = out_of_space
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch as it lies in the log; `payload` is its writer's bytes, in `format`."""
+
+    base_offset: int
+    last_offset: int
+    payload: Payload
+    format: BatchFormat
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """A stretch of one partition to read: batches that end in [from_offset, to_offset).
+
+    At most max_bytes, but the first batch is always part of the answer.
+    """
+
+    partition_id: int
+    from_offset: int
+    to_offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """The first offset of a leader epoch."""
+
+    leader_epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToLock:
+    """The rows a group of effects is decided on.
+
+    producers: (partition, producer) pairs. transactional_ids: of transactions to be changed; what
+    joined them is locked too. producer_ids: of transactional appends, whose transaction's row is
+    locked if it exists. guards, tokens: of publications; the partitions that tokens hold batches
+    for are locked too.
+    """
+
+    partition_ids: Sequence[int]
+    producers: Sequence[tuple[int, int]] = ()
+    transactional_ids: Sequence[str] = ()
+    producer_ids: Sequence[int] = ()
+    guards: Sequence[Guard] = ()
+    tokens: Sequence[UUID] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """What was read under the lock; what does not exist, or is locked by another, lacks.
+
+    producers: those asked for, and those of the transactions on the partitions that joined.
+    held_elsewhere: transactional ids asked for whose row, or one of whose partitions, another
+    broker holds (only where `skip_locked`). held_producers: those whose transaction's row it holds.
+    published: the batch ids of guards that have one. tokens: what each holds, in order.
+    held_guards, held_tokens: rows another broker holds, or for a token one of its partitions.
+    """
+
+    partitions: Mapping[int, PartitionState]
+    producers: Mapping[tuple[int, int], ProducerState]
+    transactions: Sequence[StoredTransaction] = ()
+    held_elsewhere: frozenset[str] = frozenset()
+    held_producers: frozenset[int] = frozenset()
+    published: Mapping[Guard, int] = field(default_factory=dict)
+    tokens: Mapping[UUID, Sequence[TokenBatch]] = field(default_factory=dict)
+    held_guards: frozenset[Guard] = frozenset()
+    held_tokens: frozenset[UUID] = frozenset()
+
+
+class Flush(Protocol):
+    """One database transaction at a time, for appends. After an exception nothing took effect
+    (CommitUnknown apart), and the object serves the next flush."""
+
+    async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
+        """Takes the payload, without locking a row. Raises StoreUnavailable, SegmentGone."""
+
+    async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
+        """Locks transactions, guards, tokens, then partitions, each by id, and reads all of it
+        under the lock."""
+
+    async def commit(
+        self,
+        effects: Sequence[LogEffects],
+        transactions: Sequence[TransactionEffects] = (),
+        publications: PublicationEffects | None = None,
+    ) -> None:
+        """Applies and commits; what was committed before is then as durable as this, also where
+        there is nothing to apply. Or raises VersionMismatch, RowLocked, SegmentGone, EffectRefused,
+        StoreUnavailable, CommitUnknown."""
+
+    async def rollback(self) -> None:
+        """Forgets what was staged and locked."""
+
+    async def close(self) -> None:
+        """Gives the connection back for good."""
+
+
+class LogStore(Protocol):
+    """The logs of all partitions. Every method may raise StoreUnavailable."""
+
+    def open_flush(self) -> Flush:
+        """A flush of one's own; it connects when it is first used."""
+
+    async def allocate_batch_ids(self, count: int) -> range:
+        """A block of batch ids nobody else gets, ever."""
+
+    async def allocate_producer_ids(self, count: int) -> range:
+        """A block of producer ids nobody else gets, ever."""
+
+    async def current_segment(self, retention_class: str) -> int:
+        """The segment open for a class of retention, made if there is none."""
+
+    def forget_segments(self) -> None:
+        """Makes `current_segment` look again."""
+
+    async def load(
+        self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
+    ) -> tuple[Mapping[int, PartitionState], Mapping[tuple[int, int], ProducerState]]:
+        """Partitions and (partition, producer) pairs, one snapshot; what is not there lacks."""
+
+    async def load_transactions(
+        self, producer_ids: Sequence[int]
+    ) -> Mapping[int, StoredTransaction]:
+        """The transactions of producers, by producer id; who has none lacks."""
+
+    async def aborted(
+        self, ranges: Sequence[tuple[int, int, int]]
+    ) -> list[Sequence[AbortedTransaction]]:
+        """Per (partition id, from offset, to offset): what was aborted and touches the range."""
+
+    async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
+        """Batches of each range by offset. Raises SegmentGone where retention was faster."""
+
+    async def find_timestamp(
+        self, partition_id: int, timestamp: int, from_offset: int
+    ) -> StoredBatch | None:
+        """The first live batch that ends at or after `from_offset` with max_timestamp (ms) at least
+        `timestamp`."""
+
+    async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
+        """The first live batch with the greatest max_timestamp."""
+
+    async def epoch_starts(self, partition_id: int) -> list[EpochStart]:
+        """The partition's leader epochs, oldest first."""
+
+    async def advance_log_start(self, partition_id: int, offset: int) -> PartitionState | None:
+        """Moves the log start offset up to `offset` (never back, never past the end)."""
+
+
+class ChangeFeed(Protocol):
+    """News between brokers. It may be lost: whoever relies on it looks again by itself."""
+
+    async def publish(self, partition_ids: Sequence[int]) -> None:
+        """Tells other brokers that partitions have grown or changed. Raises StoreUnavailable."""
+
+    async def listen(self, on_news: Callable[[str, Sequence[int]], None]) -> None:
+        """Calls `on_news(channel, partition ids)` until cancelled.
+
+        First, and again after each reconnect, with RECONNECTED: whatever is watched has to be
+        read again. Raises StoreUnavailable when the connection is lost.
+        """
+
+
+PARTITIONS_CHANGED = "penstock_partition"
+METADATA_CHANGED = "penstock_metadata"
+BROKERS_CHANGED = "penstock_broker"
+RECONNECTED = "reconnected"

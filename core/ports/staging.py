@@ -1,0 +1,36 @@
+"""What the runtime asks of the store of staged batches. Every call may raise StoreUnavailable.
+
+The publication itself is a flush of the log (`core.ports.log.Flush`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from core.ports.log import Payload
+from core.staging.values import TokenEffects
+
+
+class StagingStore(Protocol):
+    """Tokens and what they hold."""
+
+    async def load(self, tokens: Sequence[UUID]) -> Mapping[UUID, int]:
+        """How many batches each holds; who does not exist lacks."""
+
+    async def stage(
+        self,
+        effects: Sequence[TokenEffects],
+        payloads: Mapping[int, Payload],
+        expiration_s: float,
+    ) -> None:
+        """Stores batches and their payload (by batch id), in one commit that waits for no disk.
+
+        They expire `expiration_s` after this, with all else of their token. Raises
+        VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable, CommitUnknown.
+        """
+
+    async def drop(self, tokens: Sequence[UUID]) -> None:
+        """Drops tokens, if they are there."""
+
+    async def staged_bytes(self) -> int:
+        """Payload of all tokens."""

@@ -1,0 +1,1 @@
+"""Topics as values, and the rules of their names, counts and replicas."""

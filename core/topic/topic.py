@@ -1,0 +1,31 @@
+"""A topic and its effective configuration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from core.config.values import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the database has it.
+
+    partition_ids: index is Kafka's partition number, value the row's id in `topic_partition`.
+    leader_epochs: index is the partition number; a leader epoch rises only when the database was
+    restored or failed over.
+    overrides: the settings made on the topic itself, by Kafka's name, as text.
+    config: every setting in effect (overrides, else the broker's, else Kafka's default), typed.
+    """
+
+    topic_id: UUID
+    name: str
+    partition_ids: tuple[int, ...]
+    leader_epochs: tuple[int, ...]
+    overrides: Mapping[str, str]
+    config: TopicConfig
+    is_internal: bool = False
+
+    def partition_id(self, number: int) -> int | None:
+        """The id of partition `number`, or None where the topic has no such partition."""
+        return self.partition_ids[number] if 0 <= number < len(self.partition_ids) else None

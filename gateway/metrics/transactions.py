@@ -1,0 +1,79 @@
+"""What is counted of transactions: how they end, how fast, what is open, and who is fenced.
+
+Under penstock_… names: Kafka counts none of it but what is being loaded. Knows no rule.
+"""
+
+from typing import Final
+
+from prometheus_client import Counter, Histogram
+
+from gateway.kafka.connection_order import ConnectionOrder
+from gateway.metrics.registry import Metrics
+from gateway.runtime.log.partitions import Partitions
+from gateway.runtime.transactions.coordinator import Transactions
+
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
+_ENDS: Final = (
+    (True, "client"),
+    (False, "client"),
+    (False, "fenced"),
+    (False, "timeout"),
+    (False, "marker"),
+)
+
+
+def watch_transactions(
+    metrics: Metrics,
+    transactions: Transactions,
+    partitions: Partitions,
+    connection_order: ConnectionOrder,
+) -> None:
+    """Makes the metrics."""
+    ended = Counter(
+        "penstock_transactions",
+        "Transactions that this broker has ended, and who made it: the client, a later producer of"
+        " the same id (fenced), the timeout, or a marker from outside.",
+        ("outcome", "by"),
+        registry=metrics.registry,
+    )
+    seconds = Histogram(
+        "penstock_transaction_end_seconds",
+        "Seconds to end a transaction, until it is durable.",
+        ("outcome",),
+        buckets=_SECONDS,
+        registry=metrics.registry,
+    )
+    for is_commit, why in _ENDS:  # so that each is there before it happens
+        ended.labels(_outcome(is_commit), why)
+
+    def on_ended(is_commit: bool, why: str, took: float) -> None:
+        ended.labels(_outcome(is_commit), why).inc()
+        seconds.labels(_outcome(is_commit)).observe(took)
+
+    transactions.on_ended(on_ended)
+    metrics.watch(
+        "penstock_transactions_open",
+        "Transactions open in the whole cluster.",
+        lambda: transactions.open_count,
+    )
+    metrics.watch(
+        "penstock_transaction_oldest_seconds",
+        "For how long the oldest open transaction is open.",
+        lambda: transactions.oldest_s,
+    )
+    for name, read in (
+        ("coordinator", lambda: transactions.fenced),
+        ("produce", lambda: partitions.fenced),
+        ("connection", lambda: connection_order.refused),
+    ):
+        metrics.watch(
+            "penstock_transactions_fenced_requests",
+            "Requests and batches refused because their producer has been fenced, or (connection)"
+            " because they are late and it has gone on on another connection.",
+            read,
+            {"by": name},
+        )
+
+
+def _outcome(is_commit: bool) -> str:
+    return "commit" if is_commit else "abort"

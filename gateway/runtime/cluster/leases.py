@@ -1,0 +1,216 @@
+"""Which shards of groups this broker coordinates: leases taken, proven by heartbeats, and lost.
+
+A lease lasts while its holder's broker session lasts. The database judges that for everybody else;
+this broker judges it for itself, on its own clock, and sooner. Knows no group.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from core.leadership import choose_leader
+from core.ports.groups import Lease, LeaseStore
+from core.ports.topics import Heartbeat
+from core.types import BrokerEndpoint
+from gateway.runtime.cluster.membership import Cluster, session_clock
+
+log = structlog.get_logger(__name__)
+
+
+class CoordinatorLeases:
+    """The leases of this broker. One per process.
+
+    A lease is held from `take` until it is lost, and each time it is taken its generation rises: so
+    whatever was decided under an earlier one cannot be written any more once groups are loaded.
+    """
+
+    def __init__(self, store: LeaseStore, cluster: Cluster) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._held: dict[int, Lease] = {}
+        self._taken_at: dict[int, float] = {}
+        self._forgotten: set[int] = set()  # ours by the last heartbeat, but not taken here
+        self._acquiring: dict[int, asyncio.Task[Lease | BrokerEndpoint]] = {}
+        self._valid_until = float("-inf")
+        self._lapse: asyncio.TimerHandle | None = None
+        self._beat = asyncio.Event()
+        self._has_claimed_all = False
+        self._is_releasing = False
+        self._on_lost: Callable[[Lease], None] = lambda lease: None
+        cluster.on_heartbeat(self._on_heartbeat)
+
+    def on_lost(self, listener: Callable[[Lease], None]) -> None:
+        """Who is told, at once, that a lease is held no more."""
+        self._on_lost = listener
+
+    # --- asking ---
+
+    @property
+    def is_live(self) -> bool:
+        """Whether this broker's session lasts, counted from before its last renewal was sent."""
+        if self._is_releasing or self._cluster.has_left:
+            return False
+        return session_clock() < self._valid_until
+
+    def held(self, shard: int) -> Lease | None:
+        """The shard's lease, if it is this broker's and valid now."""
+        return self._held.get(shard) if self.is_live else None
+
+    def is_valid(self, lease: Lease) -> bool:
+        """Whether this very lease is held now. Nothing may be answered for its groups if not."""
+        return self._held.get(lease.shard) is lease and self.is_live
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards whose leases are valid now."""
+        return tuple(self._held) if self.is_live else ()
+
+    async def find(self, shard: int) -> BrokerEndpoint:
+        """Who coordinates the shard: the live holder, else the live broker that the hash gives it.
+
+        Raises StoreUnavailable.
+        """
+        if self.held(shard) is not None:
+            return self._cluster.endpoint
+        if holder := (await self._store.holders([shard])).get(shard):
+            return holder
+        # Its last holder may be what is taken for live: nobody must be sent there.
+        live = {each.broker_id: each for each in await self._cluster.look_now()}
+        chosen = choose_leader(shard, live)
+        return self._cluster.endpoint if chosen is None else live[chosen]
+
+    # --- taking ---
+
+    async def take(self, shard: int) -> Lease | None:
+        """The shard's lease if it can be had, None where another broker has it. One question to
+        the database for all who ask at once. Raises StoreUnavailable."""
+        if lease := self.held(shard):
+            return lease
+        if not self.is_live:
+            return None
+        task = self._acquiring.get(shard)
+        if task is None:
+            task = asyncio.create_task(self._acquire(shard))
+            self._acquiring[shard] = task
+            task.add_done_callback(_take_exception)
+        # One who gives up must not take it away from the others.
+        await asyncio.shield(task)
+        return self.held(shard)
+
+    async def _acquire(self, shard: int) -> Lease | BrokerEndpoint:
+        try:
+            answer = await self._store.acquire(
+                shard, self._cluster.broker_id, self._cluster.incarnation
+            )
+        finally:
+            del self._acquiring[shard]
+        if isinstance(answer, Lease):
+            self._lose(shard)
+            self._held[shard] = answer
+            # A heartbeat sent before now could not know of it.
+            self._taken_at[shard] = session_clock()
+        return answer
+
+    async def claim(self) -> list[Lease]:
+        """Takes the shards that have lost their coordinator and that the hash gives to this broker:
+        members that have vanished meanwhile must not be waited for. Raises StoreUnavailable."""
+        if not self.is_live:
+            return []
+        is_alone, live = self._cluster.is_alone, self._cluster.live_ids
+        wanted = set(self._forgotten)
+        # While nobody else is there, nothing comes free but what this broker itself has lost.
+        if not (is_alone and self._has_claimed_all):
+            free = await self._store.free()
+            own_id = self._cluster.broker_id
+            wanted |= {shard for shard in free if choose_leader(shard, live) == own_id}
+        leases = [await self.take(shard) for shard in sorted(wanted)]
+        self._has_claimed_all = is_alone and None not in leases
+        return [lease for lease in leases if lease is not None]
+
+    # --- losing ---
+
+    def give_up(self, lease: Lease) -> None:
+        """What was written under it may or may not have come through, and may still be on its way:
+        it has to be taken anew before anything is read."""
+        if self._held.get(lease.shard) is lease:
+            self._lose(lease.shard)
+            self._forgotten.add(lease.shard)
+
+    def forget_everything(self) -> None:
+        """The database has another history: nobody knows what it knows of leases."""
+        self._valid_until = float("-inf")
+        self._lose_all()
+
+    async def release(self) -> None:
+        """Lets others have the leases at once; takes none again. Raises StoreUnavailable."""
+        self._is_releasing = True
+        if self._lapse is not None:
+            self._lapse.cancel()
+        try:
+            await self._store.release(self._cluster.broker_id, self._cluster.incarnation)
+        finally:
+            self._lose_all()
+
+    async def close(self) -> None:
+        """Ends what is still being asked. After `release`."""
+        asking = list(self._acquiring.values())
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    def _lose(self, shard: int) -> None:
+        lease = self._held.pop(shard, None)
+        self._taken_at.pop(shard, None)
+        self._forgotten.discard(shard)
+        if lease is not None:
+            self._on_lost(lease)
+
+    def _lose_all(self) -> None:
+        self._has_claimed_all = False  # others may come and go before this broker looks again
+        for shard in list(self._held):
+            self._lose(shard)
+
+    # --- heartbeats ---
+
+    async def wait_for_heartbeat(self) -> None:
+        """Returns after the next heartbeat, or the last one nobody has waited for."""
+        await self._beat.wait()
+        self._beat.clear()
+
+    def _on_heartbeat(self, sent_at: float, heartbeat: Heartbeat) -> None:
+        """A heartbeat proves leases, or shows that they have gone."""
+        if not heartbeat.is_registered:
+            return
+        if not self.is_live:
+            # Whoever waits has been told already, or is now. Others may have come and gone.
+            self._lose_all()
+        self._valid_until = max(self._valid_until, sent_at + self._cluster.session_timeout_s)
+        ours = set(heartbeat.leases)
+        for shard, lease in list(self._held.items()):
+            if lease not in ours and self._taken_at[shard] <= sent_at:
+                log.warning("coordinator_lease_lost", shard=shard, generation=lease.generation)
+                self._has_claimed_all = False
+                self._lose(shard)
+        self._forgotten = {each.shard for each in ours} - set(self._held)
+        if self._lapse is None and not self._is_releasing:
+            self._watch_lapse()
+        self._beat.set()
+
+    def _watch_lapse(self) -> None:
+        """At the moment at which the session ends here, everybody who waits has to be told."""
+        left_s = self._valid_until - session_clock()
+        if left_s > 0:
+            loop = asyncio.get_running_loop()
+            self._lapse = loop.call_later(left_s, self._watch_lapse)
+            return
+        self._lapse = None
+        if self._held:
+            log.warning("coordinator_leases_lapsed", shards=len(self._held))
+        self._lose_all()
+
+
+def _take_exception(task: asyncio.Task[Lease | BrokerEndpoint]) -> None:
+    """Where everybody has given up, nobody is left to be told."""
+    if not task.cancelled():
+        task.exception()

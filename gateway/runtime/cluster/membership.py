@@ -1,0 +1,260 @@
+"""The brokers over one database, as this one sees them: who is live, and who leads what.
+
+A hint that spreads clients and keeps caches warm; no answer's correctness rests on it. Knows no
+wire and no SQL.
+"""
+
+import asyncio
+import contextlib
+import time
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final
+from uuid import UUID, uuid4
+
+import structlog
+
+from core.leadership import choose_leader
+from core.ports.log import StoreUnavailable
+from core.ports.topics import BrokerIdTaken, BrokerRegistration, ClusterStore, Heartbeat
+from core.types import BrokerEndpoint
+from gateway.runtime.topics.shared_read import SharedRead
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT_INTERVAL_S: Final = 1.0
+
+_CLOCK_ID: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def session_clock() -> float:
+    """Seconds that go on while this process is stopped and, where the system has such a clock,
+    while the machine sleeps: the session goes on as well."""
+    return time.clock_gettime(_CLOCK_ID)
+
+
+# What is said again if another process took the broker id while this one could not be heard.
+_TAKEN_OVER: Final = (
+    "Broker id {} was taken over by another process, at the same address or while this one could "
+    "not reach the database in time; this broker stops."
+)
+
+
+class Cluster:
+    """This broker among the others. `join` first; then keep `run` running.
+
+    on_change: called when a broker came or went.
+    """
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        *,
+        host: str,
+        port: int,
+        version: str,
+        session_timeout_s: float,
+        broker_id: int | None = None,
+        rack: str | None = None,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._registration = BrokerRegistration(
+            broker_id=broker_id,
+            incarnation=uuid4(),
+            host=host,
+            port=port,
+            rack=rack,
+            version=version,
+            session_timeout_s=session_timeout_s,
+        )
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._on_change = on_change
+        self._cluster_id = ""
+        self._endpoint = BrokerEndpoint(-1, host, port, rack)
+        self._live: tuple[BrokerEndpoint, ...] = ()
+        self._leaders: dict[int, int] = {}
+        self._wake = asyncio.Event()
+        self._one_heartbeat = asyncio.Lock()
+        self._has_left = False
+        self._lives_until = float("inf")  # by `session_clock`, once there was a heartbeat
+        self._fresh = SharedRead(self._read_live)
+        self._on_heartbeat: Callable[[float, Heartbeat], None] = lambda sent_at, heartbeat: None
+
+    def on_heartbeat(self, listener: Callable[[float, Heartbeat], None]) -> None:
+        """Who is told what each heartbeat found, and when (`session_clock`) it was sent."""
+        self._on_heartbeat = listener
+
+    @property
+    def incarnation(self) -> UUID:
+        """This process, as it holds the broker id."""
+        return self._registration.incarnation
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this broker has ended its session: it stops."""
+        return self._has_left
+
+    @property
+    def has_lapsed(self) -> bool:
+        """Whether the session is over, counted from before its last renewal was sent: this process
+        stood still, or the database is away, and clients may have gone on with others since."""
+        return session_clock() >= self._lives_until
+
+    @property
+    def session_timeout_s(self) -> float:
+        """How long this broker's session lasts after a heartbeat."""
+        return self._registration.session_timeout_s
+
+    @property
+    def broker_id(self) -> int:
+        """This broker's id; -1 before `join`."""
+        return self._endpoint.broker_id
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, as Metadata tells it; "" before `join`."""
+        return self._cluster_id
+
+    @property
+    def endpoint(self) -> BrokerEndpoint:
+        """How clients reach this broker."""
+        return self._endpoint
+
+    @property
+    def live(self) -> tuple[BrokerEndpoint, ...]:
+        """The live brokers as of the last heartbeat, by id; always with this one."""
+        return self._live
+
+    @property
+    def live_ids(self) -> frozenset[int]:
+        """The ids of the live brokers."""
+        return frozenset(broker.broker_id for broker in self._live)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other broker is known to be live: nobody else needs to be told anything."""
+        return len(self._live) <= 1
+
+    @property
+    def is_lowest(self) -> bool:
+        """Whether this broker has the lowest id of those known to be live, so that one alone does
+        what need not be done by all. Two may think so for a while, or none."""
+        return self._endpoint.broker_id == min(
+            (broker.broker_id for broker in self._live), default=self._endpoint.broker_id
+        )
+
+    def leader_of(self, partition_id: int) -> int:
+        """The id of the live broker that clients are sent to for this partition."""
+        if len(self._live) <= 1:
+            return self._endpoint.broker_id
+        leader = self._leaders.get(partition_id)
+        if leader is None:
+            chosen = choose_leader(partition_id, self.live_ids)
+            leader = self._endpoint.broker_id if chosen is None else chosen
+            self._leaders[partition_id] = leader
+        return leader
+
+    def coordinator_of(self, transactional_id: str) -> BrokerEndpoint:
+        """The live broker that clients are sent to for this transactional id. Any would do."""
+        chosen = choose_leader(zlib.crc32(transactional_id.encode()), self.live_ids)
+        live = (broker for broker in self._live if broker.broker_id == chosen)
+        return next(live, self._endpoint)
+
+    async def join(self) -> None:
+        """Takes a broker id and reads who is live.
+
+        Where another process holds the id asked for, waits until its session would run out: a
+        crashed one is not heard of again. Raises BrokerIdTaken if it is; StoreUnavailable.
+        """
+        self._cluster_id = await self._store.cluster_id()
+        try:
+            broker_id = await self._store.register(self._registration)
+        except BrokerIdTaken as taken:
+            log.info("waiting_for_broker_session", reason=str(taken))
+            await asyncio.sleep(taken.seconds_left + 0.1)
+            broker_id = await self._store.register(self._registration)
+        registration = self._registration
+        self._endpoint = BrokerEndpoint(
+            broker_id, registration.host, registration.port, registration.rack
+        )
+        await self.heartbeat()
+
+    async def heartbeat(self) -> None:
+        """Renews the session and looks who is live.
+
+        Raises StoreUnavailable; BrokerIdTaken where another process has taken this broker's id.
+        """
+        # One after the other: what an earlier one read must not be taken for newer.
+        async with self._one_heartbeat:
+            if not self._has_left:
+                await self._heartbeat()
+
+    async def _heartbeat(self) -> None:
+        sent_at = session_clock()
+        heartbeat = await self._store.heartbeat(self.broker_id, self.incarnation)
+        self._lives_until = sent_at + self.session_timeout_s
+        self._on_heartbeat(sent_at, heartbeat)
+        if not heartbeat.is_registered:
+            await self._register_again()
+        others = (each for each in heartbeat.live if each.broker_id != self.broker_id)
+        live = tuple(sorted((*others, self._endpoint), key=lambda each: each.broker_id))
+        if live == self._live:
+            return
+        log.info("live_brokers", brokers=[each.broker_id for each in live])
+        self._live = live
+        self._leaders = {}
+        if self._on_change is not None:
+            self._on_change()
+
+    async def _register_again(self) -> None:
+        """The row is gone, or another incarnation's; a process that took the id keeps it."""
+        try:
+            again = replace(self._registration, broker_id=self.broker_id)
+            await self._store.register(again, starts=False)
+        except BrokerIdTaken as taken:
+            raise BrokerIdTaken(_TAKEN_OVER.format(self.broker_id), 0) from taken
+
+    async def run(self) -> None:
+        """Heartbeats until cancelled. A database that is away does not end it: what was known
+        stays. Raises BrokerIdTaken, after which this broker must stop."""
+        is_away = False
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_interval_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.heartbeat()
+            except StoreUnavailable as error:
+                if not is_away:
+                    log.warning("heartbeat_failed", reason=str(error))
+                is_away = True
+            else:
+                is_away = False
+
+    def look(self) -> None:
+        """A broker has come or gone: `run` heartbeats at once."""
+        self._wake.set()
+
+    async def look_now(self) -> tuple[BrokerEndpoint, ...]:
+        """Who is live, from a heartbeat that begins after this call; one for all who ask at once.
+
+        Raises StoreUnavailable.
+        """
+        return (await self._fresh.find([None]))[None]
+
+    async def _read_live(self, _: Collection[None]) -> Mapping[None, tuple[BrokerEndpoint, ...]]:
+        await self.heartbeat()
+        return {None: self._live}
+
+    async def leave(self) -> None:
+        """Ends the session, so that clients turn to the others at once. Raises StoreUnavailable.
+
+        What is under way may still be finished; it rests on no session.
+        """
+        self._has_left = True
+        async with self._one_heartbeat:
+            await self._store.leave(self.broker_id, self.incarnation)

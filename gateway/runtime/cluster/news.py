@@ -1,0 +1,116 @@
+"""Keeps this broker's memory in step with the others: sends news, hears it, and looks by itself.
+
+News only makes things quicker. Whatever somebody waits for is read again every second while other
+brokers are live, so a lost message costs a second and never an answer.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from core.ports.log import (
+    BROKERS_CHANGED,
+    METADATA_CHANGED,
+    PARTITIONS_CHANGED,
+    RECONNECTED,
+    ChangeFeed,
+    StoreUnavailable,
+)
+from gateway.runtime.cluster.membership import Cluster
+from gateway.runtime.log.partitions import Partitions
+
+log = structlog.get_logger(__name__)
+
+COALESCE_S: Final = 0.003
+"""Changes within this time travel as one message."""
+
+LOOK_AGAIN_S: Final = 1.0
+RECONNECT_S: Final = 0.5
+
+
+class Announcer:
+    """Collects partitions that have changed here, and tells the others, if there are any."""
+
+    def __init__(self, feed: ChangeFeed, is_alone: Callable[[], bool]) -> None:
+        self._feed = feed
+        self._is_alone = is_alone
+        self._changed: set[int] = set()
+        self._wake = asyncio.Event()
+
+    def announce(self, partition_ids: Iterable[int]) -> None:
+        """Notes partitions whose change has been committed."""
+        if self._is_alone():
+            return
+        self._changed.update(partition_ids)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Sends what is noted, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            changed, self._changed = sorted(self._changed), set()
+            try:
+                await self._feed.publish(changed)
+            except StoreUnavailable as error:
+                log.debug("news_not_sent", reason=str(error))
+            await asyncio.sleep(COALESCE_S)
+
+
+class NewsReader:
+    """Hears the others, and looks by itself."""
+
+    def __init__(
+        self,
+        feed: ChangeFeed,
+        partitions: Partitions,
+        cluster: Cluster,
+        on_metadata: Callable[[], None],
+    ) -> None:
+        self._feed = feed
+        self._partitions = partitions
+        self._cluster = cluster
+        self._on_metadata = on_metadata
+        self._changed: set[int] = set()
+        self._wake = asyncio.Event()
+
+    def _on_news(self, channel: str, partition_ids: Sequence[int]) -> None:
+        if channel in (METADATA_CHANGED, RECONNECTED):
+            self._on_metadata()
+        if channel in (BROKERS_CHANGED, RECONNECTED):
+            self._cluster.look()
+        if channel == PARTITIONS_CHANGED:
+            self._changed.update(partition_ids)
+            self._wake.set()
+        elif channel == RECONNECTED:
+            self._changed.update(self._partitions.watched())
+            self._wake.set()
+
+    async def listen(self) -> None:
+        """Listens, and connects again when the connection is lost, until cancelled."""
+        while True:
+            try:
+                await self._feed.listen(self._on_news)
+            except StoreUnavailable as error:
+                log.debug("news_connection_lost", reason=str(error))
+            await asyncio.sleep(RECONNECT_S)
+
+    async def run(self) -> None:
+        """Reads what has changed elsewhere, and once a second all that is waited for."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_AGAIN_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                if not self._cluster.is_alone:
+                    self._changed.update(self._partitions.watched())
+            self._wake.clear()
+            if not self._changed:
+                continue
+            changed, self._changed = self._changed, set()
+            try:
+                await self._partitions.on_changed_elsewhere(changed)
+            except StoreUnavailable as error:
+                log.debug("news_not_read", reason=str(error))

@@ -1,0 +1,94 @@
+"""Batches of a transaction wait for those of the other partitions that were announced.
+
+A V1 producer says what it is going to write to before it does (AddPartitionsToTxn), and librdkafka
+then sends a request a partition, one right behind the other. Together they are one commit; the last
+partition announced ends the wait. Knows no rule: what waits is queued a little later, in its order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from gateway.runtime.flush.work import Pending, PendingAppend, PendingTransition
+
+UNWRITTEN_S = 0.02
+"""After how long without a batch an announcement is forgotten."""
+GATHER_S = 0.001
+"""How long batches wait for those of the other partitions."""
+
+
+@dataclass(slots=True)
+class _Announcement:
+    transactional_id: str
+    awaited: set[int]
+    timer: asyncio.TimerHandle
+    kept: list[PendingAppend] = field(default_factory=list)
+
+
+class Coalescing:
+    """What producers have announced; what is kept goes to `enqueue`, in order of arrival."""
+
+    def __init__(self, enqueue: Callable[[Pending], None]) -> None:
+        self._enqueue = enqueue
+        self._by_producer: dict[int, _Announcement] = {}
+
+    def announce(
+        self, transactional_id: str, producer_id: int, partition_ids: Iterable[int]
+    ) -> None:
+        """These partitions have joined the producer's transaction."""
+        known = self._by_producer.get(producer_id)
+        if known is not None:
+            known.awaited.update(partition_ids)
+            return
+        timer = asyncio.get_running_loop().call_later(UNWRITTEN_S, self.release, producer_id)
+        awaited = set(partition_ids)
+        self._by_producer[producer_id] = _Announcement(transactional_id, awaited, timer)
+
+    def keeps(self, pending: Pending) -> bool:
+        """Whether a batch waits here. Lets those go that do, where it was the last one awaited, or
+        where something changes their transaction."""
+        if not self._by_producer:
+            return False
+        if isinstance(pending, PendingTransition):
+            self._release_for(pending)
+            return False
+        if not isinstance(pending, PendingAppend) or not pending.batch.is_transactional:
+            return False
+        producer_id = pending.batch.producer_id
+        announced = self._by_producer.get(producer_id)
+        if announced is None:
+            return False
+        announced.awaited.discard(pending.partition_id)
+        if not announced.awaited:
+            self.release(producer_id)
+            return False
+        if not announced.kept:
+            announced.timer.cancel()
+            loop = asyncio.get_running_loop()
+            announced.timer = loop.call_later(GATHER_S, self.release, producer_id)
+        announced.kept.append(pending)
+        return True
+
+    def release(self, producer_id: int) -> None:
+        """Lets a producer's batches go; what it announced is forgotten."""
+        announced = self._by_producer.pop(producer_id, None)
+        if announced is not None:
+            announced.timer.cancel()
+            for pending in announced.kept:
+                self._enqueue(pending)
+
+    def _release_for(self, pending: PendingTransition) -> None:
+        """What is kept was written before."""
+        if pending.producer_id is not None:  # an end
+            self.release(pending.producer_id)
+            return
+        for producer_id, each in list(self._by_producer.items()):
+            if each.transactional_id == pending.transactional_id:
+                self.release(producer_id)
+
+    def release_all(self) -> None:
+        """Lets all batches go."""
+        for producer_id in list(self._by_producer):
+            self.release(producer_id)

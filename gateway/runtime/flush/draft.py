@@ -1,0 +1,213 @@
+"""Decides on a group of what waits for a flush, in order of arrival, on what is loaded.
+
+The drafts are core's; this puts them side by side for one flush. It changes nothing in memory and
+stores nothing: `decisions` are released only once `effects` and `transactions` are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from core.errors import Error
+from core.log.effects import LogEffects, StagedBatch
+from core.log.partition_log import Decision, LogDraft, PartitionLog, Refused
+from core.ports.log import Payload
+from core.staging.publication import PublicationDraft
+from core.staging.values import PublicationAnswer, PublicationEffects
+from core.transaction.draft import TransactionDraft
+from core.transaction.values import (
+    Answer,
+    Marker,
+    ProducerIdAndEpoch,
+    StoredTransaction,
+    TransactionEffects,
+    TransactionVersion,
+    Transition,
+)
+from core.types import RecordBatch
+from gateway.runtime.flush.work import (
+    Pending,
+    PendingAppend,
+    PendingPublication,
+    PendingTransition,
+)
+
+NO_PARTITION = Refused(
+    Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+)
+TOO_EARLY = Refused(
+    Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
+)
+
+_NOT_ITS = Refused(
+    Error.INVALID_PRODUCER_ID_MAPPING, "The producer id is not that of the transactional id."
+)
+
+MakeMarker = Callable[[Marker, int], bytes]
+"""The bytes of a control batch, from a marker and a timestamp (ms); a front-end's business."""
+
+MustWait = Callable[[PendingAppend, LogDraft], bool]
+"""Whether an earlier batch of the same producer has to come first (`core.log.retry_order`)."""
+
+
+class FlushDraft:
+    """The decisions of one flush.
+
+    transactions: what is known, by producer id (None: there is no such row) and, for transitions,
+    by transactional id. is_locked: whether these were read under the lock; else memory has them,
+    and only what changes something may be released (see `needs_lock`). publications: on what was
+    read of them under the lock.
+    """
+
+    def __init__(
+        self,
+        logs: Mapping[int, PartitionLog],
+        by_producer: Mapping[int, StoredTransaction | None],
+        by_id: Mapping[str, StoredTransaction],
+        publications: PublicationDraft,
+        *,
+        is_locked: bool,
+        fresh_producers: frozenset[int],
+        make_marker: MakeMarker,
+        must_wait: MustWait,
+        now_ms: int,
+    ) -> None:
+        self._logs = logs
+        self._by_producer = by_producer
+        self._by_id = by_id
+        self._publications = publications
+        self._is_locked = is_locked
+        self._fresh = fresh_producers
+        self._make_marker = make_marker
+        self._must_wait = must_wait
+        self._now_ms = now_ms
+        self._drafts: dict[int, LogDraft] = {}
+        self._transactions: dict[str | int, TransactionDraft] = {}
+        self._markers: dict[int, tuple[StagedBatch, Payload]] = {}
+        self.decisions: list[Decision | Answer | PublicationAnswer] = []
+        self.doubtful: set[int] = set()
+        """Producers whose transaction must be read again before a refusal may be given."""
+        self.needs_lock = False
+        """Whether a transition changes nothing, as far as memory knows."""
+
+    def decide(self, group: Sequence[Pending]) -> None:
+        """Decides on each in turn."""
+        for pending in group:
+            if isinstance(pending, PendingTransition):
+                self.decisions.append(self._decide_transition(pending).answer)
+            elif isinstance(pending, PendingPublication):
+                answer = self._publications.prepare_publish(pending.publication, self._log)
+                self.decisions.append(answer)
+            else:
+                self.decisions.append(self._decide_append(pending))
+
+    def effects(self) -> list[LogEffects]:
+        """What changes in the partitions."""
+        return [effect for draft in self._drafts.values() if (effect := draft.effects())]
+
+    def transactions(self) -> list[TransactionEffects]:
+        """What changes in the transactions, and what appends to them stand on."""
+        return [effect for each in self._transactions.values() if (effect := each.effects())]
+
+    def publications(self) -> PublicationEffects | None:
+        """What changes in guards and tokens."""
+        return self._publications.effects()
+
+    def committed(self) -> list[StoredTransaction]:
+        """The transactions decided on, as they are once the effects are stored."""
+        return [stored for each in self._transactions.values() if (stored := each.committed())]
+
+    def markers(self) -> Mapping[int, tuple[StagedBatch, Payload]]:
+        """The control batches written, by batch id. One payload serves all its partitions."""
+        return self._markers
+
+    def _log(self, partition_id: int) -> LogDraft | None:
+        draft = self._drafts.get(partition_id)
+        if draft is None and (known := self._logs.get(partition_id)) is not None:
+            draft = self._drafts[partition_id] = known.draft()
+        return draft
+
+    def _decide_append(self, pending: PendingAppend) -> Decision:
+        draft = self._log(pending.partition_id)
+        assert pending.staged is not None, "placed before it is decided on"
+        if draft is None:
+            return NO_PARTITION
+        if self._must_wait(pending, draft):
+            return TOO_EARLY
+        if pending.batch.is_transactional and (refused := self._join(pending, draft)):
+            return refused
+        is_v2 = pending.transaction_version is TransactionVersion.V2
+        return draft.prepare_append(pending.staged, is_v2=is_v2)
+
+    def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
+        """Why its transaction may not have the batch. A duplicate is in one already."""
+        batch = pending.batch
+        known = draft.producer(batch.producer_id)
+        if known.find_duplicate(batch):
+            return None
+        transaction = self._transaction_of(batch.producer_id)
+        is_first = known.txn_first_offset is None
+        if is_first and pending.transactional_id not in (None, transaction.transactional_id):
+            # With something open here, its producer is known to be the one (as in Kafka).
+            return self._not_joined(transaction, batch.producer_id, _NOT_ITS)
+        joining = transaction.prepare_append(
+            pending.partition_id,
+            ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch),
+            pending.transaction_version,
+            self._now_ms,
+            is_first=is_first,
+        )
+        if joining.error is Error.NONE:
+            return None
+        refused = Refused(joining.error, joining.message or "")
+        return self._not_joined(transaction, batch.producer_id, refused)
+
+    def _not_joined(
+        self, transaction: TransactionDraft, producer_id: int, refused: Refused
+    ) -> Refused:
+        if not transaction.is_fresh:
+            self.doubtful.add(producer_id)
+        return refused
+
+    def _transaction_of(self, producer_id: int) -> TransactionDraft:
+        stored = self._by_producer.get(producer_id)
+        # One that no row names is a draft of its own, which changes nothing.
+        key = stored.metadata.transactional_id if stored else producer_id
+        draft = self._transactions.get(key)
+        if draft is None:
+            name = stored.metadata.transactional_id if stored else ""
+            is_fresh = producer_id in self._fresh
+            draft = self._transactions[key] = TransactionDraft(name, stored, is_fresh=is_fresh)
+        return draft
+
+    def _decide_transition(self, pending: PendingTransition) -> Transition:
+        name = pending.transactional_id
+        draft = self._transactions.get(name)
+        if draft is None:
+            draft = TransactionDraft(name, self._by_id.get(name), is_fresh=self._is_locked)
+            self._transactions[name] = draft
+        transition, partitions = draft.prepare_transition(pending.decide)
+        self.needs_lock |= not self._is_locked and transition.put is None
+        if transition.marker is not None and partitions:
+            self._write_markers(pending, transition.marker, partitions)
+        return transition
+
+    def _write_markers(
+        self, pending: PendingTransition, marker: Marker, partitions: frozenset[int]
+    ) -> None:
+        payload = self._make_marker(marker, self._now_ms)
+        batch = RecordBatch(
+            record_count=1,
+            max_timestamp=self._now_ms,
+            size=len(payload),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            is_transactional=True,
+            is_control=True,
+        )
+        staged = StagedBatch(batch, pending.batch_id, pending.segment_id)
+        self._markers[pending.batch_id] = (staged, payload)
+        for partition_id in sorted(partitions):
+            # A partition may have been deleted since it joined.
+            if (log := self._log(partition_id)) is not None:
+                log.prepare_marker(marker, staged)

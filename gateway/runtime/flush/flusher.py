@@ -1,0 +1,541 @@
+"""Group commit: what waits is decided in order of arrival, committed at once, answered.
+
+decide (core) → persist (store) → replay (core) → answer. Knows no protocol and no SQL. A decision
+is released only once it is committed or, where it changes nothing, confirmed by a fresh read; one
+that says that something is stored already, behind a commit too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import structlog
+
+from core.errors import Error
+from core.log.effects import LogEffects, StagedBatch
+from core.log.partition_log import (
+    Appended,
+    Decision,
+    Duplicate,
+    LogDraft,
+    PartitionLog,
+    Refused,
+)
+from core.log.retention import CONTROL
+from core.log.retry_order import RetryOrder
+from core.ports.log import (
+    CommitUnknown,
+    EffectRefused,
+    Flush,
+    Locked,
+    LogStore,
+    Payload,
+    RowLocked,
+    SegmentGone,
+    StoreUnavailable,
+    VersionMismatch,
+)
+from core.staging.publication import PublicationDraft
+from core.staging.values import PublicationAnswer
+from core.transaction.values import Answer, StoredTransaction
+from core.types import NO_OFFSET
+from gateway.runtime.flush.coalescing import Coalescing
+from gateway.runtime.flush.draft import FlushDraft, MakeMarker
+from gateway.runtime.flush.locked_rows import LockedRows
+from gateway.runtime.flush.memory import FlushMemory, transactional_producers
+from gateway.runtime.flush.work import (
+    AppendResult,
+    Pending,
+    PendingAppend,
+    PendingPublication,
+    PendingTransition,
+    appends,
+    publications,
+    refuse_all,
+)
+
+log = structlog.get_logger(__name__)
+
+BATCH_ID_BLOCK = 10_000
+CONTENDED_FOR_S = 1.0
+PARKED_RETRY_S = 0.2
+PARKED_LIMIT_S = 30.0
+MISMATCHES_UNDER_LOCK = 10
+"""One may come of a row that was not there to be locked; so many are a bug, which must end."""
+
+OnAppended = Callable[[LogEffects, Mapping[int, Payload]], None]
+"""Called after each commit with a partition's effects and the payload of its rows by batch id
+(without those of another history of the database than the present one)."""
+
+
+class Flusher:
+    """All appends of this process."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        logs: dict[int, PartitionLog],
+        on_appended: OnAppended,
+        *,
+        max_flush_bytes: int,
+        make_marker: MakeMarker,
+    ) -> None:
+        self._store = store
+        self._memory = FlushMemory(store, logs)
+        self._on_appended = on_appended
+        self._make_marker = make_marker
+        self._max_bytes = max_flush_bytes
+        self._queue: deque[Pending] = deque()
+        self._arrivals = itertools.count()
+        self._wake = asyncio.Event()
+        self._settling = asyncio.Lock()  # one flush at a time decides and commits
+        self._batch_ids: deque[int] = deque()
+        self._contended_until: dict[int, float] = {}
+        self._locked_rows = LockedRows()
+        self.coalescing = Coalescing(self._enqueue)
+        self._wake_parked = asyncio.Event()  # something is parked, or nothing will be any more
+        self._retry_order = RetryOrder()
+        self.fenced = 0  # batches refused for their producer's epoch
+        self._history = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+        self._is_flushed = False
+
+    def start(self) -> None:
+        """Starts the work in the background."""
+        self._tasks.append(asyncio.create_task(self._run_flusher()))
+        self._tasks.append(asyncio.create_task(self._run_parked()))
+
+    async def close(self) -> None:
+        """Finishes what is queued, then stops."""
+        self.coalescing.release_all()
+        self._closing = True
+        self._wake.set()
+        await asyncio.gather(*self._tasks)
+
+    def submit(self, pending: Pending) -> None:
+        """Queues a batch, a transition or a publication; its place among those of the same
+        partition and producer is that of this call."""
+        if not self.coalescing.keeps(pending):
+            self._enqueue(pending)
+
+    def _enqueue(self, pending: Pending) -> None:
+        pending.arrival = next(self._arrivals)
+        pending.history = self._history
+        if self._locked_rows.takes(pending):
+            self._park([pending])
+            return
+        self._queue.append(pending)
+        self._wake.set()
+
+    def known_transaction(self, producer_id: int) -> StoredTransaction | None:
+        """What memory has of a producer's transaction; it may be older than what is stored."""
+        return self._memory.transactions.get(producer_id)
+
+    def note_transaction(self, stored: StoredTransaction) -> None:
+        """Takes over what was read, or has just been committed, of a transaction."""
+        self._memory.remember({stored.metadata.producer_id: stored})
+
+    def forget_everything(self) -> None:
+        """Drops ids and what was known of transactions (after a failover, another history may hand
+        the ids out again)."""
+        self._history += 1
+        self._batch_ids.clear()
+        self._memory.transactions.clear()
+        self._retry_order.forget_everything()
+
+    # The flusher.
+
+    async def _run_flusher(self) -> None:
+        flush = self._store.open_flush()
+        try:
+            while group := await self._next_group():
+                async with self._settling:
+                    await self._flush_group(flush, group)
+        finally:
+            self._is_flushed = True
+            self._wake_parked.set()
+        await flush.close()
+
+    async def _next_group(self) -> list[Pending]:
+        """Everything queued, up to the flush's limit; empty once the flusher closes."""
+        while not self._queue:
+            if self._closing:
+                return []
+            self._wake.clear()
+            await self._wake.wait()
+        group: list[Pending] = []
+        size = 0
+        while self._queue and (not group or size + self._queue[0].size <= self._max_bytes):
+            pending = self._queue.popleft()
+            size += pending.size
+            group.append(pending)
+        return group
+
+    async def _flush_group(
+        self, flush: Flush, group: list[Pending], *, from_parked: bool = False
+    ) -> None:
+        """Places, decides, commits and answers, one way or another."""
+        try:
+            await self._settle(flush, group, from_parked=from_parked)
+        except (StoreUnavailable, RowLocked) as error:
+            await self._give_up(flush, group, error)
+        except Exception:  # a bug must not stop every later append
+            log.exception("flush_failed", batches=len(group))
+            group = self._still_ours(group)
+            self._memory.forget(group)
+            refuse_all(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
+            await flush.rollback()
+        finally:
+            self._memory.trim()
+
+    async def _give_up(
+        self, flush: Flush, group: Sequence[Pending], error: StoreUnavailable | RowLocked
+    ) -> None:
+        """Retriable refusals: in one the batch is certainly not stored, in the other it may be.
+
+        RowLocked comes here where a whole table is locked (by hand), so that parking cannot help.
+        """
+        group = self._still_ours(group)
+        self._memory.forget(group)
+        self._turn_away(group)
+        await flush.rollback()
+        if isinstance(error, CommitUnknown):
+            log.warning("commit_unknown", batches=len(group), reason=str(error))
+            unknown = Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            refuse_all(group, unknown, "the commit's outcome is unknown")
+        else:
+            log.warning("database_unavailable", batches=len(group), reason=str(error))
+            refuse_all(group, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
+
+    def _still_ours(self, group: Sequence[Pending]) -> list[Pending]:
+        """Without those parked meanwhile, which will be stored, or refused, later."""
+        parked = self._locked_rows.arrivals()
+        return [pending for pending in group if pending.arrival not in parked]
+
+    def _turn_away(self, group: Iterable[Pending]) -> None:
+        """The producers will try again; what is on its way behind these batches has to wait."""
+        now = asyncio.get_running_loop().time()
+        for pending in appends(group):
+            if not pending.done.done():
+                self._retry_order.note(pending.partition_id, pending.batch, now)
+
+    async def _place(self, group: Sequence[Pending]) -> None:
+        """Gives each an id of its payload and the segment open for it."""
+        for pending in group:
+            if isinstance(pending, PendingTransition):
+                pending.batch_id = await self._next_batch_id()
+                pending.segment_id = await self._store.current_segment(CONTROL)
+            elif isinstance(pending, PendingAppend):
+                pending.staged = StagedBatch(
+                    pending.batch,
+                    await self._next_batch_id(),
+                    await self._store.current_segment(pending.retention_class),
+                )
+
+    async def _next_batch_id(self) -> int:
+        while not self._batch_ids:
+            self._batch_ids.extend(await self._store.allocate_batch_ids(BATCH_ID_BLOCK))
+        return self._batch_ids.popleft()
+
+    # Deciding and committing.
+
+    async def _settle(
+        self, flush: Flush, group: list[Pending], *, from_parked: bool = False
+    ) -> None:
+        """Decides on a group, commits, replays and answers, however often it takes."""
+        skip_locked = from_parked
+        under_lock = from_parked or bool(publications(group)) or self._is_contended(group)
+        fresh: set[int] = set()
+        fresh_producers: set[int] = set()
+        absent: set[int] = set()
+        failures = segments_gone = 0
+        await self._place(group)
+        while True:
+            if not from_parked:
+                group = self._without_parked(group)
+            if not group:
+                await flush.rollback()
+                return
+            ending = None if under_lock else self._memory.ending(group)
+            if ending is None:
+                under_lock = True
+                group, away, locked = await self._memory.load_under_lock(
+                    flush, group, skip_locked=skip_locked
+                )
+                self._park(away)
+                fresh = {pending.partition_id for pending in appends(group)}
+                fresh_producers = set(transactional_producers(group))
+            else:
+                locked = Locked({}, {}, ending)
+                await self._memory.load_missing(group, ending, absent)
+                if self._memory.ending(group) != ending:
+                    under_lock = True  # somebody joined while that was read
+                    continue
+            draft = self._decide(group, locked, fresh_producers, is_locked=under_lock)
+            if draft.needs_lock:
+                under_lock = True
+                continue
+            history = self._history
+            effects, transactions = draft.effects(), draft.transactions()
+            published = draft.publications()
+            moved = {effect.partition_id for effect in effects}
+            unconfirmed = {p.partition_id for p in appends(group)} - moved - fresh
+            doubtful = draft.doubtful - fresh_producers
+            if unconfirmed or doubtful:
+                absent |= await self._memory.reload(
+                    [
+                        (pending.partition_id, pending.batch.producer_id)
+                        for pending in appends(group)
+                        if pending.partition_id in unconfirmed
+                    ]
+                )
+                await self._memory.reload_transactions(doubtful)
+                fresh |= unconfirmed
+                fresh_producers |= doubtful
+                continue
+            moves = any(each.put or each.is_deleted for each in transactions)
+            if not (effects or moves or published or any(map(_is_stored, draft.decisions))):
+                await flush.rollback()
+                self._answer(group, draft, (), {})
+                return
+            try:
+                payloads = _payloads(group, effects, draft)
+                await flush.stage(_in_order(effects, payloads))
+                await flush.commit(effects, transactions, published)
+            except VersionMismatch:
+                failures += under_lock
+                if failures == MISMATCHES_UNDER_LOCK:
+                    raise StoreUnavailable("rows move that are locked") from None
+                until = asyncio.get_running_loop().time() + CONTENDED_FOR_S
+                self._contended_until.update(dict.fromkeys(moved, until))
+                under_lock = True
+            except RowLocked:
+                under_lock = skip_locked = True
+            except SegmentGone:
+                segments_gone += 1
+                if segments_gone == 5:
+                    raise StoreUnavailable("segments are dropped faster than written") from None
+                self._store.forget_segments()
+                await self._place(group)
+            except EffectRefused as error:
+                await self._find_culprit(flush, group, error, from_parked=from_parked)
+                return
+            else:
+                if effects or moves or published or history == self._history:
+                    self._answer(group, draft, effects, payloads)
+                    return
+                # Nothing was guarded, and it was committed to another history than was read from.
+            fresh, fresh_producers = set(), set()
+
+    def _decide(
+        self,
+        group: Sequence[Pending],
+        locked: Locked,
+        fresh_producers: set[int],
+        *,
+        is_locked: bool,
+    ) -> FlushDraft:
+        draft = FlushDraft(
+            self._memory.logs,
+            self._memory.transactions,
+            {each.metadata.transactional_id: each for each in locked.transactions},
+            PublicationDraft(locked.published, locked.tokens),
+            is_locked=is_locked,
+            fresh_producers=frozenset(fresh_producers),
+            make_marker=self._make_marker,
+            must_wait=self._comes_too_early,
+            now_ms=time.time_ns() // 1_000_000,
+        )
+        draft.decide(group)
+        return draft
+
+    def _comes_too_early(self, pending: PendingAppend, draft: LogDraft) -> bool:
+        batch = pending.batch
+        if not self._retry_order or not batch.has_producer_id:
+            return False
+        now = asyncio.get_running_loop().time()
+        state = draft.producer(batch.producer_id)
+        return self._retry_order.must_wait(pending.partition_id, batch, state, now)
+
+    def _answer(
+        self,
+        group: Sequence[Pending],
+        draft: FlushDraft,
+        effects: Sequence[LogEffects],
+        payloads: Mapping[int, Payload],
+    ) -> None:
+        """Replays committed effects, then lets every waiting answer go."""
+        if any(pending.history != self._history for pending in group):
+            payloads = {}  # they may have been committed to a history that is no more
+        else:
+            for stored in draft.committed():
+                self._memory.remember({stored.metadata.producer_id: stored})
+        for effect in effects:
+            if known := self._memory.logs.get(effect.partition_id):
+                known.replay(effect)
+                known.trim()
+            self._on_appended(effect, payloads)
+        for pending, decision in zip(group, draft.decisions, strict=True):
+            if isinstance(pending, PendingAppend):
+                assert not isinstance(decision, Answer | PublicationAnswer), "not an append's"
+                self._answer_append(pending, decision)
+            elif isinstance(pending, PendingPublication):
+                assert isinstance(decision, PublicationAnswer), "not a publication's"
+                pending.resolve(decision)
+            else:
+                assert isinstance(decision, Answer), "a transition is answered by a coordinator"
+                pending.resolve(decision)
+
+    def _answer_append(self, pending: PendingAppend, decision: Decision) -> None:
+        partition_id, batch = pending.partition_id, pending.batch
+        match decision:
+            case Appended(base_offset):
+                self._retry_order.settle(partition_id, batch, is_new=True)
+                start = self._log_start(partition_id)
+                pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
+            case Duplicate() if pending.history != self._history:
+                # What it was found in may be lost; the others' commit says nothing of it.
+                pending.refuse(Error.NOT_ENOUGH_REPLICAS, "the database has another history now")
+            case Duplicate(base_offset, timestamp):
+                self._retry_order.settle(partition_id, batch, is_new=False)
+                start = self._log_start(partition_id)
+                pending.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
+            case Refused(error, message):
+                self.fenced += error is Error.INVALID_PRODUCER_EPOCH
+                pending.refuse(error, message)
+
+    def _log_start(self, partition_id: int) -> int:
+        known = self._memory.logs.get(partition_id)
+        return known.state.log_start_offset if known else NO_OFFSET
+
+    async def _find_culprit(
+        self,
+        flush: Flush,
+        group: Sequence[Pending],
+        error: EffectRefused,
+        *,
+        from_parked: bool = False,
+    ) -> None:
+        """The database refused something: each goes alone, so that only one is refused."""
+        if error.out_of_space:
+            log.error("database_out_of_space", reason=str(error))
+            self._memory.forget(group)
+            self._turn_away(group)
+            refuse_all(group, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
+        elif len(group) == 1:
+            log.error("effect_refused_by_database", of=_name(group[0]), reason=str(error))
+            self._memory.forget(group)
+            group[0].refuse(Error.UNKNOWN_SERVER_ERROR, str(error))
+        else:
+            for index, pending in enumerate(group):
+                if from_parked and self._locked_rows.is_waited_for(pending):
+                    self._park(group[index:])  # one before it is locked out again
+                    return
+                try:
+                    await self._settle(flush, [pending], from_parked=from_parked)
+                except EffectRefused as refusal:
+                    await self._find_culprit(flush, [pending], refusal)
+
+    def _is_contended(self, group: Sequence[Pending]) -> bool:
+        """Whether another broker has lately written to one of the partitions: then locking first
+        costs a round trip, and not locking costs a flush."""
+        if not self._contended_until:
+            return False
+        now = asyncio.get_running_loop().time()
+        for partition_id in [i for i, until in self._contended_until.items() if until < now]:
+            del self._contended_until[partition_id]
+        return not self._memory.touched_by(group).isdisjoint(self._contended_until)
+
+    # What another broker holds for longer than `lock_timeout` waits, in order; the rest goes on.
+
+    def _park(self, group: Iterable[Pending]) -> None:
+        now = asyncio.get_running_loop().time()
+        for pending in group:
+            if self._locked_rows.add(pending, now):
+                log.warning("row_locked", of=_name(pending))
+                self._wake_parked.set()
+                behind = [each for each in self._queue if self._locked_rows.takes(each)]
+                for each in behind:
+                    self._queue.remove(each)
+                    self._locked_rows.add(each, now)
+
+    def _without_parked(self, group: list[Pending]) -> list[Pending]:
+        if not self._locked_rows:
+            return group
+        self._park([pending for pending in group if self._locked_rows.takes(pending)])
+        return [pending for pending in group if not self._locked_rows.takes(pending)]
+
+    async def _run_parked(self) -> None:
+        flush = self._store.open_flush()
+        # Until the very last flush is done, something may still come to be parked.
+        while not (self._is_flushed and not self._locked_rows):
+            if not self._locked_rows:
+                self._wake_parked.clear()
+                await self._wake_parked.wait()
+                continue
+            await asyncio.sleep(PARKED_RETRY_S)
+            for place in self._locked_rows.places():
+                # A flush under way may hold batches of the partition that came before those
+                # parked so far. Once it is done there are none: they are parked as they come.
+                async with self._settling:
+                    group = self._locked_rows.take_out(place)
+                    await self._retry_parked(flush, group)
+                    self._locked_rows.tidy(place)
+        await flush.close()
+
+    async def _retry_parked(self, flush: Flush, group: list[Pending]) -> None:
+        limit = asyncio.get_running_loop().time() - PARKED_LIMIT_S
+        overdue = [pending for pending in group if pending.parked_at < limit]
+        self._turn_away(overdue)
+        refuse_all(overdue, Error.REQUEST_TIMED_OUT, "another broker holds the partition")
+        group = [pending for pending in group if pending.parked_at >= limit]
+        if group:
+            await self._flush_group(flush, group, from_parked=True)
+
+
+def _is_stored(decision: Decision | Answer | PublicationAnswer) -> bool:
+    """Whether it tells somebody that something is stored.
+
+    If it was stored before, that commit may not have reached a standby that it has to reach.
+    Whoever is told relies on it from now on, so a commit behind it has to be waited for.
+    """
+    if isinstance(decision, Answer | PublicationAnswer):
+        return decision.error is Error.NONE
+    return not isinstance(decision, Refused)
+
+
+def _name(pending: Pending) -> int | str:
+    """The partition's id, the transactional id or the query's, for the log."""
+    if isinstance(pending, PendingAppend):
+        return pending.partition_id
+    if isinstance(pending, PendingPublication):
+        return pending.publication.guard.query_id
+    return pending.transactional_id
+
+
+def _payloads(
+    group: Sequence[Pending], effects: Sequence[LogEffects], draft: FlushDraft
+) -> dict[int, Payload]:
+    """The payload that the effects need written, by batch id."""
+    given = {p.staged.batch_id: p.payload for p in appends(group) if p.staged is not None}
+    given |= {batch_id: payload for batch_id, (_, payload) in draft.markers().items()}
+    return {batch_id: given[batch_id] for batch_id in _written(effects)}
+
+
+def _written(effects: Iterable[LogEffects]) -> dict[int, StagedBatch]:
+    """Rows whose payload this flush writes; what was staged before lies there."""
+    rows = (row.staged for effect in effects for row in effect.rows)
+    return {staged.batch_id: staged for staged in rows if staged.place is None}
+
+
+def _in_order(
+    effects: Sequence[LogEffects], payloads: Mapping[int, Payload]
+) -> list[tuple[StagedBatch, Payload]]:
+    """Side by side in the payload what will be read together; a marker of many partitions once."""
+    ordered = sorted(effects, key=lambda effect: effect.partition_id)
+    return [(each, payloads[batch_id]) for batch_id, each in _written(ordered).items()]

@@ -1,0 +1,251 @@
+"""What decisions of flushes rest on: partitions, producers, transactions, as last read or written.
+
+Memory that may be older than the store, which guards what is decided on it. Reads what is missing,
+or all that a group touches under its locks. Decides nothing; knows no protocol and no SQL.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from core.log.partition_log import PartitionLog, PartitionState
+from core.log.producer_state import ProducerState
+from core.ports.log import Flush, Locked, LogStore, RowLocked, StoreUnavailable, ToLock
+from core.transaction.values import StoredTransaction
+from core.types import NO_PRODUCER_ID
+from gateway.runtime.flush.work import (
+    Pending,
+    PendingAppend,
+    PendingPublication,
+    PendingTransition,
+    appends,
+    publications,
+    transitions,
+)
+
+LOAD_ATTEMPTS = 20
+TRANSACTIONS_IN_MEMORY = 10_000
+
+
+class FlushMemory:
+    """logs: by partition id; read by whoever serves fetches. transactions: by producer id, None
+    where no transaction has this producer."""
+
+    def __init__(self, store: LogStore, logs: dict[int, PartitionLog]) -> None:
+        self._store = store
+        self.logs = logs
+        self.transactions: OrderedDict[int, StoredTransaction | None] = OrderedDict()
+
+    def ending(self, group: Sequence[Pending]) -> list[StoredTransaction] | None:
+        """What memory has of the transactions that end in this group; None if it is not enough."""
+        known: list[StoredTransaction] = []
+        for pending in transitions(group):
+            if pending.producer_id is None:
+                return None
+            stored = self.transactions.get(pending.producer_id)
+            if stored is None or stored.metadata.transactional_id != pending.transactional_id:
+                return None
+            known.append(stored)
+        return known
+
+    async def load_missing(
+        self,
+        group: Sequence[Pending],
+        ending: Sequence[StoredTransaction],
+        absent: set[int],
+    ) -> None:
+        """Reads what a decision needs and memory lacks.
+
+        More than once where a notification has meanwhile shown that a partition moved on, which
+        forgets its producers. Adds partitions that do not exist to `absent`.
+        """
+        unknown = {i for i in transactional_producers(group) if i not in self.transactions}
+        await self.reload_transactions(unknown)
+        wanted = [(pending.partition_id, pending.batch.producer_id) for pending in appends(group)]
+        wanted += [
+            (partition_id, each.metadata.producer_id)
+            for each in ending
+            for partition_id in each.partitions
+        ]
+        for _ in range(LOAD_ATTEMPTS):
+            missing = [
+                (partition_id, producer_id)
+                for partition_id, producer_id in wanted
+                if partition_id not in absent
+                and (
+                    (known := self.logs.get(partition_id)) is None
+                    or known.missing_producers((producer_id,))
+                )
+            ]
+            if not missing:
+                return
+            absent |= await self.reload(missing)
+        raise StoreUnavailable("partitions move faster than they can be read")
+
+    async def reload(self, touched: Sequence[tuple[int, int]]) -> set[int]:
+        """Reads (partition, producer) pairs (-1: nobody); returns partitions that do not exist."""
+        if not touched:
+            return set()
+        pairs = sorted({pair for pair in touched if pair[1] != NO_PRODUCER_ID})
+        ids = sorted({partition_id for partition_id, _ in touched})
+        states, producers = await self._store.load(ids, pairs)
+        self._take_over(ids, pairs, states, producers)
+        return set(ids) - set(states)
+
+    async def reload_transactions(self, producer_ids: Iterable[int]) -> None:
+        """Reads the transactions of producers."""
+        if wanted := sorted(producer_ids):
+            found = await self._store.load_transactions(wanted)
+            self.remember({producer_id: found.get(producer_id) for producer_id in wanted})
+
+    def remember(self, transactions: Mapping[int, StoredTransaction | None]) -> None:
+        """Takes over what was read of transactions, unless memory is newer.
+
+        Joins come between two versions, so of one version the larger set is the newer one.
+        """
+        for producer_id, stored in transactions.items():
+            known = self.transactions.get(producer_id)
+            if known is not None and stored is not None:
+                if stored.metadata.version < known.metadata.version:
+                    continue
+                if stored.metadata.version == known.metadata.version:
+                    partitions = stored.partitions | known.partitions
+                    groups = stored.groups | known.groups
+                    stored = replace(stored, partitions=partitions, groups=groups)
+            self.transactions[producer_id] = stored
+            self.transactions.move_to_end(producer_id)
+
+    def trim(self) -> None:
+        """Forgets the transactions unheard of for longest; between flushes, never under a draft."""
+        while len(self.transactions) > TRANSACTIONS_IN_MEMORY:
+            self.transactions.popitem(last=False)
+
+    def _take_over(
+        self,
+        ids: Iterable[int],
+        pairs: Iterable[tuple[int, int]],
+        states: Mapping[int, PartitionState],
+        producers: Mapping[tuple[int, int], ProducerState],
+    ) -> None:
+        """Remembers what was read of `ids`; a partition that is not there any more is forgotten."""
+        read: dict[int, dict[int, ProducerState | None]] = {}
+        for partition_id, producer_id in pairs:
+            of_partition = read.setdefault(partition_id, {})
+            of_partition[producer_id] = producers.get((partition_id, producer_id))
+        for partition_id in ids:
+            state = states.get(partition_id)
+            if state is None:
+                self.logs.pop(partition_id, None)
+                continue
+            known = self.logs.setdefault(partition_id, PartitionLog(state))
+            known.load(state, read.get(partition_id, {}))
+
+    async def load_under_lock(
+        self, flush: Flush, group: list[Pending], *, skip_locked: bool
+    ) -> tuple[list[Pending], list[Pending], Locked]:
+        """Loads all that the group touches, under its locks.
+
+        Returns who may be decided on, those of whose rows another broker holds one, and what was
+        read. Raises RowLocked, StoreUnavailable.
+        """
+        pairs = _producer_pairs(appends(group))
+        ids = sorted({pending.partition_id for pending in appends(group)})
+        producer_ids = transactional_producers(group)
+        names = sorted({pending.transactional_id for pending in transitions(group)})
+        guards = {pending.publication.guard for pending in publications(group)}
+        wanted = ToLock(
+            ids, pairs, names, producer_ids, list(guards), sorted(_tokens(publications(group)))
+        )
+        try:
+            locked = await flush.lock(wanted, skip_locked=skip_locked)
+        except RowLocked:
+            locked = await flush.lock(wanted, skip_locked=True)
+        absent = [partition_id for partition_id in ids if partition_id not in locked.partitions]
+        held = set((await self._store.load(absent))[0]) if absent else set()
+        known_pairs = {*pairs, *locked.producers}
+        # Of transactions that are only written to, what else joined was neither locked nor read.
+        joined = {
+            (partition_id, each.metadata.producer_id)
+            for each in locked.transactions
+            if each.metadata.transactional_id in names
+            for partition_id in each.partitions
+        }
+        # What has joined and is not there any more is forgotten: it gets no marker.
+        # Nor does what is staged for one that has been deleted get an offset.
+        staged = {each.partition_id for held_by in locked.tokens.values() for each in held_by}
+        everything = {*ids, *locked.partitions, *(i for i, _ in joined), *staged} - held
+        self._take_over(everything, known_pairs | joined, locked.partitions, locked.producers)
+        by_producer = {each.metadata.producer_id: each for each in locked.transactions}
+        read = {i: by_producer.get(i) for i in producer_ids if i not in locked.held_producers}
+        read |= by_producer
+        for producer_id in read:
+            # It is the truth, even if memory seems newer: a join that a crash has undone.
+            self.transactions.pop(producer_id, None)
+        self.remember(read)
+        for publication in publications(group):
+            publication.partition_ids |= staged
+        free: list[Pending] = []
+        away: list[Pending] = []
+        for pending in group:
+            (away if _is_held(pending, held, locked) else free).append(pending)
+        return free, away, locked
+
+    def touched_by(self, group: Sequence[Pending]) -> set[int]:
+        """The partitions that a group will write to, as far as memory knows."""
+        touched = {pending.partition_id for pending in appends(group)}
+        for pending in transitions(group):
+            if pending.producer_id is not None:
+                stored = self.transactions.get(pending.producer_id)
+                touched |= stored.partitions if stored else frozenset()
+        return touched
+
+    def forget(self, group: Sequence[Pending]) -> None:
+        """Drops what was known of the partitions and transactions; the next flush reads them."""
+        for pending in appends(group):
+            self.logs.pop(pending.partition_id, None)
+        for publication in publications(group):
+            for partition_id in publication.partition_ids:
+                self.logs.pop(partition_id, None)
+        # First those that end, whose partitions go with them; an append may be of the same one.
+        names = {pending.transactional_id for pending in transitions(group)}
+        for producer_id, stored in list(self.transactions.items()) if names else ():
+            if stored is not None and stored.metadata.transactional_id in names:
+                del self.transactions[producer_id]
+                for partition_id in stored.partitions:
+                    self.logs.pop(partition_id, None)
+        for producer_id in transactional_producers(group):
+            self.transactions.pop(producer_id, None)
+
+
+def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:
+    """Whether another broker holds one of its rows."""
+    if isinstance(pending, PendingTransition):
+        return pending.transactional_id in locked.held_elsewhere
+    if isinstance(pending, PendingPublication):
+        is_held = pending.publication.guard in locked.held_guards
+        return is_held or not locked.held_tokens.isdisjoint(_tokens([pending]))
+    batch = pending.batch
+    return pending.partition_id in partitions or (
+        batch.is_transactional and batch.producer_id in locked.held_producers
+    )
+
+
+def _tokens(group: Iterable[PendingPublication]) -> set[UUID]:
+    return {wanted.token for each in group for wanted in each.publication.tokens}
+
+
+def transactional_producers(group: Iterable[Pending]) -> list[int]:
+    return sorted({p.batch.producer_id for p in appends(group) if p.batch.is_transactional})
+
+
+def _producer_pairs(group: Iterable[PendingAppend]) -> list[tuple[int, int]]:
+    return sorted(
+        {
+            (pending.partition_id, pending.batch.producer_id)
+            for pending in group
+            if pending.batch.has_producer_id
+        }
+    )

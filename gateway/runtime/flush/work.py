@@ -1,0 +1,167 @@
+"""What waits for a flush: batches on their way into a partition, decisions on a transactional id,
+publications of what is staged.
+
+Values and their answers only; who decides is `flusher.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from core.errors import Error
+from core.log.effects import StagedBatch
+from core.ports.log import Payload
+from core.staging.values import Publication, PublicationAnswer
+from core.transaction.draft import Decide
+from core.transaction.values import Answer, TransactionVersion
+from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
+
+INDEX_ROW_BYTES = 138  # of a batch, on its way to the database: an element of each of 15 arrays
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """What became of one batch.
+
+    base_offset: where it lies, or -1. log_append_time is the caller's own; `duplicate_timestamp`
+    is the stored batch's where this one had been appended before.
+    """
+
+    error: Error = Error.NONE
+    message: str | None = None
+    base_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    duplicate_timestamp: int = NO_TIMESTAMP
+
+
+@dataclass(slots=True)
+class PendingAppend:
+    """A batch on its way into a partition.
+
+    transaction_version, transactional_id: as its producer writes, which matters where the batch is
+    transactional. history: which history of the database it was queued under. arrival, parked_at:
+    its place among the others, and since when it waits for a locked partition (the loop's seconds).
+    """
+
+    partition_id: int
+    retention_class: str
+    batch: RecordBatch
+    payload: Payload
+    done: asyncio.Future[AppendResult]
+    transaction_version: TransactionVersion = TransactionVersion.V1
+    transactional_id: str | None = None
+    history: int = 0
+    staged: StagedBatch | None = None
+    arrival: int = 0
+    parked_at: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Bytes it adds to a flush."""
+        return self.batch.size
+
+    def resolve(self, result: AppendResult) -> None:
+        """Answers, unless whoever asked has gone."""
+        if not self.done.done():
+            self.done.set_result(result)
+
+    def refuse(self, error: Error, message: str) -> None:
+        """Answers with a refusal."""
+        self.resolve(AppendResult(error, message))
+
+
+@dataclass(slots=True)
+class PendingTransition:
+    """A decision on a transactional id, made when its turn comes, on what is stored by then.
+
+    batch_id, segment_id: where its marker's payload goes, should it write one. producer_id: where
+    it may be decided on what memory has of this producer's transaction, if it then changes
+    something; None where it must be read first.
+    """
+
+    transactional_id: str
+    decide: Decide
+    done: asyncio.Future[Answer]
+    producer_id: int | None = None
+    history: int = 0
+    batch_id: int = -1
+    segment_id: int = -1
+    arrival: int = 0
+    parked_at: float = 0.0
+
+    size = 0
+
+    def resolve(self, answer: Answer) -> None:
+        """Answers, unless whoever asked has gone."""
+        if not self.done.done():
+            self.done.set_result(answer)
+
+    def refuse(self, error: Error, message: str) -> None:
+        """Answers with a refusal, in a coordinator's words where the log has its own."""
+        if error in _OF_THE_LOG:
+            error = Error.COORDINATOR_NOT_AVAILABLE
+        self.resolve(Answer(error, message=message))
+
+
+@dataclass(slots=True)
+class PendingPublication:
+    """Tokens that are to be published, decided on when their turn comes.
+
+    partition_ids: what they were for when they were last read, under the lock.
+    """
+
+    publication: Publication
+    done: asyncio.Future[PublicationAnswer]
+    history: int = 0
+    partition_ids: set[int] = field(default_factory=set)
+    arrival: int = 0
+    parked_at: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """What its index rows add to a flush: many publications are not one group."""
+        return INDEX_ROW_BYTES * sum(wanted.batches for wanted in self.publication.tokens)
+
+    def resolve(self, answer: PublicationAnswer) -> None:
+        """Answers, unless whoever asked has gone."""
+        if not self.done.done():
+            self.done.set_result(answer)
+
+    def refuse(self, error: Error, message: str) -> None:
+        """Answers with a refusal."""
+        self.resolve(PublicationAnswer(error, message))
+
+
+_OF_THE_LOG = frozenset(
+    {
+        Error.NOT_ENOUGH_REPLICAS,
+        Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Error.REQUEST_TIMED_OUT,
+        Error.KAFKA_STORAGE_ERROR,
+    }
+)
+
+Pending = PendingAppend | PendingTransition | PendingPublication
+
+
+def appends(group: Iterable[Pending]) -> list[PendingAppend]:
+    """The batches of a group, in order."""
+    return [pending for pending in group if isinstance(pending, PendingAppend)]
+
+
+def transitions(group: Iterable[Pending]) -> list[PendingTransition]:
+    """The decisions on transactional ids of a group, in order."""
+    return [pending for pending in group if isinstance(pending, PendingTransition)]
+
+
+def publications(group: Iterable[Pending]) -> list[PendingPublication]:
+    """The publications of a group, in order."""
+    return [pending for pending in group if isinstance(pending, PendingPublication)]
+
+
+def refuse_all(group: Iterable[Pending], error: Error, message: str) -> None:
+    """Answers everyone alike."""
+    for pending in group:
+        pending.refuse(error, message)

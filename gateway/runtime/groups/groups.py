@@ -1,0 +1,533 @@
+"""Consumer groups, as handlers ask for them: this broker's share of them, in memory.
+
+load → decide (core) → persist (store) → answer. Only the holder of a shard's lease touches its
+groups, and no answer leaves before everything that the group decided earlier is committed. Knows no
+wire, no SQL and no rule of a group.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from core.errors import Error, Refusal
+from core.group import coordinator as migration
+from core.group.classic.group import ClassicGroup
+from core.group.consumer.group import ConsumerGroup
+from core.group.records import CommittedOffset, OffsetEffects
+from core.group.shard import shard_of
+from core.group.values import (
+    Answer,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    DescribedConsumerGroup,
+    DescribedGroup,
+    GroupType,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from core.ports.groups import GroupStore, Lease
+from core.ports.log import StoreUnavailable
+from core.types import BrokerEndpoint
+from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.groups.loaded_groups import LoadedGroup, LoadedGroups, instant
+from gateway.runtime.groups.offset_expiry import OffsetExpiry
+from gateway.runtime.groups.subscribed_topics import Subscriptions
+from gateway.runtime.topics.configs import Configs
+from gateway.runtime.topics.topics import Topics
+
+log = structlog.get_logger(__name__)
+
+_STOP_S: Final = 2.0
+"""How long a broker that stops waits for what its groups have decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsWanted:
+    """What OffsetFetch asks of one group. partition_ids: None is all that is committed.
+
+    member_id, member_epoch: None and -1 where the asker does not say who it is.
+    """
+
+    group_id: str
+    member_id: str | None = None
+    member_epoch: int = -1
+    partition_ids: Sequence[int] | None = None
+    require_stable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOverview:
+    """A group in ListGroups. state: Kafka's word ("Stable")."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: GroupType
+
+
+UnstablePartitions = Callable[[Sequence[str]], Awaitable[Sequence[frozenset[int]]]]
+FoundOffsets = Mapping[int, CommittedOffset | Error]
+
+
+class Groups:
+    """The groups this broker coordinates. One per process.
+
+    Refusals are part of the answers: NOT_COORDINATOR where another broker has the group's lease,
+    COORDINATOR_NOT_AVAILABLE where what was decided could not be stored. Every method may raise
+    StoreUnavailable where the database has to be read and cannot be.
+    """
+
+    def __init__(
+        self,
+        store: GroupStore,
+        leases: CoordinatorLeases,
+        topics: Topics,
+        configs: Configs,
+        unstable_partitions: UnstablePartitions,
+    ) -> None:
+        """unstable_partitions: whose offsets an open transaction may yet change, per group."""
+        self._store = store
+        self._unstable_partitions = unstable_partitions
+        self._leases = leases
+        self._subscriptions = Subscriptions(topics)
+        self._settings_of = configs.group_settings
+        self._loaded = LoadedGroups(store, leases, self._subscriptions, self._settings_of)
+        self._expiry = OffsetExpiry(store, leases, self._loaded, configs)
+        self._is_stopping = False
+        self.offsets_committed = 0
+
+    # --- its life ---
+
+    def start(self) -> None:
+        """Starts the work in the background; `run` beside it."""
+        self._loaded.start()
+
+    async def run(self) -> None:
+        """Watches over members whose coordinator has gone, with each heartbeat, until cancelled."""
+        while True:
+            await self._leases.wait_for_heartbeat()
+            try:
+                await self._loaded.keep_watch()
+            except StoreUnavailable as error:
+                log.debug("groups_not_watched", reason=str(error))
+
+    async def run_expiry(self) -> None:
+        """Deletes what has expired, from time to time, until cancelled."""
+        await self._expiry.run()
+
+    async def expire_offsets(self, now_ms: int) -> None:
+        """One round of that. Raises StoreUnavailable."""
+        await self._expiry.expire(now_ms)
+
+    async def stop(self) -> None:
+        """Lets other brokers have the groups, and tells whoever waits to go there."""
+        self._is_stopping = True
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._loaded.all_settled()
+                await self._leases.release()
+        except (StoreUnavailable, TimeoutError) as error:
+            log.info("groups_left_without_notice", reason=str(error))
+        self._leases.forget_everything()
+
+    async def close(self) -> None:
+        """Ends the work in the background. After `stop`."""
+        await self._loaded.close()
+        await self._leases.close()
+        self._subscriptions.close()
+
+    def forget_everything(self) -> None:
+        """The database has another history: drops all that is in memory."""
+        self._leases.forget_everything()
+
+    def count_by_state(self) -> Mapping[tuple[GroupType, str], int]:
+        """How many groups in memory are in which state. May be asked in any thread."""
+        return Counter(
+            (group.type, group.state)
+            for loaded in self._loaded.snapshot()
+            if (group := loaded.group) is not None
+        )
+
+    @property
+    def offsets_expired(self) -> int:
+        """How many offsets have expired."""
+        return self._expiry.offsets_expired
+
+    def rebalances(self, kind: GroupType) -> int:
+        """How many new generations, or epochs, there were."""
+        return self._loaded.rebalances[kind]
+
+    # --- finding ---
+
+    async def find_coordinator(self, group_id: str) -> BrokerEndpoint:
+        """The broker to ask about a group: the live holder of its lease, else who may take it."""
+        return await self._leases.find(shard_of(group_id))
+
+    async def _find(self, group_id: str, *, may_be_empty: bool = False) -> LoadedGroup | Error:
+        """The group, loaded; act on it before the next `await`.
+
+        may_be_empty: "" is a group id, as old clients have it that only commit and fetch.
+        """
+        refusal = self._refusal(group_id, may_be_empty=may_be_empty)
+        return await self._loaded.find(group_id) if refusal is Error.NONE else refusal
+
+    def _refusal(self, group_id: str, *, may_be_empty: bool) -> Error:
+        if "\0" in group_id or not (group_id or may_be_empty):
+            # PostgreSQL's text has no NUL; it is the only id that Kafka takes and we do not.
+            return Error.INVALID_GROUP_ID
+        return Error.NOT_COORDINATOR if self._is_stopping else Error.NONE
+
+    # --- members of the classic protocol ---
+
+    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
+        """JoinGroup. Waits until the group's members are there, or the group gives up."""
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return JoinResult(loaded, member_id=request.member_id)
+        token, waiting = self._loaded.expect(loaded)
+        with self._loaded.keeping_whole(loaded):
+            now, settings = instant(), self._settings_of(group_id)
+            outcome, loaded.group = migration.join(
+                group_id, loaded.group, request, token, settings, now
+            )
+            self._loaded.apply(loaded, outcome)
+        answer = await self._answer(loaded, waiting)
+        if isinstance(answer, JoinResult):
+            return answer
+        assert isinstance(answer, Error)
+        return JoinResult(answer, member_id=request.member_id)
+
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
+        """SyncGroup. Waits for the leader's assignment."""
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return SyncResult(loaded)
+        if loaded.group is None:
+            return SyncResult(await self._told(loaded, Error.UNKNOWN_MEMBER_ID))
+        token, waiting = self._loaded.expect(loaded)
+        with self._loaded.keeping_whole(loaded):
+            self._loaded.apply(loaded, loaded.group.sync(request, token, instant()))
+        answer = await self._answer(loaded, waiting)
+        if isinstance(answer, SyncResult):
+            return answer
+        assert isinstance(answer, Error)
+        return SyncResult(answer)
+
+    async def heartbeat(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> Error:
+        """Heartbeat of a member that speaks the classic protocol."""
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return loaded
+        if loaded.group is None:
+            return await self._told(loaded, Error.UNKNOWN_MEMBER_ID)
+        with self._loaded.keeping_whole(loaded):
+            error, outcome = loaded.group.heartbeat(
+                member_id, group_instance_id, generation_id, instant()
+            )
+            self._loaded.apply(loaded, outcome)
+        return await self._told(loaded, error)
+
+    async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveResult:
+        """LeaveGroup."""
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return LeaveResult((), loaded)
+        if loaded.group is None:
+            result = LeaveResult(tuple((each, Error.UNKNOWN_MEMBER_ID) for each in members))
+        else:
+            with self._loaded.keeping_whole(loaded):
+                result, outcome = loaded.group.leave(members, instant())
+                self._loaded.apply(loaded, outcome)
+        error = await self._loaded.settled(loaded)
+        return result if error is Error.NONE else LeaveResult((), error)
+
+    # --- KIP-848 ---
+
+    async def consumer_heartbeat(
+        self, group_id: str, request: ConsumerHeartbeat
+    ) -> ConsumerHeartbeatResult:
+        """ConsumerGroupHeartbeat (KIP-848): joins, goes on, leaves."""
+        if not group_id.strip():
+            return ConsumerHeartbeatResult(Error.INVALID_REQUEST, "GroupId can't be empty.")
+        expression = request.subscribed_topic_regex
+        await self._subscriptions.ready([expression] if expression else ())
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return ConsumerHeartbeatResult(loaded)
+        with self._loaded.keeping_whole(loaded):
+            result, outcome, loaded.group = migration.consumer_heartbeat(
+                group_id,
+                loaded.group,
+                request,
+                self._subscriptions.picture,
+                self._subscriptions.resolve,
+                self._settings_of(group_id),
+                instant(),
+            )
+            self._loaded.apply(loaded, outcome)
+        error = await self._loaded.settled(loaded)
+        return result if error is Error.NONE else ConsumerHeartbeatResult(error)
+
+    # --- offsets ---
+
+    async def commit_offsets(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_epoch: int,
+        offsets: Sequence[CommittedOffset],
+        *,
+        knows_member_epochs: bool = True,
+    ) -> Error:
+        """Commits offsets; one verdict for all of them, NONE once they are durable.
+
+        GROUP_ID_NOT_FOUND where there is no such group and a generation was given (who knows no
+        member epochs calls that ILLEGAL_GENERATION).
+        """
+        loaded = await self._find(group_id, may_be_empty=True)
+        if isinstance(loaded, Error):
+            return loaded
+        if loaded.group is None and generation_or_epoch >= 0:
+            return await self._told(loaded, Error.GROUP_ID_NOT_FOUND)
+        with self._loaded.keeping_whole(loaded):
+            group = loaded.group or self._loaded.create_classic(loaded)
+            refusal = group.commit_refusal(
+                member_id,
+                group_instance_id,
+                generation_or_epoch,
+                instant(),
+                knows_member_epochs=knows_member_epochs,
+            )
+            if refusal is Error.NONE and offsets:
+                self._loaded.write(loaded, OffsetEffects(group_id, put=tuple(offsets)))
+        error = await self._told(loaded, refusal)
+        if error is Error.NONE:
+            self.offsets_committed += len(offsets)
+        return error
+
+    async def commit_transactional_offsets(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_epoch: int,
+        write: Callable[[Lease], Awaitable[Error]],
+    ) -> Error:
+        """TxnOffsetCommit: `write` stores the offsets, under the group's lease, if they may pass.
+
+        Whoever asks for stable offsets meanwhile waits until they are stored: a member that has
+        taken over must not miss those of its predecessor (KIP-447).
+        """
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return loaded
+        if loaded.group is None and generation_or_epoch >= 0:
+            return await self._told(loaded, Error.ILLEGAL_GENERATION)
+        if loaded.group is not None:
+            refusal = loaded.group.commit_refusal(
+                member_id, group_instance_id, generation_or_epoch, instant(), is_transactional=True
+            )
+            if refusal is not Error.NONE:
+                return await self._told(loaded, refusal)
+        done = asyncio.get_running_loop().create_future()
+        loaded.uncommitted.add(done)
+        try:
+            error = await write(loaded.lease)
+        finally:
+            loaded.uncommitted.discard(done)
+            done.set_result(None)
+        return await self._told(loaded, error)
+
+    async def fetch_offsets(self, requests: Sequence[OffsetsWanted]) -> list[Error | FoundOffsets]:
+        """Per request: what is committed, by partition id (what is not, lacks), or a refusal.
+
+        UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction may yet change,
+        where that was asked.
+        """
+        leases = [await self._lease_to_fetch(wanted) for wanted in requests]
+        granted = [
+            (wanted.group_id, wanted.partition_ids)
+            for wanted, lease in zip(requests, leases, strict=True)
+            if isinstance(lease, Lease)
+        ]
+        # Before the offsets: what is committed in between is read with them.
+        unstable = await self._unstable(requests)
+        found = iter(await self._store.fetch_offsets(granted) if granted else ())
+        answers: list[Error | FoundOffsets] = []
+        for asked, lease in zip(requests, leases, strict=True):
+            if isinstance(lease, Error):
+                answers.append(lease)
+                continue
+            offsets = next(found)
+            if not self._leases.is_valid(lease):
+                answers.append(Error.NOT_COORDINATOR)
+                continue
+            waiting = unstable.get(asked.group_id, frozenset()) if asked.require_stable else ()
+            named = offsets if asked.partition_ids is None else asked.partition_ids
+            held = {i: Error.UNSTABLE_OFFSET_COMMIT for i in waiting if i in named}
+            answers.append({**offsets, **held})
+        return answers
+
+    async def _unstable(self, requests: Sequence[OffsetsWanted]) -> Mapping[str, frozenset[int]]:
+        groups = sorted({each.group_id for each in requests if each.require_stable})
+        if not groups:
+            return {}
+        return dict(zip(groups, await self._unstable_partitions(groups), strict=True))
+
+    async def _lease_to_fetch(self, wanted: OffsetsWanted) -> Lease | Error:
+        """The lease under which offsets may be read, from the database. Who does not say who it is
+        may read any group's; an unknown group has none."""
+        refusal = self._refusal(wanted.group_id, may_be_empty=True)
+        if refusal is not Error.NONE:
+            return refusal
+        loaded: LoadedGroup | Error | None = self._loaded.get(wanted.group_id)
+        if loaded is None and wanted.member_id is None and wanted.member_epoch < 0:
+            return await self._leases.take(shard_of(wanted.group_id)) or Error.NOT_COORDINATOR
+        loaded = loaded or await self._loaded.find(wanted.group_id)
+        if isinstance(loaded, Error):
+            return loaded
+        if loaded.group is not None:
+            refusal = loaded.group.fetch_refusal(wanted.member_id, wanted.member_epoch)
+        if refusal is not Error.NONE or wanted.require_stable:
+            # Who asks for what is stable is told of all that was committed before, as in Kafka.
+            if refusal is Error.NONE and loaded.uncommitted:
+                await asyncio.wait(set(loaded.uncommitted))
+            refusal = await self._told(loaded, refusal)
+        return loaded.lease if refusal is Error.NONE else refusal
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Sequence[tuple[str, int]]
+    ) -> Error | Mapping[int, Error]:
+        """Deletes offsets of (topic name, partition id); by partition id, what became of each."""
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return loaded
+        group = loaded.group
+        refusal = Error.GROUP_ID_NOT_FOUND if group is None else group.delete_offsets_refusal()
+        if group is None or refusal is not Error.NONE:
+            return await self._told(loaded, refusal)
+        answers = {
+            partition_id: Error.GROUP_SUBSCRIBED_TO_TOPIC
+            if group.is_subscribed_to(topic_name)
+            else Error.NONE
+            for topic_name, partition_id in partitions
+        }
+        doomed = tuple(each for each, error in answers.items() if error is Error.NONE)
+        if doomed:
+            self._loaded.write(loaded, OffsetEffects(group_id, delete=doomed))
+        error = await self._loaded.settled(loaded)
+        return answers if error is Error.NONE else error
+
+    # --- groups as a whole ---
+
+    async def delete_groups(self, group_ids: Sequence[str]) -> list[Error]:
+        """Deletes groups that have no members, with their offsets."""
+        return list(await asyncio.gather(*map(self._delete_group, group_ids)))
+
+    async def _delete_group(self, group_id: str) -> Error:
+        loaded = await self._find(group_id, may_be_empty=True)
+        if isinstance(loaded, Error):
+            return loaded
+        group = loaded.group
+        refusal = Error.GROUP_ID_NOT_FOUND if group is None else group.delete_refusal()
+        if group is not None and refusal is Error.NONE:
+            with self._loaded.keeping_whole(loaded):
+                self._loaded.apply(loaded, group.delete(instant()))
+        return await self._told(loaded, refusal)
+
+    async def list_groups(self) -> Error | list[GroupOverview]:
+        """The groups that this broker coordinates."""
+        if self._is_stopping or not self._leases.is_live:
+            return Error.COORDINATOR_NOT_AVAILABLE
+        await self._loaded.keep_watch()
+        listed = await self._store.list_groups(self._leases.shards)
+        overviews = {
+            each.group.group_id: GroupOverview(
+                each.group.group_id,
+                each.group.protocol_type,
+                each.group.state if each.has_members else "Empty",
+                GroupType(each.group.protocol),
+            )
+            for each in listed
+        }
+        # What is in memory is newer. What it has decided must be true before anybody hears of it.
+        # Where it had found no group, there may be one by now: transactions make groups, too.
+        loaded = self._loaded.snapshot()
+        for each in loaded:
+            if each.group is not None:
+                overviews[each.group_id] = _overview(each.group)
+            elif not each.is_settled:
+                overviews.pop(each.group_id, None)
+        await self._loaded.all_settled()
+        if any(self._loaded.verdict(each) is not Error.NONE for each in loaded):
+            return Error.COORDINATOR_NOT_AVAILABLE
+        return list(overviews.values())
+
+    async def describe_classic(self, group_id: str) -> DescribedGroup | Refusal:
+        """A classic group. GROUP_ID_NOT_FOUND where there is none, or it is of the other type."""
+        loaded = await self._find(group_id, may_be_empty=True)
+        if isinstance(loaded, Error):
+            return Refusal(loaded)
+        described = _describe_classic(loaded)
+        error = await self._loaded.settled(loaded)
+        return described if error is Error.NONE else Refusal(error)
+
+    async def describe_consumer(self, group_id: str) -> DescribedConsumerGroup | Refusal:
+        """A consumer group. GROUP_ID_NOT_FOUND where there is none, or it is of the other type."""
+        loaded = await self._find(group_id)
+        if isinstance(loaded, Error):
+            return Refusal(loaded)
+        described = _describe_consumer(loaded)
+        error = await self._loaded.settled(loaded)
+        return described if error is Error.NONE else Refusal(error)
+
+    # --- answering ---
+
+    async def _answer(self, loaded: LoadedGroup, waiting: asyncio.Future[Answer]) -> Answer:
+        """The answer to one who had to wait, if it may be given now."""
+        answer = await waiting
+        error = self._loaded.verdict(loaded)
+        return answer if error is Error.NONE else error
+
+    async def _told(self, loaded: LoadedGroup, error: Error) -> Error:
+        """`error`, once all that it rests on is stored."""
+        trouble = await self._loaded.settled(loaded)
+        return error if trouble is Error.NONE else trouble
+
+
+def _overview(group: ClassicGroup | ConsumerGroup) -> GroupOverview:
+    protocol_type = "consumer" if isinstance(group, ConsumerGroup) else group.protocol_type
+    return GroupOverview(group.group_id, protocol_type, group.state, group.type)
+
+
+def _describe_classic(loaded: LoadedGroup) -> DescribedGroup | Refusal:
+    match loaded.group:
+        case ClassicGroup() as group:
+            return group.describe()
+        case None:
+            return Refusal(Error.GROUP_ID_NOT_FOUND, f"Group {loaded.group_id} not found.")
+        case _:
+            message = f"Group {loaded.group_id} is not a classic group."
+            return Refusal(Error.GROUP_ID_NOT_FOUND, message)
+
+
+def _describe_consumer(loaded: LoadedGroup) -> DescribedConsumerGroup | Refusal:
+    match loaded.group:
+        case ConsumerGroup() as group:
+            return group.describe()
+        case None:
+            return Refusal(Error.GROUP_ID_NOT_FOUND, f"Group {loaded.group_id} not found.")
+        case _:
+            message = f"Group {loaded.group_id} is not a consumer group."
+            return Refusal(Error.GROUP_ID_NOT_FOUND, message)

@@ -1,0 +1,173 @@
+"""The topics as assignors of consumer groups see them, and what regular expressions match in them.
+
+RE2, as in Kafka (KIP-848): it cannot be made to backtrack. Still, matching is done in a thread, and
+its results are kept, so that members' heartbeats only look them up. Knows no group.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import re2
+
+from core.group.subscriptions import InvalidRegularExpression
+from core.group.values import TopicImage
+from core.topic.topic import Topic
+from gateway.runtime.topics.shared_read import SharedRead
+from gateway.runtime.topics.topics import Topics
+
+MAX_PROGRAM_BYTES: Final = 256 * 1024
+"""What an expression may be compiled to. One that is as bad as can be takes about 2 ms a topic."""
+
+EXPRESSIONS_KEPT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    """An expression and the topics it matches. fault: why it is none; regexp is None then."""
+
+    regexp: Any
+    matched: frozenset[str] = frozenset()
+    fault: str = ""
+
+
+class Subscriptions:
+    """One picture of the topics for all consumer groups. One per process."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._picture: Mapping[str, TopicImage] = {}
+        self._listing: tuple[Topic, ...] | None = None
+        self._generation = 0
+        self._seen_generation = -1
+        self._refreshes = SharedRead(self._refresh)
+        self._expressions: OrderedDict[str, _Expression] = OrderedDict()
+        self._changing = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="subscriptions")
+        self._on_change: Callable[[], None] = lambda: None
+        topics.on_invalidate(self.invalidate)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Who is told when there is another picture."""
+        self._on_change = listener
+
+    def invalidate(self) -> None:
+        """The topics may have changed: whoever asks next waits for another look."""
+        self._generation += 1
+
+    @property
+    def picture(self) -> Mapping[str, TopicImage]:
+        """The topics by name, as last seen."""
+        return self._picture
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing is known to have changed since the last look."""
+        return self._seen_generation == self._generation
+
+    async def ready(self, expressions: Iterable[str] = ()) -> Mapping[str, TopicImage]:
+        """The topics by name, after which `resolve` has the answer for these expressions at hand.
+
+        While the database is away, the topics as they were. Raises StoreUnavailable where they
+        were never seen.
+        """
+        if not self.is_fresh:
+            await self._refreshes.find([None])
+        for expression in expressions:
+            if expression not in self._expressions:
+                async with self._changing:
+                    await self._add(expression)
+        return self._picture
+
+    def resolve(self, expression: str) -> frozenset[str]:
+        """The topics whose whole name the expression matches. Raises InvalidRegularExpression."""
+        known = self._expressions.get(expression)
+        if known is None:
+            known = _evaluated(expression, self._picture)
+            self._keep(expression, known)
+        if known.regexp is None:
+            raise InvalidRegularExpression(known.fault)
+        self._expressions.move_to_end(expression)
+        return known.matched
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _refresh(self, _: Collection[None]) -> Mapping[None, None]:
+        generation = self._generation
+        listing = await self._topics.all()
+        if listing is not self._listing:
+            picture = {topic.name: _image(topic) for topic in listing}
+            if picture != self._picture:
+                async with self._changing:
+                    await self._replace(picture)
+            self._listing = listing
+        self._seen_generation = generation
+        return {None: None}
+
+    async def _replace(self, picture: Mapping[str, TopicImage]) -> None:
+        added = picture.keys() - self._picture.keys()
+        gone = self._picture.keys() - picture.keys()
+        done: set[str] = set()
+        while todo := self._expressions.keys() - done:  # others may come meanwhile
+            for expression in todo:
+                known = self._expressions.get(expression)
+                if known is None:
+                    continue
+                matched = await self._in_thread(_matches, known.regexp, added)
+                self._expressions[expression] = _Expression(
+                    known.regexp, (known.matched - gone) | matched, known.fault
+                )
+            done |= todo
+        self._picture = picture
+        self._on_change()
+
+    async def _add(self, expression: str) -> None:
+        if expression not in self._expressions:  # another member has brought it meanwhile
+            known = await self._in_thread(_evaluated, expression, self._picture.keys())
+            self._keep(expression, known)
+
+    def _keep(self, expression: str, known: _Expression) -> None:
+        self._expressions[expression] = known
+        if len(self._expressions) > EXPRESSIONS_KEPT:
+            self._expressions.popitem(last=False)
+
+    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+
+def _image(topic: Topic) -> TopicImage:
+    return TopicImage(str(topic.topic_id), topic.name, len(topic.partition_ids))
+
+
+def compiled(expression: str) -> Any:
+    """An expression in RE2's syntax. Raises InvalidRegularExpression."""
+    options = re2.Options()
+    options.max_mem = MAX_PROGRAM_BYTES
+    options.never_capture = True
+    options.log_errors = False
+    try:
+        return re2.compile(expression, options)
+    except re2.error as fault:
+        reason = fault.args[0]
+        text = reason.decode() if isinstance(reason, bytes) else reason
+        raise InvalidRegularExpression(text) from None
+
+
+def _evaluated(expression: str, names: Iterable[str]) -> _Expression:
+    try:
+        regexp = compiled(expression)
+    except InvalidRegularExpression as fault:
+        return _Expression(None, fault=str(fault))
+    return _Expression(regexp, _matches(regexp, names))
+
+
+def _matches(regexp: Any, names: Iterable[str]) -> frozenset[str]:
+    """Whole names only, as `Matcher.matches` has it. Releases the interpreter while it matches."""
+    if regexp is None:
+        return frozenset()
+    return frozenset(name for name in names if regexp.fullmatch(name.encode()))

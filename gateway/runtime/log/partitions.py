@@ -1,0 +1,548 @@
+"""The partitions as this process serves them: append, read, wait for more, look up offsets.
+
+Holds caches, never truth: a refusal is confirmed by a fresh read before it is given. Knows no
+protocol and no SQL; payload is opaque here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from core.config.values import TopicConfig
+from core.errors import Error
+from core.log.aborted_txns import AbortedTransaction
+from core.log.effects import LogEffects
+from core.log.partition_log import PartitionLog, PartitionState
+from core.log.producer_state import ProducerState
+from core.log.retention import retention_class
+from core.ports.log import (
+    EpochStart,
+    LogStore,
+    Payload,
+    ReadRange,
+    SegmentGone,
+    StoredBatch,
+)
+from core.staging.values import Publication, PublicationAnswer
+from core.transaction.draft import Decide
+from core.transaction.values import Answer, StoredTransaction, TransactionVersion
+from core.types import IsolationLevel, RecordBatch
+from gateway.runtime.flush.draft import MakeMarker
+from gateway.runtime.flush.flusher import Flusher
+from gateway.runtime.flush.work import (
+    AppendResult,
+    PendingAppend,
+    PendingPublication,
+    PendingTransition,
+)
+from gateway.runtime.log.append_gate import AppendGate
+from gateway.runtime.log.read_ahead import ReadAhead
+from gateway.runtime.log.tail_cache import TailCache
+
+log = structlog.get_logger(__name__)
+
+READ_AHEAD_BYTES = 32 * 2**20
+FIRST_EPOCH = (EpochStart(0, 0),)
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a reader wants of one partition, from `offset` on."""
+
+    partition_id: int
+    offset: int
+    max_bytes: int
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a reader gets: the partition's state at that moment, and batches, if any.
+
+    state: None where the partition does not exist. leader_epochs: the partition's, oldest first.
+    aborted: what a reader of committed data has to leave out of the batches, by last offset.
+    """
+
+    error: Error
+    state: PartitionState | None
+    batches: Sequence[StoredBatch] = ()
+    leader_epochs: Sequence[EpochStart] = FIRST_EPOCH
+    aborted: Sequence[AbortedTransaction] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(len(batch.payload) for batch in self.batches)
+
+
+class Partitions:
+    """All partitions, as this broker knows them.
+
+    append_gate: held by appends that must look something up before `append`, so that those behind
+    them keep their place.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        *,
+        tail_cache_bytes: int,
+        max_flush_bytes: int,
+        announce: Callable[[Iterable[int]], None],
+        make_marker: MakeMarker,
+    ) -> None:
+        """announce: told after each commit which partitions have changed, to tell other brokers.
+        make_marker: the bytes of a control batch."""
+        self._store = store
+        self._announce = announce
+        self._logs: dict[int, PartitionLog] = {}
+        self._tail = TailCache(tail_cache_bytes)
+        self._read_ahead = ReadAhead(store, READ_AHEAD_BYTES)
+        self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
+        self._waiters: dict[int, set[asyncio.Future[None]]] = {}
+        self._starts_known: tuple[object, set[int]] = (None, set())
+        self.append_gate = AppendGate()
+        self._flusher = Flusher(
+            store,
+            self._logs,
+            self._on_appended,
+            max_flush_bytes=max_flush_bytes,
+            make_marker=make_marker,
+        )
+
+    @property
+    def tail_cache_bytes(self) -> int:
+        """Memory that the newest batches take."""
+        return self._tail.size_bytes
+
+    @property
+    def fenced(self) -> int:
+        """Batches refused because their producer has been fenced."""
+        return self._flusher.fenced
+
+    def start(self) -> None:
+        """Starts the flusher."""
+        self._flusher.start()
+
+    async def close(self) -> None:
+        """Finishes queued appends."""
+        await self._read_ahead.close()
+        await self._flusher.close()
+
+    def forget_everything(self) -> None:
+        """Drops every cache: the database has another history than the one known so far."""
+        self._logs.clear()
+        self._tail.clear()
+        self._read_ahead.clear()
+        self._epochs.clear()
+        self._starts_known = (None, set())
+        self._flusher.forget_everything()
+        self._store.forget_segments()
+        for partition_id in list(self._waiters):
+            self._wake(partition_id)
+
+    def forget_segments(self) -> None:
+        """Looks again which segments are open, at the next append: some may have been sealed."""
+        self._store.forget_segments()
+
+    # Appending.
+
+    def append(
+        self,
+        partition_id: int,
+        config: TopicConfig,
+        batch: RecordBatch,
+        payload: Payload,
+        transaction_version: TransactionVersion = TransactionVersion.V1,
+        transactional_id: str | None = None,
+    ) -> asyncio.Future[AppendResult]:
+        """Queues a batch at once; its order among others is that of the calls.
+
+        The future resolves when the batch is committed, or refused. Where it is transactional:
+        transaction_version: how its producer joins partitions. transactional_id: whose it is.
+        """
+        done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        self._flusher.submit(
+            PendingAppend(
+                partition_id,
+                retention_class(config),
+                batch,
+                payload,
+                done,
+                transaction_version,
+                transactional_id,
+            )
+        )
+        return done
+
+    def transition(
+        self, transactional_id: str, decide: Decide, producer_id: int | None = None
+    ) -> asyncio.Future[Answer]:
+        """Queues a decision on a transactional id among the appends; resolves once it is stored.
+
+        decide: called when its turn comes, with what is stored by then; it may be called again.
+        producer_id: of the transaction, where memory may serve for what is stored.
+        """
+        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._flusher.submit(PendingTransition(transactional_id, decide, done, producer_id))
+        return done
+
+    def announce_writes(
+        self, transactional_id: str, producer_id: int, partition_ids: Iterable[int]
+    ) -> None:
+        """A transaction's batches for these partitions are on their way, in requests of their own:
+        they wait for each other, for a moment."""
+        self._flusher.coalescing.announce(transactional_id, producer_id, partition_ids)
+
+    def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer]:
+        """Queues a publication of what is staged among the appends; resolves once it is stored."""
+        done: asyncio.Future[PublicationAnswer] = asyncio.get_running_loop().create_future()
+        self._flusher.submit(PendingPublication(publication, done))
+        return done
+
+    def known_transaction(self, producer_id: int) -> StoredTransaction | None:
+        """What memory has of a producer's transaction; it may be older than what is stored."""
+        return self._flusher.known_transaction(producer_id)
+
+    def note_transaction(self, stored: StoredTransaction) -> None:
+        """Takes over what was read, or has just been committed, of a transaction."""
+        self._flusher.note_transaction(stored)
+
+    async def load_transactions(
+        self, producer_ids: Sequence[int]
+    ) -> Mapping[int, StoredTransaction]:
+        """The transactions of producers, by a fresh read. Raises StoreUnavailable."""
+        return await self._store.load_transactions(producer_ids)
+
+    async def load_producer(
+        self, producer_id: int, partition_ids: Sequence[int]
+    ) -> Mapping[int, ProducerState]:
+        """What partitions remember of a producer, by a fresh read; who knows nothing of it lacks.
+
+        Raises StoreUnavailable.
+        """
+        pairs = [(partition_id, producer_id) for partition_id in partition_ids]
+        _, found = await self._store.load(partition_ids, pairs)
+        return {partition_id: state for (partition_id, _), state in found.items()}
+
+    def _on_appended(self, effects: LogEffects, payloads: Mapping[int, Payload]) -> None:
+        partition_id = effects.partition_id
+        for row in effects.rows:
+            payload = payloads.get(row.staged.batch_id)
+            if payload is not None:
+                self._tail.append(
+                    partition_id,
+                    StoredBatch(row.base_offset, row.last_offset, payload, row.staged.batch.format),
+                )
+        self._wake(partition_id)
+        self._announce((partition_id,))
+
+    # Reading.
+
+    async def read(self, wants: Sequence[Want], max_bytes: int) -> list[Found]:
+        """Batches from each wanted offset on, in the order of the wants.
+
+        At most max_bytes in all and Want.max_bytes of each partition, except that the first batch
+        found is always given, however large (KIP-74). Raises StoreUnavailable.
+        """
+        await self._confirm(wants)
+        found: list[Found | None] = []
+        from_store: list[tuple[int, ReadRange]] = []
+        left = max_bytes
+        is_promised = False
+        for position, want in enumerate(wants):
+            known = self._logs.get(want.partition_id)
+            if known is None:
+                found.append(Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None))
+                continue
+            state = known.state
+            if not state.log_start_offset <= want.offset <= state.next_offset:
+                found.append(Found(Error.OFFSET_OUT_OF_RANGE, state))
+                continue
+            end = _end_offset(state, want.isolation_level)
+            if want.offset >= end or (left <= 0 and is_promised):
+                found.append(Found(Error.NONE, state))
+                continue
+            limit = max(0, min(want.max_bytes, left))
+            is_promised = True
+            batches = self._tail.read(want.partition_id, want.offset, end, limit)
+            if batches is None:
+                found.append(None)
+                from_store.append((position, ReadRange(want.partition_id, want.offset, end, limit)))
+                left -= limit
+            else:
+                found.append(Found(Error.NONE, state, batches))
+                left -= found[-1].size_bytes if found[-1] else 0
+        if from_store:
+            await self._read_store(wants, found, from_store)
+        within = _within(wants, [each for each in found if each is not None], max_bytes)
+        within = await self._with_aborted(wants, within)
+        return [await self._with_epochs(each) for each in within]
+
+    async def _with_aborted(self, wants: Sequence[Want], found: list[Found]) -> list[Found]:
+        """Adds the aborted transactions that touch what was found, for readers of committed data.
+
+        Read after the batches: what was aborted later lies at or after the last stable offset that
+        the batches end at, so nothing of it touches them.
+        """
+        unknown: list[tuple[int, tuple[int, int, int]]] = []
+        for position, (want, each) in enumerate(zip(wants, found, strict=True)):
+            if want.isolation_level is not IsolationLevel.READ_COMMITTED or not each.batches:
+                continue
+            end = each.batches[-1].last_offset + 1
+            known = self._logs.get(want.partition_id)
+            aborted = known.aborted.overlapping(want.offset, end) if known else None
+            if aborted is None:
+                unknown.append((position, (want.partition_id, want.offset, end)))
+            elif aborted:
+                found[position] = replace(each, aborted=aborted)
+        if unknown:
+            answers = await self._store.aborted([read for _, read in unknown])
+            for (position, _), aborted in zip(unknown, answers, strict=True):
+                if aborted:
+                    found[position] = replace(found[position], aborted=aborted)
+        return found
+
+    async def _confirm(self, wants: Sequence[Want]) -> None:
+        """Reads what is not known here, or is not as wanted, so that a refusal is a fresh one.
+
+        Again where memory was dropped meanwhile: the read may have met another history.
+        """
+        confirmed: set[int] = set()
+        while True:
+            doubtful = {want.partition_id for want in wants if not self._is_in_range(want)}
+            if doubtful <= confirmed:
+                return
+            confirmed = doubtful
+            await self.refresh(sorted(doubtful))
+
+    async def _with_epochs(self, found: Found) -> Found:
+        """Adds the partition's history of leader epochs, where it has one."""
+        state = found.state
+        if state is None or not found.batches or state.leader_epoch == 0:
+            return found
+        key = (state.partition_id, state.leader_epoch)
+        if key not in self._epochs:
+            self._epochs[key] = tuple(await self._store.epoch_starts(state.partition_id))
+        return replace(found, leader_epochs=self._epochs[key] or FIRST_EPOCH)
+
+    async def _read_store(
+        self,
+        wants: Sequence[Want],
+        found: list[Found | None],
+        from_store: Sequence[tuple[int, ReadRange]],
+    ) -> None:
+        states = {
+            position: self._logs[read.partition_id].state
+            for position, read in from_store
+            if read.partition_id in self._logs
+        }
+        try:
+            answers = await self._read_ahead.read([read for _, read in from_store])
+        except SegmentGone:
+            for position, read in from_store:
+                found[position] = await self._read_alone(wants[position], read)
+            return
+        for (position, _), batches in zip(from_store, answers, strict=True):
+            found[position] = Found(Error.NONE, states[position], batches)
+
+    async def _read_alone(self, want: Want, read: ReadRange) -> Found:
+        """One range, where some payload was missing: so that only its partition is told.
+
+        As a rule retention was faster, which the log start shows. Payload of a live batch that is
+        not there is damage: an error, never an empty answer for ever.
+        """
+        state = (await self.refresh([read.partition_id])).get(read.partition_id)
+        if state is None:
+            return Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None)
+        if want.offset < state.log_start_offset:
+            return Found(Error.OFFSET_OUT_OF_RANGE, state)
+        try:
+            (batches,) = await self._store.read([read])
+        except SegmentGone as gone:
+            log.error("payload_missing", partition=read.partition_id, reason=str(gone))
+            return Found(Error.KAFKA_STORAGE_ERROR, state)
+        return Found(Error.NONE, state, batches)
+
+    def _is_in_range(self, want: Want) -> bool:
+        known = self._logs.get(want.partition_id)
+        return (
+            known is not None
+            and known.state.log_start_offset <= want.offset <= known.state.next_offset
+        )
+
+    # Waiting.
+
+    async def wait_for_more(
+        self,
+        wants: Sequence[Want],
+        seen: Sequence[Found],
+        timeout_s: float,
+        interrupted: asyncio.Future[None] | None = None,
+    ) -> None:
+        """Sleeps until a partition is no longer as it was `seen` (by `read`), or time is up.
+
+        interrupted: ends it as well.
+        """
+        for want, found in zip(wants, seen, strict=True):
+            known = self._logs.get(want.partition_id)
+            if (known.state if known else None) is not found.state:
+                return
+        waiter = asyncio.get_running_loop().create_future()
+        partition_ids = {want.partition_id for want in wants}
+        for partition_id in partition_ids:
+            self._waiters.setdefault(partition_id, set()).add(waiter)
+        try:
+            ends = (waiter,) if interrupted is None else (waiter, interrupted)
+            await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for partition_id in partition_ids:
+                waiters = self._waiters.get(partition_id)
+                if waiters is not None:
+                    waiters.discard(waiter)
+                    if not waiters:
+                        del self._waiters[partition_id]
+
+    def watched(self) -> list[int]:
+        """Partitions somebody waits for."""
+        return list(self._waiters)
+
+    async def on_changed_elsewhere(self, partition_ids: Iterable[int]) -> None:
+        """Another broker has changed these: reads those known here, and wakes who waits.
+
+        Raises StoreUnavailable.
+        """
+        known = [i for i in partition_ids if i in self._logs or i in self._waiters]
+        if known:
+            await self.refresh(known)
+
+    def _wake(self, partition_id: int) -> None:
+        for waiter in self._waiters.pop(partition_id, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # States and lookups.
+
+    async def refresh(self, partition_ids: Sequence[int]) -> dict[int, PartitionState]:
+        """A fresh read, which memory takes over; what is missing does not exist.
+
+        Raises StoreUnavailable.
+        """
+        states = dict((await self._store.load(partition_ids))[0])
+        for partition_id in partition_ids:
+            state = states.get(partition_id)
+            if state is None:
+                self._logs.pop(partition_id, None)
+                self._tail.drop(partition_id)
+                self._wake(partition_id)
+                continue
+            known = self._logs.get(partition_id)
+            if known is None:
+                self._logs[partition_id] = PartitionLog(state)
+            else:
+                before = known.state
+                known.advance(state)
+                if known.state != before:
+                    self._wake(partition_id)
+        return states
+
+    async def with_log_starts(
+        self, partition_ids: Sequence[int], alone_since: object
+    ) -> dict[int, PartitionState]:
+        """States whose log start, and nothing else of them, is as good as a fresh read's.
+
+        alone_since: another object whenever brokers have come or gone, None while others are live.
+        While this one is alone nobody else moves log starts, so what it has read since then need
+        not be read again. A broker that has just come may move one before it is heard of: who reads
+        there is told that the offset is out of range, as if the records had gone a moment later.
+        Raises StoreUnavailable.
+        """
+        if alone_since is None:
+            return await self.refresh(partition_ids)
+        if self._starts_known[0] is not alone_since:
+            self._starts_known = (alone_since, set())
+        known = self._starts_known[1]
+        logs = self._logs
+        if all(each in known and each in logs for each in partition_ids):
+            return {each: logs[each].state for each in partition_ids}
+        states = await self.refresh(partition_ids)
+        known.update(states)
+        return states
+
+    async def _load(self, partition_ids: Iterable[int]) -> None:
+        missing = [i for i in dict.fromkeys(partition_ids) if i not in self._logs]
+        if missing:
+            await self.refresh(missing)
+
+    async def find_timestamp(
+        self, partition_id: int, timestamp: int, from_offset: int
+    ) -> StoredBatch | None:
+        """The first batch that ends at `from_offset` or later and is stamped `timestamp` or later.
+
+        Raises StoreUnavailable.
+        """
+        return await self._store.find_timestamp(partition_id, timestamp, from_offset)
+
+    async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
+        """The first batch with the greatest timestamp. Raises StoreUnavailable."""
+        return await self._store.find_max_timestamp(partition_id)
+
+    async def epoch_starts(self, partition_id: int) -> list[EpochStart]:
+        """The partition's leader epochs, oldest first. Raises StoreUnavailable."""
+        return await self._store.epoch_starts(partition_id)
+
+    async def delete_records(self, partition_id: int, offset: int) -> tuple[Error, int]:
+        """Moves the log start offset up to `offset` (-1: the high watermark).
+
+        Returns the log start offset that holds then. Raises StoreUnavailable.
+        """
+        states = await self.refresh([partition_id])
+        state = states.get(partition_id)
+        if state is None:
+            return Error.UNKNOWN_TOPIC_OR_PARTITION, -1
+        target = state.high_watermark if offset == -1 else offset
+        if target < 0 or target > state.high_watermark:
+            return Error.OFFSET_OUT_OF_RANGE, -1
+        moved = await self._store.advance_log_start(partition_id, target)
+        if moved is None:
+            return Error.UNKNOWN_TOPIC_OR_PARTITION, -1
+        if known := self._logs.get(partition_id):
+            known.advance(moved)
+        self._announce((partition_id,))
+        return Error.NONE, moved.log_start_offset
+
+
+def _within(wants: Sequence[Want], found: Sequence[Found], max_bytes: int) -> list[Found]:
+    """Holds what was found to the limits, of each partition and of all (KIP-74).
+
+    The first batch of all is given however large; any other only where it fits.
+    """
+    left = max_bytes
+    is_first = True
+    answers = []
+    for want, each in zip(wants, found, strict=True):
+        limit = min(want.max_bytes, left)
+        size = count = 0
+        for batch in each.batches:
+            if size + len(batch.payload) > limit and not is_first:
+                break
+            is_first = False
+            size += len(batch.payload)
+            count += 1
+        left -= size
+        whole = count == len(each.batches)
+        answers.append(each if whole else replace(each, batches=each.batches[:count]))
+    return answers
+
+
+def _end_offset(state: PartitionState, isolation_level: IsolationLevel) -> int:
+    if isolation_level is IsolationLevel.READ_COMMITTED:
+        return state.last_stable_offset
+    return state.high_watermark
+
+
+States = Mapping[int, PartitionState]

@@ -1,0 +1,113 @@
+"""The janitor: moves log starts by time and size, deletes index rows, seals and drops segments.
+
+Any broker may do any of it at any time: each step is safe to do twice. So that brokers do not do it
+all N times, the live one with the lowest id does; the others only forget which segments are open,
+in case one was sealed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from core.log.retention import (
+    bytes_to_delete,
+    oldest_kept_timestamp,
+    should_seal,
+)
+from core.ports.log import StoreUnavailable
+from core.ports.retention import PartitionUsage, RetentionStore
+from core.topic.topic import Topic
+from gateway.runtime.log.partitions import Partitions
+from gateway.runtime.topics.configs import Configs
+from gateway.runtime.topics.topics import Topics
+
+log = structlog.get_logger(__name__)
+
+CHECK_CONFIG: Final = "log.retention.check.interval.ms"
+
+
+class Janitor:
+    """Retention, in the background."""
+
+    def __init__(
+        self,
+        store: RetentionStore,
+        topics: Topics,
+        configs: Configs,
+        partitions: Partitions,
+        is_on_duty: Callable[[], bool],
+    ) -> None:
+        """is_on_duty: whether it is this broker's turn, as far as it knows."""
+        self._store = store
+        self._topics = topics
+        self._configs = configs
+        self._partitions = partitions
+        self._is_on_duty = is_on_duty
+
+    async def run(self) -> None:
+        """One round per `log.retention.check.interval.ms`, until cancelled."""
+        while True:
+            await asyncio.sleep(self._configs.broker_int(CHECK_CONFIG) / 1000)
+            if not self._is_on_duty():
+                self._partitions.forget_segments()
+                continue
+            try:
+                await self.clean()
+            except StoreUnavailable as error:
+                log.info("retention_postponed", reason=str(error))
+
+    async def clean(self) -> list[int]:
+        """One round; returns the segments dropped. Raises StoreUnavailable."""
+        topics = {topic.name: topic for topic in await self._topics.all()}
+        # Rows before a log start still count as size: they go before the size is judged.
+        await self._delete_rows()
+        for usage in await self._store.usage():
+            if topic := topics.get(usage.topic_name):
+                await self._move_log_start(usage, topic)
+        await self._delete_rows()
+        await self._store.clean_deleted_partitions()
+        idle_ms = self._configs.broker_int("producer.id.expiration.ms")
+        await self._store.expire_producers(idle_ms / 1000)
+        if expired := await self._store.expire_tokens():
+            log.info("staged_tokens_expired", tokens=expired)
+        forget_ms = self._configs.broker_int("penstock.published.batch.expiration.ms")
+        await self._store.forget_published(forget_ms / 1000)
+        segment_bytes = self._configs.broker_int("log.segment.bytes")
+        for segment in await self._store.open_segments():
+            if should_seal(segment, segment_bytes):
+                await self._store.seal(segment.segment_id)
+        # Each broker, whoever sealed what: a segment still written to would never be empty.
+        self._partitions.forget_segments()
+        dropped = await self._store.drop_unused_segments()
+        if dropped:
+            log.info("segments_dropped", segments=dropped)
+        return dropped
+
+    async def _delete_rows(self) -> None:
+        for usage in await self._store.usage():
+            deleted = bool(usage.size_bytes)
+            while deleted:
+                deleted = await self._store.delete_rows(usage.partition_id) > 0
+
+    async def _move_log_start(self, usage: PartitionUsage, topic: Topic) -> None:
+        start = usage.log_start_offset
+        if start >= usage.next_offset:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        oldest = oldest_kept_timestamp(topic.config, now_ms)
+        if oldest is not None:
+            young = await self._store.first_young_batch(usage.partition_id, start, oldest)
+            start = max(start, usage.next_offset if young is None else young)
+        if bytes_to_delete(topic.config, usage.size_bytes) > 0 and start < usage.next_offset:
+            kept = await self._store.first_within_size(
+                usage.partition_id, usage.log_start_offset, topic.config.retention_bytes
+            )
+            start = max(start, usage.next_offset if kept is None else kept)
+        if start > usage.log_start_offset:
+            log.info(
+                "log_start_moved", topic=topic.name, partition=usage.partition_id, offset=start
+            )
+            await self._partitions.delete_records(usage.partition_id, start)

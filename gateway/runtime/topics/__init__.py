@@ -1,0 +1,1 @@
+"""Topics and settings, cached. Rules are in core.topic and core.config."""

@@ -1,0 +1,1 @@
+"""The transaction coordinator of this broker. Rules are in core.transaction."""

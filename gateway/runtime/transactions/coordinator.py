@@ -1,0 +1,429 @@
+"""The transaction coordinator of this process: every broker can be anybody's.
+
+What core decides on a transactional id goes to the store with the log's flushes; joins go by
+themselves. Holds no truth: each decision is guarded by the row's version. Knows no protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from core.errors import Error
+from core.group.records import CommittedOffset
+from core.log.producer_state import ProducerState
+from core.ports.groups import Lease
+from core.ports.log import StoreUnavailable, VersionMismatch
+from core.ports.transactions import (
+    OpenTransactions,
+    PendingOffsets,
+    TransactionJoin,
+    TransactionStore,
+)
+from core.transaction.coordinator import (
+    check_room,
+    prepare_end,
+    prepare_expiry,
+    prepare_external_marker,
+    prepare_init_producer_id,
+    prepare_join,
+    prepare_timeout,
+    verify_joined,
+    verify_write,
+)
+from core.transaction.values import (
+    Answer,
+    EndTransaction,
+    InitProducerId,
+    Joining,
+    Marker,
+    ProducerIdAndEpoch,
+    StoredTransaction,
+    TransactionMetadata,
+    TransactionState,
+    TransactionVersion,
+    Transition,
+)
+from gateway.runtime.log.partitions import Partitions
+from gateway.runtime.transactions.pending_offsets import PendingOffsetWriter
+from gateway.runtime.transactions.producer_ids import ProducerIds
+
+log = structlog.get_logger(__name__)
+
+LOOK_INTERVAL_S: Final = 0.5
+"""How often overdue transactions are looked for; they end within a second of their deadline."""
+AT_ONCE: Final = 100
+_FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH})
+JOIN_ATTEMPTS: Final = 20
+
+Prepare = Callable[[TransactionMetadata | None, int], Transition]
+"""A decision, given what is stored and a producer id that nobody has."""
+PrepareOnAll = Callable[[StoredTransaction | None, int], Transition]
+"""The same, for which it matters who takes part."""
+
+OnEnded = Callable[[bool, str, float], None]
+
+
+class Transactions:
+    """The coordinator. `run` in the background; every other method may raise StoreUnavailable.
+
+    is_alone: whether no other broker is live, so that what joins a transaction is written to here.
+    on_ended: told of each transaction that this broker has ended: whether committed, why ("client",
+    "fenced", "timeout", "marker"), and how many seconds the commit took.
+    """
+
+    def __init__(
+        self,
+        store: TransactionStore,
+        partitions: Partitions,
+        producer_ids: ProducerIds,
+        *,
+        max_timeout_ms: Callable[[], int],
+        expiration_ms: Callable[[], int],
+        expiration_interval_ms: Callable[[], int],
+        is_alone: Callable[[], bool],
+        on_ended: OnEnded = lambda is_commit, why, seconds: None,
+    ) -> None:
+        self._store = store
+        self._partitions = partitions
+        self._producer_ids = producer_ids
+        self._max_timeout_ms = max_timeout_ms
+        self._expiration_ms = expiration_ms
+        self._expiration_interval_ms = expiration_interval_ms
+        self._is_alone = is_alone
+        self._on_ended = on_ended
+        self._pending = PendingOffsetWriter(store)
+        self._open = OpenTransactions(-1, ())
+        self._fenced = 0
+
+    def on_ended(self, listener: OnEnded) -> None:
+        """Who is told of each end from now on."""
+        self._on_ended = listener
+
+    @property
+    def open_count(self) -> int:
+        """Transactions open at the last look, at whatever broker they were begun."""
+        return self._open.open_count
+
+    @property
+    def oldest_s(self) -> float:
+        """For how long the oldest of them is open."""
+        return self._open.oldest_ms / 1000
+
+    @property
+    def fenced(self) -> int:
+        """Requests refused because their producer has been fenced; see `Partitions.fenced` too."""
+        return self._fenced
+
+    def _counted(self, error: Error) -> Error:
+        self._fenced += error in _FENCED
+        return error
+
+    # What changes a transactional id.
+
+    async def init_producer_id(self, request: InitProducerId) -> Answer:
+        """A producer starts or recovers; what was open under its id is aborted in that commit."""
+        limit = self._max_timeout_ms()
+
+        def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            return prepare_init_producer_id(known, request, fresh, _now(), limit)
+
+        return await self._decide(request.transactional_id, prepare, "fenced")
+
+    async def end(self, transactional_id: str, request: EndTransaction) -> Answer:
+        """Markers, offsets, state and the next epoch, in one commit.
+
+        COORDINATOR_NOT_AVAILABLE for one of V1 whose transaction another broker ended before its
+        turn came, while the next one is open, which looks the same.
+        """
+        producer_id = request.producer.producer_id
+        stored = self._partitions.known_transaction(producer_id)
+        if stored is not None and stored.metadata.state is TransactionState.ONGOING:
+            request = replace(request, open_version=stored.metadata.version)
+
+        def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            return prepare_end(known, request, fresh, _now())
+
+        return await self._decide(transactional_id, prepare, "client", producer_id)
+
+    async def write_marker(
+        self,
+        marker: Marker,
+        partition_ids: Sequence[int],
+        version: TransactionVersion = TransactionVersion.V1,
+    ) -> Mapping[int, Error]:
+        """A marker from outside (WriteTxnMarkers), for partitions of one producer.
+
+        An abort of a transaction coordinated here ends it as a whole, and a commit is refused.
+        Where nobody has this producer, nothing can be open: no error, and no effect.
+        """
+        is_v2 = version is TransactionVersion.V2
+        producers = await self._partitions.load_producer(marker.producer_id, partition_ids)
+        errors = {}
+        for partition_id in partition_ids:
+            known = producers.get(partition_id) or ProducerState(marker.producer_id)
+            refusal = known.marker_refusal(marker, is_v2=is_v2)
+            errors[partition_id] = refusal[0] if refusal else Error.NONE
+        accepted = [each for each in errors if errors[each] is Error.NONE]
+        found = await self._partitions.load_transactions([marker.producer_id])
+        stored = found.get(marker.producer_id)
+        if stored is None or not accepted:
+            return errors
+
+        def prepare(stored: StoredTransaction | None, fresh: int) -> Transition:
+            known, joined = _parts(stored)
+            has_joined = not joined.isdisjoint(accepted)
+            return prepare_external_marker(known, marker, fresh, _now(), has_joined=has_joined)
+
+        name = stored.metadata.transactional_id
+        answer = await self._decide_on_all(name, prepare, "marker")
+        return errors | dict.fromkeys(accepted, answer.error)
+
+    async def _decide(
+        self, transactional_id: str, prepare: Prepare, why: str, producer_id: int | None = None
+    ) -> Answer:
+        def prepare_on_all(stored: StoredTransaction | None, fresh: int) -> Transition:
+            return prepare(stored.metadata if stored else None, fresh)
+
+        return await self._decide_on_all(transactional_id, prepare_on_all, why, producer_id)
+
+    async def _decide_on_all(
+        self,
+        transactional_id: str,
+        prepare: PrepareOnAll,
+        why: str,
+        producer_id: int | None = None,
+    ) -> Answer:
+        begun = time.perf_counter()
+        fresh = await self._producer_ids.next_id()
+        ended: list[bool] = []
+        is_used = False
+
+        def decide(stored: StoredTransaction | None) -> Transition:
+            nonlocal is_used
+            transition = prepare(stored, fresh)
+            if transition.put is not None and transition.put.producer_id == fresh:
+                is_used = True
+            ended[:] = [transition.marker.is_commit] if transition.marker else []
+            return transition
+
+        answer = await self._partitions.transition(transactional_id, decide, producer_id)
+        if not is_used:
+            self._producer_ids.give_back(fresh)
+        if ended and answer.error is Error.NONE:
+            self._on_ended(ended[0], why, time.perf_counter() - begun)
+        self._counted(answer.error)
+        return answer
+
+    # Who takes part.
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partition_ids: Sequence[int],
+        version: TransactionVersion = TransactionVersion.V1,
+    ) -> Error:
+        """AddPartitionsToTxn: all take part, or none."""
+
+        def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
+            known, joined = _parts(stored)
+            new = tuple(i for i in dict.fromkeys(partition_ids) if i not in joined)
+            joining = prepare_join(known, producer, version, _now(), is_joined=not new)
+            expected = known.version if known else 0
+            if known is not None and known.state is not TransactionState.ONGOING:
+                new = tuple(dict.fromkeys(partition_ids))
+            return joining, TransactionJoin(transactional_id, expected, joining.put, new)
+
+        error = await self._join(transactional_id, producer, join)
+        if error is Error.NONE and version is TransactionVersion.V1 and self._is_alone():
+            self._partitions.announce_writes(transactional_id, producer.producer_id, partition_ids)
+        return error
+
+    async def add_group(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        group_id: str,
+        version: TransactionVersion = TransactionVersion.V1,
+    ) -> Error:
+        """AddOffsetsToTxn: the group's offsets may be part of the transaction."""
+
+        def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
+            known, _ = _parts(stored)
+            groups = stored.groups if stored is not None else frozenset()
+            is_joined = group_id in groups
+            joining = prepare_join(known, producer, version, _now(), is_joined=is_joined)
+            joining = check_room(joining, group_id, groups)
+            expected = known.version if known else 0
+            wanted = TransactionJoin(
+                transactional_id, expected, joining.put, groups=(group_id,) if joining.joins else ()
+            )
+            return joining, wanted
+
+        return await self._join(transactional_id, producer, join)
+
+    async def commit_offsets(
+        self,
+        lease: Lease,
+        group_id: str,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        version: TransactionVersion,
+        offsets: Sequence[CommittedOffset],
+    ) -> Error:
+        """TxnOffsetCommit, after the group has let it pass under its coordinator's lease.
+
+        NOT_COORDINATOR where that lease is another's by now. The transaction is read first: it was
+        begun, and the group joined, at whatever broker.
+        """
+        for _ in range(JOIN_ATTEMPTS):
+            stored = (await self._store.load([transactional_id])).get(transactional_id)
+            known, _ = _parts(stored)
+            groups = stored.groups if stored is not None else frozenset()
+            is_joined = group_id in groups
+            joining = verify_write(known, producer, version, _now(), is_joined=is_joined)
+            joining = check_room(joining, group_id, groups)
+            if joining.error is not Error.NONE:
+                return self._counted(joining.error)
+            assert stored is not None and known is not None, "who is not known may not write"
+            join = TransactionJoin(transactional_id, known.version, joining.put, groups=(group_id,))
+            pending = PendingOffsets(lease, join, producer.producer_id, group_id, offsets)
+            try:
+                await self._pending.write(pending)
+            except VersionMismatch:
+                again = (await self._store.load([transactional_id])).get(transactional_id)
+                if again is not None and again.metadata.version == known.version:
+                    return Error.NOT_COORDINATOR  # then it is the lease that has moved on
+                continue
+            self._note(stored, join, known.version + (join.put is not None))
+            return Error.NONE
+        return Error.CONCURRENT_TRANSACTIONS
+
+    async def unstable_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
+        """Per group: partitions whose offsets an open transaction may yet change."""
+        return await self._store.pending_partitions(group_ids)
+
+    async def _join(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        prepare: Callable[[StoredTransaction | None], tuple[Joining, TransactionJoin]],
+    ) -> Error:
+        stored = self._partitions.known_transaction(producer.producer_id)
+        if stored is not None and stored.metadata.transactional_id != transactional_id:
+            stored = None
+        is_fresh = False
+        for _ in range(JOIN_ATTEMPTS):
+            joining, join = prepare(stored)
+            is_refused = joining.error is not Error.NONE
+            if is_fresh and is_refused:
+                return self._counted(joining.error)
+            if not is_refused:
+                try:
+                    version = await self._store.join(join)
+                except VersionMismatch:
+                    pass
+                else:
+                    assert stored is not None, "who is not known may not join"
+                    self._note(stored, join, version)
+                    return Error.NONE
+            stored = (await self._store.load([transactional_id])).get(transactional_id)
+            is_fresh = True
+        return Error.CONCURRENT_TRANSACTIONS
+
+    def _note(self, stored: StoredTransaction, join: TransactionJoin, version: int) -> None:
+        metadata = stored.metadata
+        partitions, groups = stored.partitions, stored.groups
+        if join.put is not None:
+            metadata = replace(join.put, version=version)
+            partitions, groups = frozenset(), frozenset()
+        self._partitions.note_transaction(
+            StoredTransaction(
+                metadata, partitions | set(join.partitions), groups | set(join.groups)
+            )
+        )
+
+    async def verify(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition_ids: Sequence[int]
+    ) -> Mapping[int, Error]:
+        """AddPartitionsToTxn, verify only: whether each takes part in what is open."""
+        stored = (await self._store.load([transactional_id])).get(transactional_id)
+        known, joined = _parts(stored)
+        return {
+            partition_id: verify_joined(known, producer, is_joined=partition_id in joined)
+            for partition_id in partition_ids
+        }
+
+    # What people look at.
+
+    async def describe(self, transactional_ids: Sequence[str]) -> Mapping[str, StoredTransaction]:
+        """A fresh read; what is not there lacks."""
+        return await self._store.load(transactional_ids)
+
+    async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
+        """All ids, and the time by the database's clock (ms)."""
+        return await self._store.list_all()
+
+    # What time brings.
+
+    async def run(self) -> None:
+        """Aborts overdue transactions and forgets idle ids, until cancelled."""
+        expire_at = time.monotonic()
+        is_away = False
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            try:
+                await self.abort_overdue()
+                if time.monotonic() >= expire_at:
+                    await self.expire_idle()
+                    expire_at = time.monotonic() + self._expiration_interval_ms() / 1000
+            except StoreUnavailable as error:
+                if not is_away:
+                    log.info("transactions_not_looked_at", reason=str(error))
+                is_away = True
+            else:
+                is_away = False
+
+    async def abort_overdue(self) -> int:
+        """Ends what has outlived its timeout, fencing its producer; returns how many were tried."""
+        overdue = self._open = await self._store.overdue(AT_ONCE)
+
+        def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            # By the database's clock as of the read: if it was begun anew since, it is not overdue.
+            return prepare_timeout(known, fresh, overdue.now_ms) or Transition(Answer())
+
+        for transactional_id in overdue.transactional_ids:
+            log.info("transaction_timed_out", transactional_id=transactional_id)
+        await asyncio.gather(
+            *(self._decide(name, prepare, "timeout") for name in overdue.transactional_ids)
+        )
+        return len(overdue.transactional_ids)
+
+    async def expire_idle(self) -> int:
+        """Forgets ids idle for `transactional.id.expiration.ms`; returns how many were tried."""
+        expiration_ms = self._expiration_ms()
+        idle = await self._store.idle(expiration_ms, AT_ONCE)
+
+        def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            return prepare_expiry(known, idle.now_ms, expiration_ms) or Transition(Answer())
+
+        await asyncio.gather(
+            *(self._decide(name, prepare, "expired") for name in idle.transactional_ids)
+        )
+        return len(idle.transactional_ids)
+
+
+def _parts(
+    stored: StoredTransaction | None,
+) -> tuple[TransactionMetadata | None, frozenset[int]]:
+    return (stored.metadata, stored.partitions) if stored else (None, frozenset())
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""Connections to PostgreSQL: pool, sessions, pipeline, arrays as bytes. Knows no table."""

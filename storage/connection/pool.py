@@ -1,0 +1,418 @@
+"""Connections to PostgreSQL: settings of each session, errors under the store's names, SQL timing.
+
+Knows no table and no rule. Cold queries go through one SQLAlchemy engine; the hot path (flush,
+fetch, LISTEN) opens psycopg connections of its own with `connect`.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from core.ports.log import CommitUnknown, SegmentGone, StoreUnavailable
+from storage.flush.handover import Handover
+
+CONNECT_TIMEOUT_S = 5
+DEADLINE_S = 15.0
+"""Longest wait for one answer to a cold query or a read. The server has its own, shorter one
+(`statement_timeout`), but a server that is stopped, or whose disk hangs, does not look at it."""
+FLUSH_DEADLINE_S = 35.0
+TRANSACTION_TIMEOUT_S = FLUSH_DEADLINE_S - 10
+"""Longest transaction of a hot session, where the server is PostgreSQL 17 or later; waiting for the
+disk or a standby in its commit does not count. Within a pipeline no other timeout runs while the
+server waits for the rest of it. Shorter than others wait for a row (`PARKED_LIMIT_S`)."""
+_HAS_TRANSACTION_TIMEOUT = 17_00_00
+
+# A stalled broker must not stop the others (architecture, section 4): whatever it holds is
+# released within seconds. Dead peers are noticed by keep-alives, on both sides; over TCP the server
+# also notices one that has stopped reading its answers.
+HOT_SESSION: dict[str, Any] = {
+    "application_name": "penstock",
+    "options": (
+        "-c synchronous_commit=on -c idle_in_transaction_session_timeout=2s -c lock_timeout=1s"
+        f" -c statement_timeout={FLUSH_DEADLINE_S - 5:.0f}s -c jit=off"
+        " -c plan_cache_mode=force_generic_plan"
+        # Every statement has an index made for it; a new segment has no statistics yet.
+        " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+        " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
+        " -c tcp_user_timeout=10s"
+    ),
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "connect_timeout": CONNECT_TIMEOUT_S,
+}
+
+READERS = 6
+
+Result = TypeVar("Result")
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which history of which cluster a session sees; a failover or a restore makes another."""
+
+    system_identifier: int
+    timeline: int
+
+
+class HotConnection(psycopg.AsyncConnection[Row]):
+    """A connection that does not wait for an answer beyond a deadline, and is lost then.
+
+    deadline_s: for each wait, None for none. identity: the history it was opened to.
+    is_warned: whether there was a warning since somebody set it to False; of those `begin` lends.
+    """
+
+    deadline_s: float | None = DEADLINE_S
+    identity: Identity | None = None
+    is_warned = False
+
+    async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
+        """See psycopg. Cancelling the wait would wait for the server in its turn; a socket that
+        ends does not, and reads as a lost connection, which it is."""
+        if self.deadline_s is None:
+            return await super().wait(gen, *args, **options)
+        timer = asyncio.get_running_loop().call_later(self.deadline_s, self.hang_up)
+        try:
+            return await super().wait(gen, *args, **options)
+        finally:
+            timer.cancel()
+
+    def note_warnings(self) -> None:
+        """From now on a warning is remembered in `is_warned`."""
+        self.add_notice_handler(self._on_notice)
+
+    def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+        self.is_warned |= diagnostic.severity_nonlocalized == "WARNING"
+
+    def hang_up(self) -> None:
+        """Ends the socket under the connection, which reads as lost."""
+        if self.closed:
+            return
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as again:
+            again.shutdown(socket.SHUT_RDWR)
+
+
+Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
+
+
+# Third column: whether the cluster's row has been told of this history.
+READ_IDENTITY = """
+SELECT h.system_identifier, h.timeline,
+       (h.system_identifier, h.timeline) = (c.system_identifier, c.timeline)
+FROM cluster AS c, current_history() AS h
+"""
+
+# After a failover or a restore: ids of the lost history must not come back, those of partitions
+# included, for which brokers may still have something queued. The leader epoch rises, so that
+# clients notice a truncated log. Leases are nobody's, beyond all generations of the lost history,
+# and so are versions of transactions: what a coordinator knows may not have come to pass here; a
+# marker of the lost history's coordinator is an old one. What is open may lack records that were
+# acknowledged: its producer is fenced, so that nobody commits it, and it is overdue, so that it is
+# aborted. The row lock on `cluster` makes it happen once.
+ADOPT_HISTORY = """
+WITH adopted AS (
+    UPDATE cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
+        next_producer_id = next_producer_id + 1000000, next_batch_id = next_batch_id + 1000000000,
+        metadata_version = metadata_version + 1
+    WHERE (system_identifier, timeline) <> (%(system_identifier)s, %(timeline)s)
+    RETURNING setval(pg_get_serial_sequence('topic_partition', 'partition_id'),
+        nextval(pg_get_serial_sequence('topic_partition', 'partition_id')) + 1000000)
+), freed AS (
+    UPDATE coordinator_lease SET generation = generation + 1000000,
+        incarnation = '00000000-0000-0000-0000-000000000000'
+    WHERE EXISTS (SELECT FROM adopted)
+), moved AS (
+    UPDATE transaction_state SET version = version + (1::bigint << 44),
+        coordinator_epoch = least(coordinator_epoch, 2147483646) + 1,
+        producer_epoch = CASE WHEN started_at >= 0 AND producer_epoch < 32767
+                              THEN producer_epoch + 1 ELSE producer_epoch END,
+        started_at = CASE WHEN started_at >= 0 THEN least(started_at,
+            (extract(epoch FROM clock_timestamp()) * 1000)::bigint - timeout_ms - 1) ELSE -1 END
+    WHERE EXISTS (SELECT FROM adopted)
+), risen AS (
+    UPDATE topic_partition SET leader_epoch = leader_epoch + 1
+    WHERE EXISTS (SELECT FROM adopted) RETURNING partition_id, leader_epoch, next_offset
+)
+INSERT INTO leader_epoch (partition_id, leader_epoch, start_offset) SELECT * FROM risen
+"""
+
+QueryObserver = Callable[[str, float], None]
+"""Called with a query's name and its seconds."""
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Whether the error says that the session is gone, not that a statement was refused."""
+    if isinstance(error, psycopg.InterfaceError):
+        return True
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    # Idle in a transaction, or in one altogether, for too long; psycopg's class is another.
+    if state in {"25P03", "25P04"}:
+        return True
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    # 57P0x: shut down, crashed, starting up, or terminated; 08: connection; 53300: too many.
+    return state is None or state[:3] == "57P" or state[:2] == "08" or state == "53300"
+
+
+def is_for_now(error: BaseException) -> bool:
+    """Whether a statement took no effect and may well work later, on the same connection.
+
+    Lock or statement over its time, deadlock, serialization, no space, a standby not yet promoted.
+    """
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is not None and (
+        state in {"55P03", "57014", "40P01", "40001", "25006"} or state[:2] == "53"
+    )
+
+
+class Database:
+    """One database, as this process reaches it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        observe: QueryObserver | None = None,
+        handover: Handover | None = None,
+    ) -> None:
+        """handover: the way to a server on this machine that may read its files."""
+        self.url = url
+        self.handover = handover
+        self._observe = observe
+        self._idle_readers: list[HotConnection[tuple[Any, ...]]] = []
+        self._reader_slots = asyncio.Semaphore(READERS)
+        self._identity: Identity | None = None
+        self._is_pool_old = False  # it may have connections to the history before this one
+        self._listeners: list[Callable[[], None]] = []
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._cold: set[HotConnection[tuple[Any, ...]]] = set()
+        self._is_closed = False
+        self._engine: AsyncEngine = create_async_engine(
+            "postgresql+psycopg://",
+            async_creator=self._connect_cold,
+            pool_size=4,
+            max_overflow=4,
+            pool_timeout=CONNECT_TIMEOUT_S,
+            pool_pre_ping=True,
+        )
+
+    async def _connect_cold(self) -> HotConnection[tuple[Any, ...]]:
+        connection: HotConnection[tuple[Any, ...]] = await HotConnection.connect(
+            self.url,
+            autocommit=True,
+            application_name="penstock",
+            connect_timeout=CONNECT_TIMEOUT_S,
+            options=f"-c lock_timeout=5s -c statement_timeout={DEADLINE_S - 3:.0f}s -c jit=off",
+        )
+        async with _closed_on_error(connection):
+            await self._check_identity(connection)
+            await connection.set_autocommit(False)
+            if self._is_closed:
+                raise StoreUnavailable("the database is closed")
+        connection.note_warnings()
+        # Its engine may lose sight of one whose user was cancelled; `close` does not.
+        self._cold = {each for each in self._cold if not each.closed} | {connection}
+        return connection
+
+    async def connect(
+        self, deadline_s: float | None = FLUSH_DEADLINE_S
+    ) -> HotConnection[tuple[Any, ...]]:
+        """A session of one's own for the hot path, in autocommit mode.
+
+        deadline_s: of each wait for an answer, after which the connection is lost.
+        Raises StoreUnavailable where the database does not answer.
+        """
+        try:
+            connection: HotConnection[tuple[Any, ...]] = await HotConnection.connect(
+                self.url, autocommit=True, **HOT_SESSION
+            )
+        except psycopg.Error as error:
+            raise StoreUnavailable(str(error).strip()) from error
+        connection.deadline_s = deadline_s
+        connection.prepare_threshold = 0
+        connection.prepared_max = None
+        async with _closed_on_error(connection):
+            await self._check_identity(connection)
+            if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
+                limit = f"SET transaction_timeout = '{TRANSACTION_TIMEOUT_S * 1000:.0f}ms'"
+                await connection.execute(limit.encode())
+        return connection
+
+    def on_identity_change(self, listener: Callable[[], None]) -> None:
+        """Registers what must drop its caches when another history of the database is met."""
+        self._listeners.append(listener)
+
+    async def _check_identity(self, connection: HotConnection[tuple[Any, ...]]) -> None:
+        """Looks whether this is still the history known so far; if not, every cache is dropped.
+
+        Whoever comes first after a failover or a restore moves the cluster on to a new history.
+        """
+        cursor = await connection.execute(READ_IDENTITY)
+        row = await cursor.fetchone()
+        assert row is not None
+        identity = connection.identity = Identity(*row[:2])
+        if not row[2]:
+            await connection.execute(
+                ADOPT_HISTORY,
+                {
+                    "system_identifier": identity.system_identifier,
+                    "timeline": identity.timeline,
+                },
+            )
+        if identity == self._identity:
+            return
+        known, self._identity = self._identity, identity
+        if known is not None:
+            self._is_pool_old = True
+            for listener in self._listeners:
+                listener()
+
+    @asynccontextmanager
+    async def begin(self, name: str) -> AsyncIterator[AsyncConnection]:
+        """A transaction for cold queries, timed under `name`; commits when the block ends well.
+
+        Raises StoreUnavailable where the connection cannot be had or is lost in the block, or a
+        statement could not have its lock, its time or its space; CommitUnknown where the commit was
+        answered with a warning, as when it did not wait for the standby any longer.
+        """
+        started = time.perf_counter()
+        if self._is_pool_old:
+            self._is_pool_old = False
+            await self._engine.dispose()
+        try:
+            async with self._engine.connect() as connection:
+                driver = (await connection.get_raw_connection()).driver_connection
+                assert isinstance(driver, HotConnection), "the engine's connections are ours"
+                async with connection.begin():
+                    yield connection
+                    driver.is_warned = False
+                if driver.is_warned:
+                    raise CommitUnknown("COMMIT was answered with a warning")
+        except DBAPIError as error:
+            if error.connection_invalidated or (
+                error.orig and (is_connection_lost(error.orig) or is_for_now(error.orig))
+            ):
+                raise StoreUnavailable(str(error.orig).strip()) from error
+            raise
+        except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
+            raise StoreUnavailable(str(error).strip()) from error
+        except PoolTimeout as error:
+            raise StoreUnavailable("no connection became free in time") from error
+        finally:
+            self.observe(name, time.perf_counter() - started)
+
+    def observe(self, name: str, seconds: float) -> None:
+        """Reports a query's duration under its name."""
+        if self._observe is not None:
+            self._observe(name, seconds)
+
+    @asynccontextmanager
+    async def reader(self, name: str) -> AsyncIterator[Cursor]:
+        """A binary cursor in autocommit mode for reads on the hot path, timed under `name`.
+
+        Raises StoreUnavailable where the connection cannot be had or is lost in the block, or a
+        statement could not have its lock, its time or its space, and
+        SegmentGone where a segment's table is not there any more.
+        """
+        async with self._reader_slots:
+            started = time.perf_counter()
+            connection = None
+            try:
+                while self._idle_readers and connection is None:
+                    connection = self._idle_readers.pop()
+                    if is_stale(connection) or connection.identity != self._identity:
+                        await connection.close()
+                        connection = None
+                connection = connection or await self.connect(DEADLINE_S)
+                async with connection.cursor(binary=True) as cursor:
+                    yield cursor
+            except psycopg.errors.UndefinedTable as error:
+                raise SegmentGone(str(error).strip()) from error
+            except (psycopg.Error, OSError) as error:
+                if is_connection_lost(error) or isinstance(error, OSError):
+                    if connection is not None:
+                        await connection.close()
+                elif not is_for_now(error):
+                    raise
+                raise StoreUnavailable(str(error).strip()) from error
+            finally:
+                if connection is not None and not connection.closed:
+                    is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+                    if is_idle and not self._is_closed:
+                        self._idle_readers.append(connection)
+                    else:
+                        await connection.close()
+                self.observe(name, time.perf_counter() - started)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called: whoever connects after it keeps no connection."""
+        return self._is_closed
+
+    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Registers what closes a connection that is kept as long as the database is."""
+        self._closers.append(closer)
+
+    async def close(self) -> None:
+        """Closes what is idle or kept; other connections given by `connect` are their callers'."""
+        self._is_closed = True
+        for closer in self._closers:
+            await closer()
+        while self._idle_readers:
+            await self._idle_readers.pop().close()
+        await self._engine.dispose()
+        while self._cold:
+            await self._cold.pop().close()
+
+
+@asynccontextmanager
+async def _closed_on_error(connection: HotConnection[Any]) -> AsyncIterator[None]:
+    """A new connection that cannot be set up is closed. Raises StoreUnavailable."""
+    try:
+        yield
+    except psycopg.Error as error:
+        await connection.close()
+        raise StoreUnavailable(str(error).strip()) from error
+    except BaseException:  # cancelled
+        await connection.close()
+        raise
+
+
+def is_stale(connection: HotConnection[Any]) -> bool:
+    """Whether an idle connection is of no use any more, as far as is known without asking.
+
+    The server says nothing on an idle connection but goodbye, so anything to read is that. Spares
+    the first query after a restart of the database a refusal. One system call.
+    """
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def describe_url(url: str) -> str:
+    """The URL without its password, for logs and messages."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username}:***@{host}").geturl()

@@ -1,0 +1,1 @@
+"""What a flush writes: payload, index rows, transactions, groups, publications. Knows no rule."""

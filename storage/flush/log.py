@@ -1,0 +1,476 @@
+"""The hot path: payload in, then lock, compare versions, insert index rows, move versions, COMMIT.
+
+A flush is one round trip: the payload of each segment as one parameter, the guard, the producers;
+outside a transaction block the pipeline is one transaction, committed at its end. Only where
+another broker writes to the same partitions are the rows locked and read in a round trip before.
+SQL compares versions here and nothing more; what they mean is decided in `core`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from core.log.effects import AppendedRow, LogEffects, OpenTransaction, StagedBatch
+from core.log.partition_log import PartitionState
+from core.log.producer_state import AppendedBatch, ProducerState
+from core.ports.log import Locked, Payload, StoreUnavailable, ToLock
+from core.staging.values import PublicationEffects
+from core.transaction.values import TransactionEffects
+from storage.connection.binary import (
+    array_literal,
+    bigint_array,
+    columns,
+    integer,
+    integers,
+    rows_of,
+    text_array,
+    uuid_array,
+)
+from storage.connection.client_text import key_of
+from storage.connection.session import HotSession, Statement
+from storage.flush import staging as staging_rows
+from storage.flush import transactions as transaction_rows
+from storage.flush.payload import FlushPayload, PayloadWriter, WritingSession
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
+    from storage.connection.pool import Database
+
+# Guards every append: locks the partitions in order of id, moves each whose next_offset is still
+# the one decided on, writes index rows, and raises PS001 unless all were moved. The UPDATE sees a
+# row that changed while it waited for the lock in its new version and then finds no match.
+APPEND_BATCHES = """
+WITH locked AS MATERIALIZED (
+    SELECT partition_id FROM topic_partition
+    WHERE partition_id = ANY ($1::bigint[]) ORDER BY partition_id FOR NO KEY UPDATE
+), moved AS (
+    UPDATE topic_partition p
+    SET next_offset = e.next_offset, max_timestamp = e.max_timestamp,
+        size_bytes = p.size_bytes + e.added_bytes, batch_count = p.batch_count + e.added_batches
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+        AS e (partition_id, expected_offset, next_offset, max_timestamp, added_bytes, added_batches)
+    WHERE p.partition_id = e.partition_id AND p.next_offset = e.expected_offset
+      AND (SELECT count(*) FROM locked) > 0
+    RETURNING p.partition_id
+), inserted AS (
+    INSERT INTO record_batch (partition_id, base_offset, last_offset, payload_id, position,
+        segment_id, size, max_timestamp, running_max_timestamp, producer_id, base_sequence,
+        producer_epoch, format, is_transactional, is_control)
+    SELECT * FROM unnest($7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::integer[],
+        $12::integer[], $13::integer[], $14::bigint[], $15::bigint[], $16::bigint[],
+        $17::integer[], $18::smallint[], $19::smallint[], $20::boolean[], $21::boolean[])
+)
+SELECT CASE WHEN (SELECT count(*) FROM moved) <> cardinality($1::bigint[])
+            THEN version_mismatch() END
+"""
+
+# Guarded by the lock that APPEND_BATCHES has taken on the partition.
+PUT_PRODUCERS = """
+INSERT INTO producer_state AS s (partition_id, producer_id, producer_epoch, last_timestamp,
+    last_sequences, last_offsets, offset_deltas, timestamps, txn_first_offset, coordinator_epoch)
+SELECT e.partition_id, e.producer_id, e.producer_epoch, e.last_timestamp,
+    e.last_sequences::integer[], e.last_offsets::bigint[], e.offset_deltas::integer[],
+    e.timestamps::bigint[], nullif(e.txn_first_offset, -1), e.coordinator_epoch
+FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[], $6::text[],
+    $7::text[], $8::text[], $9::bigint[], $10::integer[])
+    AS e (partition_id, producer_id, producer_epoch, last_timestamp, last_sequences, last_offsets,
+          offset_deltas, timestamps, txn_first_offset, coordinator_epoch)
+ON CONFLICT (partition_id, producer_id) DO UPDATE SET
+    producer_epoch = excluded.producer_epoch, last_timestamp = excluded.last_timestamp,
+    last_sequences = excluded.last_sequences, last_offsets = excluded.last_offsets,
+    offset_deltas = excluded.offset_deltas, timestamps = excluded.timestamps,
+    txn_first_offset = excluded.txn_first_offset, coordinator_epoch = excluded.coordinator_epoch,
+    updated_at = clock_timestamp()
+"""
+
+# Guarded likewise.
+PUT_ABORTED = """
+INSERT INTO aborted_transaction (partition_id, last_offset, producer_id, first_offset)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
+"""
+
+# All of a commit that changes nothing. One that writes no log waits neither for the disk nor for a
+# standby, even if it has a transaction id (tried).
+MARK_LOG = "SELECT pg_logical_emit_message(true, 'penstock', '')"
+
+# The slow path's lock; what depends on the rows is read by a later statement (READ COMMITTED: a
+# statement that waits for a lock returns joined rows as they were before the wait). The partitions
+# that joined a transaction, or that a token holds batches for, are known only once its row is
+# locked, hence by this statement.
+_PARTITIONS_TO_LOCK = """(
+    SELECT unnest($1::bigint[]) AS partition_id UNION
+    SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = ANY ($2::uuid[]) UNION
+    SELECT b.partition_id FROM staged_batch b WHERE b.token = ANY ($3::uuid[]))"""
+LOCK_PARTITIONS = f"""
+SELECT p.partition_id FROM topic_partition p
+JOIN {_PARTITIONS_TO_LOCK} AS w USING (partition_id)
+ORDER BY p.partition_id FOR NO KEY UPDATE OF p
+"""
+LOCK_FREE_PARTITIONS = LOCK_PARTITIONS.rstrip() + " SKIP LOCKED"
+
+PARTITION_COLUMNS = """p.partition_id, p.next_offset, p.log_start_offset, p.leader_epoch,
+       p.max_timestamp,
+       ARRAY(SELECT s.producer_id FROM producer_state s
+             WHERE s.partition_id = p.partition_id AND s.txn_first_offset IS NOT NULL
+             ORDER BY s.txn_first_offset),
+       ARRAY(SELECT s.txn_first_offset FROM producer_state s
+             WHERE s.partition_id = p.partition_id AND s.txn_first_offset IS NOT NULL
+             ORDER BY s.txn_first_offset)"""
+
+READ_PARTITIONS = f"""
+SELECT {PARTITION_COLUMNS}
+FROM topic_partition p
+JOIN {_PARTITIONS_TO_LOCK} AS w USING (partition_id)
+"""
+
+PRODUCER_COLUMNS = """s.partition_id, s.producer_id, s.producer_epoch, s.last_timestamp,
+       s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps,
+       coalesce(s.txn_first_offset, -1), s.coordinator_epoch"""
+
+READ_PRODUCERS = f"""
+SELECT {PRODUCER_COLUMNS}
+FROM (SELECT * FROM unnest($1::bigint[], $2::bigint[]) UNION
+      SELECT j.partition_id, t.producer_id FROM transaction_state t
+      JOIN transaction_partition j USING (txn_key) WHERE t.txn_key = ANY ($3::uuid[]))
+    AS w (partition_id, producer_id)
+JOIN producer_state s USING (partition_id, producer_id)
+"""
+
+STATEMENTS: Mapping[bytes, str] = {
+    b"begin": "BEGIN",
+    b"commit": "COMMIT",
+    b"append_batches": APPEND_BATCHES,
+    b"put_producers": PUT_PRODUCERS,
+    b"put_aborted": PUT_ABORTED,
+    b"mark_log": MARK_LOG,
+    b"lock_partitions": LOCK_PARTITIONS,
+    b"lock_free_partitions": LOCK_FREE_PARTITIONS,
+    b"read_partitions": READ_PARTITIONS,
+    b"read_producers": READ_PRODUCERS,
+    **transaction_rows.STATEMENTS,
+    **staging_rows.FLUSH_STATEMENTS,
+}
+
+
+class FlushSession:
+    """One flush at a time on one connection: `stage`, then `commit`, or in between `lock`.
+
+    Raises what `core.ports.log` names; after any exception nothing of the flush has taken effect
+    (CommitUnknown apart) and the session is ready for the next one, or broken.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._writing = WritingSession(database, STATEMENTS)
+        self._in_transaction = False
+        self._payload = FlushPayload()
+
+    async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
+        """Gives each batch its place in its segment's payload, which `commit` sends.
+
+        Batches of one segment lie in the payload in the order given, under the first one's id.
+        No row is locked. Raises StoreUnavailable, SegmentGone.
+        """
+        self._payload = FlushPayload(batches)
+        _, writer = await self._open()
+        await self._prepare_segments(writer)
+
+    async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
+        """See `core.ports.log.Flush`. Raises RowLocked, StoreUnavailable."""
+        session, _ = await self._open()
+        statements: list[Statement] = [] if self._in_transaction else [(b"begin", ())]
+        statements += _lock_statements(wanted, skip_locked=skip_locked)
+        try:
+            results = await session.run(statements, commits=False)
+        except BaseException:
+            await self._abandon(in_transaction=True)
+            raise
+        self._in_transaction = True
+        # The last one is the pipeline's end.
+        names = [name.replace(b"_free", b"") for name, _ in statements]
+        return _locked(wanted, dict(zip(names, results, strict=False)))
+
+    async def commit(
+        self,
+        effects: Sequence[LogEffects],
+        transactions: Sequence[TransactionEffects] = (),
+        publications: PublicationEffects | None = None,
+    ) -> None:
+        """Applies the effects and commits, if every row still has the version decided on.
+
+        The log of PostgreSQL is in one order: with this, all that was committed before has reached
+        the disk, and the standbys that have to have it.
+        Raises VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable,
+        CommitUnknown.
+        """
+        session, writer = await self._open()
+        await self._prepare_segments(writer)
+        statements = transaction_rows.guards(transactions)
+        if publications:
+            statements += staging_rows.put_guards(publications)
+        statements += writer.statements(self._payload)
+        if effects:
+            statements.append((b"append_batches", _append_parameters(effects, self._payload)))
+        if any(effect.producers for effect in effects):
+            statements.append((b"put_producers", _producer_parameters(effects)))
+        if any(effect.aborted for effect in effects):
+            statements.append((b"put_aborted", _aborted_parameters(effects)))
+        statements += transaction_rows.consequences(transactions)
+        if publications:
+            statements += staging_rows.drop_tokens(publications.gone)
+        if not statements:
+            statements.append((b"mark_log", ()))
+        if self._in_transaction:
+            statements.append((b"commit", ()))
+        started = time.perf_counter()
+        try:
+            with writer.blaming_the_file():
+                await session.run(statements, commits=True)
+        except BaseException:
+            await self._abandon(in_transaction=self._in_transaction)
+            raise
+        finally:
+            self._database.observe("flush", time.perf_counter() - started)
+        self._in_transaction = False
+        self._payload = FlushPayload()
+
+    async def rollback(self) -> None:
+        """Forgets what was staged and whatever is locked."""
+        await self._abandon(in_transaction=self._in_transaction)
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._writing.close()
+
+    async def _open(self) -> tuple[HotSession, PayloadWriter]:
+        """The session; a new one where it was lost, unless rows were locked on the lost one."""
+        if self._in_transaction and self._writing.session is None:
+            await self._abandon(in_transaction=False)
+            raise StoreUnavailable("the connection was lost while rows were locked")
+        return await self._writing.open()
+
+    async def _prepare_segments(self, writer: PayloadWriter) -> None:
+        try:
+            await writer.prepare(self._payload)
+        except BaseException:
+            await self._abandon(in_transaction=self._in_transaction)
+            raise
+
+    async def _abandon(self, *, in_transaction: bool) -> None:
+        self._payload = FlushPayload()
+        self._in_transaction = False
+        session = self._writing.session
+        if in_transaction and session is not None:
+            # Where it is lost on the way, the next flush opens another.
+            with contextlib.suppress(StoreUnavailable):
+                await session.execute(b"ROLLBACK")
+
+
+def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
+    """Locks in their order, then reads."""
+    free = b"_free" if skip_locked else b""
+    keys = uuid_array([key_of(each) for each in wanted.transactional_ids])
+    transactions = (keys, bigint_array(wanted.producer_ids))
+    guards = (uuid_array([staging_rows.guard_key(each) for each in wanted.guards]),)
+    tokens = (staging_rows.token_array(wanted.tokens),)
+    partitions = (bigint_array(sorted(wanted.partition_ids)), keys, *tokens)
+    locks: list[Statement] = []
+    reads: list[Statement] = [
+        (b"read_partitions", partitions),
+        (b"read_producers", (*_pairs(wanted.producers), keys)),
+    ]
+    if wanted.transactional_ids or wanted.producer_ids:
+        locks.append((b"lock%b_transactions" % free, transactions))
+        reads.append((b"read_transactions", transactions))
+    if wanted.guards:
+        locks.append((b"lock%b_guards" % free, guards))
+        locks.append((b"lock%b_tokens" % free, tokens))
+        reads.append((b"read_guards", guards))
+        reads += [(b"read_tokens", tokens), (b"read_places", tokens)]
+    locks.append((b"lock%b_partitions" % free, partitions))
+    return [*locks, *reads]
+
+
+def _locked(wanted: ToLock, results: Mapping[bytes, PGresult]) -> Locked:
+    """What was read; what is there and could not be locked is another broker's."""
+    states = partition_states(results[b"read_partitions"])
+    ids = {integer(value) for (value,) in rows_of(results[b"lock_partitions"])}
+    locked = Locked(
+        {i: state for i, state in states.items() if i in ids},
+        producer_states(results[b"read_producers"]),
+    )
+    held = states.keys() - ids
+    if b"lock_transactions" in results:
+        keys = {key for (key,) in rows_of(results[b"lock_transactions"])}
+        found = transaction_rows.transactions(results[b"read_transactions"])
+        elsewhere = [each.metadata for key, each in found if key not in keys]
+        locked = replace(
+            locked,
+            transactions=tuple(each for key, each in found if key in keys),
+            held_elsewhere=frozenset(
+                each.metadata.transactional_id
+                for key, each in found
+                if key not in keys or held & each.partitions
+            ),
+            held_producers=frozenset(each.producer_id for each in elsewhere),
+        )
+    if wanted.guards:
+        locked = _with_publications(locked, wanted, results, held)
+    return locked
+
+
+def _with_publications(
+    locked: Locked, wanted: ToLock, results: Mapping[bytes, PGresult], held: set[int]
+) -> Locked:
+    guards = {staging_rows.guard_key(each): each for each in wanted.guards}
+    guard_keys = {key for (key,) in rows_of(results[b"lock_guards"])}
+    published = {key or b"": integer(value) for key, value in rows_of(results[b"read_guards"])}
+    token_keys = {key for (key,) in rows_of(results[b"lock_tokens"])}
+    tokens = staging_rows.token_batches(results[b"read_tokens"], results[b"read_places"])
+    return replace(
+        locked,
+        published={guards[key]: value for key, value in published.items() if key in guard_keys},
+        held_guards=frozenset(guards[key] for key in published if key not in guard_keys),
+        tokens=tokens,
+        held_tokens=frozenset(
+            token
+            for token, batches in tokens.items()
+            if token.bytes not in token_keys or any(b.partition_id in held for b in batches)
+        ),
+    )
+
+
+def partition_states(result: PGresult) -> dict[int, PartitionState]:
+    """Rows of READ_PARTITIONS, by partition id."""
+    states = {}
+    for row in rows_of(result):
+        partition_id, next_offset, start, epoch, timestamp = struct.unpack(
+            ">qqqiq", b"".join(value or b"" for value in row[:5])
+        )
+        opened = map(OpenTransaction, integers(row[5], "q"), integers(row[6], "q"))
+        states[partition_id] = PartitionState(
+            partition_id, next_offset, start, epoch, timestamp, tuple(opened)
+        )
+    return states
+
+
+def producer_states(result: PGresult) -> dict[tuple[int, int], ProducerState]:
+    """Rows of READ_PRODUCERS, by (partition id, producer id)."""
+    states = {}
+    for row in rows_of(result):
+        partition_id, producer_id, epoch, timestamp = struct.unpack(
+            ">qqhq", b"".join(value or b"" for value in row[:4])
+        )
+        batches = map(
+            AppendedBatch,
+            integers(row[4], "i"),
+            integers(row[5], "q"),
+            integers(row[6], "i"),
+            integers(row[7], "q"),
+        )
+        first_offset = integer(row[8])
+        states[partition_id, producer_id] = ProducerState(
+            producer_id,
+            epoch,
+            timestamp,
+            tuple(batches),
+            None if first_offset == -1 else first_offset,
+            integer(row[9]),
+        )
+    return states
+
+
+def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
+    return (
+        bigint_array([partition_id for partition_id, _ in producers]),
+        bigint_array([producer_id for _, producer_id in producers]),
+    )
+
+
+def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> list[bytes]:
+    ordered = sorted(effects, key=lambda effect: effect.partition_id)
+    partitions = [
+        (
+            effect.partition_id,
+            effect.expected_offset,
+            effect.next_offset,
+            effect.max_timestamp,
+            effect.added_bytes,
+            len(effect.rows),
+        )
+        for effect in ordered
+    ]
+    rows = [
+        (effect.partition_id, *_index_row(row, payload))
+        for effect in ordered
+        for row in effect.rows
+    ]
+    return columns("qqqqqq", partitions) + columns("qqqqiiiqqqihh??", rows)
+
+
+def _index_row(row: AppendedRow, payload: FlushPayload) -> tuple[int, ...]:
+    """As APPEND_BATCHES has them, from base_offset on."""
+    staged, batch = row.staged, row.staged.batch
+    return (
+        row.base_offset,
+        row.last_offset,
+        *payload.place_of(staged),
+        staged.segment_id,
+        batch.size,
+        batch.max_timestamp,
+        row.running_max_timestamp,
+        batch.producer_id,
+        batch.base_sequence,
+        batch.producer_epoch,
+        batch.format.value,
+        batch.is_transactional,
+        batch.is_control,
+    )
+
+
+def _aborted_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
+    rows = [
+        (effect.partition_id, each.last_offset, each.producer_id, each.first_offset)
+        for effect in effects
+        for each in effect.aborted
+    ]
+    return columns("qqqq", rows)
+
+
+def _producer_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
+    states = [
+        (effect.partition_id, producer)
+        for effect in sorted(effects, key=lambda effect: effect.partition_id)
+        for producer in effect.producers
+    ]
+    numbers = [
+        (
+            partition_id,
+            state.producer_id,
+            state.producer_epoch,
+            state.last_timestamp,
+            _or_minus_one(state.txn_first_offset),
+            state.coordinator_epoch,
+        )
+        for partition_id, state in states
+    ]
+    *before, first_offsets, coordinator_epochs = columns("qqhqqi", numbers)
+    return [
+        *before,
+        text_array([array_literal([b.last_sequence for b in s.batches]) for _, s in states]),
+        text_array([array_literal([b.last_offset for b in s.batches]) for _, s in states]),
+        text_array([array_literal([b.offset_delta for b in s.batches]) for _, s in states]),
+        text_array([array_literal([b.timestamp for b in s.batches]) for _, s in states]),
+        first_offsets,
+        coordinator_epochs,
+    ]
+
+
+def _or_minus_one(offset: int | None) -> int:
+    return -1 if offset is None else offset

@@ -1,0 +1,205 @@
+"""The payload of a flush: one parameter a segment, cut into chunks by the server; or, where it is
+large and the server is on this machine, a file that the server copies from.
+
+Knows where each batch begins, and how to prepare a segment's statements. Knows no index row.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from core.log.effects import Place, StagedBatch
+from core.ports.log import EffectRefused, Payload, StoreUnavailable
+from storage.connection.session import HotSession, Statement
+from storage.flush.handover import Handover, HandoverFile
+from storage.schema import CHUNK_BYTES, chunk_table_name
+
+if TYPE_CHECKING:
+    from storage.connection.pool import Database
+
+log = structlog.get_logger(__name__)
+
+COPIED_BYTES = range(64 * 1024, 16 * 2**20 + 1)
+"""Where a file costs less than a parameter (docs/decisions/0007), and takes memory for a while that
+is not missed: a container's /dev/shm has 64 MiB."""
+
+# One parameter holds all that a flush has for a segment; the server cuts it. As quick as a binary
+# COPY of the same chunks, and it shares the round trip of the guard (docs/decisions/0001).
+_PUT_PAYLOAD = """
+INSERT INTO {table} (payload_id, seq, data)
+SELECT $1::bigint, seq, substr($2::bytea, seq * {chunk_bytes} + 1, {chunk_bytes})
+FROM generate_series(0, (octet_length($2::bytea) - 1) / {chunk_bytes}) AS seq
+"""
+
+_BIGINT = struct.Struct(">q")
+
+
+class FlushPayload:
+    """Batches of one segment lie in its payload in the order given, under the first one's id.
+
+    places: by batch id.
+    """
+
+    def __init__(self, batches: Sequence[tuple[StagedBatch, Payload]] = ()) -> None:
+        self._by_segment: dict[int, tuple[int, list[Payload]]] = {}
+        self.places: dict[int, Place] = {}
+        sizes: dict[int, int] = {}
+        for staged, payload in batches:
+            segment_id = staged.segment_id
+            payload_id, parts = self._by_segment.setdefault(segment_id, (staged.batch_id, []))
+            position = sizes.get(segment_id, 0)
+            self.places[staged.batch_id] = Place(payload_id, position)
+            sizes[segment_id] = position + len(payload)
+            parts.append(payload)
+
+    def place_of(self, staged: StagedBatch) -> Place:
+        """Where a batch lies: staged before, or in this payload."""
+        return staged.place or self.places[staged.batch_id]
+
+    def by_segment(self) -> Iterator[tuple[int, int, Sequence[Payload]]]:
+        """Segment, id of its payload, parts in their order."""
+        for segment_id, (payload_id, parts) in self._by_segment.items():
+            yield segment_id, payload_id, parts
+
+
+class PayloadWriter:
+    """The statements that write payload on one session."""
+
+    def __init__(self, session: HotSession, handover: Handover | None) -> None:
+        """handover: how to reach a server on this machine; None: as parameters only."""
+        self._session = session
+        self._prepared: set[int] = set()
+        self._file: HandoverFile | None = None
+        if handover is not None:
+            try:
+                self._file = handover.open()
+            except OSError as error:
+                log.warning("handover_unavailable", reason=str(error))
+
+    async def prepare(self, payload: FlushPayload) -> None:
+        """Prepares the statements of segments met for the first time.
+
+        Raises what `HotSession.prepare_all` does.
+        """
+        for segment_id, _, _ in payload.by_segment():
+            if segment_id not in self._prepared:
+                table = chunk_table_name(segment_id)
+                sql = {_put(segment_id): _PUT_PAYLOAD.format(table=table, chunk_bytes=CHUNK_BYTES)}
+                if self._file is not None:
+                    sql[_copy(segment_id)] = self._file.statement(table)
+                await self._session.prepare_all(sql)
+                self._prepared.add(segment_id)
+
+    def statements(self, payload: FlushPayload) -> list[Statement]:
+        """What writes it; prepared. To be run before this is called again."""
+        copied = self._hand_over(payload)
+        return [
+            (_copy(segment_id), ())
+            if segment_id == copied
+            else (_put(segment_id), (_BIGINT.pack(payload_id), b"".join(parts)))
+            for segment_id, payload_id, parts in payload.by_segment()
+        ]
+
+    def _hand_over(self, payload: FlushPayload) -> int | None:
+        """Writes the payload of a segment to the file, if that is worth it; which one.
+
+        Not while something is unanswered (its sender was cancelled): the server may be about to
+        read the file for that.
+        """
+        if self._file is None or not self._session.is_idle:
+            return None
+        for segment_id, payload_id, parts in payload.by_segment():
+            if sum(map(len, parts)) in COPIED_BYTES:
+                try:
+                    self._file.write(payload_id, parts, CHUNK_BYTES)
+                except OSError as error:
+                    self._give_up(str(error))
+                    return None
+                return segment_id
+        return None
+
+    @contextmanager
+    def blaming_the_file(self) -> Iterator[None]:
+        """Runs what `statements` gave. Raises StoreUnavailable where the server could not read the
+        file, as where somebody has removed it (systemd's RemoveIPC): it is not used any more then,
+        and the flush may be tried again."""
+        try:
+            yield
+        except EffectRefused as error:
+            reason = str(error)
+            if self._file is None or error.out_of_space or not self._file.is_named_in(reason):
+                raise
+            self._give_up(reason)
+            raise StoreUnavailable("the server could not read what was handed over") from error
+
+    def _give_up(self, reason: str) -> None:
+        log.warning("handover_failed", reason=reason)
+        self.close()
+
+    def close(self) -> None:
+        """Removes the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class WritingSession:
+    """A hot session and the writer of its payload, opened together when first used, and anew when
+    the session is lost.
+
+    statements: by name, prepared when a session is opened. begin_with: run once on each.
+    """
+
+    def __init__(
+        self, database: Database, statements: Mapping[bytes, str], *, begin_with: bytes = b""
+    ) -> None:
+        self._database = database
+        self._statements = statements
+        self._begin_with = begin_with
+        self._open: tuple[HotSession, PayloadWriter] | None = None
+
+    @property
+    def session(self) -> HotSession | None:
+        """The session that is open and not lost."""
+        if self._open is None or self._open[0].is_broken:
+            return None
+        return self._open[0]
+
+    async def open(self) -> tuple[HotSession, PayloadWriter]:
+        """Both, ready for use. Raises StoreUnavailable, RowLocked."""
+        if self._open is not None and not self._open[0].is_broken:
+            return self._open
+        self._forget()
+        session = await HotSession.open(self._database, self._statements)
+        try:
+            if self._begin_with:
+                await session.execute(self._begin_with)
+        except BaseException:
+            await session.close()
+            raise
+        self._open = session, PayloadWriter(session, self._database.handover)
+        return self._open
+
+    async def close(self) -> None:
+        """Closes the connection and removes the writer's file."""
+        if self._open is not None:
+            await self._open[0].close()
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+
+def _put(segment_id: int) -> bytes:
+    return b"put_payload_%d" % segment_id
+
+
+def _copy(segment_id: int) -> bytes:
+    return b"copy_payload_%d" % segment_id

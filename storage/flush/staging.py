@@ -1,0 +1,249 @@
+"""Statements that touch tokens, their batches and guards, and their parameters. SQL compares
+numbers here and moves what it is told to move; what they mean is decided in `core/staging`.
+
+A token's row is locked by whoever adds to it, publishes it or drops it. So its batches, read in a
+later statement than the lock, are complete, and none is ever left without its token.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core.log.effects import NO_BATCH_ID, Place, StagedBatch
+from core.staging.values import Guard, PublicationEffects, TokenBatch, TokenEffects
+from core.types import BatchFormat, RecordBatch
+from storage.connection.binary import (
+    bigint_array,
+    boolean_array,
+    integer,
+    integer_array,
+    integers,
+    rows_of,
+    smallint_array,
+    text_array,
+    uuid_array,
+)
+from storage.connection.client_text import key_of, written
+from storage.connection.session import Statement
+from storage.flush.payload import FlushPayload
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
+# Guards every staging: adds to each token whose number of batches is still the one decided on (0:
+# there is none yet), and raises PS001 unless all had it.
+STAGE = """
+WITH e AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[])
+        AS e (token, expected, batches, added_records, added_bytes)
+), locked AS MATERIALIZED (
+    SELECT token FROM staged_token WHERE token = ANY ($1::uuid[])
+    ORDER BY token FOR NO KEY UPDATE
+), clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, make_interval(secs => $6::double precision) AS keep,
+           count(*)
+    FROM locked
+), moved AS (
+    UPDATE staged_token t
+    SET batches = e.batches, records = t.records + e.added_records,
+        bytes = t.bytes + e.added_bytes, staged_at = clock.now,
+        expires_at = clock.now + clock.keep
+    FROM e, clock
+    WHERE t.token = e.token AND t.batches = e.expected AND e.expected > 0 RETURNING 1
+), made AS (
+    INSERT INTO staged_token (token, batches, records, bytes, created_at, staged_at, expires_at)
+    SELECT e.token, e.batches, e.added_records, e.added_bytes, clock.now, clock.now,
+        clock.now + clock.keep
+    FROM e, clock WHERE e.expected = 0
+    ON CONFLICT (token) DO NOTHING RETURNING 1
+), inserted AS (
+    INSERT INTO staged_batch (token, number, topic, partition, partition_id, payload_id, position,
+        segment_id, size, record_count, max_timestamp, format)
+    SELECT * FROM unnest($7::uuid[], $8::integer[], $9::text[], $10::integer[], $11::bigint[],
+        $12::bigint[], $13::integer[], $14::integer[], $15::integer[], $16::integer[],
+        $17::bigint[], $18::smallint[])
+)
+SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM made)
+                 <> cardinality($1::uuid[])
+            THEN version_mismatch() END
+"""
+
+LOAD_TOKENS = "SELECT token, batches FROM staged_token WHERE token = ANY ($1::uuid[])"
+STAGED_BYTES = "SELECT coalesce(sum(bytes), 0)::bigint FROM staged_token"
+
+LOCK_GUARDS = """
+SELECT guard_key FROM published_batch WHERE guard_key = ANY ($1::uuid[])
+ORDER BY guard_key FOR NO KEY UPDATE
+"""
+LOCK_TOKENS = """
+SELECT token FROM staged_token WHERE token = ANY ($1::uuid[]) ORDER BY token FOR UPDATE
+"""
+LOCK_FREE_GUARDS = LOCK_GUARDS.rstrip() + " SKIP LOCKED"
+LOCK_FREE_TOKENS = LOCK_TOKENS.rstrip() + " SKIP LOCKED"
+READ_GUARDS = "SELECT guard_key, batch_id FROM published_batch WHERE guard_key = ANY ($1::uuid[])"
+# A row a token, in arrays: there may be tens of thousands of batches, whose partitions are locked
+# while they are read. PostgreSQL feeds an aggregate in the order of its subquery.
+READ_TOKENS = """
+SELECT token, array_agg(partition_id), array_agg(payload_id), array_agg(position),
+       array_agg(segment_id), array_agg(size), array_agg(record_count), array_agg(max_timestamp),
+       array_agg(format)
+FROM (SELECT * FROM staged_batch WHERE token = ANY ($1::uuid[]) ORDER BY token, number) AS b
+GROUP BY token
+"""
+READ_PLACES = """
+SELECT DISTINCT partition_id, partition, topic FROM staged_batch WHERE token = ANY ($1::uuid[])
+"""
+
+# Moves each guard that is still the one decided on (has_row: whether there was one), and raises
+# PS001 unless all were.
+PUT_GUARDS = """
+WITH e AS MATERIALIZED (
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::bigint[],
+        $6::bigint[]) AS e (guard_key, query_id, sink, has_row, expected, batch_id)
+), moved AS (
+    UPDATE published_batch p SET batch_id = e.batch_id, published_at = clock_timestamp()
+    FROM e WHERE p.guard_key = e.guard_key AND e.has_row AND p.batch_id = e.expected RETURNING 1
+), made AS (
+    INSERT INTO published_batch (guard_key, query_id, sink, batch_id, published_at)
+    SELECT guard_key, query_id, sink, batch_id, clock_timestamp() FROM e WHERE NOT has_row
+    ORDER BY guard_key
+    ON CONFLICT (guard_key) DO NOTHING RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM made)
+                 <> cardinality($1::uuid[])
+            THEN version_mismatch() END
+"""
+# Guarded by the tokens' locks.
+DROP_TOKENS = """
+WITH batches AS (DELETE FROM staged_batch WHERE token = ANY ($1::uuid[]))
+DELETE FROM staged_token WHERE token = ANY ($1::uuid[])
+"""
+
+# What is being published, or added to, at this moment is left alone.
+LOCK_EXPIRED = """
+SELECT token FROM staged_token WHERE expires_at < clock_timestamp()
+ORDER BY token LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+"""
+FORGET_GUARDS = """
+WITH doomed AS MATERIALIZED (
+    SELECT guard_key FROM published_batch
+    WHERE published_at < clock_timestamp() - make_interval(secs => %(idle_s)s)
+    ORDER BY guard_key FOR UPDATE SKIP LOCKED
+)
+DELETE FROM published_batch p USING doomed d WHERE p.guard_key = d.guard_key
+"""
+
+FLUSH_STATEMENTS: Mapping[bytes, str] = {
+    b"lock_guards": LOCK_GUARDS,
+    b"lock_free_guards": LOCK_FREE_GUARDS,
+    b"lock_tokens": LOCK_TOKENS,
+    b"lock_free_tokens": LOCK_FREE_TOKENS,
+    b"read_guards": READ_GUARDS,
+    b"read_tokens": READ_TOKENS,
+    b"read_places": READ_PLACES,
+    b"put_guards": PUT_GUARDS,
+    b"drop_tokens": DROP_TOKENS,
+}
+
+
+def guard_key(guard: Guard) -> bytes:
+    """16 bytes that stand for a guard."""
+    return key_of(f"{len(guard.query_id)} {guard.query_id}{guard.sink}")
+
+
+def put_guards(effects: PublicationEffects) -> list[Statement]:
+    """What comes first in a flush: guards that move."""
+    if not effects.moves:
+        return []
+    moves = effects.moves
+    parameters = (
+        uuid_array([guard_key(each.guard) for each in moves]),
+        text_array([written(each.guard.query_id) for each in moves]),
+        text_array([written(each.guard.sink) for each in moves]),
+        boolean_array([each.expected is not None for each in moves]),
+        bigint_array([each.expected or 0 for each in moves]),
+        bigint_array([each.batch_id for each in moves]),
+    )
+    return [(b"put_guards", parameters)]
+
+
+def drop_tokens(tokens: Sequence[UUID]) -> list[Statement]:
+    """What comes after the log's own rows: tokens that are published, or dropped."""
+    return [(b"drop_tokens", (token_array(tokens),))] if tokens else []
+
+
+def token_array(tokens: Sequence[UUID]) -> bytes:
+    """`uuid[]`."""
+    return uuid_array([token.bytes for token in tokens])
+
+
+def stage_parameters(
+    effects: Sequence[TokenEffects], payload: FlushPayload, expiration_s: float
+) -> list[bytes]:
+    """The parameters of STAGE."""
+    rows = [
+        (each.token.bytes, each.expected_batches + index, batch)
+        for each in effects
+        for index, batch in enumerate(each.added)
+    ]
+    staged = [batch.staged for _, _, batch in rows]
+    places = [payload.place_of(each) for each in staged]
+    return [
+        token_array([each.token for each in effects]),
+        integer_array([each.expected_batches for each in effects]),
+        integer_array([each.expected_batches + len(each.added) for each in effects]),
+        bigint_array([sum(b.staged.batch.record_count for b in each.added) for each in effects]),
+        bigint_array([sum(b.staged.batch.size for b in each.added) for each in effects]),
+        struct.pack(">d", expiration_s),
+        uuid_array([token for token, _, _ in rows]),
+        integer_array([number for _, number, _ in rows]),
+        text_array([written(batch.topic) for _, _, batch in rows]),
+        integer_array([batch.partition for _, _, batch in rows]),
+        bigint_array([batch.partition_id for _, _, batch in rows]),
+        bigint_array([place.payload_id for place in places]),
+        integer_array([place.position for place in places]),
+        integer_array([each.segment_id for each in staged]),
+        integer_array([each.batch.size for each in staged]),
+        integer_array([each.batch.record_count for each in staged]),
+        bigint_array([each.batch.max_timestamp for each in staged]),
+        smallint_array([each.batch.format.value for each in staged]),
+    ]
+
+
+_FORMATS = {each.value: each for each in BatchFormat}
+
+
+def token_batches(tokens: PGresult, places: PGresult) -> dict[UUID, list[TokenBatch]]:
+    """Rows of READ_TOKENS, with those of READ_PLACES: what each token holds, in order.
+
+    Nothing of a token that is not locked and was published between the two reads.
+    """
+    names = {
+        integer(partition_id): ((topic or b"").decode(), integer(partition))
+        for partition_id, partition, topic in rows_of(places)
+    }
+    found: dict[UUID, list[TokenBatch]] = {}
+    for token, *columns in rows_of(tokens):
+        numbers = [integers(column, code) for column, code in zip(columns, "qqiiiiqh", strict=True)]
+        if not names.keys() >= set(numbers[0]):
+            found[UUID(bytes=token)] = []
+            continue
+        found[UUID(bytes=token)] = [
+            TokenBatch(
+                *names[partition_id],
+                partition_id,
+                StagedBatch(
+                    RecordBatch(count, timestamp, size, format=_FORMATS[form]),
+                    NO_BATCH_ID,
+                    segment_id,
+                    Place(payload_id, position),
+                ),
+            )
+            for partition_id, payload_id, position, segment_id, size, count, timestamp, form in zip(
+                *numbers, strict=True
+            )
+        ]
+    return found

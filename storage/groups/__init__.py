@@ -1,0 +1,1 @@
+"""Groups and offsets as rows: reading, decoding, leases."""

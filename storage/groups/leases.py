@@ -1,0 +1,155 @@
+"""Leases: which broker coordinates the groups of which shard. Implements LeaseStore.
+
+A lease is live while its holder's row in `broker`, of the same incarnation, has a live session; all
+times are the database's. Knows nothing of groups.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core.ports.groups import Lease
+from core.ports.log import StoreUnavailable
+from core.types import BrokerEndpoint
+from storage.connection.binary import integer, rows_of
+from storage.connection.kept_session import KeptSession
+
+if TYPE_CHECKING:
+    from storage.connection.pool import Database
+
+# A shard's first lease.
+FIRST_LEASE = """
+INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)
+SELECT $1::integer, broker_id, incarnation, 0 FROM broker
+WHERE broker_id = $2::integer AND incarnation = $3::uuid
+  AND clock_timestamp() < heartbeat_at + make_interval(secs => session_timeout_s)
+ON CONFLICT (shard) DO NOTHING
+"""
+# Acquiring locks the lease, as a flush does, and the holder's broker, as a renewal does; then, in
+# a later statement, it looks (READ COMMITTED: who waited sees what was committed meanwhile). A
+# renewal that came first is seen; one that comes after sees that the lease is gone.
+LOCK_LEASE = "SELECT FROM coordinator_lease WHERE shard = $1::integer FOR NO KEY UPDATE"
+LOCK_HOLDER = """
+SELECT FROM broker
+WHERE broker_id = (SELECT broker_id FROM coordinator_lease WHERE shard = $1::integer) FOR SHARE
+"""
+ACQUIRE = """
+WITH seen AS MATERIALIZED (
+    SELECT l.shard, h.broker_id, h.host, h.port, h.rack,
+           (l.broker_id, l.incarnation) = ($2::integer, $3::uuid) AS is_own,
+           coalesce(clock_timestamp() < h.heartbeat_at + make_interval(secs => h.session_timeout_s),
+                    false) AS is_live,
+           EXISTS (SELECT FROM broker b
+                   WHERE b.broker_id = $2::integer AND b.incarnation = $3::uuid
+                     AND clock_timestamp()
+                         < b.heartbeat_at + make_interval(secs => b.session_timeout_s)) AS may_hold
+    FROM coordinator_lease l
+    LEFT JOIN broker h ON h.broker_id = l.broker_id AND h.incarnation = l.incarnation
+    WHERE l.shard = $1::integer
+), taken AS (
+    UPDATE coordinator_lease l
+    SET broker_id = $2::integer, incarnation = $3::uuid, generation = l.generation + 1,
+        acquired_at = clock_timestamp()
+    FROM seen WHERE l.shard = seen.shard AND seen.may_hold AND (seen.is_own OR NOT seen.is_live)
+    RETURNING l.generation
+)
+SELECT taken.generation, seen.is_own OR NOT seen.is_live, seen.broker_id, seen.host, seen.port,
+       seen.rack
+FROM seen LEFT JOIN taken ON true
+"""
+
+# Nobody has this incarnation. The row stays: its generation must not begin again.
+RELEASE = """
+WITH held AS MATERIALIZED (
+    SELECT shard FROM coordinator_lease
+    WHERE broker_id = $1::integer AND incarnation = $2::uuid ORDER BY shard FOR NO KEY UPDATE
+)
+UPDATE coordinator_lease SET incarnation = '00000000-0000-0000-0000-000000000000'
+WHERE shard = ANY (ARRAY(SELECT shard FROM held))
+  AND broker_id = $1::integer AND incarnation = $2::uuid
+"""
+
+STATEMENTS: Mapping[bytes, str] = {
+    b"first_lease": FIRST_LEASE,
+    b"lock_lease": LOCK_LEASE,
+    b"lock_holder": LOCK_HOLDER,
+    b"acquire": ACQUIRE,
+    b"release": RELEASE,
+}
+
+HOLDERS = """
+SELECT l.shard, b.broker_id, b.host, b.port, b.rack
+FROM coordinator_lease l JOIN broker b USING (broker_id, incarnation)
+WHERE l.shard = ANY (%(shards)s::integer[])
+  AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
+"""
+FREE = """
+SELECT shard FROM coordinator_lease l
+WHERE NOT EXISTS (
+    SELECT FROM broker b WHERE b.broker_id = l.broker_id AND b.incarnation = l.incarnation
+      AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s))
+ORDER BY shard
+"""
+
+_INTEGER = struct.Struct(">i")
+
+
+class LeaseStore:
+    """`core.ports.groups.LeaseStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._session = KeptSession(database, STATEMENTS)
+
+    async def acquire(
+        self, shard: int, broker_id: int, incarnation: UUID
+    ) -> Lease | BrokerEndpoint:
+        """See LeaseStore. One round trip; no lock is held while this process is waited for."""
+        of_shard = (_INTEGER.pack(shard),)
+        to_broker = (*of_shard, _INTEGER.pack(broker_id), incarnation.bytes)
+        results = await self._session.run_or_fail(
+            "acquire_lease",
+            [
+                (b"first_lease", to_broker),
+                (b"lock_lease", of_shard),
+                (b"lock_holder", of_shard),
+                (b"acquire", to_broker),
+            ],
+        )
+        for generation, is_for_taking, *holder in rows_of(results[3]):
+            if generation is not None:
+                return Lease(shard, integer(generation))
+            if is_for_taking != b"\1":
+                return endpoint_of(holder)
+        raise StoreUnavailable("this broker's own session has run out, so it cannot hold a lease")
+
+    async def holders(self, shards: Sequence[int]) -> Mapping[int, BrokerEndpoint]:
+        """See LeaseStore."""
+        async with self._database.reader("lease_holders") as cursor:
+            await cursor.execute(HOLDERS, {"shards": list(shards)})
+            return {row[0]: BrokerEndpoint(*row[1:]) for row in await cursor.fetchall()}
+
+    async def free(self) -> list[int]:
+        """See LeaseStore."""
+        async with self._database.reader("free_leases") as cursor:
+            await cursor.execute(FREE)
+            return [shard for (shard,) in await cursor.fetchall()]
+
+    async def release(self, broker_id: int, incarnation: UUID) -> None:
+        """See LeaseStore."""
+        parameters = (_INTEGER.pack(broker_id), incarnation.bytes)
+        await self._session.run_or_fail("release_leases", [(b"release", parameters)])
+
+
+def endpoint_of(values: Sequence[bytes | None]) -> BrokerEndpoint:
+    """A broker's id, host, port and rack, as a binary result has them."""
+    broker_id, host, port, rack = values
+    return BrokerEndpoint(
+        integer(broker_id),
+        (host or b"").decode(),
+        integer(port),
+        None if rack is None else rack.decode(),
+    )

@@ -1,0 +1,1 @@
+"""Reading and cleaning the log: index rows, chunks, segments."""

@@ -1,0 +1,1 @@
+"""The embedded PostgreSQL: starting, stopping, memory."""

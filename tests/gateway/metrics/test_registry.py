@@ -1,0 +1,56 @@
+"""gateway.metrics.registry: what is counted is served, under Kafka's names."""
+
+import urllib.request
+
+import pytest
+
+from core.version import VERSION
+from gateway.metrics.registry import Metrics
+
+
+def test_requests_are_counted_under_kafkas_names() -> None:
+    metrics = Metrics({0: "Produce"})
+    metrics.observe_request(0, 11, 0.0021, 1000, 60)
+    metrics.observe_request(0, 11, 0.0021, 500, 40)
+    metrics.observe_request(99, 0, 0.1, 1, 1)
+    value = metrics.registry.get_sample_value
+    produce = {"request": "Produce"}
+    assert value("kafka_network_requestmetrics_requests_total", produce | {"version": "11"}) == 2
+    assert value("kafka_network_requestmetrics_requestbytes_total", produce) == 1500
+    assert value("kafka_network_requestmetrics_responsebytes_total", produce) == 100
+    assert value("kafka_network_requestmetrics_totaltimems_sum", produce) == pytest.approx(4.2)
+    assert value("kafka_network_requestmetrics_totaltimems_count", {"request": "99"}) == 1
+
+
+def test_queries_are_timed_by_name() -> None:
+    metrics = Metrics({})
+    metrics.observe_query("flush", 0.001)
+    metrics.observe_query("flush", 0.002)
+    value = metrics.registry.get_sample_value
+    assert value("penstock_query_seconds_count", {"query": "flush"}) == 2
+    assert value("penstock_query_seconds_sum", {"query": "flush"}) == pytest.approx(0.003)
+
+
+def test_processes_do_not_share_a_registry() -> None:
+    one, other = Metrics({}), Metrics({})
+    one.observe_query("flush", 1.0)
+    assert (
+        other.registry.get_sample_value("penstock_query_seconds_count", {"query": "flush"}) is None
+    )
+
+
+def test_everything_is_served_on_request() -> None:
+    metrics = Metrics({})
+    connections = 3
+    name = "kafka_server_socketservermetrics_connection_count"
+    metrics.watch(name, "Connections now open.", lambda: connections)
+    port, stop = metrics.serve("127.0.0.1", 0)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    finally:
+        stop()
+    assert f"{name} 3.0" in text
+    assert f'penstock_info{{version="{VERSION}"}} 1.0' in text
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1)

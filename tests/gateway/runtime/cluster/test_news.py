@@ -1,0 +1,167 @@
+"""News between brokers over the real database: how soon, how few, and what if it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from core.config.values import topic_config
+from core.ports.log import METADATA_CHANGED
+from gateway.kafka.markers import control_batch
+from gateway.runtime.cluster import news
+from gateway.runtime.cluster.membership import Cluster
+from gateway.runtime.cluster.news import Announcer, NewsReader
+from gateway.runtime.log.partitions import Partitions, Want
+from storage.brokers import ClusterStore
+from storage.connection.pool import Database
+from storage.log.store import PostgresLogStore
+from storage.notifications import PostgresChangeFeed
+from tests.batches import batch, payload_of
+from tests.storage.conftest import Log
+
+MUCH = 10**9
+
+
+class Broker:
+    """Partitions with news of the others, as `gateway.app` puts them together."""
+
+    def __init__(self, url: str, port: int) -> None:
+        self.database = Database(url)
+        self.cluster = Cluster(
+            ClusterStore(self.database),
+            host="127.0.0.1",
+            port=port,
+            version="test",
+            session_timeout_s=30.0,
+        )
+        self.feed = PostgresChangeFeed(self.database)
+        self.announcer = Announcer(self.feed, lambda: self.cluster.is_alone)
+        self.partitions = Partitions(
+            PostgresLogStore(self.database),
+            tail_cache_bytes=2**20,
+            max_flush_bytes=2**22,
+            make_marker=control_batch,
+            announce=self.announcer.announce,
+        )
+        self.metadata_news = 0
+        self.news = NewsReader(self.feed, self.partitions, self.cluster, self._on_metadata)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def _on_metadata(self) -> None:
+        self.metadata_news += 1
+
+    def run(self, *works: Coroutine[Any, Any, None]) -> None:
+        self.tasks += [asyncio.create_task(work) for work in works]
+
+    async def start(self) -> None:
+        await self.cluster.join()
+        self.partitions.start()
+        self.run(self.announcer.run(), self.news.listen(), self.news.run())
+        await until(lambda: self.metadata_news > 0)  # it listens
+
+    async def stop(self) -> None:
+        await self.partitions.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.feed.close()
+        await self.database.close()
+
+    async def append(self, partition_id: int) -> None:
+        each = batch()
+        await self.partitions.append(partition_id, topic_config({}, {}), each, payload_of(each))
+
+    async def wait_for_more(self, partition_id: int, timeout_s: float) -> float:
+        """Sleeps like a long poll; gives the moment it woke."""
+        wants = [Want(partition_id, 0, MUCH)]
+        seen = await self.partitions.read(wants, MUCH)
+        wants = [Want(partition_id, seen[0].state.next_offset if seen[0].state else 0, MUCH)]
+        await self.partitions.wait_for_more(wants, seen, timeout_s)
+        return time.monotonic()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def two(database_url: str) -> AsyncIterator[list[Broker]]:
+    brokers = [Broker(database_url, 9000 + n) for n in range(2)]
+    for each in brokers:
+        await each.start()
+    for each in brokers:
+        await each.cluster.heartbeat()
+    assert not any(each.cluster.is_alone for each in brokers)
+    yield brokers
+    for each in brokers:
+        await each.stop()
+
+
+async def test_a_reader_at_another_broker_wakes_by_the_news(two: list[Broker], log: Log) -> None:
+    here, there = two
+    (p,) = log.new_partitions()
+    delays = []
+    for _ in range(10):
+        waiting = asyncio.create_task(there.wait_for_more(p, 30))
+        await until(lambda: p in there.partitions.watched())
+        await here.append(p)
+        appended = time.monotonic()
+        delays.append(await waiting - appended)
+    # The median, well before it would look by itself: the machine has other things to do, too.
+    assert sorted(delays)[5] < news.LOOK_AGAIN_S / 4, delays
+
+
+async def test_lost_news_are_made_up_for(two: list[Broker], log: Log) -> None:
+    _, there = two
+    (p,) = log.new_partitions()
+    waiting = asyncio.create_task(there.wait_for_more(p, 120))
+    await until(lambda: p in there.partitions.watched())
+    started = time.monotonic()
+    log.rows("UPDATE topic_partition SET next_offset = 4")  # nobody says so
+    assert await waiting - started < 60
+
+
+async def test_a_lost_connection_is_made_again_and_everything_looked_at(
+    two: list[Broker], log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(news, "RECONNECT_S", 0.01)
+    _, there = two
+    before = there.metadata_news
+    for pid in log.backends("query LIKE 'LISTEN%%'"):
+        log.rows("SELECT pg_terminate_backend(%s, 5000)", pid)
+    await until(lambda: there.metadata_news > before)
+    log.rows(f"NOTIFY {METADATA_CHANGED}")
+    await until(lambda: there.metadata_news > before + 1)
+
+
+async def test_a_broker_alone_tells_nobody(database_url: str, log: Log) -> None:
+    broker = Broker(database_url, 9000)
+    await broker.start()
+    (p,) = log.new_partitions()
+    told: list[str] = []
+    log.psql.add_notify_handler(lambda notice: told.append(notice.payload))
+    log.rows("LISTEN penstock_partition")
+    await broker.append(p)
+    await asyncio.sleep(0.1)
+    log.rows("SELECT 1")
+    assert told == []
+    await broker.stop()
+
+
+async def test_changes_close_together_travel_as_one_message(two: list[Broker], log: Log) -> None:
+    here, _ = two
+    ids = log.new_partitions(3)
+    told: list[str] = []
+    log.psql.add_notify_handler(lambda notice: told.append(notice.payload))
+    log.rows("LISTEN penstock_partition")
+    for _ in range(50):
+        here.announcer.announce(ids)
+    await asyncio.sleep(0.1)
+    log.rows("SELECT 1")
+    assert told == [",".join(map(str, sorted(ids)))]

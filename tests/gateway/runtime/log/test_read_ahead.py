@@ -1,0 +1,108 @@
+"""What is read ahead is what would have been read, and no more than is allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.ports.log import ReadRange, StoredBatch
+from gateway.runtime.log.read_ahead import ReadAhead
+from storage.log.store import PostgresLogStore
+from tests.batches import batch
+from tests.gateway.runtime.conftest import Broker, MakeBroker
+from tests.storage.conftest import Log
+
+
+class Counting:
+    """The real store, and what it was asked for."""
+
+    def __init__(self, store: PostgresLogStore) -> None:
+        self._store = store
+        self.asked: list[ReadRange] = []
+
+    async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
+        self.asked += ranges
+        return await self._store.read(ranges)
+
+
+@pytest.fixture
+async def filled(make_broker: MakeBroker, log: Log) -> tuple[Broker, int]:
+    """A broker without a tail cache, and a partition of 40 batches of 2 records and 100 bytes."""
+    broker = make_broker(tail_cache_bytes=0)
+    (p,) = log.new_partitions()
+    await asyncio.gather(*(broker.submit(p, batch(2)) for _ in range(40)))
+    return broker, p
+
+
+def offsets(batches: Sequence[StoredBatch]) -> list[int]:
+    return [each.base_offset for each in batches]
+
+
+async def settle(ahead: ReadAhead) -> None:
+    await asyncio.gather(*list(ahead._tasks))
+
+
+async def test_a_reader_who_goes_on_is_waited_for(filled: tuple[Broker, int]) -> None:
+    broker, p = filled
+    store = Counting(broker.store)
+    ahead = ReadAhead(store, 10_000)  # type: ignore[arg-type]
+    read = []
+    for start in (0, 10, 20, 30):
+        (found,) = await ahead.read([ReadRange(p, start, 80, 500)])
+        read += offsets(found)
+        await settle(ahead)
+    assert read == list(range(0, 40, 2))
+    # The first two were asked for; from then on the next stretch had been read before.
+    assert [each.from_offset for each in store.asked] == [0, 10, 20, 30, 40]
+    await ahead.close()
+
+
+async def test_who_jumps_is_not(filled: tuple[Broker, int]) -> None:
+    broker, p = filled
+    store = Counting(broker.store)
+    ahead = ReadAhead(store, 10_000)  # type: ignore[arg-type]
+    for start in (0, 40, 20):
+        await ahead.read([ReadRange(p, start, 80, 500)])
+        await settle(ahead)
+    assert [each.from_offset for each in store.asked] == [0, 40, 20]
+    await ahead.close()
+
+
+async def test_the_budget_holds(filled: tuple[Broker, int]) -> None:
+    broker, p = filled
+    store = Counting(broker.store)
+    ahead = ReadAhead(store, 499)  # type: ignore[arg-type]
+    for start in (0, 10, 20):
+        await ahead.read([ReadRange(p, start, 80, 500)])
+        await settle(ahead)
+    assert [each.from_offset for each in store.asked] == [0, 10, 20]
+    await ahead.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(0, 79), st.integers(1, 80), st.integers(1, 1200)), max_size=12)
+)
+async def test_it_gives_what_the_store_gives(
+    filled: tuple[Broker, int], reads: list[tuple[int, int, int]]
+) -> None:
+    """From anywhere, with other limits and ends than what was read ahead, several going on."""
+    broker, p = filled
+    ahead = ReadAhead(broker.store, 2_000)
+    places = [0]
+    for start, length, size in reads:
+        places.append(start)
+        for place in places[-2:]:
+            wanted = ReadRange(p, place, min(80, place + length), size)
+            (found,) = await ahead.read([wanted])
+            (fresh,) = await broker.store.read([wanted])
+            # It may be shorter, never other, and empty only where there is nothing.
+            assert offsets(found) == offsets(fresh)[: len(found)]
+            assert bool(found) == bool(fresh)
+            if found:
+                places.append(found[-1].last_offset + 1)
+    await ahead.close()
