@@ -2,11 +2,14 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
+# Tests mostly wait: more of them at once than there are cores.
+WORKERS ?= 8
+TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 SOURCES := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint type imports fmt bench bench-spark demo demo-spark docs compat faults lock clean ci
+.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark demo demo-spark docs compat faults lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -14,8 +17,10 @@ help: ## show the targets
 setup: .venv/installed ## make the environment in .venv
 run: setup ## start a broker with its embedded PostgreSQL (ARGS="--listen …")
 	$(BIN)/penstock serve $(ARGS)
-test: .venv/installed-test ## run all tests (ARGS="-k produce")
-	$(BIN)/python -m pytest $(ARGS)
+test: .venv/installed-test ## run all tests, several at once (WORKERS=8 ARGS="-k produce")
+	$(TESTS) $(ARGS)
+test-fast: .venv/installed-test ## run what needs no stock client, no Spark and no campaign
+	$(TESTS) --ignore tests/compat --ignore tests/spark --ignore tests/faults -m "not (spark or java or fault or slow)" $(ARGS)
 lint: .venv/installed-lint ## style and likely bugs
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 type: .venv/installed-lint .venv/installed-test ## types, strictly (of Spark too, so with what the tests need)
@@ -35,7 +40,7 @@ demo-spark: .venv/installed-demo .venv/installed-spark ## the same through Spark
 docs: setup ## write the generated pages anew
 	$(BIN)/python -m docs.generate
 compat: .venv/installed-test ## only the tests with stock clients
-	$(BIN)/python -m pytest tests/compat $(ARGS)
+	$(TESTS) tests/compat $(ARGS)
 faults: .venv/installed-test ## only the fault tests, each going on for a while (SECONDS=60 ARGS="-k restore")
 	PENSTOCK_FAULT_SECONDS=$(or $(SECONDS),60) PENSTOCK_SPARK_FAULT_SECONDS=$(or $(SECONDS),60) \
 	$(BIN)/python -m pytest tests/faults tests/spark/test_sink_faults.py $(ARGS)

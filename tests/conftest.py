@@ -7,7 +7,6 @@ own. Must not know what any test is about.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import secrets
 import shutil
@@ -17,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -28,6 +28,7 @@ from hypothesis import HealthCheck, settings
 
 from storage.server.embedded import EmbeddedPostgres
 from tests.databases import Copies
+from tests.schedule import place_of, scheduler
 
 # The clusters of tests are small; everything that makes a commit true stays as it is shipped.
 SMALL_POSTGRES = {
@@ -38,6 +39,9 @@ SMALL_POSTGRES = {
 }
 ROOM_FOR_POSTGRES = 4 * 2**30
 READY_WITHIN_S = 60.0
+# Below those that the system gives to clients: none of them takes a port between choice and use.
+PORTS = range(10_000, 32_000)
+RESERVED = 200  # ports; more than one test asks for
 STOPPED_WITHIN_S = 60.0
 
 # How fast the machine is decides no test.
@@ -47,8 +51,16 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How the workers share the tests; `tests/schedule.py`."""
+    return scheduler(config, log)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what needs Java where there is none, and says so; allows for fetching the jars."""
+    items.sort(key=lambda item: place_of(item.nodeid))
     missing = [program for program in ("java", "mvn") if shutil.which(program) is None]
     reason = f"needs {' and '.join(missing)} on the PATH"
     for item in items:
@@ -64,17 +76,6 @@ def pytest_unconfigure() -> None:
     telling of brokers that are gone, until the process ends."""
     sys.stderr.flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What a test leaves behind that runs out of time, and is tried again, is no other's fault."""
-    if getattr(item, "execution_count", 1) > 1:
-        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
-            sys.__dict__.pop(name, None)  # pytest's, for debuggers; they hold all its frames
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            gc.collect()
 
 
 # --- chance ---
@@ -181,11 +182,29 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+_reserved: deque[socket.socket] = deque()
+
+
 def free_port() -> int:
-    """A loopback port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback port that nobody listens on, and that no other worker is given meanwhile.
+
+    Linux's abstract names reserve it: a name that is bound is taken until its process ends.
+    """
+    while True:
+        port = secrets.choice(PORTS)
+        reservation = socket.socket(socket.AF_UNIX)
+        try:
+            if sys.platform == "linux":
+                reservation.bind(f"\0penstock-test-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            reservation.close()
+            continue
+        _reserved.append(reservation)
+        if len(_reserved) > RESERVED:
+            _reserved.popleft().close()
+        return port
 
 
 @dataclass(frozen=True, slots=True)

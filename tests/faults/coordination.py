@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from core.group.shard import shard_of
@@ -56,10 +57,6 @@ class Commit:
     begun: float
     ended: float
     offsets: dict[int, int]
-
-
-class ClientStuck(Exception):
-    """librdkafka has locked itself up (compat/librdkafka/FINDINGS.md): no broker can mend it."""
 
 
 class Member:
@@ -232,7 +229,7 @@ def committing(
     """Members of a group under load, settled; afterwards nothing may have gone wrong with what
     they committed.
 
-    Raises ClientStuck in place of whatever went wrong where a member's client has locked itself up.
+    Where a member's client has locked itself up, no broker can mend it: the test is given up.
     """
     members = [Member(bootstrap, group, topic, way) for _ in range(count)]
     watcher = Watcher(database_url, members)
@@ -248,7 +245,7 @@ def committing(
                 member.close()
         except AssertionError as error:
             if any(member.is_stuck() for member in members):
-                raise ClientStuck from error
+                pytest.xfail(f"librdkafka has locked itself up, see its FINDINGS.md; so {error}")
             raise
         finally:
             for member in members:

@@ -38,11 +38,7 @@ from tests.faults.coordination import (
     eventually,
 )
 
-pytestmark = [
-    pytest.mark.fault,
-    # Nothing but a client that is known to lock itself up when a broker goes is tried again.
-    pytest.mark.flaky(reruns=3, only_rerun=["ClientStuck"]),
-]
+pytestmark = pytest.mark.fault
 
 OVERRIDES = [
     word for name, value in BROKER_SETTINGS.items() for word in ("--override", f"{name}={value}")
