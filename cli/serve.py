@@ -135,7 +135,7 @@ def serve(
 
 
 def _greet(settings: "Settings", server: "EmbeddedPostgres | None", port: int) -> None:
-    from storage.connection.pool import describe_url
+    from storage.connection.url import describe_url
 
     url = describe_url(settings.database_url or "")
     shown = url if server is None else str(settings.data_dir)

@@ -97,6 +97,7 @@ class Settings(BaseSettings):
     )
     database_url: str | None = Field(
         default=None,
+        repr=False,  # it may hold a password
         description="A PostgreSQL of your own, postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
     )
     broker_id: int | None = Field(

@@ -1,9 +1,14 @@
-"""Log lines: for people on a terminal, or JSON for machines. One place says how they look."""
+"""Log lines: for people on a terminal, or JSON for machines. One place says how they look.
+
+Must not show what a program holds: a traceback names files and lines, and no local variables. Those
+hold database passwords and clients' records.
+"""
 
 import logging
 import sys
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 
 def configure(log_format: str, level: str) -> None:
@@ -14,9 +19,18 @@ def configure(log_format: str, level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if log_format == "json":
-        processors += [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        tracebacks = ExceptionDictTransformer(show_locals=False)
+        processors += [
+            structlog.processors.ExceptionRenderer(tracebacks),
+            structlog.processors.JSONRenderer(),
+        ]
     else:
-        processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+        # The default formatter is rich's, which shows locals.
+        processors.append(
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        )
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),

@@ -15,6 +15,7 @@ from psycopg import errors
 
 from core.ports.log import StoreUnavailable
 from storage import views
+from storage.connection.url import check_url
 
 HEAD = "0004"
 """The newest revision in `migrations/versions`; a test holds it to Alembic's own idea."""
@@ -50,8 +51,10 @@ class SchemaTooNew(SchemaRefused):
 def upgrade(url: str) -> bool:
     """Migrates; returns whether anything was done.
 
-    Raises StoreUnavailable where the database does not answer, SchemaRefused.
+    Raises StoreUnavailable where the database does not answer, or its URL cannot be read;
+    SchemaRefused.
     """
+    check_url(url)
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             connection.autocommit = True

@@ -18,7 +18,7 @@ from core.ports.log import SegmentGone, StoreUnavailable, VersionMismatch
 from core.transaction.values import TransactionEffects, TransactionMetadata, TransactionState
 from storage.connection import pool
 from storage.connection.kept_session import KeptSession
-from storage.connection.pool import READERS, Database, HotConnection, describe_url
+from storage.connection.pool import READERS, Database, HotConnection
 from storage.log.store import PostgresLogStore
 from storage.migrate import upgrade
 from storage.notifications import PostgresChangeFeed
@@ -257,11 +257,6 @@ async def test_more_queries_than_connections_for_too_long(log18: Log) -> None:
         await read(log18.database, "SELECT 1")
     await asyncio.gather(*slow)
     assert await read(log18.database, "SELECT 1") == 1
-
-
-def test_a_url_is_shown_without_its_password() -> None:
-    assert describe_url("postgresql://me:secret@h:1/d") == "postgresql://me:***@h:1/d"
-    assert describe_url("postgresql://me@h/d") == "postgresql://me@h/d"
 
 
 # Another history.
