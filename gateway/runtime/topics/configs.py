@@ -5,6 +5,7 @@ Which property exists and what it takes is core's; knows no wire and no SQL.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from core.config.definitions import (
@@ -81,6 +82,10 @@ class Configs:
     def broker_int(self, name: str) -> int:
         """The value in effect of a property that is a whole number, as last read."""
         return broker_int(name, self._merged)
+
+    def reader(self, name: str) -> Callable[[], int]:
+        """Reads that value at each call, as it is by then."""
+        return partial(self.broker_int, name)
 
     def broker_bool(self, name: str) -> bool:
         """The value in effect of a property that is true or false, as last read."""

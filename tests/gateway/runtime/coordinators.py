@@ -31,18 +31,14 @@ from core.group.values import (
     SyncResult,
 )
 from core.topic.rules import NewTopic
+from gateway.compose import compose
 from gateway.runtime.cluster.leases import CoordinatorLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.groups.groups import Groups, OffsetsWanted
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from storage.brokers import ClusterStore
-from storage.configs import ConfigStore
 from storage.connection.pool import Database
-from storage.groups.leases import LeaseStore
-from storage.groups.store import GroupStore
-from storage.topics import TopicStore
-from storage.transactions import PostgresTransactionStore
 
 CLIENT = ClientIdentity("test", "/127.0.0.1")
 WITHIN_S = 60.0
@@ -234,19 +230,13 @@ async def coordinators(url: str) -> AsyncIterator[MakeCoordinator]:
                 heartbeat_interval_s=0.1,
             )
             await cluster.join()
-            topic_store = TopicStore(database)
-            configs = Configs(
-                ConfigStore(database), topic_store, cluster.broker_id, SETTINGS | (static or {})
-            )
-            await configs.load()
-            topics = Topics(topic_store, configs, lambda: cluster.live_ids)
-            leases = CoordinatorLeases(LeaseStore(database), cluster)
-            unstable = PostgresTransactionStore(database).pending_partitions
-            groups = Groups(GroupStore(database), leases, topics, configs, unstable)
-            database.on_identity_change(groups.forget_everything)
+            runtime = await compose(database, cluster, SETTINGS | (static or {}))
+            groups = runtime.groups
             groups.start()
             await cluster.heartbeat()
-            made = Coordinator(database, cluster, leases, topics, configs, groups, queries)
+            made = Coordinator(
+                database, cluster, runtime.leases, runtime.topics, runtime.configs, groups, queries
+            )
             stack.push_async_callback(_close, made)
             if watches:
                 made.tasks.append(asyncio.create_task(groups.run()))

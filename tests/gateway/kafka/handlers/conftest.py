@@ -13,90 +13,47 @@ from typing import Any
 
 import pytest
 
+from gateway.compose import configs_of, wire
 from gateway.kafka.api import CLOSE_CONNECTION, load_handlers
 from gateway.kafka.codec import decode_message, encode_message
 from gateway.kafka.connection_order import ConnectionOrder
 from gateway.kafka.context import RequestContext, Services
 from gateway.kafka.fetch_sessions import FetchSessions
-from gateway.kafka.markers import control_batch
 from gateway.kafka.pipelined_requests import PipelinedRequests
-from gateway.runtime.cluster.leases import CoordinatorLeases
 from gateway.runtime.cluster.membership import Cluster
-from gateway.runtime.groups.groups import Groups
-from gateway.runtime.log.partitions import Partitions
-from gateway.runtime.staging import Staging
-from gateway.runtime.topics.configs import Configs
-from gateway.runtime.topics.topics import Topics
-from gateway.runtime.transactions.coordinator import Transactions
-from gateway.runtime.transactions.producer_ids import ProducerIds
 from storage.brokers import ClusterStore
-from storage.configs import ConfigStore
 from storage.connection.pool import Database
-from storage.groups.leases import LeaseStore
-from storage.groups.store import GroupStore
-from storage.log.store import PostgresLogStore
-from storage.staging import PostgresStagingStore
-from storage.topics import TopicStore
-from storage.transactions import PostgresTransactionStore
+
+TAIL_CACHE = {"penstock.tail.cache.bytes": str(2**20)}
 
 
 class Broker:
-    """One broker's services, and a way to ask its handlers. partitions: see `with_log`."""
+    """One broker's services, and a way to ask its handlers. What it serves is started by `with_…`.
+
+    connection: which one the next request comes on. behind: what waits behind it there.
+    """
 
     def __init__(self, database: Database, cluster: Cluster, static: Mapping[str, str]) -> None:
-        self.partitions: Any = None  # who asks for the log says so
-        self.producer_ids: Any = None
-        self.groups: Any = None
-        self.transactions: Any = None
-        self.staging: Any = None
-        self.fetch_sessions: Any = None
-        self.connection_order = ConnectionOrder()
-        self.connection = 1  # which one the next request comes on
-        self.behind: PipelinedRequests | None = None  # what waits behind it there
-        self.clock = lambda: int(time.time() * 1000)
-        topic_store = TopicStore(database)
         self.database = database
-        self.cluster = cluster
-        self.configs = Configs(ConfigStore(database), topic_store, cluster.broker_id, static)
-        self.topics = Topics(topic_store, self.configs, lambda: cluster.live_ids)
-
-    def with_log(self, tail_cache_bytes: int = 2**20) -> Broker:
-        """Serves the log as well; close `partitions` afterwards."""
-        store = PostgresLogStore(self.database)
-        self.partitions = Partitions(
-            store,
-            tail_cache_bytes=tail_cache_bytes,
-            max_flush_bytes=2**22,
-            make_marker=control_batch,
-            announce=lambda partition_ids: None,
-        )
-        self.producer_ids = ProducerIds(store)
+        configs = configs_of(database, TAIL_CACHE | dict(static), cluster.broker_id)
+        self.runtime = wire(database, cluster, configs)
+        self.connection_order = ConnectionOrder()
         self.fetch_sessions = FetchSessions(100)
-        self.transactions = Transactions(
-            PostgresTransactionStore(self.database),
-            self.partitions,
-            self.producer_ids,
-            max_timeout_ms=lambda: self.configs.broker_int("transaction.max.timeout.ms"),
-            expiration_ms=lambda: self.configs.broker_int("transactional.id.expiration.ms"),
-            expiration_interval_ms=lambda: 3_600_000,
-            is_alone=lambda: self.cluster.is_alone,
-        )
-        self.staging = Staging(
-            PostgresStagingStore(self.database),
-            store,
-            self.partitions,
-            max_flush_bytes=2**22,
-            max_bytes=lambda: self.configs.broker_int("penstock.staged.max.bytes"),
-            expiration_ms=lambda: self.configs.broker_int("penstock.staged.expiration.ms"),
-        )
+        self.connection = 1
+        self.behind: PipelinedRequests | None = None
+        self.clock = lambda: int(time.time() * 1000)
+
+    def __getattr__(self, name: str) -> Any:
+        """`broker.topics` is the runtime's, and so on."""
+        return getattr(self.runtime, name)
+
+    def with_log(self) -> Broker:
+        """Serves the log as well; close `partitions` afterwards."""
         self.partitions.start()
         return self
 
     async def with_groups(self, alive: bool = True) -> Broker:
         """Coordinates groups as well; close `groups` afterwards. alive: its session is renewed."""
-        leases = CoordinatorLeases(LeaseStore(self.database), self.cluster)
-        unstable = PostgresTransactionStore(self.database).pending_partitions
-        self.groups = Groups(GroupStore(self.database), leases, self.topics, self.configs, unstable)
         self.groups.start()
         if alive:
             await self.cluster.heartbeat()

@@ -1,0 +1,201 @@
+"""Wires the rooms: a database and settings become a runtime, which all front-ends share.
+
+The one file that knows which class of `storage` stands behind which port; tests wire with it too.
+Opens no socket, decides nothing, and knows no protocol but for the bytes of Kafka's markers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from core.config.values import broker_int
+from core.version import VERSION
+from gateway.kafka.markers import control_batch
+from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.membership import Cluster
+from gateway.runtime.cluster.news import Announcer, NewsReader
+from gateway.runtime.cluster.snapshots import SnapshotWatch
+from gateway.runtime.groups.groups import Groups
+from gateway.runtime.log.partitions import Partitions
+from gateway.runtime.log.retention import Janitor
+from gateway.runtime.staging import Staging
+from gateway.runtime.topics.configs import Configs
+from gateway.runtime.topics.topics import Topics
+from gateway.runtime.transactions.coordinator import Transactions
+from gateway.runtime.transactions.producer_ids import ProducerIds
+from storage.brokers import ClusterStore
+from storage.configs import ConfigStore
+from storage.connection.pool import Database
+from storage.groups.leases import LeaseStore
+from storage.groups.store import GroupStore
+from storage.log.retention import PostgresRetentionStore
+from storage.log.store import PostgresLogStore
+from storage.notifications import PostgresChangeFeed
+from storage.snapshots import PostgresSnapshots
+from storage.staging import PostgresStagingStore
+from storage.topics import TopicStore
+from storage.transactions import PostgresTransactionStore
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What front-ends ask, and what keeps it going. One per process, over one database.
+
+    changed: set when settings or topics have changed at any broker; who waits for it clears it.
+    """
+
+    cluster: Cluster
+    configs: Configs
+    topics: Topics
+    partitions: Partitions
+    producer_ids: ProducerIds
+    transactions: Transactions
+    leases: CoordinatorLeases
+    groups: Groups
+    staging: Staging
+    feed: PostgresChangeFeed
+    announcer: Announcer
+    snapshots: SnapshotWatch
+    janitor: Janitor
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def start(self) -> None:
+        """Starts what takes requests; `background` is the caller's to run."""
+        self.partitions.start()
+        self.groups.start()
+
+    def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        """What runs until it is cancelled, beside the requests."""
+        news = NewsReader(self.feed, self.partitions, self.cluster, self.on_metadata)
+        return (
+            self.cluster.run(),
+            self.groups.run(),
+            self.groups.run_expiry(),
+            self.transactions.run(),
+            self.staging.run(),
+            self.announcer.run(),
+            news.listen(),
+            news.run(),
+            self.janitor.run(),
+            self.snapshots.run(),
+        )
+
+    def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """Steps that finish what is under way, in order, once nobody asks for more."""
+        return (self.staging.close, self.partitions.close, self.groups.close)
+
+    def on_metadata(self) -> None:
+        """Topics or settings have changed, at whatever broker."""
+        self.configs.invalidate()
+        self.topics.invalidate()
+        self.changed.set()
+
+    def on_other_history(self) -> None:
+        """The database came back with another history: nothing that was known of it holds."""
+        log.warning("database_history_changed")
+        self.partitions.forget_everything()
+        self.producer_ids.forget()
+        self.groups.forget_everything()
+        self.staging.forget_everything()
+        self.on_metadata()
+
+
+def cluster_of(
+    database: Database,
+    static: Mapping[str, str],
+    *,
+    host: str,
+    port: int,
+    broker_id: int | None = None,
+    rack: str | None = None,
+) -> Cluster:
+    """This broker among the others; it has yet to join them. static: the broker's own settings."""
+    return Cluster(
+        ClusterStore(database),
+        host=host,
+        port=port,
+        version=VERSION,
+        session_timeout_s=broker_int("penstock.broker.session.timeout.ms", static) / 1000,
+        broker_id=broker_id,
+        rack=rack,
+    )
+
+
+def configs_of(database: Database, static: Mapping[str, str], broker_id: int = -1) -> Configs:
+    """Settings; until they are loaded, only those of the broker itself (`static`)."""
+    return Configs(ConfigStore(database), TopicStore(database), broker_id, static)
+
+
+async def compose(database: Database, cluster: Cluster, static: Mapping[str, str]) -> Runtime:
+    """The runtime of a broker that has joined its cluster. Raises StoreUnavailable."""
+    configs = configs_of(database, static, cluster.broker_id)
+    await configs.load()
+    return wire(database, cluster, configs)
+
+
+def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
+    """The same, of settings that are loaded; nothing is asked of the database yet."""
+    topics = Topics(TopicStore(database), configs, lambda: cluster.live_ids)
+    feed = PostgresChangeFeed(database)
+    announcer = Announcer(feed, lambda: cluster.is_alone)
+    log_store = PostgresLogStore(database)
+    partitions = Partitions(
+        log_store,
+        tail_cache_bytes=configs.broker_int("penstock.tail.cache.bytes"),
+        max_flush_bytes=configs.broker_int("penstock.flush.max.bytes"),
+        announce=announcer.announce,
+        make_marker=control_batch,
+    )
+    producer_ids = ProducerIds(log_store)
+    transactions = Transactions(
+        PostgresTransactionStore(database),
+        partitions,
+        producer_ids,
+        max_timeout_ms=configs.reader("transaction.max.timeout.ms"),
+        expiration_ms=configs.reader("transactional.id.expiration.ms"),
+        expiration_interval_ms=configs.reader(
+            "transaction.remove.expired.transaction.cleanup.interval.ms"
+        ),
+        is_alone=lambda: cluster.is_alone,
+    )
+    leases = CoordinatorLeases(LeaseStore(database), cluster)
+    staging = Staging(
+        PostgresStagingStore(database),
+        log_store,
+        partitions,
+        max_flush_bytes=configs.broker_int("penstock.flush.max.bytes"),
+        max_bytes=configs.reader("penstock.staged.max.bytes"),
+        expiration_ms=configs.reader("penstock.staged.expiration.ms"),
+    )
+    runtime = Runtime(
+        cluster=cluster,
+        configs=configs,
+        topics=topics,
+        partitions=partitions,
+        producer_ids=producer_ids,
+        transactions=transactions,
+        leases=leases,
+        groups=Groups(
+            GroupStore(database), leases, topics, configs, transactions.unstable_partitions
+        ),
+        staging=staging,
+        feed=feed,
+        announcer=announcer,
+        snapshots=SnapshotWatch(PostgresSnapshots(database).oldest),
+        janitor=Janitor(
+            PostgresRetentionStore(database),
+            topics,
+            configs,
+            partitions,
+            is_on_duty=lambda: cluster.is_lowest,
+        ),
+    )
+    database.on_identity_change(runtime.on_other_history)
+    return runtime

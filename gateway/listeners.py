@@ -1,0 +1,103 @@
+"""The addresses a broker listens on, each with the front-end that serves it.
+
+A port is bound before its front-end can be made: the broker's id belongs to its address. What
+connects in between is closed, and tries again. Knows no protocol.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gateway.config import Endpoint, SettingsError
+from gateway.listener import ConnectionLimits, FrontEnd, Listener
+
+
+class LateFrontEnd:
+    """Stands in for a front-end until that one is opened. port: what is listened on."""
+
+    def __init__(self) -> None:
+        self.port = -1
+        self._front_end: FrontEnd | None = None
+
+    def open(self, front_end: FrontEnd) -> None:
+        """From now on connections are this one's."""
+        self._front_end = front_end
+
+    def connection(self, on_lost: Callable[[], None]) -> Any:
+        """See FrontEnd."""
+        if self._front_end is None:
+            return _NotYet(on_lost)
+        return self._front_end.connection(on_lost)
+
+
+class _NotYet(asyncio.Protocol):
+    """Closes a connection that came too early; the client tries again."""
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self._on_lost = on_lost
+        self._transport: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost()
+
+    def finish(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Listeners:
+    """All of them. `open` each, then `shutdown`; not reusable."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._listeners: list[Listener] = []
+
+    async def open(
+        self, endpoint: Endpoint, flag: str, tls: ssl.SSLContext | None = None
+    ) -> LateFrontEnd:
+        """Listens on an address. flag: the option that names it, for the sentence of a refusal.
+
+        Raises SettingsError where the address cannot be listened on.
+        """
+        front_end = LateFrontEnd()
+        listener = Listener(front_end, endpoint.host, endpoint.port, self.limits, tls)
+        with listening_on(endpoint, flag):
+            await listener.start()
+        self._listeners.append(listener)
+        front_end.port = listener.port
+        return front_end
+
+    @property
+    def connection_count(self) -> int:
+        """Connections now open."""
+        return sum(listener.connection_count for listener in self._listeners)
+
+    def limit(self, max_connections: int, max_connections_per_ip: int) -> None:
+        """From now on so many, on each address; those that are open stay."""
+        for listener in self._listeners:
+            listener.limit(max_connections, max_connections_per_ip)
+
+    async def shutdown(self, timeout_s: float) -> None:
+        """Accepts no more anywhere, lets connections finish, cuts what is left afterwards."""
+        await asyncio.gather(*(listener.shutdown(timeout_s) for listener in self._listeners))
+
+
+@contextlib.contextmanager
+def listening_on(endpoint: Endpoint, flag: str) -> Iterator[None]:
+    """Turns what the system says of an address into a sentence. Raises SettingsError."""
+    try:
+        yield
+    except (OSError, UnicodeError) as error:  # names of hosts may be too long to be looked up
+        raise SettingsError(
+            f"Cannot listen on {endpoint} ({getattr(error, 'strerror', None) or error}): "
+            f"stop what listens there, or choose another address with {flag}."
+        ) from error
