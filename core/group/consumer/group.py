@@ -136,7 +136,7 @@ class ConsumerGroup:
 
     @property
     def wants_downgrade(self) -> bool:
-        """Whether only members of the classic protocol are left: `migration.settle` it."""
+        """Whether only members of the classic protocol are left: `coordinator.settle` it."""
         return 0 < self.roster.classic_members == len(self.roster.members)
 
     @property

@@ -14,7 +14,8 @@ from typing import Final
 import structlog
 
 from core.errors import Error, Refusal
-from core.group import coordinator as migration
+from core.group import coordinator
+from core.group.absent import ABSENT
 from core.group.classic.group import ClassicGroup
 from core.group.consumer.group import ConsumerGroup
 from core.group.records import CommittedOffset, OffsetEffects
@@ -195,7 +196,7 @@ class Groups:
         token, waiting = self._loaded.expect(loaded)
         with self._loaded.keeping_whole(loaded):
             now, settings = instant(), self._settings_of(group_id)
-            outcome, loaded.group = migration.join(
+            outcome, loaded.group = coordinator.join(
                 group_id, loaded.group, request, token, settings, now
             )
             self._loaded.apply(loaded, outcome)
@@ -210,11 +211,10 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return SyncResult(loaded)
-        if loaded.group is None:
-            return SyncResult(await self._told(loaded, Error.UNKNOWN_MEMBER_ID))
         token, waiting = self._loaded.expect(loaded)
         with self._loaded.keeping_whole(loaded):
-            self._loaded.apply(loaded, loaded.group.sync(request, token, instant()))
+            group = loaded.group or ABSENT
+            self._loaded.apply(loaded, group.sync(request, token, instant()))
         answer = await self._answer(loaded, waiting)
         if isinstance(answer, SyncResult):
             return answer
@@ -228,10 +228,8 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return loaded
-        if loaded.group is None:
-            return await self._told(loaded, Error.UNKNOWN_MEMBER_ID)
         with self._loaded.keeping_whole(loaded):
-            error, outcome = loaded.group.heartbeat(
+            error, outcome = (loaded.group or ABSENT).heartbeat(
                 member_id, group_instance_id, generation_id, instant()
             )
             self._loaded.apply(loaded, outcome)
@@ -242,12 +240,9 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return LeaveResult((), loaded)
-        if loaded.group is None:
-            result = LeaveResult(tuple((each, Error.UNKNOWN_MEMBER_ID) for each in members))
-        else:
-            with self._loaded.keeping_whole(loaded):
-                result, outcome = loaded.group.leave(members, instant())
-                self._loaded.apply(loaded, outcome)
+        with self._loaded.keeping_whole(loaded):
+            result, outcome = (loaded.group or ABSENT).leave(members, instant())
+            self._loaded.apply(loaded, outcome)
         error = await self._loaded.settled(loaded)
         return result if error is Error.NONE else LeaveResult((), error)
 
@@ -265,7 +260,7 @@ class Groups:
         if isinstance(loaded, Error):
             return ConsumerHeartbeatResult(loaded)
         with self._loaded.keeping_whole(loaded):
-            result, outcome, loaded.group = migration.consumer_heartbeat(
+            result, outcome, loaded.group = coordinator.consumer_heartbeat(
                 group_id,
                 loaded.group,
                 request,
@@ -298,8 +293,12 @@ class Groups:
         loaded = await self._find(group_id, may_be_empty=True)
         if isinstance(loaded, Error):
             return loaded
-        if loaded.group is None and generation_or_epoch >= 0:
-            return await self._told(loaded, Error.GROUP_ID_NOT_FOUND)
+        if loaded.group is None:
+            absent = ABSENT.commit_refusal(
+                member_id, group_instance_id, generation_or_epoch, instant()
+            )
+            if absent is not Error.NONE:
+                return await self._told(loaded, absent)
         with self._loaded.keeping_whole(loaded):
             group = loaded.group or self._loaded.create_classic(loaded)
             refusal = group.commit_refusal(
@@ -332,14 +331,11 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return loaded
-        if loaded.group is None and generation_or_epoch >= 0:
-            return await self._told(loaded, Error.ILLEGAL_GENERATION)
-        if loaded.group is not None:
-            refusal = loaded.group.commit_refusal(
-                member_id, group_instance_id, generation_or_epoch, instant(), is_transactional=True
-            )
-            if refusal is not Error.NONE:
-                return await self._told(loaded, refusal)
+        refusal = (loaded.group or ABSENT).commit_refusal(
+            member_id, group_instance_id, generation_or_epoch, instant(), is_transactional=True
+        )
+        if refusal is not Error.NONE:
+            return await self._told(loaded, refusal)
         done = asyncio.get_running_loop().create_future()
         loaded.uncommitted.add(done)
         try:
@@ -414,7 +410,7 @@ class Groups:
         if isinstance(loaded, Error):
             return loaded
         group = loaded.group
-        refusal = Error.GROUP_ID_NOT_FOUND if group is None else group.delete_offsets_refusal()
+        refusal = (group or ABSENT).delete_offsets_refusal()
         if group is None or refusal is not Error.NONE:
             return await self._told(loaded, refusal)
         answers = {
@@ -440,7 +436,7 @@ class Groups:
         if isinstance(loaded, Error):
             return loaded
         group = loaded.group
-        refusal = Error.GROUP_ID_NOT_FOUND if group is None else group.delete_refusal()
+        refusal = (group or ABSENT).delete_refusal()
         if group is not None and refusal is Error.NONE:
             with self._loaded.keeping_whole(loaded):
                 self._loaded.apply(loaded, group.delete(instant()))
