@@ -202,6 +202,10 @@ def configuration() -> str:
         "variable like `PENSTOCK_BROKER__NUM_PARTITIONS=3`, or in the file's `[broker]` table "
         "under Kafka's names. A wrong value or an unknown name is refused in one sentence, exit "
         "code 2.",
+        "A variable that begins with `PENSTOCK_` and is no setting is refused as well, since it is "
+        "a setting misspelt, as a rule. Let be are `PENSTOCK_CACHE` (where Spark's jars are kept), "
+        "`PENSTOCK_TEST_…` (Penstock's own tests), and what Kubernetes sets beside a service named "
+        "`penstock…` (`PENSTOCK_SERVICE_HOST`, `PENSTOCK_PORT=tcp://…`).",
         "## Topic properties",
         "Set when a topic is created, or later with kafka-configs, any admin client, or "
         "`penstock topics create --config`. The broker's name sets the default of all topics that "

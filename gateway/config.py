@@ -6,9 +6,10 @@ property means is `core.config.definitions`; nothing here opens a socket or a da
 
 import difflib
 import os
+import re
 import socket
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -34,6 +35,13 @@ from core.config.rules import check_static_bounds, check_static_broker_config
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
+_BROKER_PREFIX = "PENSTOCK_BROKER__"
+# Read by others than the broker: Penstock's Spark sink and its tests.
+_OTHER_VARIABLES = re.compile(r"PENSTOCK_(CONFIG|CACHE|TEST_.+)")
+# Put into every container by Kubernetes, beside a service whose name begins with "penstock".
+_SERVICE_VARIABLES = re.compile(
+    r"PENSTOCK_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
 ROOT_DATA_DIR = Path("/var/lib/penstock")
 _WILDCARDS = {"", "0.0.0.0", "::"}
 
@@ -221,6 +229,7 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
     """
     if config is None and os.environ.get(CONFIG_VARIABLE):
         config = Path(os.environ[CONFIG_VARIABLE])
+    _check_variables(os.environ)
     from_file = _read_toml(config) if config is not None else {}
 
     class LoadedSettings(Settings):
@@ -245,6 +254,45 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
             f"PENSTOCK_BROKER is not a JSON object ({error.__cause__}): correct it, or set one "
             "property a variable, as in PENSTOCK_BROKER__NUM_PARTITIONS=3."
         ) from None
+
+
+def _check_variables(environment: Mapping[str, str]) -> None:
+    """Refuses a variable that looks like a setting and is none. Its value is shown to nobody."""
+    known = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    properties = {_broker_variable(name) for name in BROKER_CONFIGS}
+    for written, value in environment.items():
+        name = written.upper()
+        if (
+            not name.startswith(ENVIRONMENT_PREFIX)
+            or not value  # as if it were not there, like an empty setting
+            or name in known
+            or _OTHER_VARIABLES.fullmatch(name)
+            or _is_of_a_service(name, value)
+        ):
+            continue
+        if name.startswith(_BROKER_PREFIX):
+            wrong = check_static_broker_config(_property_name(name[len(_BROKER_PREFIX) :]), value)
+            if wrong is None or not wrong.startswith("Unknown"):
+                continue
+        hint = _nearest_variable(name, [*known, CONFIG_VARIABLE, *properties])
+        raise SettingsError(f"{written} is not a setting{hint or ': remove it.'}")
+
+
+def _nearest_variable(name: str, known: Iterable[str]) -> str:
+    # What all names have in common makes none of them near.
+    bare = {each.removeprefix(ENVIRONMENT_PREFIX): each for each in known}
+    near = difflib.get_close_matches(name.removeprefix(ENVIRONMENT_PREFIX), sorted(bare), n=1)
+    return f"; did you mean {bare[near[0]]}?" if near else ""
+
+
+def _broker_variable(name: str) -> str:
+    return f"{_BROKER_PREFIX}{name.upper().replace('.', '_')}"
+
+
+def _is_of_a_service(name: str, value: str) -> bool:
+    if name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://")):
+        return True
+    return _SERVICE_VARIABLES.fullmatch(name) is not None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -306,7 +354,7 @@ def _sentence(
     variable = f"{ENVIRONMENT_PREFIX}{field.upper()}"
     if field in flags:
         where = f"--{field.replace('_', '-')}"
-    elif any(name.upper().startswith(variable) for name in os.environ):
+    elif any(re.fullmatch(f"{variable}(__.*)?", name.upper()) for name in os.environ):
         where = variable
     else:
         where = f"{field} in {config}"

@@ -290,7 +290,7 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **(environment or {})},
+                env={**_without_settings(os.environ), **(environment or {})},
                 start_new_session=True,
             )
         gateway = Gateway(bootstrap, process, log_path, database_url)
@@ -304,6 +304,11 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
     finally:
         for gateway in reversed(started):
             gateway.stop()
+
+
+def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Only a test's own settings count; those of tests (PENSTOCK_FAULT_SEED) are no broker's."""
+    return {name: each for name, each in environment.items() if not name.startswith("PENSTOCK_")}
 
 
 def wait_until_ready(gateway: Gateway, within_s: float = READY_WITHIN_S) -> None:

@@ -170,6 +170,68 @@ def test_a_wrong_broker_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("PENSTOCK_DATABSE_URL", "; did you mean PENSTOCK_DATABASE_URL?"),
+        ("PENSTOCK_TLS_CERTT", "; did you mean PENSTOCK_TLS_CERT?"),
+        ("penstock_lisen", "; did you mean PENSTOCK_LISTEN?"),
+        ("PENSTOCK_CONFG", "; did you mean PENSTOCK_CONFIG?"),
+        ("PENSTOCK_BROKER__NUM_PARTITION", "; did you mean PENSTOCK_BROKER__NUM_PARTITIONS?"),
+        ("PENSTOCK_BROKER_NUM_PARTITIONS", "; did you mean PENSTOCK_BROKER__NUM_PARTITIONS?"),
+        ("PENSTOCK_LISTEN__PORT", "; did you mean PENSTOCK_LISTEN?"),
+        ("PENSTOCK_PORT", ": remove it."),
+        ("PENSTOCK_QQQQQQQ", ": remove it."),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_nearest_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, hint: str
+) -> None:
+    monkeypatch.setenv(name, "hunter2")
+    sentence = refused({"listen": "127.0.0.1:9092"})
+    assert sentence == f"{name} is not a setting{hint}"
+    assert "hunter2" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PENSTOCK_CACHE", "/var/cache"),  # of Spark's jars
+        ("PENSTOCK_TEST_BOOTSTRAP", "kafka"),
+        ("PENSTOCK_DATABSE_URL", ""),  # as good as not set, as with a setting
+        # Kubernetes puts these into the containers beside services "penstock" and "penstock-all".
+        ("PENSTOCK_SERVICE_HOST", "10.0.0.1"),
+        ("PENSTOCK_SERVICE_PORT", "9092"),
+        ("PENSTOCK_SERVICE_PORT_KAFKA", "9092"),
+        ("PENSTOCK_PORT", "tcp://10.0.0.1:9092"),
+        ("PENSTOCK_PORT_9092_TCP", "tcp://10.0.0.1:9092"),
+        ("PENSTOCK_PORT_9092_TCP_ADDR", "10.0.0.1"),
+        ("PENSTOCK_ALL_SERVICE_HOST", "10.0.0.1"),
+        ("PENSTOCK_ALL_PORT", "tcp://10.0.0.1:9092"),
+    ],
+)
+def test_variables_that_are_not_a_brokers_are_let_be(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert load_settings({}) == load_settings({"rack": None})
+
+
+def test_a_misspelt_property_in_the_file_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    file = write(tmp_path, "[broker]\nnum.partition = 3\n")
+    assert refused(config=file) == (
+        f"broker in {file}: Unknown broker property: num.partition; did you mean num.partitions?"
+    )
+
+
+def test_a_wrong_property_in_the_file_is_not_the_brokers_ids_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_BROKER_ID", "1")
+    file = write(tmp_path, "[broker]\nnum.partitions = 0\n")
+    assert refused(config=file).startswith(f"broker in {file}: Invalid value 0")
+
+
 def test_an_unreadable_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_BROKER", "num.partitions=3")
     assert refused().startswith("PENSTOCK_BROKER is not a JSON object")
