@@ -49,9 +49,14 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         choices=KINDS,
         help="the least a gateway in Python could do (producers only; both may be given)",
     )
-    add("--bootstrap", metavar="HOST:PORT", help="measure a Penstock that runs already")
-    add("--pid", type=int, help="with --bootstrap: the gateway's process id")
-    add("--postgres-pid", type=int, help="with --bootstrap: the postmaster's process id")
+    add(
+        "--bootstrap-server",
+        dest="bootstrap",
+        metavar="HOST:PORT",
+        help="measure a Penstock that runs already",
+    )
+    add("--pid", type=int, help="with --bootstrap-server: the gateway's process id")
+    add("--postgres-pid", type=int, help="with --bootstrap-server: the postmaster's process id")
     add("--peers-only", action="store_true", help="start no Penstock: peers alone")
 
 
@@ -64,7 +69,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--list", action="store_true", help="show the names of the cases and end")
     add("--rounds", type=int, help="turns of each broker per case (default 2 or 3; --quick 1)")
     add_broker_options(parser)
-    add("--database-url", help="with --bootstrap: where its records lie (COPY, snapshot)")
+    add("--database-url", help="with --bootstrap-server: where its records lie (COPY, snapshot)")
     add("--json", type=Path, metavar="FILE", help="write everything measured")
     add("--plot", type=Path, metavar="FILE", help="draw the headline figures (.png, .svg)")
     return parser.parse_args(arguments)

@@ -39,7 +39,10 @@ def banner(
         "",
     ]
     if tls:
-        lines = ["A line to try:", f"  {program('penstock')} check --tls --bootstrap {bootstrap}"]
+        lines = [
+            "A line to try:",
+            f"  {program('penstock')} check --tls --bootstrap-server {bootstrap}",
+        ]
     else:
         lines = [
             "Three lines to try:",

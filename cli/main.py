@@ -57,9 +57,11 @@ def _options(
 
 @app.command()
 def check(
-    bootstrap: Annotated[
-        str, typer.Option("--bootstrap", metavar="HOST:PORT", help="The broker to ask.")
+    bootstrap_server: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The broker to ask.")
     ] = "localhost:9092",
+    # What --bootstrap-server was called until 0.1.0; in health checks for some time to come.
+    bootstrap: Annotated[str | None, typer.Option("--bootstrap", hidden=True)] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for its answer.")] = 3.0,
     tls: Annotated[
         bool, typer.Option("--tls", help="Ask by TLS; any certificate will do.")
@@ -68,10 +70,11 @@ def check(
     """Ask whether a broker answers; exit code 0 if it does, 1 if not. For health checks."""
     from cli.check import broker_answers
 
-    if not broker_answers(bootstrap, timeout_s=timeout, tls=tls):
-        Console(stderr=True).print(f"No broker answers at {bootstrap}.", style="red")
+    address = bootstrap or bootstrap_server
+    if not broker_answers(address, timeout_s=timeout, tls=tls):
+        Console(stderr=True).print(f"No broker answers at {address}.", style="red")
         raise typer.Exit(1)
-    Console().print(f"A broker answers at {bootstrap}.", highlight=False)
+    Console().print(f"A broker answers at {address}.", highlight=False)
 
 
 if __name__ == "__main__":

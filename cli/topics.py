@@ -5,7 +5,7 @@ Exit codes: 0 done, 1 the broker refused or did not answer, 2 a wrong argument.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -28,6 +28,8 @@ from cli.client import (
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
+_TOPIC_ALREADY_EXISTS: Final = 36
+
 topics = typer.Typer(
     help="Create, list, describe and delete topics of any Kafka broker.",
     no_args_is_help=True,
@@ -37,14 +39,25 @@ topics = typer.Typer(
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="One or more.")]
 
 
-def _finish(results: list[dict[str, Any]], done: str, *, as_json: bool) -> None:
-    """Reports topic by topic; exit code 1 if any was refused."""
+def _finish(
+    results: list[dict[str, Any]],
+    done: str,
+    *,
+    as_json: bool,
+    other: Mapping[str, str] | None = None,
+) -> None:
+    """Reports topic by topic; exit code 1 if any was refused.
+
+    done: the word for what happened; other: the word for topics where it is another one.
+    """
+    words = other or {}
     if as_json:
         print_json(results)
     else:
         for result in results:
             if result["error"] is None:
-                Console().print(f"{done} {result['name']}", markup=False, highlight=False)
+                word = words.get(result["name"], done)
+                Console().print(f"{word} {result['name']}", markup=False, highlight=False)
             else:
                 complain(f"{result['name']}: {result['error']}")
     if any(result["error"] is not None for result in results):
@@ -65,6 +78,9 @@ def create(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A topic property; may be repeated."),
     ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="A topic that is there already will do.")
+    ] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +98,16 @@ def create(
     }
     with admin_client(bootstrap_server) as admin:
         answer = admin.create_topics(dict.fromkeys(names, wanted), raise_errors=False)
-    _finish(_results(answer["topics"]), "Created", as_json=as_json)
+    there = {
+        topic["name"]
+        for topic in answer["topics"]
+        if if_not_exists and topic["error_code"] == _TOPIC_ALREADY_EXISTS
+    }
+    results = [
+        {"name": topic["name"], "error": None} if topic["name"] in there else _result(topic)
+        for topic in answer["topics"]
+    ]
+    _finish(results, "Created", as_json=as_json, other=dict.fromkeys(there, "Exists"))
 
 
 @topics.command()
@@ -95,19 +120,13 @@ def delete(
     """Delete topics with all their records."""
     with admin_client(bootstrap_server) as admin:
         answer = admin.delete_topics(list(names), raise_errors=False)
-    _finish(_results(answer["topics"]), "Deleted", as_json=as_json)
+    _finish([_result(topic) for topic in answer["topics"]], "Deleted", as_json=as_json)
 
 
-def _results(topics_answered: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": topic["name"],
-            "error": sentence(topic["error_code"], topic.get("error_message"))
-            if topic["error_code"]
-            else None,
-        }
-        for topic in topics_answered
-    ]
+def _result(topic: Mapping[str, Any]) -> dict[str, Any]:
+    code = topic["error_code"]
+    error = sentence(code, topic.get("error_message")) if code else None
+    return {"name": topic["name"], "error": error}
 
 
 @topics.command("list")

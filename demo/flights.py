@@ -370,14 +370,19 @@ def summary(steps: Sequence[Step]) -> Table:
 def main(argv: Sequence[str] | None = None, console: Console | None = None) -> int:
     """0 if everything came back as it was sent, 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that runs already")
+    parser.add_argument(
+        "--bootstrap-server",
+        dest="bootstrap",
+        metavar="HOST:PORT",
+        help="a broker that runs already",
+    )
     parser.add_argument("--database-url", metavar="URL", help="its database, to count there too")
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--recreate", action="store_true", help="delete the topic first")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights")
     arguments = parser.parse_args(argv)
     if arguments.database_url and not arguments.bootstrap:
-        parser.error("--database-url needs --bootstrap: a broker started here has its own")
+        parser.error("--database-url needs --bootstrap-server: a broker started here has its own")
     arguments.console = console = console or Console()
     try:
         if arguments.bootstrap:

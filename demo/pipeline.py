@@ -290,7 +290,12 @@ def summary(steps: Sequence[Step]) -> Table:
 def main(argv: Sequence[str] | None = None, console: Console | None = None) -> int:
     """0 if all totals are right, 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m demo.pipeline", description=__doc__)
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that runs already")
+    parser.add_argument(
+        "--bootstrap-server",
+        dest="bootstrap",
+        metavar="HOST:PORT",
+        help="a broker that runs already",
+    )
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--recreate", action="store_true", help="delete the topic first")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights")

@@ -173,12 +173,13 @@ def empty_database_url(copies: Copies) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key of `localhost`; the certificate, signed by itself, lies beside it as `.crt`."""
+    """A key of `localhost` with its certificate, signed by itself; that alone beside it, `.crt`."""
     path = tmp_path_factory.mktemp("tls") / "key.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
     command += " -subj /CN=localhost -addext subjectAltName=DNS:localhost"
     files = ["-keyout", str(path), "-out", str(path.with_suffix(".crt"))]
     subprocess.run([*command.split(), *files], capture_output=True, check=True)
+    path.write_text(path.read_text() + path.with_suffix(".crt").read_text())
     return path
 
 

@@ -279,7 +279,9 @@ def test_ctrl_c_is_a_way_to_stop(data_dir: Path, start_gateway: StartGateway) ->
 
 
 def test_check_finds_a_broker(gateway: Gateway) -> None:
-    assert penstock("check", "--bootstrap", gateway.bootstrap).returncode == 0
+    assert penstock("check", "--bootstrap-server", gateway.bootstrap).returncode == 0
+    assert penstock("check", "--bootstrap", gateway.bootstrap).returncode == 0  # as it once was
+    assert "--bootstrap " not in penstock("check", "--help").stdout
 
 
 def test_check_finds_a_broker_that_speaks_tls(
@@ -292,14 +294,14 @@ def test_check_finds_a_broker_that_speaks_tls(
     )
     wait_for("A line to try", gateway, READY_WITHIN_S)
     assert f"bootstrap.servers={gateway.bootstrap} security.protocol=SSL\n" in gateway.log()
-    assert f"check --tls --bootstrap {gateway.bootstrap}\n" in gateway.log()
-    assert penstock("check", "--tls", "--bootstrap", gateway.bootstrap).returncode == 0
-    assert penstock("check", "--bootstrap", gateway.bootstrap).returncode == 1
+    assert f"check --tls --bootstrap-server {gateway.bootstrap}\n" in gateway.log()
+    assert penstock("check", "--tls", "--bootstrap-server", gateway.bootstrap).returncode == 0
+    assert penstock("check", "--bootstrap-server", gateway.bootstrap).returncode == 1
 
 
 def test_check_finds_none() -> None:
     bootstrap = f"127.0.0.1:{free_port()}"
-    done = penstock("check", "--bootstrap", bootstrap)
+    done = penstock("check", "--bootstrap-server", bootstrap)
     assert (done.returncode, done.stderr) == (1, f"No broker answers at {bootstrap}.\n")
 
 
@@ -332,6 +334,18 @@ def test_topics_are_created_listed_described_and_deleted(gateway: Gateway) -> No
     assert sorted(deleted.stdout.split()) == ["Deleted", "Deleted", "cli.a", "cli.b"]
     listed = json.loads(penstock("topics", "list", "--json", *server).stdout)
     assert not [topic for topic in listed if topic["name"].startswith("cli.")]
+
+
+def test_a_topic_that_is_there_will_do(gateway: Gateway) -> None:
+    server = ("--bootstrap-server", gateway.bootstrap)
+    assert penstock("topics", "create", "cli.once", *server).returncode == 0
+    again = penstock("topics", "create", "cli.once", *server)
+    assert again.returncode == 1
+    assert again.stderr.startswith("cli.once: TOPIC_ALREADY_EXISTS: ")
+    will_do = penstock("topics", "create", "cli.once", "cli.new", "--if-not-exists", *server)
+    assert (will_do.returncode, will_do.stdout) == (0, "Exists cli.once\nCreated cli.new\n")
+    wrong = ("--config", "retention.ms=abc", "--if-not-exists")
+    assert penstock("topics", "create", "cli.bad", *wrong, *server).returncode == 1
 
 
 def test_a_topics_refusal_is_kafkas_sentence(gateway: Gateway) -> None:

@@ -26,7 +26,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 def test_twenty_thousand_flights_come_back_as_they_were_sent(gateway: Any) -> None:
     topic = f"flights-{uuid.uuid4().hex[:8]}"
-    at = ("--bootstrap", gateway.bootstrap, "--database-url", gateway.database_url)
+    at = ("--bootstrap-server", gateway.bootstrap, "--database-url", gateway.database_url)
     code, shown = run(*at, "--topic", topic, "--limit", str(LIMIT))
     assert code == 0, shown
     assert shown.count(f"{LIMIT:,}") >= 5  # produced, read three times, counted
@@ -51,7 +51,7 @@ def test_a_record_too_many_is_noticed_by_the_count(gateway: Any, monkeypatch: An
 
     monkeypatch.setattr(flights, "read_with_kafka_python", stray_record_then_read)
     code, shown = run(
-        *("--bootstrap", gateway.bootstrap, "--database-url", gateway.database_url),
+        *("--bootstrap-server", gateway.bootstrap, "--database-url", gateway.database_url),
         *("--topic", topic, "--limit", "100"),
     )
     assert code == 1

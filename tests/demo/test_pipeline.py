@@ -21,7 +21,12 @@ def test_delays_are_as_pandas_computes_them_though_drivers_are_killed(gateway: A
     output = io.StringIO()
     code = pipeline.main(
         [
-            *("--bootstrap", gateway.bootstrap, "--topic", f"flights-{uuid.uuid4().hex[:8]}"),
+            *(
+                "--bootstrap-server",
+                gateway.bootstrap,
+                "--topic",
+                f"flights-{uuid.uuid4().hex[:8]}",
+            ),
             *("--limit", "3000", "--kills", "1"),
         ],
         console=Console(file=output, width=160),

@@ -199,7 +199,7 @@ async def test_shutdown_cuts_what_does_not_finish() -> None:
 async def test_tls(certificate: Path) -> None:
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(certificate)
-    client = ssl.create_default_context(cafile=str(certificate) + ".crt")
+    client = ssl.create_default_context(cafile=certificate.with_suffix(".crt"))
     async with listening(tls=server) as listener:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", listener.port, ssl=client, server_hostname="localhost"

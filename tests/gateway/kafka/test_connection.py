@@ -722,7 +722,7 @@ async def test_large_frames_arrive_whole(script: Script) -> None:
 async def test_large_frames_and_answers_over_tls(script: Script, certificate: Path) -> None:
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(certificate)
-    tls = ssl.create_default_context(cafile=str(certificate) + ".crt")
+    tls = ssl.create_default_context(cafile=certificate.with_suffix(".crt"))
     script.fetch_bytes = 3_000_000
     names = ["n" * size for size in (1, 30_000, 20_000)] * 10
     async with serving(script, tls=server) as listener, connected(listener, tls) as client:
