@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+import warnings
 from concurrent.futures import Future
 from typing import Any
 
@@ -174,6 +176,21 @@ def test_broker_configs_are_described(session_admin: AdminClient) -> None:
     broker = next(iter(session_admin.list_topics(timeout=WAIT).brokers))
     found = configs_of(session_admin, ResourceType.BROKER, str(broker))
     assert {"auto.create.topics.enable", "message.max.bytes", "num.partitions"} <= set(found)
+
+
+def test_a_brokers_properties_are_replaced_as_librdkafkas_own_test_does(
+    session_admin: AdminClient,
+) -> None:
+    """do_test_AlterConfigs of librdkafka's 0081-admin.c."""
+    broker = str(next(iter(session_admin.list_topics(timeout=WAIT).brokers)))
+    for values in ({"sasl.kerberos.min.time.before.relogin": "58000"}, {}):
+        resource = ConfigResource(ResourceType.BROKER, broker, set_config=values)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            session_admin.alter_configs([resource])[resource].result(WAIT)
+        if values and "PENSTOCK_TEST_BOOTSTRAP" not in os.environ:  # Kafka shows it later
+            found = configs_of(session_admin, ResourceType.BROKER, broker)
+            assert {name: found[name].value for name in values} == values
 
 
 def test_configs_of_an_unknown_topic(session_admin: AdminClient, topic_name: str) -> None:

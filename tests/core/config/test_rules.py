@@ -99,6 +99,23 @@ def test_read_only_properties_do_not_change_while_brokers_run() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "is_taken"),
+    [
+        ("sasl.kerberos.min.time.before.relogin", "58000", True),
+        ("sasl.login.refresh.window.factor", "0.7", True),
+        ("sasl.kerberos.min.time.before.relogin", "soon", False),
+        ("sasl.enabled.mechanisms", "PLAIN", False),
+        ("sasl.jaas.config", "x required;", False),
+        ("principal.builder.class", "x", False),
+    ],
+)
+def test_of_logins_only_what_promises_safety_is_refused(
+    name: str, value: str, is_taken: bool
+) -> None:
+    assert (check_dynamic_broker_configs({name: value}, per_broker=True) is None) is is_taken
+
+
 def test_what_cannot_be_set_can_be_unset() -> None:
     values = {"num.partitions": None, "listener.name.out.ssl.client.auth": None}
     assert check_dynamic_broker_configs(values, per_broker=False) is None
