@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.check import broker_answers
+from cli.errors import sentence_of
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -104,16 +105,6 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
-def sentence(code: int, message: str | None = None) -> str:
-    """Kafka's name of an error with the broker's words, else Kafka's own."""
-    from kafka.errors import for_code
-
-    error = for_code(code)
-    name = getattr(error, "message", error.__name__)
-    words = message or getattr(error, "description", "")
-    return f"{name}: {words}" if words else str(name)
-
-
 _NUMBERS = {
     *("Partition", "Committed", "End", "Lag", "Epoch", "Old offset", "New offset"),
     *("Producer", "Coordinator", "Age s", "Left s", "Timeout s", "Since offset", "Waiting"),
@@ -145,11 +136,11 @@ def admin_client(bootstrap: str) -> Iterator["KafkaAdminClient"]:
         try:
             yield client
         except KafkaError as error:
-            fail(_refused(bootstrap, error))
+            fail(sentence_of(bootstrap, error))
         except RuntimeError as error:  # kafka-python's, where Metadata names no controller
             if "controller" not in str(error):
                 raise
-            fail(f"The broker at {bootstrap} knows no controller; is its database away? Try again.")
+            fail(sentence_of(bootstrap, error))
 
 
 def ask_patiently(bootstrap: str, question: "Callable[[KafkaAdminClient], Found]") -> Found:
@@ -167,12 +158,8 @@ def ask_patiently(bootstrap: str, question: "Callable[[KafkaAdminClient], Found]
                 return question(client)
             except KafkaError as error:
                 if not error.retriable or time.monotonic() > deadline:
-                    fail(_refused(bootstrap, error))
+                    fail(sentence_of(bootstrap, error))
         time.sleep(RETRY_INTERVAL_S)
-
-
-def _refused(bootstrap: str, error: Exception) -> str:
-    return f"The broker at {bootstrap} refused: {str(error).rstrip('.')}."
 
 
 def send(client: "KafkaAdminClient", request: Any, broker_id: int) -> Any:
@@ -183,35 +170,55 @@ def send(client: "KafkaAdminClient", request: Any, broker_id: int) -> Any:
 @contextmanager
 def _connected(bootstrap: str) -> Iterator["KafkaAdminClient"]:
     from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
 
-    # The client reports each failed connection; we say once what it comes to.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    tls = _tls.get()
-    # By TLS it would wait for ever where nothing is said (3.0.12), and never tells what is wrong.
-    if tls is not None and (reason := _why_not(bootstrap, tls)):
-        fail(reason)
-    try:
-        client = KafkaAdminClient(
-            bootstrap_servers=bootstrap,
-            client_id="penstock-cli",
-            bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
-            request_timeout_ms=ANSWER_TIMEOUT_MS,
-            security_protocol="SSL" if tls else "PLAINTEXT",
-            ssl_context=tls,
-        )
-    except KafkaError:
-        for address in [] if tls else bootstrap.split(","):
-            if broker_answers(address, timeout_s=PROBE_TIMEOUT_S, tls=True):
-                fail(f"The broker at {address} speaks TLS: add --tls, or --tls-ca FILE.")
-        fail(_unanswered(bootstrap))
+    options = connection_options(bootstrap)
+    with bootstrapping(bootstrap):
+        client = KafkaAdminClient(request_timeout_ms=ANSWER_TIMEOUT_MS, **options)
     try:
         yield client
     finally:
         client.close()
 
 
+def connection_options(bootstrap: str) -> dict[str, Any]:
+    """What every client of kafka-python is told; ends the command where TLS cannot be had."""
+    # The client reports each failed connection; we say once what it comes to.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    tls = _tls.get()
+    # By TLS it would wait for ever where nothing is said (3.0.12), and never tells what is wrong.
+    if tls is not None and (reason := _why_not(bootstrap, tls)):
+        fail(reason)
+    return {
+        "bootstrap_servers": bootstrap,
+        "client_id": "penstock-cli",
+        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+        "security_protocol": "SSL" if tls else "PLAINTEXT",
+        "ssl_context": tls,
+    }
+
+
+@contextmanager
+def bootstrapping(bootstrap: str) -> Iterator[None]:
+    """A client is made in it; why none can be made is one sentence."""
+    from kafka.errors import KafkaError
+
+    try:
+        yield
+    except KafkaError:
+        for address in [] if _tls.get() else bootstrap.split(","):
+            if broker_answers(address, timeout_s=PROBE_TIMEOUT_S, tls=True):
+                fail(f"The broker at {address} speaks TLS: add --tls, or --tls-ca FILE.")
+        fail(_unanswered(bootstrap))
+
+
 def _unanswered(bootstrap: str) -> str:
+    for address in bootstrap.split(","):
+        with suppress(OSError, ValueError), _opened(address.strip()):
+            return (
+                f"Something listens at {address}, but does not answer as a broker: it is just "
+                "starting, its database is away, or it is no Kafka broker; try again, or see its "
+                "log."
+            )
     return (
         f"No broker answers at {bootstrap}: start one with 'penstock serve', "
         "or name another with --bootstrap-server."
@@ -240,13 +247,14 @@ def _why_not(bootstrap: str, tls: ssl.SSLContext) -> str | None:
     return reasons[0] if reasons else _unanswered(bootstrap)
 
 
-def _shake_hands(address: str, tls: ssl.SSLContext) -> None:
+def _opened(address: str) -> socket.socket:
     host, colon, port = address.rpartition(":")
     if not colon:
         host, port = address, DEFAULT_PORT  # as the client takes it
-    host = host.strip("[]")
-    with (
-        socket.create_connection((host, int(port)), timeout=PROBE_TIMEOUT_S) as peer,
-        tls.wrap_socket(peer, server_hostname=host),
-    ):
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_TIMEOUT_S)
+
+
+def _shake_hands(address: str, tls: ssl.SSLContext) -> None:
+    host = address.rpartition(":")[0] or address
+    with _opened(address) as peer, tls.wrap_socket(peer, server_hostname=host.strip("[]")):
         pass

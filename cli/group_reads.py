@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from cli.client import EARLIEST, LATEST, send, sentence
+from cli.client import EARLIEST, LATEST, send
+from cli.errors import sentence
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, TopicPartition

@@ -22,9 +22,9 @@ from cli.client import (
     print_json,
     print_table,
     send,
-    sentence,
     shown,
 )
+from cli.errors import sentence
 from cli.group_reads import (
     Group,
     GroupView,

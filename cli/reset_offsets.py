@@ -22,8 +22,8 @@ from cli.client import (
     fail,
     print_json,
     print_table,
-    sentence,
 )
+from cli.errors import sentence
 from cli.group_reads import committed, describe, ends, partition_counts
 from cli.offset_positions import (
     NewOffset,

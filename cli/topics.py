@@ -22,8 +22,8 @@ from cli.client import (
     complain,
     fail,
     print_json,
-    sentence,
 )
+from cli.errors import raise_if_unable, sentence
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -98,15 +98,15 @@ def create(
     }
     with admin_client(bootstrap_server) as admin:
         answer = admin.create_topics(dict.fromkeys(names, wanted), raise_errors=False)
-    there = {
-        topic["name"]
-        for topic in answer["topics"]
-        if if_not_exists and topic["error_code"] == _TOPIC_ALREADY_EXISTS
-    }
-    results = [
-        {"name": topic["name"], "error": None} if topic["name"] in there else _result(topic)
-        for topic in answer["topics"]
-    ]
+        there = {
+            topic["name"]
+            for topic in answer["topics"]
+            if if_not_exists and topic["error_code"] == _TOPIC_ALREADY_EXISTS
+        }
+        results = [
+            {"name": topic["name"], "error": None} if topic["name"] in there else _result(topic)
+            for topic in answer["topics"]
+        ]
     _finish(results, "Created", as_json=as_json, other=dict.fromkeys(there, "Exists"))
 
 
@@ -120,11 +120,13 @@ def delete(
     """Delete topics with all their records."""
     with admin_client(bootstrap_server) as admin:
         answer = admin.delete_topics(list(names), raise_errors=False)
-    _finish([_result(topic) for topic in answer["topics"]], "Deleted", as_json=as_json)
+        results = [_result(topic) for topic in answer["topics"]]
+    _finish(results, "Deleted", as_json=as_json)
 
 
 def _result(topic: Mapping[str, Any]) -> dict[str, Any]:
     code = topic["error_code"]
+    raise_if_unable(code)
     error = sentence(code, topic.get("error_message")) if code else None
     return {"name": topic["name"], "error": error}
 
@@ -180,6 +182,7 @@ def _describe(admin: "KafkaAdminClient", topic: Mapping[str, Any]) -> dict[str, 
 
     name = topic["name"]
     if topic["error_code"]:
+        raise_if_unable(topic["error_code"])
         return {"name": name, "error": sentence(topic["error_code"], None)}
     numbers = sorted(partition["partition_index"] for partition in topic["partitions"])
     ends = {

@@ -24,8 +24,8 @@ from cli.client import (
     print_json,
     print_table,
     send,
-    sentence,
 )
+from cli.errors import sentence
 from cli.group_reads import raise_if_retriable
 
 if TYPE_CHECKING:
