@@ -58,10 +58,22 @@ class RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerEndpoint:
-    """A live broker, as clients reach it."""
+class Endpoint:
+    """An address of a broker. listener: the name of what is spoken there ("kafka")."""
 
-    broker_id: int
+    listener: str
     host: str
     port: int
-    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker whose session lasts, and how clients reach it: one endpoint a listener."""
+
+    broker_id: int
+    rack: str | None
+    endpoints: tuple[Endpoint, ...]
+
+    def at(self, listener: str) -> Endpoint | None:
+        """Its address on a listener of this name; None where it has none."""
+        return next((each for each in self.endpoints if each.listener == listener), None)

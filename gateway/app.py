@@ -21,13 +21,14 @@ import structlog
 from core.config.values import broker_int
 from core.ports.log import StoreUnavailable
 from core.ports.topics import BrokerIdTaken
+from core.types import Endpoint
 from gateway import logs
 from gateway.compose import Runtime, cluster_of, compose
 from gateway.config import Settings, SettingsError
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.connection_order import ConnectionOrder
-from gateway.kafka.context import Services
+from gateway.kafka.context import LISTENER, Services
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.listeners import LateFrontEnd, Listeners, listening_on
 from gateway.metrics.groups import watch_groups
@@ -138,8 +139,7 @@ class _Broker:
             cluster = cluster_of(
                 self._database,
                 static,
-                host=advertised.host,
-                port=advertised.port,
+                endpoints=[Endpoint(LISTENER, advertised.host, advertised.port)],
                 broker_id=settings.broker_id,
                 rack=settings.rack,
             )

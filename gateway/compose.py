@@ -7,13 +7,14 @@ Opens no socket, decides nothing, and knows no protocol but for the bytes of Kaf
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
 from core.config.values import broker_int
+from core.types import Endpoint
 from core.version import VERSION
 from gateway.kafka.markers import control_batch
 from gateway.runtime.cluster.leases import CoordinatorLeases
@@ -111,16 +112,17 @@ def cluster_of(
     database: Database,
     static: Mapping[str, str],
     *,
-    host: str,
-    port: int,
+    endpoints: Sequence[Endpoint],
     broker_id: int | None = None,
     rack: str | None = None,
 ) -> Cluster:
-    """This broker among the others; it has yet to join them. static: the broker's own settings."""
+    """This broker among the others; it has yet to join them.
+
+    static: the broker's own settings. endpoints: how clients reach it.
+    """
     return Cluster(
         ClusterStore(database),
-        host=host,
-        port=port,
+        endpoints=endpoints,
         version=VERSION,
         session_timeout_s=broker_int("penstock.broker.session.timeout.ms", static) / 1000,
         broker_id=broker_id,

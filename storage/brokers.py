@@ -4,16 +4,19 @@ All times are the database's `clock_timestamp()`. Knows nothing of leaders or pa
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
     Float,
+    Text,
     Update,
     cast,
     delete,
+    exists,
     func,
     literal,
     select,
@@ -26,11 +29,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from core.ports.groups import Lease
 from core.ports.log import BROKERS_CHANGED
 from core.ports.topics import BrokerIdTaken, BrokerRegistration, Heartbeat
+from core.types import Endpoint, LiveBroker
 from storage.connection.binary import integer, rows_of
 from storage.connection.kept_session import KeptSession
 from storage.connection.pool import Database
-from storage.groups.leases import endpoint_of
-from storage.schema import broker, cluster
+from storage.schema import broker, broker_endpoint, cluster
 
 FORGET_AFTER_S = 24 * 3600
 """Rows of brokers that have been silent for so long are deleted when another one registers."""
@@ -46,9 +49,9 @@ UPDATE broker SET heartbeat_at = clock_timestamp()
 WHERE broker_id = $1::integer AND incarnation = $2::uuid RETURNING broker_id
 """
 LIVE = """
-SELECT broker_id, host, port, rack FROM broker
+SELECT broker_id, rack, listener, host, port FROM broker JOIN broker_endpoint USING (broker_id)
 WHERE clock_timestamp() < heartbeat_at + make_interval(secs => session_timeout_s)
-ORDER BY broker_id
+ORDER BY broker_id, listener
 """
 # A statement after RENEW: if that had to wait for somebody who took a lease, this shows it.
 HELD_LEASES = """
@@ -121,7 +124,7 @@ class ClusterStore:
         is_registered = renewed.ntuples == 1
         return Heartbeat(
             is_registered,
-            tuple(endpoint_of(row) for row in rows_of(live)),
+            _live_brokers(rows_of(live)),
             tuple(Lease(integer(shard), integer(generation)) for shard, generation in rows_of(held))
             if is_registered
             else (),
@@ -147,7 +150,7 @@ async def _allocate(connection: AsyncConnection, registration: BrokerRegistratio
     """
     had = (
         select(broker.c.broker_id)
-        .where(broker.c.host == registration.host, broker.c.port == registration.port)
+        .where(_is_at(registration))
         .order_by(broker.c.heartbeat_at.desc())
         .limit(1)
     )
@@ -167,16 +170,19 @@ async def _check_free(
     holder = (
         await connection.execute(
             select(
-                broker.c.incarnation, broker.c.host, broker.c.port, _SECONDS_LEFT.label("left")
+                broker.c.incarnation,
+                _is_at(registration).label("is_there"),
+                _address_of(broker_id).label("address"),
+                _SECONDS_LEFT.label("left"),
             ).where(broker.c.broker_id == broker_id)
         )
     ).one_or_none()
     if holder is None or holder.left <= 0 or holder.incarnation == registration.incarnation:
         return
-    if starts and (holder.host, holder.port) == (registration.host, registration.port):
+    if starts and holder.is_there:
         return
     raise BrokerIdTaken(
-        f"Broker id {broker_id} is in use by the broker at {holder.host}:{holder.port}: "
+        f"Broker id {broker_id} is in use by the broker at {holder.address}: "
         "stop that one, or start this one with another --broker-id or none.",
         holder.left,
     )
@@ -187,8 +193,7 @@ def _end_others_there(broker_id: int, registration: BrokerRegistration) -> Updat
     return (
         update(broker)
         .where(
-            broker.c.host == registration.host,
-            broker.c.port == registration.port,
+            _is_at(registration),
             broker.c.broker_id != broker_id,
             _IS_LIVE,
         )
@@ -201,8 +206,6 @@ async def _write(
 ) -> None:
     columns = {
         "incarnation": registration.incarnation,
-        "host": registration.host,
-        "port": registration.port,
         "rack": registration.rack,
         "version": registration.version,
         "session_timeout_s": registration.session_timeout_s,
@@ -214,6 +217,40 @@ async def _write(
         .values(broker_id=broker_id, **columns)
         .on_conflict_do_update(index_elements=["broker_id"], set_=columns)
     )
+    await connection.execute(
+        delete(broker_endpoint).where(broker_endpoint.c.broker_id == broker_id)
+    )
+    await connection.execute(
+        insert(broker_endpoint),
+        [{"broker_id": broker_id, **asdict(each)} for each in registration.endpoints],
+    )
+
+
+def _is_at(registration: BrokerRegistration) -> ColumnElement[bool]:
+    """Whether the broker is one at this address: only one process can listen there."""
+    first = registration.endpoints[0]
+    return exists().where(
+        broker_endpoint.c.broker_id == broker.c.broker_id,
+        broker_endpoint.c.listener == first.listener,
+        broker_endpoint.c.host == first.host,
+        broker_endpoint.c.port == first.port,
+    )
+
+
+def _address_of(broker_id: int) -> ColumnElement[Any]:
+    address = broker_endpoint.c.host + ":" + cast(broker_endpoint.c.port, Text)
+    mine = broker_endpoint.c.broker_id == broker_id
+    return select(func.string_agg(address, ", ")).where(mine).scalar_subquery()
+
+
+def _live_brokers(rows: Iterable[Sequence[bytes | None]]) -> tuple[LiveBroker, ...]:
+    """One a broker, of rows in order of brokers with an endpoint each."""
+    endpoints: dict[tuple[int, str | None], list[Endpoint]] = {}
+    for broker_id, rack, listener, host, port in rows:
+        key = (integer(broker_id), None if rack is None else rack.decode())
+        address = ((listener or b"").decode(), (host or b"").decode(), integer(port))
+        endpoints.setdefault(key, []).append(Endpoint(*address))
+    return tuple(LiveBroker(*key, tuple(each)) for key, each in endpoints.items())
 
 
 async def _announce(connection: AsyncConnection) -> None:

@@ -66,8 +66,6 @@ broker = Table(
     metadata,
     Column("broker_id", Integer, primary_key=True, autoincrement=False),
     Column("incarnation", Uuid, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("port", Integer, nullable=False),
     Column("rack", Text),
     Column("version", Text, nullable=False),
     _timestamp("started_at"),
@@ -82,6 +80,22 @@ topic = Table(
     Column("name", Text(collation="C"), nullable=False, unique=True),
     Column("is_internal", Boolean, nullable=False, server_default="false"),
     _timestamp("created_at"),
+)
+
+# How clients reach a broker: one address a listener ('kafka').
+broker_endpoint = Table(
+    "broker_endpoint",
+    metadata,
+    Column(
+        "broker_id",
+        Integer,
+        ForeignKey("broker.broker_id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("listener", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("port", Integer, nullable=False),
 )
 
 # resource_type: 'topic', 'broker' (a named broker, or '' for the default of all), later 'group'.

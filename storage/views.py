@@ -86,7 +86,10 @@ FROM record_batch b JOIN topic_partition p USING (partition_id) JOIN topic t USI
 WHERE b.last_offset >= p.log_start_offset
 """,
     "v_broker": """
-SELECT broker_id, host || ':' || port AS address, rack,
+SELECT broker_id,
+       (SELECT string_agg(CASE listener WHEN 'kafka' THEN '' ELSE listener || ' ' END
+                          || host || ':' || port, ', ' ORDER BY listener)
+        FROM broker_endpoint e WHERE e.broker_id = broker.broker_id) AS address, rack,
        CASE WHEN clock_timestamp() - heartbeat_at < make_interval(secs => session_timeout_s)
             THEN 'live' ELSE 'gone' END AS state,
        started_at, heartbeat_at,
@@ -168,11 +171,12 @@ WHERE a.last_offset >= p.log_start_offset
 """,
     "v_coordinator_lease": """
 SELECT l.shard, CASE WHEN b.broker_id IS NULL THEN 'free' ELSE 'held' END AS state,
-       l.broker_id AS last_holder, b.host || ':' || b.port AS coordinator, l.generation,
+       l.broker_id AS last_holder, e.host || ':' || e.port AS coordinator, l.generation,
        l.acquired_at, (SELECT count(*) FROM consumer_group g WHERE g.shard = l.shard) AS groups
 FROM coordinator_lease l
 LEFT JOIN broker b ON b.broker_id = l.broker_id AND b.incarnation = l.incarnation
     AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
+LEFT JOIN broker_endpoint e ON e.broker_id = b.broker_id AND e.listener = 'kafka'
 ORDER BY l.shard
 """,
     "v_group": """
@@ -181,11 +185,12 @@ SELECT g.group_id, g.protocol, g.state, from_unix_ms(g.state_timestamp) AS since
        nullif(array_to_string(g.waiting_for, ', '), '') AS waiting_for,
        g.generation_id AS generation, nullif(g.assignment_epoch, -1) AS assignment_epoch,
        nullif(g.protocol_type, '') AS protocol_type, g.protocol_name AS assignor, g.leader,
-       b.host || ':' || b.port AS coordinator, g.shard
+       e.host || ':' || e.port AS coordinator, g.shard
 FROM consumer_group g
 LEFT JOIN coordinator_lease l USING (shard)
 LEFT JOIN broker b ON b.broker_id = l.broker_id AND b.incarnation = l.incarnation
     AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
+LEFT JOIN broker_endpoint e ON e.broker_id = b.broker_id AND e.listener = 'kafka'
 ORDER BY g.group_id
 """,
     # assigned: what the member may read now. revoking: what it still has to give back. target:

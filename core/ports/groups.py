@@ -10,7 +10,6 @@ from typing import Protocol
 from uuid import UUID
 
 from core.group.records import CommittedOffset, GroupEffects, GroupRow, OffsetEffects, StoredGroup
-from core.types import BrokerEndpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +26,7 @@ class Lease:
 class LeaseStore(Protocol):
     """Who coordinates which shard. A lease is free while its holder has no live session."""
 
-    async def acquire(
-        self, shard: int, broker_id: int, incarnation: UUID
-    ) -> Lease | BrokerEndpoint:
+    async def acquire(self, shard: int, broker_id: int, incarnation: UUID) -> Lease | int:
         """The lease, if it was this broker's or free; else the live broker that has it.
 
         Locks the holder's broker row before it looks at the session, as a renewal does, so that
@@ -39,7 +36,7 @@ class LeaseStore(Protocol):
         Raises StoreUnavailable also where this broker's own session has run out.
         """
 
-    async def holders(self, shards: Sequence[int]) -> Mapping[int, BrokerEndpoint]:
+    async def holders(self, shards: Sequence[int]) -> Mapping[int, int]:
         """The live holders of shards; a free shard lacks."""
 
     async def free(self) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.ports.groups import Lease
-from core.types import BrokerEndpoint
+from core.types import Endpoint, LiveBroker
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +173,13 @@ class BrokerIdTaken(Exception):
 class BrokerRegistration:
     """A broker that wants to join. incarnation: a fresh id of the process.
 
-    broker_id: None to be given one.
+    broker_id: None to be given one. endpoints: how clients reach it, one a listener; the first one
+    says which broker it is, should it come back.
     """
 
     broker_id: int | None
     incarnation: UUID
-    host: str
-    port: int
+    endpoints: tuple[Endpoint, ...]
     rack: str | None
     version: str
     session_timeout_s: float
@@ -195,7 +195,7 @@ class Heartbeat:
     """
 
     is_registered: bool
-    live: tuple[BrokerEndpoint, ...]
+    live: tuple[LiveBroker, ...]
     leases: tuple[Lease, ...] = ()
 
 

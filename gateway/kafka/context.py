@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from core.group.values import ClientIdentity
 
 if TYPE_CHECKING:
+    from core.types import LiveBroker
     from gateway.kafka.connection_order import ConnectionOrder
     from gateway.kafka.fetch_sessions import FetchSessions
     from gateway.kafka.pipelined_requests import PipelinedRequests
@@ -28,6 +29,20 @@ if TYPE_CHECKING:
 
 # Kafka's ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN (KIP-511).
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+LISTENER: Final = "kafka"
+"""The name under which brokers tell each other of the address for Kafka's clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker as clients are told of it (Kafka's Node)."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +74,10 @@ def shown_host(peer: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The runtime, as handlers see it. One per process.
+    """The runtime, as handlers see it. One a listener.
 
-    clock: milliseconds since the epoch, now.
+    clock: milliseconds since the epoch, now. listener: the name of the one that clients came by;
+    they are told of brokers' addresses on listeners of this name.
     """
 
     topics: Topics
@@ -75,6 +91,7 @@ class Services:
     fetch_sessions: FetchSessions
     connection_order: ConnectionOrder
     clock: Callable[[], int]
+    listener: str = LISTENER
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +129,19 @@ class RequestContext:
     @property
     def cluster(self) -> Cluster:
         return self.services.cluster
+
+    @property
+    def brokers(self) -> list[Node]:
+        """The live brokers that the client can reach, by id."""
+        nodes = (self.node(broker) for broker in self.cluster.live)
+        return [node for node in nodes if node is not None]
+
+    def node(self, broker: LiveBroker) -> Node | None:
+        """A broker as the client reaches it; None where it has no listener of the same name."""
+        endpoint = broker.at(self.services.listener)
+        if endpoint is None:
+            return None
+        return Node(broker.broker_id, endpoint.host, endpoint.port, broker.rack)
 
     @property
     def configs(self) -> Configs:

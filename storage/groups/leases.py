@@ -13,7 +13,6 @@ from uuid import UUID
 
 from core.ports.groups import Lease
 from core.ports.log import StoreUnavailable
-from core.types import BrokerEndpoint
 from storage.connection.binary import integer, rows_of
 from storage.connection.kept_session import KeptSession
 
@@ -38,7 +37,7 @@ WHERE broker_id = (SELECT broker_id FROM coordinator_lease WHERE shard = $1::int
 """
 ACQUIRE = """
 WITH seen AS MATERIALIZED (
-    SELECT l.shard, h.broker_id, h.host, h.port, h.rack,
+    SELECT l.shard, h.broker_id,
            (l.broker_id, l.incarnation) = ($2::integer, $3::uuid) AS is_own,
            coalesce(clock_timestamp() < h.heartbeat_at + make_interval(secs => h.session_timeout_s),
                     false) AS is_live,
@@ -56,8 +55,7 @@ WITH seen AS MATERIALIZED (
     FROM seen WHERE l.shard = seen.shard AND seen.may_hold AND (seen.is_own OR NOT seen.is_live)
     RETURNING l.generation
 )
-SELECT taken.generation, seen.is_own OR NOT seen.is_live, seen.broker_id, seen.host, seen.port,
-       seen.rack
+SELECT taken.generation, seen.is_own OR NOT seen.is_live, seen.broker_id
 FROM seen LEFT JOIN taken ON true
 """
 
@@ -81,7 +79,7 @@ STATEMENTS: Mapping[bytes, str] = {
 }
 
 HOLDERS = """
-SELECT l.shard, b.broker_id, b.host, b.port, b.rack
+SELECT l.shard, b.broker_id
 FROM coordinator_lease l JOIN broker b USING (broker_id, incarnation)
 WHERE l.shard = ANY (%(shards)s::integer[])
   AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
@@ -104,9 +102,7 @@ class LeaseStore:
         self._database = database
         self._session = KeptSession(database, STATEMENTS)
 
-    async def acquire(
-        self, shard: int, broker_id: int, incarnation: UUID
-    ) -> Lease | BrokerEndpoint:
+    async def acquire(self, shard: int, broker_id: int, incarnation: UUID) -> Lease | int:
         """See LeaseStore. One round trip; no lock is held while this process is waited for."""
         of_shard = (_INTEGER.pack(shard),)
         to_broker = (*of_shard, _INTEGER.pack(broker_id), incarnation.bytes)
@@ -119,18 +115,18 @@ class LeaseStore:
                 (b"acquire", to_broker),
             ],
         )
-        for generation, is_for_taking, *holder in rows_of(results[3]):
+        for generation, is_for_taking, holder in rows_of(results[3]):
             if generation is not None:
                 return Lease(shard, integer(generation))
             if is_for_taking != b"\1":
-                return endpoint_of(holder)
+                return integer(holder)
         raise StoreUnavailable("this broker's own session has run out, so it cannot hold a lease")
 
-    async def holders(self, shards: Sequence[int]) -> Mapping[int, BrokerEndpoint]:
+    async def holders(self, shards: Sequence[int]) -> Mapping[int, int]:
         """See LeaseStore."""
         async with self._database.reader("lease_holders") as cursor:
             await cursor.execute(HOLDERS, {"shards": list(shards)})
-            return {row[0]: BrokerEndpoint(*row[1:]) for row in await cursor.fetchall()}
+            return dict(await cursor.fetchall())
 
     async def free(self) -> list[int]:
         """See LeaseStore."""
@@ -142,14 +138,3 @@ class LeaseStore:
         """See LeaseStore."""
         parameters = (_INTEGER.pack(broker_id), incarnation.bytes)
         await self._session.run_or_fail("release_leases", [(b"release", parameters)])
-
-
-def endpoint_of(values: Sequence[bytes | None]) -> BrokerEndpoint:
-    """A broker's id, host, port and rack, as a binary result has them."""
-    broker_id, host, port, rack = values
-    return BrokerEndpoint(
-        integer(broker_id),
-        (host or b"").decode(),
-        integer(port),
-        None if rack is None else rack.decode(),
-    )

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from core.ports.topics import BrokerIdTaken, BrokerRegistration
+from core.types import Endpoint
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
 
@@ -29,7 +30,12 @@ def process(
     broker_id: int | None = None, port: int = 9092, session_timeout_s: float = 30.0
 ) -> BrokerRegistration:
     return BrokerRegistration(
-        broker_id, uuid4(), "127.0.0.1", port, "rack", "test", session_timeout_s
+        broker_id,
+        uuid4(),
+        (Endpoint("kafka", "127.0.0.1", port),),
+        "rack",
+        "test",
+        session_timeout_s,
     )
 
 
@@ -140,3 +146,19 @@ async def test_registering_again_keeps_the_id(store: ClusterStore) -> None:
     again = replace(registration, broker_id=broker_id)
     assert await store.register(again) == broker_id
     assert await live(store, broker_id, again) == [broker_id]
+
+
+async def test_a_broker_has_an_endpoint_a_listener(store: ClusterStore) -> None:
+    first = (Endpoint("kafka", "one", 1), Endpoint("pulsar", "one", 2))
+    one = replace(process(), endpoints=first)
+    two = process(port=3)
+    assert [await store.register(each) for each in (one, two)] == [1, 2]
+    heartbeat = await store.heartbeat(1, one.incarnation)
+    assert [broker.endpoints for broker in heartbeat.live] == [first, two.endpoints]
+    assert heartbeat.live[0].at("pulsar") == first[1]
+    assert heartbeat.live[1].at("pulsar") is None
+    # It comes back with one listener less, and its other address does not say who it is.
+    again = replace(process(), endpoints=first[:1])
+    assert await store.register(again) == 1
+    heartbeat = await store.heartbeat(1, again.incarnation)
+    assert heartbeat.live[0].endpoints == first[:1]

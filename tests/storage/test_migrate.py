@@ -113,7 +113,8 @@ def stranger(database_url: str) -> Iterator[str]:
 
 def as_role(url: str, role: str) -> str:
     """The URL for another role."""
-    return psycopg.conninfo.make_conninfo(url, user=role)
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{role}@{rest.partition('@')[2]}"
 
 
 def test_a_role_that_may_not_create_is_told_so(empty_database_url: str, stranger: str) -> None:

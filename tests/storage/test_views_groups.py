@@ -270,9 +270,10 @@ async def test_a_group_can_be_read(watched: Watched) -> None:
 async def test_who_coordinates_can_be_read(watched: Watched) -> None:
     shard = shard_of(G)
     watched.log.rows(
-        "INSERT INTO broker (broker_id, incarnation, host, port, version, session_timeout_s)"
-        " VALUES (1, gen_random_uuid(), 'h', 9092, '', 30)"
+        "INSERT INTO broker (broker_id, incarnation, version, session_timeout_s)"
+        " VALUES (1, gen_random_uuid(), '', 30)"
     )
+    watched.log.rows("INSERT INTO broker_endpoint VALUES (1, 'kafka', 'h', 9092)")
     watched.log.rows(
         "UPDATE coordinator_lease SET incarnation = (SELECT incarnation FROM broker)"
         " WHERE shard = %s",

@@ -46,7 +46,7 @@ async def describe_cluster(
                 rack=broker.rack,
                 is_fenced=False,
             )
-            for broker in ctx.cluster.live
+            for broker in ctx.brokers
         ],
         authorized_operations=CLUSTER_OPERATIONS if asks_operations else NOT_ASKED,
     )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from core.errors import Error, Refusal
-from core.types import BrokerEndpoint
+from core.types import LiveBroker
 from gateway.kafka.api import api
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
 from gateway.kafka.context import RequestContext
@@ -60,26 +60,29 @@ def _refusal(key_type: int, version: int) -> Refusal:
 
 
 def _answer(
-    found: Sequence[tuple[str, BrokerEndpoint | Refusal]], ctx: RequestContext
+    found: Sequence[tuple[str, LiveBroker | Refusal]], ctx: RequestContext
 ) -> FindCoordinatorResponse:
     if ctx.api_version < _FIRST_VERSION_WITH_KEYS:
         [(_, only)] = found
-        return FindCoordinatorResponse(**_fields(only, NO_ERROR))
+        return FindCoordinatorResponse(**_fields(only, NO_ERROR, ctx))
     return FindCoordinatorResponse(
         coordinators=[
-            FindCoordinatorResponse.Coordinator(key=key, **_fields(each, "")) for key, each in found
+            FindCoordinatorResponse.Coordinator(key=key, **_fields(each, "", ctx))
+            for key, each in found
         ]
     )
 
 
-def _fields(found: BrokerEndpoint | Refusal, no_error: str) -> dict[str, Any]:
-    if isinstance(found, Refusal):
-        error = kafka_code(found.error)
-        return {**_NO_NODE, "error_code": error, "error_message": found.message}
+def _fields(found: LiveBroker | Refusal, no_error: str, ctx: RequestContext) -> dict[str, Any]:
+    # The broker found may have no listener that this client could come by.
+    node = found if isinstance(found, Refusal) else ctx.node(found) or COORDINATOR_AWAY
+    if isinstance(node, Refusal):
+        error = kafka_code(node.error)
+        return {**_NO_NODE, "error_code": error, "error_message": node.message}
     return {
-        "node_id": found.broker_id,
-        "host": found.host,
-        "port": found.port,
+        "node_id": node.broker_id,
+        "host": node.host,
+        "port": node.port,
         "error_code": kafka_code(Error.NONE),
         "error_message": no_error,
     }

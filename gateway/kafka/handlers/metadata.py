@@ -182,7 +182,7 @@ def _response(
             MetadataResponse.MetadataResponseBroker(
                 node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack
             )
-            for broker in ctx.cluster.live
+            for broker in ctx.brokers
         ],
         cluster_id=ctx.cluster.cluster_id,
         controller_id=ctx.cluster.broker_id,

@@ -12,7 +12,7 @@ import structlog
 from core.leadership import choose_leader
 from core.ports.groups import Lease, LeaseStore
 from core.ports.topics import Heartbeat
-from core.types import BrokerEndpoint
+from core.types import LiveBroker
 from gateway.runtime.cluster.membership import Cluster, session_clock
 
 log = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ class CoordinatorLeases:
         self._held: dict[int, Lease] = {}
         self._taken_at: dict[int, float] = {}
         self._forgotten: set[int] = set()  # ours by the last heartbeat, but not taken here
-        self._acquiring: dict[int, asyncio.Task[Lease | BrokerEndpoint]] = {}
+        self._acquiring: dict[int, asyncio.Task[Lease | int]] = {}
         self._valid_until = float("-inf")
         self._lapse: asyncio.TimerHandle | None = None
         self._beat = asyncio.Event()
@@ -66,19 +66,23 @@ class CoordinatorLeases:
         """The shards whose leases are valid now."""
         return tuple(self._held) if self.is_live else ()
 
-    async def find(self, shard: int) -> BrokerEndpoint:
+    async def find(self, shard: int) -> LiveBroker:
         """Who coordinates the shard: the live holder, else the live broker that the hash gives it.
 
         Raises StoreUnavailable.
         """
         if self.held(shard) is not None:
-            return self._cluster.endpoint
-        if holder := (await self._store.holders([shard])).get(shard):
-            return holder
-        # Its last holder may be what is taken for live: nobody must be sent there.
+            return self._cluster.this
+        holder = (await self._store.holders([shard])).get(shard)
+        if holder is not None and (known := self._cluster.find(holder)):
+            return known
+        # It may have come since the last heartbeat. Or there is none, and its last holder may be
+        # what is taken for live: nobody must be sent there.
         live = {each.broker_id: each for each in await self._cluster.look_now()}
+        if holder is not None and holder in live:
+            return live[holder]
         chosen = choose_leader(shard, live)
-        return self._cluster.endpoint if chosen is None else live[chosen]
+        return self._cluster.this if chosen is None else live[chosen]
 
     # --- taking ---
 
@@ -98,7 +102,7 @@ class CoordinatorLeases:
         await asyncio.shield(task)
         return self.held(shard)
 
-    async def _acquire(self, shard: int) -> Lease | BrokerEndpoint:
+    async def _acquire(self, shard: int) -> Lease | int:
         try:
             answer = await self._store.acquire(
                 shard, self._cluster.broker_id, self._cluster.incarnation
@@ -210,7 +214,7 @@ class CoordinatorLeases:
         self._lose_all()
 
 
-def _take_exception(task: asyncio.Task[Lease | BrokerEndpoint]) -> None:
+def _take_exception(task: asyncio.Task[Lease | int]) -> None:
     """Where everybody has given up, nobody is left to be told."""
     if not task.cancelled():
         task.exception()

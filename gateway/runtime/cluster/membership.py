@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import time
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID, uuid4
@@ -18,7 +18,7 @@ import structlog
 from core.leadership import choose_leader
 from core.ports.log import StoreUnavailable
 from core.ports.topics import BrokerIdTaken, BrokerRegistration, ClusterStore, Heartbeat
-from core.types import BrokerEndpoint
+from core.types import Endpoint, LiveBroker
 from gateway.runtime.topics.shared_read import SharedRead
 
 log = structlog.get_logger(__name__)
@@ -51,8 +51,7 @@ class Cluster:
         self,
         store: ClusterStore,
         *,
-        host: str,
-        port: int,
+        endpoints: Sequence[Endpoint],
         version: str,
         session_timeout_s: float,
         broker_id: int | None = None,
@@ -64,8 +63,7 @@ class Cluster:
         self._registration = BrokerRegistration(
             broker_id=broker_id,
             incarnation=uuid4(),
-            host=host,
-            port=port,
+            endpoints=tuple(endpoints),
             rack=rack,
             version=version,
             session_timeout_s=session_timeout_s,
@@ -73,8 +71,8 @@ class Cluster:
         self._heartbeat_interval_s = heartbeat_interval_s
         self._on_change = on_change
         self._cluster_id = ""
-        self._endpoint = BrokerEndpoint(-1, host, port, rack)
-        self._live: tuple[BrokerEndpoint, ...] = ()
+        self._this = LiveBroker(-1, rack, tuple(endpoints))
+        self._live: tuple[LiveBroker, ...] = ()
         self._leaders: dict[int, int] = {}
         self._wake = asyncio.Event()
         self._one_heartbeat = asyncio.Lock()
@@ -111,7 +109,7 @@ class Cluster:
     @property
     def broker_id(self) -> int:
         """This broker's id; -1 before `join`."""
-        return self._endpoint.broker_id
+        return self._this.broker_id
 
     @property
     def cluster_id(self) -> str:
@@ -119,12 +117,12 @@ class Cluster:
         return self._cluster_id
 
     @property
-    def endpoint(self) -> BrokerEndpoint:
-        """How clients reach this broker."""
-        return self._endpoint
+    def this(self) -> LiveBroker:
+        """This broker, as the others see it."""
+        return self._this
 
     @property
-    def live(self) -> tuple[BrokerEndpoint, ...]:
+    def live(self) -> tuple[LiveBroker, ...]:
         """The live brokers as of the last heartbeat, by id; always with this one."""
         return self._live
 
@@ -142,26 +140,29 @@ class Cluster:
     def is_lowest(self) -> bool:
         """Whether this broker has the lowest id of those known to be live, so that one alone does
         what need not be done by all. Two may think so for a while, or none."""
-        return self._endpoint.broker_id == min(
-            (broker.broker_id for broker in self._live), default=self._endpoint.broker_id
+        return self._this.broker_id == min(
+            (broker.broker_id for broker in self._live), default=self._this.broker_id
         )
 
     def leader_of(self, partition_id: int) -> int:
         """The id of the live broker that clients are sent to for this partition."""
         if len(self._live) <= 1:
-            return self._endpoint.broker_id
+            return self._this.broker_id
         leader = self._leaders.get(partition_id)
         if leader is None:
             chosen = choose_leader(partition_id, self.live_ids)
-            leader = self._endpoint.broker_id if chosen is None else chosen
+            leader = self._this.broker_id if chosen is None else chosen
             self._leaders[partition_id] = leader
         return leader
 
-    def coordinator_of(self, transactional_id: str) -> BrokerEndpoint:
+    def coordinator_of(self, transactional_id: str) -> LiveBroker:
         """The live broker that clients are sent to for this transactional id. Any would do."""
         chosen = choose_leader(zlib.crc32(transactional_id.encode()), self.live_ids)
-        live = (broker for broker in self._live if broker.broker_id == chosen)
-        return next(live, self._endpoint)
+        return self.find(chosen) or self._this
+
+    def find(self, broker_id: int | None) -> LiveBroker | None:
+        """The broker of this id, if it was live at the last heartbeat."""
+        return next((each for each in self._live if each.broker_id == broker_id), None)
 
     async def join(self) -> None:
         """Takes a broker id and reads who is live.
@@ -176,10 +177,7 @@ class Cluster:
             log.info("waiting_for_broker_session", reason=str(taken))
             await asyncio.sleep(taken.seconds_left + 0.1)
             broker_id = await self._store.register(self._registration)
-        registration = self._registration
-        self._endpoint = BrokerEndpoint(
-            broker_id, registration.host, registration.port, registration.rack
-        )
+        self._this = replace(self._this, broker_id=broker_id)
         await self.heartbeat()
 
     async def heartbeat(self) -> None:
@@ -200,7 +198,7 @@ class Cluster:
         if not heartbeat.is_registered:
             await self._register_again()
         others = (each for each in heartbeat.live if each.broker_id != self.broker_id)
-        live = tuple(sorted((*others, self._endpoint), key=lambda each: each.broker_id))
+        live = tuple(sorted((*others, self._this), key=lambda each: each.broker_id))
         if live == self._live:
             return
         log.info("live_brokers", brokers=[each.broker_id for each in live])
@@ -239,14 +237,14 @@ class Cluster:
         """A broker has come or gone: `run` heartbeats at once."""
         self._wake.set()
 
-    async def look_now(self) -> tuple[BrokerEndpoint, ...]:
+    async def look_now(self) -> tuple[LiveBroker, ...]:
         """Who is live, from a heartbeat that begins after this call; one for all who ask at once.
 
         Raises StoreUnavailable.
         """
         return (await self._fresh.find([None]))[None]
 
-    async def _read_live(self, _: Collection[None]) -> Mapping[None, tuple[BrokerEndpoint, ...]]:
+    async def _read_live(self, _: Collection[None]) -> Mapping[None, tuple[LiveBroker, ...]]:
         await self.heartbeat()
         return {None: self._live}
 

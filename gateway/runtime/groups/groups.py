@@ -36,7 +36,7 @@ from core.group.values import (
 )
 from core.ports.groups import GroupStore, Lease
 from core.ports.log import StoreUnavailable
-from core.types import BrokerEndpoint
+from core.types import LiveBroker
 from gateway.runtime.cluster.leases import CoordinatorLeases
 from gateway.runtime.groups.loaded_groups import LoadedGroup, LoadedGroups, instant
 from gateway.runtime.groups.offset_expiry import OffsetExpiry
@@ -168,7 +168,7 @@ class Groups:
 
     # --- finding ---
 
-    async def find_coordinator(self, group_id: str) -> BrokerEndpoint:
+    async def find_coordinator(self, group_id: str) -> LiveBroker:
         """The broker to ask about a group: the live holder of its lease, else who may take it."""
         return await self._leases.find(shard_of(group_id))
 

@@ -31,6 +31,7 @@ from core.group.values import (
     SyncResult,
 )
 from core.topic.rules import NewTopic
+from core.types import Endpoint
 from gateway.compose import compose
 from gateway.runtime.cluster.leases import CoordinatorLeases
 from gateway.runtime.cluster.membership import Cluster
@@ -223,8 +224,7 @@ async def coordinators(url: str) -> AsyncIterator[MakeCoordinator]:
             stack.push_async_callback(database.close)
             cluster = Cluster(
                 ClusterStore(database),
-                host="127.0.0.1",
-                port=next(ports),
+                endpoints=[Endpoint("kafka", "127.0.0.1", next(ports))],
                 version="test",
                 session_timeout_s=session_timeout_s,
                 heartbeat_interval_s=0.1,

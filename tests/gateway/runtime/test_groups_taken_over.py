@@ -57,7 +57,7 @@ async def test_only_the_holder_answers_for_a_group(make_coordinator: MakeCoordin
         assert described.error is Error.NOT_COORDINATOR
     assert await other.groups.list_groups() == []
     for broker in (one, other):
-        assert await broker.groups.find_coordinator("g") == one.cluster.endpoint
+        assert await broker.groups.find_coordinator("g") == one.cluster.this
 
 
 async def test_a_broker_that_stops_hands_its_groups_over(
@@ -77,7 +77,7 @@ async def test_a_broker_that_stops_hands_its_groups_over(
     assert await other.heartbeat("g", joined) is Error.NONE
     assert await other.commit("g", {p0: 5}, joined) is Error.NONE
     assert await other.offsets("g") == {p0: 5}
-    assert await other.groups.find_coordinator("g") == other.cluster.endpoint
+    assert await other.groups.find_coordinator("g") == other.cluster.this
 
 
 async def test_a_silent_coordinator_answers_nothing_and_its_groups_go_on(

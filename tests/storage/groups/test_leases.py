@@ -16,7 +16,7 @@ from core.group.shard import shard_of
 from core.ports.groups import GuardedEffects, Lease
 from core.ports.log import CommitUnknown, RowLocked, StoreUnavailable, VersionMismatch
 from core.ports.topics import BrokerRegistration
-from core.types import BrokerEndpoint
+from core.types import Endpoint
 from storage import brokers as broker_statements
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
@@ -51,16 +51,7 @@ class Coordinator:
     def incarnation(self) -> UUID:
         return self.registration.incarnation
 
-    @property
-    def endpoint(self) -> BrokerEndpoint:
-        return BrokerEndpoint(
-            self.broker_id,
-            self.registration.host,
-            self.registration.port,
-            self.registration.rack,
-        )
-
-    async def acquire(self, shard: int = SHARD) -> Lease | BrokerEndpoint:
+    async def acquire(self, shard: int = SHARD) -> Lease | int:
         return await self.leases.acquire(shard, self.broker_id, self.incarnation)
 
     async def heartbeat(self) -> tuple[Lease, ...]:
@@ -91,7 +82,9 @@ class Brokers:
 
     async def start(self, port: int, session_timeout_s: float = 30.0) -> Coordinator:
         """Registers a process at a port, as another incarnation where there was one."""
-        registration = BrokerRegistration(None, uuid4(), "h", port, None, "test", session_timeout_s)
+        registration = BrokerRegistration(
+            None, uuid4(), (Endpoint("kafka", "h", port),), None, "test", session_timeout_s
+        )
         broker = Coordinator(Database(self.url), registration)
         self.all.append(broker)
         broker.broker_id = await broker.cluster.register(registration)
@@ -163,9 +156,9 @@ async def test_a_free_shard_is_taken_and_a_held_one_names_its_holder(brokers: Br
     one, two = await brokers.start(1), await brokers.start(2)
     assert await one.leases.free() == []
     assert await one.acquire(7) == Lease(7, 1)
-    assert await two.acquire(7) == one.endpoint
+    assert await two.acquire(7) == one.broker_id
     assert await two.acquire(8) == Lease(8, 1)
-    assert await two.leases.holders([7, 8, 9]) == {7: one.endpoint, 8: two.endpoint}
+    assert await two.leases.holders([7, 8, 9]) == {7: one.broker_id, 8: two.broker_id}
     assert await one.heartbeat() == (Lease(7, 1),)
     assert await two.heartbeat() == (Lease(8, 1),)
     assert await one.leases.free() == []
@@ -174,7 +167,7 @@ async def test_a_free_shard_is_taken_and_a_held_one_names_its_holder(brokers: Br
 async def test_a_generation_rises_whenever_it_is_acquired(brokers: Brokers) -> None:
     one, two = await brokers.start(1), await brokers.start(2)
     assert [await one.acquire() for _ in range(3)] == [Lease(SHARD, n) for n in (1, 2, 3)]
-    assert await two.acquire() == one.endpoint
+    assert await two.acquire() == one.broker_id
     await one.leave()
     assert await two.acquire() == Lease(SHARD, 4)
     # What was decided before it was acquired again is not written after it was read.
@@ -192,7 +185,7 @@ async def test_of_brokers_that_ask_at_once_one_gets_it(brokers: Brokers) -> None
         answers = await asyncio.gather(*(each.acquire(shard) for each in asking))
         assert answers.count(Lease(shard, 1)) == 1
         winner = asking[answers.index(Lease(shard, 1))]
-        assert answers.count(winner.endpoint) == len(asking) - 1
+        assert answers.count(winner.broker_id) == len(asking) - 1
 
 
 async def test_who_comes_second_waits_and_sees_who_was_first(brokers: Brokers) -> None:
@@ -201,13 +194,13 @@ async def test_who_comes_second_waits_and_sees_who_was_first(brokers: Brokers) -
     first.acquire(SHARD, one)
     acquiring = await brokers.when_waiting(two.acquire())
     first.commit()
-    assert await acquiring == one.endpoint
+    assert await acquiring == one.broker_id
     brokers.end_session(one)
     second = brokers.begin()
     second.acquire(SHARD, two)
     acquiring = await brokers.when_waiting(three.acquire())
     second.commit()
-    assert await acquiring == two.endpoint
+    assert await acquiring == two.broker_id
     assert await two.heartbeat() == (Lease(SHARD, 2),)
 
 
@@ -232,7 +225,7 @@ async def test_who_would_take_a_lease_waits_for_a_renewal_and_sees_it(brokers: B
     renewal.run(broker_statements.RENEW, one.broker_id, one.incarnation)
     acquiring = await brokers.when_waiting(two.acquire())
     renewal.commit()
-    assert await acquiring == one.endpoint
+    assert await acquiring == one.broker_id
     assert await one.heartbeat() == (Lease(SHARD, 1),)
 
 
@@ -247,7 +240,7 @@ async def test_a_renewal_waits_for_who_takes_the_lease_and_sees_it_gone(brokers:
     taking.commit()
     assert await renewing == (Lease(SHARD ^ 1, 1),)
     assert await two.heartbeat() == (Lease(SHARD, 2),)
-    assert await one.acquire() == two.endpoint
+    assert await one.acquire() == two.broker_id
 
 
 async def test_a_renewal_that_was_late_but_not_too_late_keeps_its_leases(brokers: Brokers) -> None:
@@ -259,7 +252,7 @@ async def test_a_renewal_that_was_late_but_not_too_late_keeps_its_leases(brokers
     # Nobody took it: it is still its own, and what it knows is still all there is.
     assert await one.heartbeat() == (Lease(SHARD, 1),)
     await one.write(1, "Stable")
-    assert await two.acquire() == one.endpoint
+    assert await two.acquire() == one.broker_id
 
 
 async def test_who_comes_back_too_late_has_lost_it(brokers: Brokers) -> None:
@@ -270,7 +263,7 @@ async def test_who_comes_back_too_late_has_lost_it(brokers: Brokers) -> None:
     assert await one.heartbeat() == ()
     with pytest.raises(VersionMismatch):
         await one.write(1, "Stable")
-    assert await one.acquire() == two.endpoint
+    assert await one.acquire() == two.broker_id
     assert await two.state() is None
 
 
@@ -280,7 +273,7 @@ async def test_who_has_no_session_gets_no_lease(brokers: Brokers) -> None:
     brokers.end_session(one)
     with pytest.raises(StoreUnavailable, match="own session has run out"):
         await one.acquire(0)
-    assert await one.acquire(1) == two.endpoint
+    assert await one.acquire(1) == two.broker_id
     brokers.end_session(two)
     for each in (one, two):
         with pytest.raises(StoreUnavailable, match="own session has run out"):
@@ -354,7 +347,7 @@ async def test_released_leases_are_free_at_once_and_keep_their_generation(broker
     assert await one.heartbeat() == ()
     assert await two.heartbeat() == (Lease(5, 1),)
     assert await two.leases.free() == [3, 4]
-    assert await two.leases.holders(range(64)) == {5: two.endpoint}
+    assert await two.leases.holders(range(64)) == {5: two.broker_id}
     assert await two.acquire(3) == Lease(3, 2)
     assert await one.acquire(4) == Lease(4, 2)
 
@@ -394,7 +387,7 @@ async def test_a_lease_that_stays_locked_is_unavailable(brokers: Brokers) -> Non
     stalled.rollback()
     assert await one.heartbeat() == (Lease(SHARD, 1),)
     await one.write(1, "Stable")
-    assert await two.acquire() == one.endpoint
+    assert await two.acquire() == one.broker_id
 
 
 async def test_a_write_whose_outcome_is_unknown_is_settled_by_acquiring_again(

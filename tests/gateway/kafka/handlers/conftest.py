@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from core.types import Endpoint
 from gateway.compose import configs_of, wire
 from gateway.kafka.api import CLOSE_CONNECTION, load_handlers
 from gateway.kafka.codec import decode_message, encode_message
@@ -66,6 +67,10 @@ class Broker:
         assert version in api.versions
         sent = b"".join(encode_message(request, version))
         received = decode_message(type(request), version, memoryview(sent))
+        return await api.handler(received, self.context(version, client_id))
+
+    def context(self, version: int = 0, client_id: str = "") -> RequestContext:
+        """What a handler is given beside its request."""
         services = Services(
             topics=self.topics,
             partitions=self.partitions,
@@ -79,7 +84,7 @@ class Broker:
             connection_order=self.connection_order,
             clock=self.clock,
         )
-        context = RequestContext(
+        return RequestContext(
             services,
             version,
             client_id,
@@ -87,7 +92,6 @@ class Broker:
             connection=self.connection,
             behind=self.behind,
         )
-        return await api.handler(received, context)
 
     async def ask(self, request: Any, version: int, client_id: str = "tester") -> Any:
         """The answer to a request, as a client of this version would read it.
@@ -110,14 +114,18 @@ async def make_broker(database_url: str) -> AsyncIterator[MakeBroker]:
     async with AsyncExitStack() as stack:
         count = 0
 
-        async def make(static: Mapping[str, str] | None = None, **settings: Any) -> Broker:
+        async def make(
+            static: Mapping[str, str] | None = None,
+            host: str = "127.0.0.1",
+            port: int | None = None,
+            **settings: Any,
+        ) -> Broker:
             nonlocal count
             count += 1
             database = Database(database_url)
             stack.push_async_callback(database.close)
             settings = {
-                "host": "127.0.0.1",
-                "port": 9000 + count,
+                "endpoints": [Endpoint("kafka", host, port or 9000 + count)],
                 "version": "test",
                 "session_timeout_s": 30.0,
                 **settings,

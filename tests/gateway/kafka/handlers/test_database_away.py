@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from core.ports.log import StoreUnavailable
+from core.types import Endpoint
 from gateway.kafka import codec
 from gateway.kafka.api import CLOSE_CONNECTION, load_handlers
 from gateway.kafka.codec import decode_message, encode_message
@@ -55,7 +56,10 @@ async def away(data_dir: Path) -> AsyncIterator[Away]:
         database = Database(server.url)
         stack.push_async_callback(database.close)
         cluster = Cluster(
-            ClusterStore(database), host="h", port=1, version="test", session_timeout_s=30.0
+            ClusterStore(database),
+            endpoints=[Endpoint("kafka", "h", 1)],
+            version="test",
+            session_timeout_s=30.0,
         )
         await cluster.join()
         broker = Broker(database, cluster, {}).with_log()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
@@ -35,7 +37,7 @@ async def test_a_broker_alone_coordinates_every_group(group_broker: Broker, vers
             Code.NONE,
             "NONE" if 1 <= version <= 3 else "",
         )
-        [me] = group_broker.cluster.live
+        [me] = group_broker.context().brokers
         assert (answer.node_id, answer.host, answer.port) == (me.broker_id, me.host, me.port)
 
 
@@ -70,7 +72,7 @@ async def test_a_broker_alone_coordinates_every_transaction(broker: Broker, vers
     for key in ("t", "", "ü\0", "t" * 32_000):
         [answer] = await ask(broker, version, TRANSACTION, key)
         assert answer.error_code == Code.NONE
-        [me] = broker.cluster.live
+        [me] = broker.context().brokers
         assert (answer.node_id, answer.host, answer.port) == (me.broker_id, me.host, me.port)
 
 
@@ -122,3 +124,10 @@ async def test_without_a_database(cut_off: Broker, version: int) -> None:
     assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
     assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
     await cut_off.groups.close()
+
+
+async def test_a_coordinator_without_this_listener_is_not_named(group_broker: Broker) -> None:
+    services = group_broker.context().services
+    elsewhere = replace(group_broker.context(), services=replace(services, listener="other"))
+    assert elsewhere.brokers == []
+    assert elsewhere.node(group_broker.cluster.this) is None

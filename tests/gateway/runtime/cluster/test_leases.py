@@ -25,14 +25,14 @@ async def test_a_free_lease_is_taken_and_then_it_is_nobody_elses(
     assert await other.leases.take(7) is None
     assert other.leases.held(7) is None
     for broker in (one, other):
-        assert await broker.leases.find(7) == one.cluster.endpoint
+        assert await broker.leases.find(7) == one.cluster.this
 
 
 async def test_a_free_shard_is_the_brokers_that_the_hash_gives_it(
     make_coordinator: MakeCoordinator,
 ) -> None:
     one, other = await make_coordinator(), await make_coordinator()
-    live = {each.cluster.broker_id: each.cluster.endpoint for each in (one, other)}
+    live = {each.cluster.broker_id: each.cluster.this for each in (one, other)}
     for shard in range(SHARDS):
         chosen = choose_leader(shard, live)
         assert chosen is not None
@@ -49,7 +49,7 @@ async def test_nobody_is_sent_to_a_broker_that_has_just_gone(
     await other.cluster.leave()
     assert len(one.cluster.live) == 2
     for shard in range(SHARDS):
-        assert await one.leases.find(shard) == one.cluster.endpoint
+        assert await one.leases.find(shard) == one.cluster.this
 
 
 async def test_who_asks_at_once_shares_one_question(make_coordinator: MakeCoordinator) -> None:
@@ -122,7 +122,7 @@ async def test_a_silent_holder_stops_believing_before_others_begin(
     assert one.leases.is_live
     assert one.leases.held(7) is None
     assert await one.leases.take(7) is None
-    assert await one.leases.find(7) == other.cluster.endpoint
+    assert await one.leases.find(7) == other.cluster.this
 
 
 async def test_after_a_lapse_nobody_has_noticed_leases_are_taken_anew(

@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from core.ports.log import StoreUnavailable
 from core.ports.topics import BrokerIdTaken
+from core.types import Endpoint
 from gateway.runtime.cluster.membership import Cluster
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
@@ -26,7 +27,12 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 def make(database: Database, port: int, **settings: object) -> Cluster:
     wanted = {"session_timeout_s": 30.0, "heartbeat_interval_s": 0.05, **settings}
-    return Cluster(ClusterStore(database), host="127.0.0.1", port=port, version="test", **wanted)
+    return Cluster(
+        ClusterStore(database),
+        endpoints=[Endpoint("kafka", "127.0.0.1", port)],
+        version="test",
+        **wanted,
+    )
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ async def test_broker_alone_leads_everything(join: Join) -> None:
     cluster = await join(1)
     assert cluster.is_alone
     assert cluster.cluster_id
-    assert [broker.port for broker in cluster.live] == [1]
+    assert [broker.endpoints for broker in cluster.live] == [(Endpoint("kafka", "127.0.0.1", 1),)]
     assert {cluster.leader_of(each) for each in range(100)} == {cluster.broker_id}
 
 

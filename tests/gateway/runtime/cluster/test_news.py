@@ -11,6 +11,7 @@ import pytest
 
 from core.config.values import topic_config
 from core.ports.log import METADATA_CHANGED
+from core.types import Endpoint
 from gateway.kafka.markers import control_batch
 from gateway.runtime.cluster import news
 from gateway.runtime.cluster.membership import Cluster
@@ -33,8 +34,7 @@ class Broker:
         self.database = Database(url)
         self.cluster = Cluster(
             ClusterStore(self.database),
-            host="127.0.0.1",
-            port=port,
+            endpoints=[Endpoint("kafka", "127.0.0.1", port)],
             version="test",
             session_timeout_s=30.0,
         )

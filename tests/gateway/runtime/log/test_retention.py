@@ -12,6 +12,7 @@ import pytest
 
 from core.ports.retention import OpenSegment
 from core.topic.rules import NewTopic
+from core.types import Endpoint
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.log import retention
 from gateway.runtime.log.retention import Janitor
@@ -42,8 +43,7 @@ class Keeper:
         self.broker = broker
         self.cluster = Cluster(
             ClusterStore(database),
-            host="127.0.0.1",
-            port=9092,
+            endpoints=[Endpoint("kafka", "127.0.0.1", 9092)],
             version="test",
             session_timeout_s=30.0,
         )
