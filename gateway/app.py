@@ -330,7 +330,8 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password=bytes)
     except (OSError, ValueError) as error:
         raise SettingsError(
-            f"TLS cannot be had from {settings.tls_cert} and {settings.tls_key} ({error}): name a "
-            "certificate and its key, in PEM and without a password, with --tls-cert and --tls-key."
+            f"TLS cannot start with the certificate {settings.tls_cert} and the key "
+            f"{settings.tls_key} ({error}): name both, in PEM and without a password, with "
+            "--tls-cert and --tls-key."
         ) from error
     return context

@@ -122,7 +122,9 @@ def test_a_certificate_that_is_none_is_refused(database_url: str, tmp_path: Path
         *("--listen", f"127.0.0.1:{free_port()}", "--database-url", database_url),
         *("--tls-cert", wrong, "--tls-key", wrong),
     )
-    assert sentence.startswith(f"penstock: TLS cannot be had from {wrong} and {wrong} (")
+    assert sentence.startswith(
+        f"penstock: TLS cannot start with the certificate {wrong} and the key {wrong} ("
+    )
     assert sentence.endswith("with --tls-cert and --tls-key.")
 
 
