@@ -1,4 +1,4 @@
-"""The `penstock` command: serve, migrate, check, topics, groups, txn, pipeline.
+"""The `penstock` command: serve, migrate, check, produce, consume, topics, groups, txn, pipeline.
 
 Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
 so that `--help` is quick. Exit codes: 0 done, 1 the broker said no or could not go on, 2 a wrong
@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from cli.consume import consume
 from cli.groups import groups
 from cli.pipeline import pipeline
+from cli.produce import produce
 from cli.serve import migrate, serve
 from cli.topics import topics
 from cli.transactions import transactions
@@ -26,6 +28,8 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(migrate)
+app.command()(produce)
+app.command()(consume)
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="txn")
