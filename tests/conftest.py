@@ -37,7 +37,8 @@ SMALL_POSTGRES = {
     "max_wal_size": "512MB",
     "max_connections": "200",
 }
-ROOM_FOR_POSTGRES = 4 * 2**30
+# A session's servers have taken 0.3 GiB; several workers' lie side by side.
+ROOM_FOR_POSTGRES = 2**30 * (1 + int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 READY_WITHIN_S = 60.0
 # Below those that the system gives to clients: none of them takes a port between choice and use.
 PORTS = range(10_000, 32_000)
@@ -78,6 +79,17 @@ def pytest_unconfigure() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
+# --- processes ---
+
+# What tests start lives for seconds. A JVM's optimising compiler would cost more than it gives (two
+# fifths of a Spark driver's CPU), and so would modules that each process compiles anew.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
 # --- chance ---
 
 
@@ -98,7 +110,7 @@ def open_directory(parent: Path | None = None) -> Iterator[Path]:
 
     (pytest's own `tmp_path` lies under a directory closed to everybody else.)
     """
-    path = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=parent))
+    path = Path(tempfile.mkdtemp(prefix=f"penstock-test-{os.getpid()}-", dir=parent))
     path.chmod(0o755)
     try:
         yield path.resolve()
@@ -109,7 +121,7 @@ def open_directory(parent: Path | None = None) -> Iterator[Path]:
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
     """A place for a cluster of the test's own; nothing is in it yet."""
-    with open_directory() as path:
+    with open_directory(memory()) as path:
         yield path / "data"
 
 
@@ -123,14 +135,25 @@ def memory() -> Path | None:
     return shared if room > ROOM_FOR_POSTGRES else None
 
 
+def forget_the_killed(parent: Path) -> None:
+    """Removes what sessions that were killed, an hour ago or more, have left in memory."""
+    for path in parent.glob("penstock-test-*-*"):
+        with contextlib.suppress(OSError):
+            is_alive = Path("/proc", path.name.split("-")[2]).exists()
+            if not is_alive and path.stat().st_mtime < time.time() - 3600:
+                shutil.rmtree(path, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
     """The session's PostgreSQL. Do not stop it: faults need a server of their own (`data_dir`).
 
     In memory where that can be: thousands of databases are made in it, and no disk fails in a test.
     """
+    if (parent := memory()) is not None:
+        forget_the_killed(parent)
     with (
-        open_directory(memory()) as path,
+        open_directory(parent) as path,
         EmbeddedPostgres(path / "postgres", settings=SMALL_POSTGRES) as server,
     ):
         yield server
@@ -183,7 +206,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-_reserved: deque[socket.socket] = deque()
+_reserved: deque[int] = deque()  # file descriptors
 
 
 def free_port() -> int:
@@ -202,9 +225,9 @@ def free_port() -> int:
         except OSError:
             reservation.close()
             continue
-        _reserved.append(reservation)
+        _reserved.append(reservation.detach())
         if len(_reserved) > RESERVED:
-            _reserved.popleft().close()
+            os.close(_reserved.popleft())
         return port
 
 
