@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = f"needs {' and '.join(missing)} on the PATH"
     for item in items:
         if item.get_closest_marker("java"):
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(900))
             if missing:
                 item.add_marker(pytest.mark.skip(reason=reason))
 

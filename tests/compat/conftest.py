@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     reason = unavailable() or (None if connector_settings() else "the connector's jars are missing")
     for item in ours:
-        item.add_marker(pytest.mark.timeout(300))
+        item.add_marker(pytest.mark.timeout(900))
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
 

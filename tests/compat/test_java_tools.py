@@ -11,6 +11,7 @@ import subprocess
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compat.java import tools
@@ -95,7 +96,7 @@ def test_kafka_configs(
     assert "message.max.bytes=" in described
 
 
-def test_console_producer_and_consumer(at: At, make_topic: MakeTopic) -> None:
+def test_console_producer_and_consumer(at: At, bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=2)
     run(
         "org.apache.kafka.tools.ConsoleProducer",
@@ -104,19 +105,23 @@ def test_console_producer_and_consumer(at: At, make_topic: MakeTopic) -> None:
         *("--property", "parse.key=true", "--property", "parse.headers=true"),
         stdin="".join(f"h:{i}\tkey-{i}\tvalue-{i}\n" for i in range(20)),
     )
-    read = console_lines(at, topic)
+    read = console_lines(at, bootstrap, topic)
     assert sorted(read) == sorted(f"h:{i}\tkey-{i}\tvalue-{i}" for i in range(20))
 
 
-def console_lines(at: At, topic: str) -> list[str]:
+def console_lines(at: At, bootstrap: str, topic: str) -> list[str]:
     """What the console consumer prints of both partitions; it assigns, no group takes part."""
     lines: list[str] = []
     for partition in ("0", "1"):
+        with confluent.consumer(bootstrap) as asked:
+            _, end = asked.get_watermark_offsets(TopicPartition(topic, int(partition)), timeout=30)
+        if end == 0:
+            continue
         printed = run(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *at,
             *("--topic", topic, "--partition", partition, "--offset", "earliest"),
-            *("--timeout-ms", "3000"),
+            *("--max-messages", str(end), "--timeout-ms", "60000"),
             *("--property", "print.key=true"),
             *("--property", "print.headers=true"),
         ).stdout

@@ -16,7 +16,7 @@ from demo.flights import DemoFailed, flights
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_delays_are_as_pandas_computes_them_though_drivers_are_killed(gateway: Any) -> None:
     output = io.StringIO()
     code = pipeline.main(

@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # It says that some features may not work; those that are used here do.
             item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support"))
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(300))
+                item.add_marker(pytest.mark.timeout(900))
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -22,7 +22,7 @@ from tests.spark.records import Written, read, write, write_transactions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # the machine may be busy
+pytestmark = pytest.mark.timeout(900)  # the machine may be busy
 
 AT_ONCE = Pace(available_now=True)
 HEADERS = (("a", b"1"), ("b", b"\x00"))

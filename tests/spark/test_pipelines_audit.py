@@ -37,7 +37,7 @@ from tests.spark.test_pipelines import Screen
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # the machine may be busy
+pytestmark = pytest.mark.timeout(900)  # the machine may be busy
 
 NOON = 1_767_268_800_000  # 1 January 2026, 12:00 UTC
 

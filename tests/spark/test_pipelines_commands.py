@@ -33,7 +33,7 @@ from tests.spark.records import Written, read, write, write_transactions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # the machine may be busy
+pytestmark = pytest.mark.timeout(900)  # the machine may be busy
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "spark.md"
