@@ -70,15 +70,27 @@ def check(
     tls: Annotated[
         bool, typer.Option("--tls", help="Ask by TLS; any certificate will do.")
     ] = False,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Have it read from its database as well.")
+    ] = False,
 ) -> None:
     """Ask whether a broker answers; exit code 0 if it does, 1 if not. For health checks."""
-    from cli.check import broker_answers
+    from cli.check import broker_answers, database_answers
 
     address = bootstrap or bootstrap_server
     if not broker_answers(address, timeout_s=timeout, tls=tls):
         Console(stderr=True).print(f"No broker answers at {address}.", style="red")
         raise typer.Exit(1)
-    Console().print(f"A broker answers at {address}.", highlight=False)
+    if ready and not database_answers(address, timeout_s=timeout, tls=tls):
+        Console(stderr=True, soft_wrap=True).print(
+            f"The broker at {address} answers, but could not read from its database within "
+            f"{timeout:g} s: is PostgreSQL running?",
+            style="red",
+            highlight=False,
+        )
+        raise typer.Exit(1)
+    also = " and reads from its database" if ready else ""
+    Console().print(f"A broker answers at {address}{also}.", highlight=False)
 
 
 if __name__ == "__main__":

@@ -168,6 +168,8 @@ class _Broker:
         self._on_ready(kafka.port)
         await self._stop.wait()
         log.info("stopping")
+        if self._server is not None:
+            _warn_of_others(runtime.cluster)
         timeout_s = runtime.configs.broker_int("penstock.shutdown.timeout.ms") / 1000
         await self._stop_in_order(
             # First of all, so that clients turn to other brokers while this one finishes.
@@ -256,6 +258,17 @@ class _Broker:
                 log.error("embedded_postgres_does_not_start", reason=str(error))
             else:
                 log.info("embedded_postgres_restarted")
+
+
+def _warn_of_others(cluster: Cluster) -> None:
+    """The embedded PostgreSQL stops with its broker, and other brokers may use it."""
+    others = cluster.live_ids - {cluster.broker_id}
+    if others:
+        log.warning(
+            "database_stops_for_other_brokers",
+            brokers=sorted(others),
+            what_to_do="start this one again with the same --data; the others then go on",
+        )
 
 
 async def _leave(cluster: Cluster) -> None:

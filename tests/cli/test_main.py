@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from cli.banner import banner
 from cli.check import broker_answers
@@ -277,7 +279,42 @@ def test_ctrl_c_is_a_way_to_stop(data_dir: Path, start_gateway: StartGateway) ->
     assert "Traceback" not in gateway.log()
 
 
+def test_who_stops_the_database_is_told_of_other_brokers(
+    data_dir: Path, start_gateway: StartGateway
+) -> None:
+    owner = start_gateway(data=data_dir)
+    found = re.search(r"'(postgresql://[^']+)'", owner.log())
+    assert found is not None
+    other = start_gateway(database_url=found[1])
+    admin = AdminClient({"bootstrap.servers": owner.bootstrap})
+    deadline = time.monotonic() + 30
+    while len(admin.list_topics(timeout=5).brokers) < 2:
+        assert time.monotonic() < deadline
+    del admin
+    os.killpg(owner.process.pid, signal.SIGINT)
+    assert owner.process.wait(30) == 0
+    (line,) = [each for each in owner.log().splitlines() if "database_stops_for_other" in each]
+    assert "brokers=[2]" in line
+    assert "start this one again with the same --data" in line
+    other.kill()
+
+
+def test_who_stops_its_own_database_alone_is_told_nothing(
+    data_dir: Path, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(data=data_dir)
+    assert gateway.stop() == 0
+    assert "database_stops_for_other_brokers" not in gateway.log()
+
+
 # --- check ---
+
+
+@pytest.fixture
+def own_database(data_dir: Path) -> Iterator[EmbeddedPostgres]:
+    """A PostgreSQL of the test's own, to be stopped."""
+    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as server:
+        yield server
 
 
 def test_check_finds_a_broker(gateway: Gateway) -> None:
@@ -304,6 +341,32 @@ def test_check_finds_a_broker_that_speaks_tls(
 def test_check_finds_none() -> None:
     bootstrap = f"127.0.0.1:{free_port()}"
     done = penstock("check", "--bootstrap-server", bootstrap)
+    assert (done.returncode, done.stderr) == (1, f"No broker answers at {bootstrap}.\n")
+
+
+def test_check_ready_asks_the_database_too(
+    own_database: EmbeddedPostgres, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(database_url=own_database.url)
+    command = ("check", "--ready", "--bootstrap-server", gateway.bootstrap)
+    done = penstock(*command)
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"A broker answers at {gateway.bootstrap} and reads from its database.\n",
+    )
+    own_database.stop("immediate")
+    done = penstock(*command)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"The broker at {gateway.bootstrap} answers, but could not read from its database within "
+        "3 s: is PostgreSQL running?\n"
+    )
+    assert penstock("check", "--bootstrap-server", gateway.bootstrap).returncode == 0
+
+
+def test_check_ready_finds_none() -> None:
+    bootstrap = f"127.0.0.1:{free_port()}"
+    done = penstock("check", "--ready", "--bootstrap-server", bootstrap)
     assert (done.returncode, done.stderr) == (1, f"No broker answers at {bootstrap}.\n")
 
 
