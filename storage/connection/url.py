@@ -28,7 +28,8 @@ def check_url(url: str) -> None:
     except psycopg.Error:
         is_meant = False
     else:
-        is_meant = _parts(url) is not None and all(not port or port.isdigit() for port in ports)
+        is_url_meant = "://" not in url or _parts(url) is not None  # else it is "host=… user=…"
+        is_meant = is_url_meant and all(not port or port.isdigit() for port in ports)
     if not is_meant:
         raise StoreUnavailable(
             "its URL cannot be read: in a user or password write special characters with a %, "
