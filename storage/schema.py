@@ -27,6 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from storage.comments import TABLES as TABLE_COMMENTS
+
 metadata = MetaData(
     naming_convention={
         "pk": "%(table_name)s_pkey",
@@ -458,3 +460,6 @@ def create_chunk_table_sql(segment_id: int) -> tuple[str, str]:
 
 
 CHUNK_BYTES = 8_000
+
+for _name, _table in metadata.tables.items():
+    _table.comment = TABLE_COMMENTS.get(_name)

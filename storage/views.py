@@ -5,6 +5,8 @@ Plain words, plain times; a view must be quick, since a snapshot held open makes
 
 import hashlib
 
+from storage import comments
+
 FUNCTIONS = {
     "version_mismatch": """
 CREATE OR REPLACE FUNCTION version_mismatch() RETURNS integer LANGUAGE plpgsql AS $$
@@ -282,7 +284,7 @@ FROM segment ORDER BY segment_id
 
 def digest() -> str:
     """Tells whether a database has these very functions and views."""
-    text = repr((sorted(FUNCTIONS.items()), sorted(VIEWS.items())))
+    text = repr((sorted(FUNCTIONS.items()), sorted(VIEWS.items()), comments.statement()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -292,4 +294,5 @@ def replace_statements() -> list[str]:
         *FUNCTIONS.values(),
         *(f"DROP VIEW IF EXISTS {name}" for name in VIEWS),
         *(f"CREATE VIEW {name} AS {body}" for name, body in VIEWS.items()),
+        comments.statement(),
     ]

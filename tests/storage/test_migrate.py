@@ -17,7 +17,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from core.ports.log import StoreUnavailable
-from storage import migrate, schema, views
+from storage import comments, migrate, schema, views
 from storage.migrate import SchemaRefused, SchemaTooNew, upgrade
 from storage.server.embedded import EmbeddedPostgres
 from tests.batches import batch
@@ -202,3 +202,32 @@ async def test_every_view_can_be_read(log: Log) -> None:
         (19, 5)
     ]
     assert log.rows("SELECT state, retention_class FROM v_segment") == [("open", "week")]
+
+
+def test_every_table_view_and_column_of_a_view_has_a_comment(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        lacking = connection.execute(
+            """
+            SELECT c.relname, a.attname FROM pg_class c
+            LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND c.relkind = 'v'
+            WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v')
+              AND c.relname <> 'alembic_version' AND c.relname !~ '^record_chunk_'
+              AND (obj_description(c.oid, 'pg_class') IS NULL
+                   OR a.attnum IS NOT NULL AND col_description(c.oid, a.attnum) IS NULL)
+            """
+        ).fetchall()
+        assert lacking == []
+        comment = connection.execute(
+            "SELECT col_description('v_group_lag'::regclass, attnum) FROM pg_attribute"
+            " WHERE attrelid = 'v_group_lag'::regclass AND attname = 'lag'"
+        ).fetchone()
+    assert comment == ("Records after it that a reader of committed data can see.",)
+
+
+def test_no_comment_is_on_what_is_not_there(database_url: str) -> None:
+    assert comments.TABLES.keys() == schema.metadata.tables.keys()
+    assert comments.VIEWS.keys() == views.VIEWS.keys()
+    with psycopg.connect(database_url) as connection:
+        for name, (_, columns) in comments.VIEWS.items():
+            described = connection.execute(f"SELECT * FROM {name} LIMIT 0".encode()).description
+            assert columns.keys() <= {each.name for each in described or ()}

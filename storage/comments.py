@@ -1,0 +1,252 @@
+"""What psql's \\d+ says of tables, views and their columns: COMMENT ON each, for people.
+
+Must hold no quoted SQL of its own but the one statement that sets the comments. A column has the
+same text in every view unless the view has one of its own; a test holds that none lacks one.
+"""
+
+import json
+from collections.abc import Mapping
+
+TABLES: Mapping[str, str] = {
+    "aborted_transaction": "Stretches of partitions that readers of committed data leave out.",
+    "broker": "Brokers and their last heartbeats.",
+    "broker_endpoint": "Addresses that clients of each listener are told to connect to.",
+    "cluster": "One row: ids not yet given out, metadata version, history of this database.",
+    "committed_offset": "Offsets that groups have committed.",
+    "config_entry": "Settings of topics, brokers and groups that differ from the default.",
+    "consumer_group": "Consumer groups, of both protocols.",
+    "coordinator_lease": "Which broker coordinates the groups of a shard.",
+    "deleted_partition": "Partitions of deleted topics, whose rows are still to be deleted.",
+    "group_member": "Members of groups: subscription and assignment.",
+    "leader_epoch": "Where each epoch of a partition began.",
+    "pending_offset": "Offsets that are committed if their producer's transaction is.",
+    "producer_state": "What a partition remembers of an idempotent producer.",
+    "published_batch": "The highest batch that a query of the exactly-once sink has published.",
+    "record_batch": "Index of the log: one row a batch; its bytes are in record_chunk_ tables.",
+    "segment": "The record_chunk_ tables, which hold the batches' bytes.",
+    "staged_batch": "Batches that writers of the exactly-once sink have not published yet.",
+    "staged_token": "Writers of the exactly-once sink and how much they have staged.",
+    "topic": "Topics.",
+    "topic_partition": "Partitions; next_offset is the end of the log and guards all writes.",
+    "transaction_group": "Groups whose offsets take part in an open transaction.",
+    "transaction_partition": "Partitions that take part in an open transaction.",
+    "transaction_state": "Transactional ids: producer, epoch and state.",
+}
+
+# The same in every view.
+_COLUMNS: Mapping[str, str] = {
+    "age": "For how long it has been there.",
+    "batches": "How many batches.",
+    "bytes": "Size in bytes.",
+    "client_host": "Where the client connects from.",
+    "client_id": "client.id of the client.",
+    "coordinator": "Address of the broker that coordinates it; empty if no live one does.",
+    "coordinator_epoch": "Rises whenever another broker takes the transaction over.",
+    "created_at": "When it was made.",
+    "first_offset": "Offset of its first record.",
+    "generation": "Rises with each change; what an older one has decided is refused.",
+    "group_id": "The group's name (group.id).",
+    "high_watermark": "Offset after the last record; the next record gets it.",
+    "last_offset": "Offset of its last record.",
+    "last_stable_offset": "Readers of committed data see the records before this offset.",
+    "leader_epoch": "Rises when the database's history changes (failover, restore).",
+    "log_start_offset": "Offset of the first record that is not deleted.",
+    "newest_record": "Greatest timestamp of its records.",
+    "offsets": "How many offsets; compaction apart, that is records and transaction markers.",
+    "partition": "Number of the partition in its topic.",
+    "partition_id": "The partition's key in Penstock's tables.",
+    "payload_table": "Table that holds the bytes.",
+    "producer_epoch": "Epoch of the producer; one with an older epoch is fenced.",
+    "producer_id": "Id that the broker gave to the producer.",
+    "records": "How many records.",
+    "shard": "Groups with the same shard have the same coordinator.",
+    "since": "Since when it has been so.",
+    "size": "Size, for people.",
+    "size_bytes": "Size in bytes.",
+    "started_at": "When it began.",
+    "state": "Kafka's name of its state.",
+    "timeout_left": "Time until the broker aborts it; negative if that is due.",
+    "topic": "Name of the topic.",
+    "transactional_id": "transactional.id of the producer.",
+}
+
+VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "v_topic": (
+        "Topics, with the sums of their partitions.",
+        {
+            "partitions": "How many partitions.",
+            "settings": "Settings that differ from the broker's default.",
+            "topic_id": "The topic's id; another topic of this name has another one.",
+        },
+    ),
+    "v_topic_partition": ("Partitions: where their logs begin and end.", {}),
+    "v_record_batch": (
+        "The log's index: one row a batch. Ask for one topic and partition.",
+        {
+            "base_offset": "Offset of its first record.",
+            "base_sequence": "Sequence number of its first record, of an idempotent producer.",
+            "format": "How its bytes are to be read.",
+            "kind": "plain, transactional, or control (a marker of commit or abort).",
+            "payload_id": "The rows of payload_table in which its bytes are.",
+            "position": "Where in that payload they begin.",
+        },
+    ),
+    "v_broker": (
+        "Brokers that use this database.",
+        {
+            "address": "What clients are told to connect to.",
+            "broker_id": "The broker's id.",
+            "heartbeat_at": "Its last heartbeat.",
+            "rack": "The broker's rack, if it has one.",
+            "silent_s": "Seconds since its last heartbeat.",
+            "state": "live, or gone: silent for longer than its session.",
+            "version": "Version of Penstock that it runs.",
+        },
+    ),
+    "v_producer_state": (
+        "What partitions remember of idempotent and transactional producers.",
+        {
+            "batches_remembered": "How many batches back a duplicate is recognized.",
+            "last_offset": "Offset of its last record here.",
+            "last_record": "Timestamp of its last record here.",
+            "last_sequence": "Sequence number of its last record here.",
+            "open_from_offset": "Where its open transaction begins here; empty if none is open.",
+            "updated_at": "When it last wrote here.",
+        },
+    ),
+    "v_transaction": (
+        "Transactional ids, and what takes part in their open transactions.",
+        {
+            "age": "For how long the open transaction has been there.",
+            "changed_at": "When its state last changed.",
+            "groups": "Groups whose offsets take part, with their number.",
+            "partitions": "Partitions that take part.",
+            "started_at": "When the open transaction began.",
+            "timeout": "How long a transaction of its may take (transaction.timeout.ms).",
+            "version": "V1, or V2 (KIP-890) in which each transaction has its own epoch.",
+        },
+    ),
+    "v_open_transaction_blocking": (
+        "Per partition the oldest open transaction: readers of committed data wait for it.",
+        {
+            "age": "For how long it has been open.",
+            "records_waiting": "Records that such readers do not see yet.",
+            "since": "When the transaction began.",
+            "state": "Kafka's name of its state; hanging: nobody will end it.",
+            "transactions_behind": "Other open transactions in this partition.",
+        },
+    ),
+    "v_aborted_transaction": (
+        "Aborted stretches of partitions, which readers of committed data leave out.",
+        {
+            "aborted_at": "When it was aborted.",
+            "last_offset": "Offset of the marker that ended it.",
+        },
+    ),
+    "v_coordinator_lease": (
+        "Which broker coordinates the groups of a shard.",
+        {
+            "acquired_at": "When the lease last changed hands.",
+            "groups": "How many groups the shard has.",
+            "last_holder": "Broker that holds the lease, or held it last.",
+            "state": "held by a live broker, or free: the next one that is asked takes it.",
+        },
+    ),
+    "v_group": (
+        "Consumer groups, of both protocols.",
+        {
+            "assignment_epoch": "Epoch of the assignment (KIP-848).",
+            "assignor": "What assigns partitions to members.",
+            "generation": "Generation, or group epoch (KIP-848): rises with each rebalance.",
+            "leader": "Member that assigns, in the classic protocol.",
+            "members": "How many members.",
+            "protocol": "classic, or consumer (KIP-848).",
+            "protocol_type": "What kind of clients it has: consumer, connect, …",
+            "waiting_for": "Members without which its rebalance does not go on.",
+        },
+    ),
+    "v_group_member": (
+        "Members of groups: what they read, and will read.",
+        {
+            "assigned": "Partitions that the member may read now.",
+            "epoch": "Generation (classic) or epoch of the member (KIP-848).",
+            "group_instance_id": "group.instance.id of a static member.",
+            "is_leader": "Whether it assigns for the group, in the classic protocol.",
+            "member_id": "Id that it has in the group.",
+            "offers": "Assignors that it offers, in the classic protocol.",
+            "protocol": "classic, or consumer (KIP-848).",
+            "rack_id": "client.rack of the member.",
+            "revoking": "Partitions that it still has to give back.",
+            "session_timeout": "It is out if it is silent for so long.",
+            "state": "Whether it follows the assignment (KIP-848).",
+            "subscribed": "Topics that it subscribes to, or a pattern of them.",
+            "target": "Partitions that it will have in the end (KIP-848).",
+        },
+    ),
+    "v_group_lag": (
+        "How far groups are behind. Partitions without a committed offset are not listed.",
+        {
+            "committed_at": "When the offset was committed.",
+            "committed_offset": "Offset of the next record that the group will read.",
+            "lag": "Records after it that a reader of committed data can see.",
+            "metadata": "What the client has committed with the offset.",
+        },
+    ),
+    "v_staged_token": (
+        "What writers of the exactly-once sink have staged and not published yet.",
+        {
+            "expires_in": "Time until it is deleted.",
+            "staged_at": "When it last grew.",
+            "token": "Names the writer's task.",
+            "topics": "Topics, with the number of records staged for each.",
+        },
+    ),
+    "v_published_batch": (
+        "How far the queries of the exactly-once sink have come.",
+        {
+            "batch_id": "The highest batch published; -1 of a job that is not a stream.",
+            "published_at": "When it was published.",
+            "query_id": "Id of the query, from its checkpoint.",
+            "sink": "Name of the sink, if the query has several.",
+        },
+    ),
+    "v_segment": (
+        "Tables that hold the batches' bytes.",
+        {
+            "retention_class": "Topics of similar retention share a table.",
+            "sealed_at": "Since when nothing has been written into it.",
+            "segment_id": "Number of the table.",
+            "state": "open, or sealed: dropped once nothing in it is used.",
+        },
+    ),
+}
+
+_COMMENT_ON = """
+DO $do$
+DECLARE
+    texts CONSTANT jsonb := $texts${}$texts$;
+    each record;
+BEGIN
+    FOR each IN
+        SELECT format('%s %I', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, t.key)
+                   AS thing, t.value ->> 'text' AS text
+        FROM jsonb_each(texts) AS t JOIN pg_class c ON c.oid = to_regclass(t.key)
+    UNION ALL
+        SELECT format('COLUMN %I.%I', t.key, a.attname), t.value -> 'columns' ->> a.attname
+        FROM jsonb_each(texts) AS t JOIN pg_attribute a ON a.attrelid = to_regclass(t.key)
+        WHERE a.attnum > 0 AND NOT a.attisdropped AND (t.value -> 'columns') ? a.attname
+    LOOP
+        EXECUTE format('COMMENT ON %s IS %L', each.thing, each.text);
+    END LOOP;
+END $do$
+"""
+
+
+def statement() -> str:
+    """DDL that sets every comment, on whatever of it is there."""
+    texts: dict[str, dict[str, object]] = {
+        name: {"text": text, "columns": {}} for name, text in TABLES.items()
+    }
+    for name, (text, columns) in VIEWS.items():
+        texts[name] = {"text": text, "columns": {**_COLUMNS, **columns}}
+    return _COMMENT_ON.replace("{}", json.dumps(texts, ensure_ascii=False), 1)
