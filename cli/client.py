@@ -107,7 +107,16 @@ def print_json(value: object) -> None:
 
 _NUMBERS = {
     *("Partition", "Committed", "End", "Lag", "Epoch", "Old offset", "New offset"),
-    *("Producer", "Coordinator", "Age s", "Left s", "Timeout s", "Since offset", "Waiting"),
+    *(
+        "Producer",
+        "Coordinator",
+        "Age s",
+        "Left s",
+        "Timeout s",
+        "Since offset",
+        "Waiting",
+        "Offset",
+    ),
 }
 
 
@@ -162,8 +171,8 @@ def ask_patiently(bootstrap: str, question: "Callable[[KafkaAdminClient], Found]
         time.sleep(RETRY_INTERVAL_S)
 
 
-def send(client: "KafkaAdminClient", request: Any, broker_id: int) -> Any:
-    """A message that kafka-python's admin client has no method for, to one broker."""
+def send(client: "KafkaAdminClient", request: Any, broker_id: int | None) -> Any:
+    """A message that kafka-python's admin client has no method for; None: to any broker."""
     return client._manager.run(client._manager.send, request, broker_id)
 
 

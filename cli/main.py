@@ -1,4 +1,5 @@
-"""The `penstock` command: serve, migrate, check, produce, consume, topics, groups, txn, pipeline.
+"""The `penstock` command: serve, migrate, check, produce, consume, psql, topics, groups,
+txn, pipeline.
 
 Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
 so that `--help` is quick. Exit codes: 0 done, 1 the broker said no or could not go on, 2 a wrong
@@ -14,6 +15,7 @@ from cli.consume import consume
 from cli.groups import groups
 from cli.pipeline import pipeline
 from cli.produce import produce
+from cli.psql import HANDED_ON, psql
 from cli.serve import migrate, serve
 from cli.topics import topics
 from cli.transactions import transactions
@@ -30,6 +32,7 @@ app.command()(serve)
 app.command()(migrate)
 app.command()(produce)
 app.command()(consume)
+app.command(context_settings=HANDED_ON)(psql)
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="txn")

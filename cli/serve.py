@@ -42,7 +42,8 @@ def _refuse(sentence: str) -> NoReturn:
     raise typer.Exit(2)
 
 
-def _settings(config: Path | None, **flags: Any) -> "Settings":
+def settings_of(config: Path | None, **flags: Any) -> "Settings":
+    """What is set by flags, variables and file; ends the command where that is wrong."""
     from gateway.config import SettingsError, load_settings
 
     try:
@@ -96,7 +97,7 @@ def serve(
     config: ConfigFile = None,
 ) -> None:
     """Run a broker, with its embedded PostgreSQL or on one of your own."""
-    settings = _settings(
+    settings = settings_of(
         config,
         listen=listen,
         advertise=advertise,
@@ -159,7 +160,7 @@ def migrate(
     database_url: DatabaseUrl = None, data: DataDirectory = None, config: ConfigFile = None
 ) -> None:
     """Bring the database to this version's schema (`serve` does so by itself)."""
-    settings = _settings(config, database_url=database_url, data=data)
+    settings = settings_of(config, database_url=database_url, data=data)
     from contextlib import nullcontext
 
     from core.ports.log import StoreUnavailable

@@ -1,10 +1,12 @@
-"""`penstock topics`: create, list, describe and delete topics, as any Kafka client would.
+"""`penstock topics`: create, list, describe, alter and delete topics, as any Kafka client would.
 
 Knows kafka-python's admin client and a terminal; nothing of the server. Works with any Kafka.
 Exit codes: 0 done, 1 the broker refused or did not answer, 2 a wrong argument.
 """
 
+import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -22,16 +24,25 @@ from cli.client import (
     complain,
     fail,
     print_json,
+    print_table,
+    send,
 )
 from cli.errors import raise_if_unable, sentence
+from cli.topic_reads import (
+    UNKNOWN_TOPIC_OR_PARTITION,
+    existing_partitions,
+    newest_records,
+    suggested_topic,
+)
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 _TOPIC_ALREADY_EXISTS: Final = 36
+_SHOWN_MAX: Final = 60  # characters of a key or a value
 
 topics = typer.Typer(
-    help="Create, list, describe and delete topics of any Kafka broker.",
+    help="Create, list, describe, alter and delete topics of any Kafka broker.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -85,16 +96,10 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create topics."""
-    configs = {}
-    for pair in config or []:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            fail(f"--config: '{pair}' is not NAME=VALUE, as in retention.ms=3600000.", 2)
-        configs[name.strip()] = value
     wanted = {
         "num_partitions": partitions or -1,
         "replication_factor": replication_factor or -1,
-        "configs": configs,
+        "configs": _properties(config or []),
     }
     with admin_client(bootstrap_server) as admin:
         answer = admin.create_topics(dict.fromkeys(names, wanted), raise_errors=False)
@@ -110,6 +115,73 @@ def create(
     _finish(results, "Created", as_json=as_json, other=dict.fromkeys(there, "Exists"))
 
 
+def _properties(pairs: list[str]) -> dict[str, str]:
+    configs = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            fail(f"--config: '{pair}' is not NAME=VALUE, as in retention.ms=3600000.", 2)
+        configs[name.strip()] = value
+    return configs
+
+
+@topics.command()
+@asks
+def alter(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A topic property; may be repeated."),
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Back to its default; may be repeated."),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="More of them; there is no way back.")
+    ] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Change a topic's properties, or give it more partitions."""
+    new: dict[str, str | None] = {**_properties(config or []), **dict.fromkeys(delete_config or [])}
+    if not new and partitions is None:
+        fail("Nothing is to be changed: give --config, --delete-config or --partitions.", 2)
+    with admin_client(bootstrap_server) as admin:
+        before = existing_partitions(admin, name)
+        error = _alter_configs(admin, name, new) if new else None
+        if error is None and partitions not in {None, before}:
+            answer = admin.create_partitions({name: partitions}, raise_errors=False)
+            error = _result(answer.to_dict()["results"][0])["error"]
+    _finish([{"name": name, "error": error}], "Altered", as_json=as_json)
+
+
+def _alter_configs(
+    admin: "KafkaAdminClient", name: str, new: Mapping[str, str | None]
+) -> str | None:
+    """None where it is done, else why not. new: None is a property's default."""
+    from kafka.admin import AlterConfigOp, ConfigResourceType
+    from kafka.protocol.admin import IncrementalAlterConfigsRequest as Request
+
+    Resource = Request.AlterConfigsResource
+    Config = Resource.AlterableConfig
+    configs = [
+        Config(
+            name=key,
+            config_operation=AlterConfigOp.DELETE if value is None else AlterConfigOp.SET,
+            value=value,
+        )
+        for key, value in new.items()
+    ]
+    resource = Resource(
+        resource_type=ConfigResourceType.TOPIC.value, resource_name=name, configs=configs
+    )
+    answer = send(admin, Request(resources=[resource], validate_only=False), None)
+    (each,) = answer.responses
+    raise_if_unable(each.error_code)
+    return sentence(each.error_code, each.error_message) if each.error_code else None
+
+
 @topics.command()
 @asks
 def delete(
@@ -120,7 +192,7 @@ def delete(
     """Delete topics with all their records."""
     with admin_client(bootstrap_server) as admin:
         answer = admin.delete_topics(list(names), raise_errors=False)
-        results = [_result(topic) for topic in answer["topics"]]
+        results = [_suggesting(admin, topic, _result(topic)) for topic in answer["topics"]]
     _finish(results, "Deleted", as_json=as_json)
 
 
@@ -129,6 +201,14 @@ def _result(topic: Mapping[str, Any]) -> dict[str, Any]:
     raise_if_unable(code)
     error = sentence(code, topic.get("error_message")) if code else None
     return {"name": topic["name"], "error": error}
+
+
+def _suggesting(
+    admin: "KafkaAdminClient", topic: Mapping[str, Any], result: dict[str, Any]
+) -> dict[str, Any]:
+    if topic["error_code"] == UNKNOWN_TOPIC_OR_PARTITION:
+        result["error"] += suggested_topic(admin, topic["name"])
+    return result
 
 
 @topics.command("list")
@@ -162,11 +242,20 @@ def list_topics(
 @topics.command()
 @asks
 def describe(
-    names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
+    names: Names,
+    records: Annotated[
+        bool, typer.Option("--records", help="The newest few records of each partition, too.")
+    ] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
 ) -> None:
     """Show topics: partitions with their offsets, and settings that are not defaults."""
     with admin_client(bootstrap_server) as admin:
         described = [_describe(admin, topic) for topic in admin.describe_topics(list(names))]
+    if records:
+        for topic in described:
+            if topic["error"] is None:
+                topic["records"] = newest_records(bootstrap_server, topic["name"])
     if as_json:
         print_json(described)
     else:
@@ -183,7 +272,7 @@ def _describe(admin: "KafkaAdminClient", topic: Mapping[str, Any]) -> dict[str, 
     name = topic["name"]
     if topic["error_code"]:
         raise_if_unable(topic["error_code"])
-        return {"name": name, "error": sentence(topic["error_code"], None)}
+        return _suggesting(admin, topic, {"name": name, "error": sentence(topic["error_code"])})
     numbers = sorted(partition["partition_index"] for partition in topic["partitions"])
     ends = {
         end: admin.list_partition_offsets({TopicPartition(name, n): end for n in numbers})
@@ -225,3 +314,33 @@ def _print_topic(topic: Mapping[str, Any]) -> None:
         cells = (each["partition"], each["leader"], first, last, last - first)
         table.add_row(*(str(cell) for cell in cells))
     console.print(table)
+    if "records" in topic:
+        _print_records(topic["records"])
+
+
+def _print_records(records: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            each["partition"],
+            each["offset"],
+            datetime.fromtimestamp(each["timestamp"] / 1000, UTC).isoformat(" ", "milliseconds")
+            if each["timestamp"] >= 0
+            else None,
+            _short(each, "key"),
+            _short(each, "value"),
+        )
+        for each in records
+    ]
+    if rows:
+        print_table(("Partition", "Offset", "Timestamp", "Key", "Value"), rows)
+    else:
+        Console().print("There are no records.")
+
+
+def _short(record: Mapping[str, Any], name: str) -> str | None:
+    """Enough of a key or a value to know it again; Base64 where it is no text."""
+    text = record.get(name, record.get(f"{name}_base64"))
+    if text is None:
+        return None
+    line = json.dumps(text, ensure_ascii=False)[1:-1]
+    return line if len(line) <= _SHOWN_MAX else f"{line[:_SHOWN_MAX]}…"

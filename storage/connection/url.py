@@ -7,7 +7,7 @@ read once, here, before anything else is done with it.
 import re
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from core.ports.log import StoreUnavailable
 
@@ -47,6 +47,20 @@ def describe_url(url: str) -> str:
     at = "@" if parts["user"] is not None else ""
     shown = "&".join(_described_parameter(pair) for pair in query.split("&"))
     return f"{parts['scheme']}{who}{at}{rest}{mark}{shown}"
+
+
+def without_password(url: str) -> tuple[str, str | None]:
+    """What libpq connects with, and the password by itself.
+
+    Raises StoreUnavailable where the URL cannot be read, or has a secret of another kind.
+    """
+    check_url(url)
+    parameters = conninfo_to_dict(url)
+    password = parameters.pop("password", None)
+    if others := sorted(_SECRET_PARAMETERS & parameters.keys()):
+        raise StoreUnavailable(f"{others[0]} in its URL cannot be hidden from other users")
+    rest = {name: str(value) for name, value in parameters.items()}
+    return make_conninfo(**rest), None if password is None else str(password)
 
 
 def _parts(url: str) -> re.Match[str] | None:

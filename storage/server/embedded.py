@@ -599,6 +599,32 @@ def _installed_binaries() -> Path:
     )
 
 
+def installed_psql() -> Path:
+    """The wheel's psql. Raises EmbeddedPostgresError."""
+    return _installed_binaries() / "psql"
+
+
+def running_url(data_dir: Path) -> str:
+    """The URL of the database whose server runs in the directory, whoever started it.
+
+    Raises EmbeddedPostgresError.
+    """
+    try:
+        lines = (data_dir / "pgdata" / "postmaster.pid").read_text().splitlines()
+        socket_dir = lines[4]
+    except PermissionError as error:
+        raise EmbeddedPostgresError(
+            f"The embedded PostgreSQL in {data_dir} belongs to another user: "
+            "become that one, or root."
+        ) from error
+    except (OSError, IndexError) as error:
+        raise EmbeddedPostgresError(
+            f"No embedded PostgreSQL runs in {data_dir}: it runs while 'penstock serve' does; "
+            "name its directory with --data, or another database with --database-url."
+        ) from error
+    return f"postgresql://{SUPERUSER}@/{DATABASE}?host={quote(socket_dir)}"
+
+
 def _package_version() -> str:
     from importlib.metadata import version
 
