@@ -34,6 +34,7 @@ from cli.topic_reads import (
     newest_records,
     suggested_topic,
 )
+from core.config.definitions import NOT_COMPACTED
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -112,6 +113,8 @@ def create(
             {"name": topic["name"], "error": None} if topic["name"] in there else _result(topic)
             for topic in answer["topics"]
         ]
+    if not as_json:
+        _tell_of_compaction(_properties(config or []))
     _finish(results, "Created", as_json=as_json, other=dict.fromkeys(there, "Exists"))
 
 
@@ -153,6 +156,8 @@ def alter(
         if error is None and partitions not in {None, before}:
             answer = admin.create_partitions({name: partitions}, raise_errors=False)
             error = _result(answer.to_dict()["results"][0])["error"]
+    if not as_json:
+        _tell_of_compaction(new)
     _finish([{"name": name, "error": error}], "Altered", as_json=as_json)
 
 
@@ -180,6 +185,11 @@ def _alter_configs(
     (each,) = answer.responses
     raise_if_unable(each.error_code)
     return sentence(each.error_code, each.error_message) if each.error_code else None
+
+
+def _tell_of_compaction(configs: Mapping[str, str | None]) -> None:
+    if "compact" in (configs.get("cleanup.policy") or ""):
+        Console(soft_wrap=True).print(f"  {NOT_COMPACTED}", style="yellow", highlight=False)
 
 
 @topics.command()
@@ -306,6 +316,7 @@ def _print_topic(topic: Mapping[str, Any]) -> None:
     console.print(f"{topic['name']}  (id {topic['topic_id']})", markup=False, highlight=False)
     for name, value in topic["configs"].items():
         console.print(f"  {name}={value}", markup=False, highlight=False)
+    _tell_of_compaction(topic["configs"])
     table = Table(box=None)
     for heading in ("Partition", "Leader", "Start offset", "End offset", "Records"):
         table.add_column(heading, justify="right")

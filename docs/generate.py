@@ -9,7 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from core.config.definitions import BROKER_CONFIGS, DEVIATIONS, GROUP_CONFIGS, TOPIC_CONFIGS
+from core.config.definitions import (
+    BROKER_CONFIGS,
+    DEVIATIONS,
+    GROUP_CONFIGS,
+    NOT_COMPACTED,
+    TOPIC_CONFIGS,
+)
 from core.config.inert import ONLY_DEFAULT, REASONS
 from core.config.types import ConfigDef, UpdateMode
 from gateway.config import ENVIRONMENT_PREFIX, Settings
@@ -131,8 +137,8 @@ WITHOUT_EFFECT_ON_BROKERS: dict[str, str] = {
 
 # What is honoured, but not in every way its name promises.
 NOTES_ON_TOPICS: dict[str, str] = {
-    "cleanup.policy": "With `compact`, records without a key are refused; without `delete`, "
-    "nothing is deleted.",
+    "cleanup.policy": f"{NOT_COMPACTED} Records without a key are refused with `compact`; without "
+    "`delete`, nothing is deleted.",
     "retention.bytes": "Judged to the batch.",
     "retention.ms": "Judged to the batch. It also chooses the class of segments new batches go to.",
 }

@@ -7,6 +7,7 @@ for 4.0's changes); `DEVIATIONS` lists what differs.
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from core.config.inert import INERT
 from core.config.types import (
@@ -130,6 +131,8 @@ _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 _CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
 _NO_EFFECT = "Accepted and reported; without effect, since PostgreSQL keeps the log."
+NOT_COMPACTED: Final = "Penstock does not compact yet: compact in cleanup.policy removes no record."
+"""What everybody is told who asks for compaction, in these words."""
 _LATER = "Accepted and reported; log compaction is not there yet."
 _ONE_COPY = "Accepted and reported; without effect: replication is PostgreSQL's."
 
@@ -140,7 +143,7 @@ _HONOURED: tuple[ConfigDef, ...] = (
         _LIST,
         "delete",
         "What happens to old records: delete drops them by time and size, compact keeps the last "
-        "of each key, or both. Compaction is accepted and reported, but not done yet.",
+        f"of each key, or both. {NOT_COMPACTED}",
         broker="log.cleanup.policy",
         validator=one_of("compact", "delete"),
     ),

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from cli.banner import banner
 from cli.check import broker_answers
+from core.config.definitions import NOT_COMPACTED, TOPIC_CONFIGS
 from core.version import VERSION
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import READY_WITHIN_S, SMALL_POSTGRES, Gateway, StartGateway, free_port
@@ -378,6 +379,22 @@ def test_what_is_not_a_broker_does_not_answer() -> None:
 
 
 # --- topics ---
+
+
+def test_compaction_is_spoken_of_alike_everywhere(
+    database_url: str, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(database_url=database_url)
+    server = ("--bootstrap-server", gateway.bootstrap)
+    policy = ("--config", "cleanup.policy=compact")
+    assert NOT_COMPACTED in penstock("topics", "create", "kept", *policy, *server).stdout
+    assert NOT_COMPACTED in penstock("topics", "describe", "kept", *server).stdout
+    assert NOT_COMPACTED not in penstock("topics", "create", "plain", *server).stdout
+    assert NOT_COMPACTED not in penstock("topics", "describe", "plain", *server).stdout
+    (line,) = [each for each in gateway.log().splitlines() if NOT_COMPACTED in each]
+    assert "topic=kept" in line
+    assert NOT_COMPACTED in TOPIC_CONFIGS["cleanup.policy"].documentation
+    assert NOT_COMPACTED in Path("docs/configuration.md").read_text()
 
 
 def test_topics_are_created_listed_described_and_deleted(gateway: Gateway) -> None:

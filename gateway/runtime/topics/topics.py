@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID, uuid4
 
+import structlog
+
+from core.config.definitions import NOT_COMPACTED
 from core.config.rules import check_storable, check_topic_configs
 from core.errors import Error, Refusal
 from core.ports.log import StoreUnavailable
@@ -37,6 +40,8 @@ from core.topic.rules import (
 from core.topic.topic import Topic
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.shared_read import SharedRead
+
+log = structlog.get_logger(__name__)
 
 _DUPLICATE_NAME: Final = Refusal(Error.INVALID_REQUEST, "Duplicate topic name.")
 _DUPLICATE_ID: Final = Refusal(Error.INVALID_REQUEST, "Duplicate topic id.")
@@ -263,7 +268,14 @@ class Topics:
                 return dict.fromkeys((new.name for new in wanted), refusal)
             if not validate_only:
                 await change.create_topics(rows)
+        if not validate_only:
+            self._tell_of_compaction(rows)
         return answers
+
+    def _tell_of_compaction(self, created: Iterable[TopicRow]) -> None:
+        for row in created:
+            if self._configs.topic_config(row.overrides).is_compacted:
+                log.warning("topic_not_compacted", topic=row.name, reason=NOT_COMPACTED)
 
     def _decide_new(self, new: NewTopic, taken: Mapping[str, str]) -> CreatedTopic | Refusal:
         if refusal := check_new_name(new.name, taken):
