@@ -120,14 +120,27 @@ _NUMBERS = {
 }
 
 
+# On a terminal; rich leaves colours out of pipes, and where NO_COLOR is set.
+STATE_STYLES = {
+    **dict.fromkeys(("Stable", "CompleteCommit"), "green"),
+    **dict.fromkeys(("PreparingRebalance", "CompletingRebalance"), "yellow"),
+    **dict.fromkeys(("Assigning", "Reconciling", "Ongoing"), "yellow"),
+    **dict.fromkeys(("PrepareCommit", "PrepareAbort", "PrepareEpochFence"), "yellow"),
+    "Dead": "red",
+    **dict.fromkeys(("Empty", "CompleteAbort"), "cyan"),
+}
+
+
 def print_table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """Numbers to the right. Nothing is cut off, however narrow the terminal."""
     table = Table(box=None, pad_edge=False)
     for head in heads:
         justify: JustifyMethod = "right" if head in _NUMBERS else "left"
         table.add_column(head, justify=justify, overflow="fold")
+    styles = [STATE_STYLES if column.header == "State" else {} for column in table.columns]
     for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
+        cells = zip(map(shown, row), styles, strict=True)
+        table.add_row(*(Text(cell, style=style.get(cell, "")) for cell, style in cells))
     Console().print(table)
 
 

@@ -1,4 +1,4 @@
-"""`penstock groups`: list, describe, lag, reset-offsets and delete, as kafka-consumer-groups does.
+"""`penstock groups`: list, describe, lag, why, reset-offsets and delete.
 
 Knows flags and tables; what is asked of a broker is `group_reads`, and resetting has a file of its
 own. Works with any Kafka. Exit codes: 0 done, 1 the broker refused or did not answer, 2 a wrong
@@ -6,13 +6,16 @@ argument.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from cli.client import (
     DEFAULT_BOOTSTRAP,
+    STATE_STYLES,
     AsJson,
     Bootstrap,
     ask_patiently,
@@ -24,7 +27,7 @@ from cli.client import (
     send,
     shown,
 )
-from cli.errors import sentence
+from cli.errors import sentence, suggestion
 from cli.group_reads import (
     Group,
     GroupView,
@@ -33,7 +36,9 @@ from cli.group_reads import (
     with_progress,
 )
 from cli.group_reads import describe as describe_groups
+from cli.group_why import findings
 from cli.reset_offsets import reset_offsets
+from cli.transactions import blocking_transactions
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -123,7 +128,7 @@ def describe(
     else:
         for view in views:
             _print_group(view)
-    _end_if_any_failed(views, unknown_is_failure=True)
+    _end_if_any_failed(bootstrap_server, views, unknown_is_failure=True)
 
 
 @groups.command()
@@ -155,7 +160,7 @@ def lag(
         )
     else:
         _print_lag(views)
-    _end_if_any_failed(views, unknown_is_failure=bool(names))
+    _end_if_any_failed(bootstrap_server, views, unknown_is_failure=bool(names))
 
 
 def _views(client: "KafkaAdminClient", names: Iterable[str]) -> list[GroupView]:
@@ -167,30 +172,26 @@ def _is_unknown(view: GroupView) -> bool:
     return view.group.error is None and not view.group.type and not view.progress
 
 
-def _end_if_any_failed(views: Iterable[GroupView], *, unknown_is_failure: bool) -> None:
+def _end_if_any_failed(
+    bootstrap: str, views: Iterable[GroupView], *, unknown_is_failure: bool
+) -> None:
     failed = [view.group for view in views if view.group.error is not None]
     for group in failed:
         complain(f"{group.group_id}: {group.error}")
     unknown = [view.group for view in views if unknown_is_failure and _is_unknown(view)]
+    known = ask_patiently(bootstrap, lambda client: client.list_groups()) if unknown else []
     for group in unknown:
-        complain(f"{group.group_id}: there is no such group.")
+        near = suggestion(group.group_id, (each["group_id"] for each in known))
+        complain(f"{group.group_id}: there is no such group.{near}")
     if failed or unknown:
         raise typer.Exit(1)
 
 
 def _print_group(view: GroupView) -> None:
-    group, console = view.group, Console()
+    group = view.group
     if group.error is not None or _is_unknown(view):
         return
-    about = [f"{group.type} group, {group.state}"]
-    if group.assignor:
-        about.append(f"assignor {group.assignor}")
-    if group.epoch is not None:
-        about.append(f"epoch {group.epoch}")
-    about.append(f"coordinator {group.coordinator}")
-    about.append(f"lag {shown(view.lag)}")
-    line = f"{group.group_id}  ({', '.join(about)})"
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    _print_about(view)
     _print_members(group)
     if view.progress:
         print_table(
@@ -208,6 +209,20 @@ def _print_group(view: GroupView) -> None:
                 for each in view.progress
             ],
         )
+
+
+def _print_about(view: GroupView) -> None:
+    group = view.group
+    about = [f"{group.type} group, {group.state}"]
+    if group.assignor:
+        about.append(f"assignor {group.assignor}")
+    if group.epoch is not None:
+        about.append(f"epoch {group.epoch}")
+    about.append(f"coordinator {group.coordinator}")
+    about.append(f"lag {shown(view.lag)}")
+    line = Text(f"{group.group_id}  ({', '.join(about)})")
+    line.highlight_words([group.state], STATE_STYLES.get(group.state, ""))
+    Console().print(line, soft_wrap=True)
 
 
 def _print_members(group: Group) -> None:
@@ -262,6 +277,41 @@ def _print_lag(views: Sequence[GroupView]) -> None:
 
 
 groups.command("reset-offsets")(reset_offsets)
+
+
+# --- why ---
+
+
+@groups.command()
+@asks
+def why(
+    name: Annotated[str, typer.Argument(metavar="GROUP")],
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Say in words why a group does not go on: who is waited for, and what holds it back."""
+    view, blocking = ask_patiently(bootstrap_server, lambda client: _why(client, name))
+    _end_if_any_failed(bootstrap_server, [view], unknown_is_failure=True)
+    found = findings(view, blocking)
+    if as_json:
+        state = {"group_id": name, "state": view.group.state, "lag": view.lag}
+        print_json({**state, "findings": [asdict(each) for each in found]})
+        return
+    _print_about(view)
+    for each in found:
+        Console().print(f"- {each.text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _why(client: "KafkaAdminClient", name: str) -> tuple[GroupView, list[dict[str, Any]]]:
+    from kafka.errors import UnsupportedVersionError
+
+    (view,) = _views(client, [name])
+    if not view.progress:
+        return view, []
+    try:
+        return view, blocking_transactions(client)
+    except UnsupportedVersionError:  # a Kafka before 3.0 does not tell of transactions
+        return view, []
 
 
 # --- delete ---

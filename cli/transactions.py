@@ -264,7 +264,7 @@ def blocking(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = 
     Waiting: offsets behind the last stable offset. The database says more: SELECT * FROM
     v_open_transaction_blocking.
     """
-    rows = ask_patiently(bootstrap_server, _blocking)
+    rows = ask_patiently(bootstrap_server, blocking_transactions)
     if as_json:
         print_json(rows)
     elif not rows:
@@ -287,7 +287,7 @@ def blocking(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = 
         print_table((*heads, "Age s", "Left s"), cells)
 
 
-def _blocking(client: "KafkaAdminClient") -> list[dict[str, Any]]:
+def blocking_transactions(client: "KafkaAdminClient") -> list[dict[str, Any]]:
     """Partition by partition: whose open transaction begins at the last stable offset."""
     open_ids = [row["transactional_id"] for row in _listed(client, state_filters=list(_OPEN))]
     described = {name: _find(client, name) for name in open_ids}
