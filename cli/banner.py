@@ -46,7 +46,7 @@ def banner(
     else:
         lines = [
             "Three lines to try:",
-            f"  {program('penstock')} topics create demo --partitions 3{server}",
+            f"  {program('penstock')} topics create demo --partitions 3 --if-not-exists{server}",
             f'  {program("python")} -c "{produce}"',
             f'  {psql_command} -c "{look}"',
         ]
