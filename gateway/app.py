@@ -203,7 +203,7 @@ class _Broker:
             self._metrics.watch(name, help_text, read)
         watch_groups(self._metrics, runtime.groups, runtime.leases)
         watch_transactions(
-            self._metrics, runtime.transactions, runtime.partitions, services.connection_order
+            self._metrics, runtime.transactions, runtime.flusher, services.connection_order
         )
         watch_staging(self._metrics, runtime.staging)
 

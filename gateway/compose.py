@@ -21,6 +21,7 @@ from gateway.runtime.cluster.leases import CoordinatorLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer, NewsReader
 from gateway.runtime.cluster.snapshots import SnapshotWatch
+from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.groups.groups import Groups
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
@@ -55,6 +56,7 @@ class Runtime:
     cluster: Cluster
     configs: Configs
     topics: Topics
+    flusher: Flusher
     partitions: Partitions
     producer_ids: ProducerIds
     transactions: Transactions
@@ -69,7 +71,7 @@ class Runtime:
 
     def start(self) -> None:
         """Starts what takes requests; `background` is the caller's to run."""
-        self.partitions.start()
+        self.flusher.start()
         self.groups.start()
 
     def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
@@ -90,7 +92,12 @@ class Runtime:
 
     def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """Steps that finish what is under way, in order, once nobody asks for more."""
-        return (self.staging.close, self.partitions.close, self.groups.close)
+        return (
+            self.staging.close,
+            self.flusher.close,
+            self.partitions.close,
+            self.groups.close,
+        )
 
     def on_metadata(self) -> None:
         """Topics or settings have changed, at whatever broker."""
@@ -101,6 +108,7 @@ class Runtime:
     def on_other_history(self) -> None:
         """The database came back with another history: nothing that was known of it holds."""
         log.warning("database_history_changed")
+        self.flusher.forget_everything()
         self.partitions.forget_everything()
         self.producer_ids.forget()
         self.groups.forget_everything()
@@ -148,17 +156,19 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
     feed = PostgresChangeFeed(database)
     announcer = Announcer(feed, lambda: cluster.is_alone)
     log_store = PostgresLogStore(database)
+    max_flush_bytes = configs.broker_int("penstock.flush.max.bytes")
+    flusher = Flusher(log_store, max_flush_bytes=max_flush_bytes, make_marker=control_batch)
     partitions = Partitions(
         log_store,
+        flusher,
         tail_cache_bytes=configs.broker_int("penstock.tail.cache.bytes"),
-        max_flush_bytes=configs.broker_int("penstock.flush.max.bytes"),
         announce=announcer.announce,
-        make_marker=control_batch,
     )
     producer_ids = ProducerIds(log_store)
     transactions = Transactions(
         PostgresTransactionStore(database),
-        partitions,
+        log_store,
+        flusher,
         producer_ids,
         max_timeout_ms=configs.reader("transaction.max.timeout.ms"),
         expiration_ms=configs.reader("transactional.id.expiration.ms"),
@@ -171,8 +181,8 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
     staging = Staging(
         PostgresStagingStore(database),
         log_store,
-        partitions,
-        max_flush_bytes=configs.broker_int("penstock.flush.max.bytes"),
+        flusher,
+        max_flush_bytes=max_flush_bytes,
         max_bytes=configs.reader("penstock.staged.max.bytes"),
         expiration_ms=configs.reader("penstock.staged.expiration.ms"),
     )
@@ -180,6 +190,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         cluster=cluster,
         configs=configs,
         topics=topics,
+        flusher=flusher,
         partitions=partitions,
         producer_ids=producer_ids,
         transactions=transactions,

@@ -84,7 +84,7 @@ class EpochStart:
 
 @dataclass(frozen=True, slots=True)
 class ToLock:
-    """The rows a group of effects is decided on.
+    """The rows that a flush is decided on.
 
     producers: (partition, producer) pairs. transactional_ids: of transactions to be changed; what
     joined them is locked too. producer_ids: of transactional appends, whose transaction's row is

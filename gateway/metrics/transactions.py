@@ -9,7 +9,7 @@ from prometheus_client import Counter, Histogram
 
 from gateway.kafka.connection_order import ConnectionOrder
 from gateway.metrics.registry import Metrics
-from gateway.runtime.log.partitions import Partitions
+from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.transactions.coordinator import Transactions
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
@@ -25,7 +25,7 @@ _ENDS: Final = (
 def watch_transactions(
     metrics: Metrics,
     transactions: Transactions,
-    partitions: Partitions,
+    flusher: Flusher,
     connection_order: ConnectionOrder,
 ) -> None:
     """Makes the metrics."""
@@ -63,7 +63,7 @@ def watch_transactions(
     )
     for name, read in (
         ("coordinator", lambda: transactions.fenced),
-        ("produce", lambda: partitions.fenced),
+        ("produce", lambda: flusher.fenced),
         ("connection", lambda: connection_order.refused),
     ):
         metrics.watch(

@@ -40,8 +40,8 @@ from core.staging.values import (
     TokenBatch,
     TokenEffects,
 )
+from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.log.append_gate import AppendGate
-from gateway.runtime.log.partitions import Partitions
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ class Staging:
         self,
         store: StagingStore,
         log_store: LogStore,
-        partitions: Partitions,
+        flusher: Flusher,
         *,
         max_flush_bytes: int,
         max_bytes: Callable[[], int],
@@ -95,7 +95,7 @@ class Staging:
     ) -> None:
         self._store = store
         self._log_store = log_store
-        self._partitions = partitions
+        self._flusher = flusher
         self._max_flush_bytes = max_flush_bytes
         self._max_bytes = max_bytes
         self._expiration_ms = expiration_ms
@@ -146,7 +146,7 @@ class Staging:
         """
         if refusal := malformed(publication):
             return refusal  # before anything is read or locked for it
-        published = self._partitions.publish(publication)
+        published = self._flusher.publish(publication)
         published.add_done_callback(self._count)
         await asyncio.wait((published,), timeout=timeout_s)
         self._forget(wanted.token for wanted in publication.tokens)

@@ -134,7 +134,7 @@ SELECT CASE WHEN (SELECT count(*) FROM gone) <> cardinality($1::uuid[])
             THEN version_mismatch() END
 """
 
-# Against who deletes a group, or offsets of it, with those that are pending (`group_flush.py`). A
+# Against who deletes a group, or offsets of it, with those that are pending (`groups.py`). A
 # group's own changes do not wait for this, nor do other transactions with its offsets.
 HOLD_GROUPS = """
 SELECT group_key FROM consumer_group WHERE group_key = ANY ($1::uuid[])

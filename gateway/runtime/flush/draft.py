@@ -1,4 +1,4 @@
-"""Decides on a group of what waits for a flush, in order of arrival, on what is loaded.
+"""Decides on the work of a flush, in order of arrival, on what is loaded.
 
 The drafts are core's; this puts them side by side for one flush. It changes nothing in memory and
 stores nothing: `decisions` are released only once `effects` and `transactions` are committed.
@@ -90,9 +90,9 @@ class FlushDraft:
         self.needs_lock = False
         """Whether a transition changes nothing, as far as memory knows."""
 
-    def decide(self, group: Sequence[Pending]) -> None:
+    def decide(self, work: Sequence[Pending]) -> None:
         """Decides on each in turn."""
-        for pending in group:
+        for pending in work:
             if isinstance(pending, PendingTransition):
                 self.decisions.append(self._decide_transition(pending).answer)
             elif isinstance(pending, PendingPublication):

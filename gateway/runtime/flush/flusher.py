@@ -40,7 +40,8 @@ from core.ports.log import (
     VersionMismatch,
 )
 from core.staging.publication import PublicationDraft
-from core.staging.values import PublicationAnswer
+from core.staging.values import Publication, PublicationAnswer
+from core.transaction.draft import Decide
 from core.transaction.values import Answer, StoredTransaction
 from core.types import NO_OFFSET
 from gateway.runtime.flush.coalescing import Coalescing
@@ -73,20 +74,17 @@ OnAppended = Callable[[LogEffects, Mapping[int, Payload]], None]
 
 
 class Flusher:
-    """All appends of this process."""
+    """All appends, transitions and publications of this process.
 
-    def __init__(
-        self,
-        store: LogStore,
-        logs: dict[int, PartitionLog],
-        on_appended: OnAppended,
-        *,
-        max_flush_bytes: int,
-        make_marker: MakeMarker,
-    ) -> None:
+    logs: the partitions as committed, by id; whoever reads them may put in what was read.
+    make_marker: the bytes of a control batch.
+    """
+
+    def __init__(self, store: LogStore, *, max_flush_bytes: int, make_marker: MakeMarker) -> None:
         self._store = store
-        self._memory = FlushMemory(store, logs)
-        self._on_appended = on_appended
+        self.logs: dict[int, PartitionLog] = {}
+        self._memory = FlushMemory(store, self.logs)
+        self._on_appended: OnAppended = lambda effects, payloads: None
         self._make_marker = make_marker
         self._max_bytes = max_flush_bytes
         self._queue: deque[Pending] = deque()
@@ -96,7 +94,7 @@ class Flusher:
         self._batch_ids: deque[int] = deque()
         self._contended_until: dict[int, float] = {}
         self._locked_rows = LockedRows()
-        self.coalescing = Coalescing(self._enqueue)
+        self._coalescing = Coalescing(self._enqueue)
         self._wake_parked = asyncio.Event()  # something is parked, or nothing will be any more
         self._retry_order = RetryOrder()
         self.fenced = 0  # batches refused for their producer's epoch
@@ -105,6 +103,10 @@ class Flusher:
         self._closing = False
         self._is_flushed = False
 
+    def on_appended(self, listener: OnAppended) -> None:
+        """Who is told of what was committed, from now on."""
+        self._on_appended = listener
+
     def start(self) -> None:
         """Starts the work in the background."""
         self._tasks.append(asyncio.create_task(self._run_flusher()))
@@ -112,7 +114,7 @@ class Flusher:
 
     async def close(self) -> None:
         """Finishes what is queued, then stops."""
-        self.coalescing.release_all()
+        self._coalescing.release_all()
         self._closing = True
         self._wake.set()
         await asyncio.gather(*self._tasks)
@@ -120,8 +122,33 @@ class Flusher:
     def submit(self, pending: Pending) -> None:
         """Queues a batch, a transition or a publication; its place among those of the same
         partition and producer is that of this call."""
-        if not self.coalescing.keeps(pending):
+        if not self._coalescing.keeps(pending):
             self._enqueue(pending)
+
+    def transition(
+        self, transactional_id: str, decide: Decide, producer_id: int | None = None
+    ) -> asyncio.Future[Answer]:
+        """Queues a decision on a transactional id; resolves once it is stored.
+
+        decide: called when its turn comes, with what is stored by then; it may be called again.
+        producer_id: of the transaction, where memory may serve for what is stored.
+        """
+        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.submit(PendingTransition(transactional_id, decide, done, producer_id))
+        return done
+
+    def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer]:
+        """Queues a publication of what is staged; resolves once it is stored."""
+        done: asyncio.Future[PublicationAnswer] = asyncio.get_running_loop().create_future()
+        self.submit(PendingPublication(publication, done))
+        return done
+
+    def announce_writes(
+        self, transactional_id: str, producer_id: int, partition_ids: Iterable[int]
+    ) -> None:
+        """A transaction's batches for these partitions are on their way, in requests of their own:
+        they wait for each other, for a moment."""
+        self._coalescing.announce(transactional_id, producer_id, partition_ids)
 
     def _enqueue(self, pending: Pending) -> None:
         pending.arrival = next(self._arrivals)
@@ -141,9 +168,10 @@ class Flusher:
         self._memory.remember({stored.metadata.producer_id: stored})
 
     def forget_everything(self) -> None:
-        """Drops ids and what was known of transactions (after a failover, another history may hand
-        the ids out again)."""
+        """Drops ids and what was known of partitions and transactions: after a failover, another
+        history may hand the ids out again."""
         self._history += 1
+        self.logs.clear()
         self._batch_ids.clear()
         self._memory.transactions.clear()
         self._retry_order.forget_everything()
@@ -153,80 +181,80 @@ class Flusher:
     async def _run_flusher(self) -> None:
         flush = self._store.open_flush()
         try:
-            while group := await self._next_group():
+            while work := await self._next_work():
                 async with self._settling:
-                    await self._flush_group(flush, group)
+                    await self._flush_work(flush, work)
         finally:
             self._is_flushed = True
             self._wake_parked.set()
         await flush.close()
 
-    async def _next_group(self) -> list[Pending]:
+    async def _next_work(self) -> list[Pending]:
         """Everything queued, up to the flush's limit; empty once the flusher closes."""
         while not self._queue:
             if self._closing:
                 return []
             self._wake.clear()
             await self._wake.wait()
-        group: list[Pending] = []
+        work: list[Pending] = []
         size = 0
-        while self._queue and (not group or size + self._queue[0].size <= self._max_bytes):
+        while self._queue and (not work or size + self._queue[0].size <= self._max_bytes):
             pending = self._queue.popleft()
             size += pending.size
-            group.append(pending)
-        return group
+            work.append(pending)
+        return work
 
-    async def _flush_group(
-        self, flush: Flush, group: list[Pending], *, from_parked: bool = False
+    async def _flush_work(
+        self, flush: Flush, work: list[Pending], *, from_parked: bool = False
     ) -> None:
         """Places, decides, commits and answers, one way or another."""
         try:
-            await self._settle(flush, group, from_parked=from_parked)
+            await self._settle(flush, work, from_parked=from_parked)
         except (StoreUnavailable, RowLocked) as error:
-            await self._give_up(flush, group, error)
+            await self._give_up(flush, work, error)
         except Exception:  # a bug must not stop every later append
-            log.exception("flush_failed", batches=len(group))
-            group = self._still_ours(group)
-            self._memory.forget(group)
-            refuse_all(group, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
+            log.exception("flush_failed", batches=len(work))
+            work = self._still_ours(work)
+            self._memory.forget(work)
+            refuse_all(work, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
             await flush.rollback()
         finally:
             self._memory.trim()
 
     async def _give_up(
-        self, flush: Flush, group: Sequence[Pending], error: StoreUnavailable | RowLocked
+        self, flush: Flush, work: Sequence[Pending], error: StoreUnavailable | RowLocked
     ) -> None:
         """Retriable refusals: in one the batch is certainly not stored, in the other it may be.
 
         RowLocked comes here where a whole table is locked (by hand), so that parking cannot help.
         """
-        group = self._still_ours(group)
-        self._memory.forget(group)
-        self._turn_away(group)
+        work = self._still_ours(work)
+        self._memory.forget(work)
+        self._turn_away(work)
         await flush.rollback()
         if isinstance(error, CommitUnknown):
-            log.warning("commit_unknown", batches=len(group), reason=str(error))
+            log.warning("commit_unknown", batches=len(work), reason=str(error))
             unknown = Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            refuse_all(group, unknown, "the commit's outcome is unknown")
+            refuse_all(work, unknown, "the commit's outcome is unknown")
         else:
-            log.warning("database_unavailable", batches=len(group), reason=str(error))
-            refuse_all(group, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
+            log.warning("database_unavailable", batches=len(work), reason=str(error))
+            refuse_all(work, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
 
-    def _still_ours(self, group: Sequence[Pending]) -> list[Pending]:
+    def _still_ours(self, work: Sequence[Pending]) -> list[Pending]:
         """Without those parked meanwhile, which will be stored, or refused, later."""
         parked = self._locked_rows.arrivals()
-        return [pending for pending in group if pending.arrival not in parked]
+        return [pending for pending in work if pending.arrival not in parked]
 
-    def _turn_away(self, group: Iterable[Pending]) -> None:
+    def _turn_away(self, work: Iterable[Pending]) -> None:
         """The producers will try again; what is on its way behind these batches has to wait."""
         now = asyncio.get_running_loop().time()
-        for pending in appends(group):
+        for pending in appends(work):
             if not pending.done.done():
                 self._retry_order.note(pending.partition_id, pending.batch, now)
 
-    async def _place(self, group: Sequence[Pending]) -> None:
+    async def _place(self, work: Sequence[Pending]) -> None:
         """Gives each an id of its payload and the segment open for it."""
-        for pending in group:
+        for pending in work:
             if isinstance(pending, PendingTransition):
                 pending.batch_id = await self._next_batch_id()
                 pending.segment_id = await self._store.current_segment(CONTROL)
@@ -245,38 +273,38 @@ class Flusher:
     # Deciding and committing.
 
     async def _settle(
-        self, flush: Flush, group: list[Pending], *, from_parked: bool = False
+        self, flush: Flush, work: list[Pending], *, from_parked: bool = False
     ) -> None:
-        """Decides on a group, commits, replays and answers, however often it takes."""
+        """Decides on the work of a flush, commits, replays and answers, however often it takes."""
         skip_locked = from_parked
-        under_lock = from_parked or bool(publications(group)) or self._is_contended(group)
+        under_lock = from_parked or bool(publications(work)) or self._is_contended(work)
         fresh: set[int] = set()
         fresh_producers: set[int] = set()
         absent: set[int] = set()
         failures = segments_gone = 0
-        await self._place(group)
+        await self._place(work)
         while True:
             if not from_parked:
-                group = self._without_parked(group)
-            if not group:
+                work = self._without_parked(work)
+            if not work:
                 await flush.rollback()
                 return
-            ending = None if under_lock else self._memory.ending(group)
+            ending = None if under_lock else self._memory.ending(work)
             if ending is None:
                 under_lock = True
-                group, away, locked = await self._memory.load_under_lock(
-                    flush, group, skip_locked=skip_locked
+                work, away, locked = await self._memory.load_under_lock(
+                    flush, work, skip_locked=skip_locked
                 )
                 self._park(away)
-                fresh = {pending.partition_id for pending in appends(group)}
-                fresh_producers = set(transactional_producers(group))
+                fresh = {pending.partition_id for pending in appends(work)}
+                fresh_producers = set(transactional_producers(work))
             else:
                 locked = Locked({}, {}, ending)
-                await self._memory.load_missing(group, ending, absent)
-                if self._memory.ending(group) != ending:
+                await self._memory.load_missing(work, ending, absent)
+                if self._memory.ending(work) != ending:
                     under_lock = True  # somebody joined while that was read
                     continue
-            draft = self._decide(group, locked, fresh_producers, is_locked=under_lock)
+            draft = self._decide(work, locked, fresh_producers, is_locked=under_lock)
             if draft.needs_lock:
                 under_lock = True
                 continue
@@ -284,13 +312,13 @@ class Flusher:
             effects, transactions = draft.effects(), draft.transactions()
             published = draft.publications()
             moved = {effect.partition_id for effect in effects}
-            unconfirmed = {p.partition_id for p in appends(group)} - moved - fresh
+            unconfirmed = {p.partition_id for p in appends(work)} - moved - fresh
             doubtful = draft.doubtful - fresh_producers
             if unconfirmed or doubtful:
                 absent |= await self._memory.reload(
                     [
                         (pending.partition_id, pending.batch.producer_id)
-                        for pending in appends(group)
+                        for pending in appends(work)
                         if pending.partition_id in unconfirmed
                     ]
                 )
@@ -301,10 +329,10 @@ class Flusher:
             moves = any(each.put or each.is_deleted for each in transactions)
             if not (effects or moves or published or any(map(_is_stored, draft.decisions))):
                 await flush.rollback()
-                self._answer(group, draft, (), {})
+                self._answer(work, draft, (), {})
                 return
             try:
-                payloads = _payloads(group, effects, draft)
+                payloads = _payloads(work, effects, draft)
                 await flush.stage(_in_order(effects, payloads))
                 await flush.commit(effects, transactions, published)
             except VersionMismatch:
@@ -321,20 +349,20 @@ class Flusher:
                 if segments_gone == 5:
                     raise StoreUnavailable("segments are dropped faster than written") from None
                 self._store.forget_segments()
-                await self._place(group)
+                await self._place(work)
             except EffectRefused as error:
-                await self._find_culprit(flush, group, error, from_parked=from_parked)
+                await self._find_culprit(flush, work, error, from_parked=from_parked)
                 return
             else:
                 if effects or moves or published or history == self._history:
-                    self._answer(group, draft, effects, payloads)
+                    self._answer(work, draft, effects, payloads)
                     return
                 # Nothing was guarded, and it was committed to another history than was read from.
             fresh, fresh_producers = set(), set()
 
     def _decide(
         self,
-        group: Sequence[Pending],
+        work: Sequence[Pending],
         locked: Locked,
         fresh_producers: set[int],
         *,
@@ -351,7 +379,7 @@ class Flusher:
             must_wait=self._comes_too_early,
             now_ms=time.time_ns() // 1_000_000,
         )
-        draft.decide(group)
+        draft.decide(work)
         return draft
 
     def _comes_too_early(self, pending: PendingAppend, draft: LogDraft) -> bool:
@@ -364,13 +392,13 @@ class Flusher:
 
     def _answer(
         self,
-        group: Sequence[Pending],
+        work: Sequence[Pending],
         draft: FlushDraft,
         effects: Sequence[LogEffects],
         payloads: Mapping[int, Payload],
     ) -> None:
         """Replays committed effects, then lets every waiting answer go."""
-        if any(pending.history != self._history for pending in group):
+        if any(pending.history != self._history for pending in work):
             payloads = {}  # they may have been committed to a history that is no more
         else:
             for stored in draft.committed():
@@ -380,7 +408,7 @@ class Flusher:
                 known.replay(effect)
                 known.trim()
             self._on_appended(effect, payloads)
-        for pending, decision in zip(group, draft.decisions, strict=True):
+        for pending, decision in zip(work, draft.decisions, strict=True):
             if isinstance(pending, PendingAppend):
                 assert not isinstance(decision, Answer | PublicationAnswer), "not an append's"
                 self._answer_append(pending, decision)
@@ -416,7 +444,7 @@ class Flusher:
     async def _find_culprit(
         self,
         flush: Flush,
-        group: Sequence[Pending],
+        work: Sequence[Pending],
         error: EffectRefused,
         *,
         from_parked: bool = False,
@@ -424,24 +452,24 @@ class Flusher:
         """The database refused something: each goes alone, so that only one is refused."""
         if error.out_of_space:
             log.error("database_out_of_space", reason=str(error))
-            self._memory.forget(group)
-            self._turn_away(group)
-            refuse_all(group, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
-        elif len(group) == 1:
-            log.error("effect_refused_by_database", of=_name(group[0]), reason=str(error))
-            self._memory.forget(group)
-            group[0].refuse(Error.UNKNOWN_SERVER_ERROR, str(error))
+            self._memory.forget(work)
+            self._turn_away(work)
+            refuse_all(work, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
+        elif len(work) == 1:
+            log.error("effect_refused_by_database", of=_name(work[0]), reason=str(error))
+            self._memory.forget(work)
+            work[0].refuse(Error.UNKNOWN_SERVER_ERROR, str(error))
         else:
-            for index, pending in enumerate(group):
+            for index, pending in enumerate(work):
                 if from_parked and self._locked_rows.is_waited_for(pending):
-                    self._park(group[index:])  # one before it is locked out again
+                    self._park(work[index:])  # one before it is locked out again
                     return
                 try:
                     await self._settle(flush, [pending], from_parked=from_parked)
                 except EffectRefused as refusal:
                     await self._find_culprit(flush, [pending], refusal)
 
-    def _is_contended(self, group: Sequence[Pending]) -> bool:
+    def _is_contended(self, work: Sequence[Pending]) -> bool:
         """Whether another broker has lately written to one of the partitions: then locking first
         costs a round trip, and not locking costs a flush."""
         if not self._contended_until:
@@ -449,13 +477,13 @@ class Flusher:
         now = asyncio.get_running_loop().time()
         for partition_id in [i for i, until in self._contended_until.items() if until < now]:
             del self._contended_until[partition_id]
-        return not self._memory.touched_by(group).isdisjoint(self._contended_until)
+        return not self._memory.touched_by(work).isdisjoint(self._contended_until)
 
     # What another broker holds for longer than `lock_timeout` waits, in order; the rest goes on.
 
-    def _park(self, group: Iterable[Pending]) -> None:
+    def _park(self, work: Iterable[Pending]) -> None:
         now = asyncio.get_running_loop().time()
-        for pending in group:
+        for pending in work:
             if self._locked_rows.add(pending, now):
                 log.warning("row_locked", of=_name(pending))
                 self._wake_parked.set()
@@ -464,11 +492,11 @@ class Flusher:
                     self._queue.remove(each)
                     self._locked_rows.add(each, now)
 
-    def _without_parked(self, group: list[Pending]) -> list[Pending]:
+    def _without_parked(self, work: list[Pending]) -> list[Pending]:
         if not self._locked_rows:
-            return group
-        self._park([pending for pending in group if self._locked_rows.takes(pending)])
-        return [pending for pending in group if not self._locked_rows.takes(pending)]
+            return work
+        self._park([pending for pending in work if self._locked_rows.takes(pending)])
+        return [pending for pending in work if not self._locked_rows.takes(pending)]
 
     async def _run_parked(self) -> None:
         flush = self._store.open_flush()
@@ -483,19 +511,19 @@ class Flusher:
                 # A flush under way may hold batches of the partition that came before those
                 # parked so far. Once it is done there are none: they are parked as they come.
                 async with self._settling:
-                    group = self._locked_rows.take_out(place)
-                    await self._retry_parked(flush, group)
+                    work = self._locked_rows.take_out(place)
+                    await self._retry_parked(flush, work)
                     self._locked_rows.tidy(place)
         await flush.close()
 
-    async def _retry_parked(self, flush: Flush, group: list[Pending]) -> None:
+    async def _retry_parked(self, flush: Flush, work: list[Pending]) -> None:
         limit = asyncio.get_running_loop().time() - PARKED_LIMIT_S
-        overdue = [pending for pending in group if pending.parked_at < limit]
+        overdue = [pending for pending in work if pending.parked_at < limit]
         self._turn_away(overdue)
         refuse_all(overdue, Error.REQUEST_TIMED_OUT, "another broker holds the partition")
-        group = [pending for pending in group if pending.parked_at >= limit]
-        if group:
-            await self._flush_group(flush, group, from_parked=True)
+        work = [pending for pending in work if pending.parked_at >= limit]
+        if work:
+            await self._flush_work(flush, work, from_parked=True)
 
 
 def _is_stored(decision: Decision | Answer | PublicationAnswer) -> bool:
@@ -519,10 +547,10 @@ def _name(pending: Pending) -> int | str:
 
 
 def _payloads(
-    group: Sequence[Pending], effects: Sequence[LogEffects], draft: FlushDraft
+    work: Sequence[Pending], effects: Sequence[LogEffects], draft: FlushDraft
 ) -> dict[int, Payload]:
     """The payload that the effects need written, by batch id."""
-    given = {p.staged.batch_id: p.payload for p in appends(group) if p.staged is not None}
+    given = {p.staged.batch_id: p.payload for p in appends(work) if p.staged is not None}
     given |= {batch_id: payload for batch_id, (_, payload) in draft.markers().items()}
     return {batch_id: given[batch_id] for batch_id in _written(effects)}
 

@@ -47,9 +47,9 @@ class LockedRows:
 
     def take_out(self, place: Place) -> list[Pending]:
         """All that wait for a place, in order of arrival; the place stays taken until `tidy`."""
-        group = sorted(self._places[place], key=lambda pending: pending.arrival)
+        work = sorted(self._places[place], key=lambda pending: pending.arrival)
         self._places[place] = []
-        return group
+        return work
 
     def tidy(self, place: Place) -> None:
         """Frees a place nobody waits for any more."""

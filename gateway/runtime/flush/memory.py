@@ -1,7 +1,7 @@
 """What decisions of flushes rest on: partitions, producers, transactions, as last read or written.
 
 Memory that may be older than the store, which guards what is decided on it. Reads what is missing,
-or all that a group touches under its locks. Decides nothing; knows no protocol and no SQL.
+or all that a flush touches under its locks. Decides nothing; knows no protocol and no SQL.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class FlushMemory:
         self.logs = logs
         self.transactions: OrderedDict[int, StoredTransaction | None] = OrderedDict()
 
-    def ending(self, group: Sequence[Pending]) -> list[StoredTransaction] | None:
-        """What memory has of the transactions that end in this group; None if it is not enough."""
+    def ending(self, work: Sequence[Pending]) -> list[StoredTransaction] | None:
+        """What memory has of the transactions that end in this work; None if it is not enough."""
         known: list[StoredTransaction] = []
-        for pending in transitions(group):
+        for pending in transitions(work):
             if pending.producer_id is None:
                 return None
             stored = self.transactions.get(pending.producer_id)
@@ -53,7 +53,7 @@ class FlushMemory:
 
     async def load_missing(
         self,
-        group: Sequence[Pending],
+        work: Sequence[Pending],
         ending: Sequence[StoredTransaction],
         absent: set[int],
     ) -> None:
@@ -62,9 +62,9 @@ class FlushMemory:
         More than once where a notification has meanwhile shown that a partition moved on, which
         forgets its producers. Adds partitions that do not exist to `absent`.
         """
-        unknown = {i for i in transactional_producers(group) if i not in self.transactions}
+        unknown = {i for i in transactional_producers(work) if i not in self.transactions}
         await self.reload_transactions(unknown)
-        wanted = [(pending.partition_id, pending.batch.producer_id) for pending in appends(group)]
+        wanted = [(pending.partition_id, pending.batch.producer_id) for pending in appends(work)]
         wanted += [
             (partition_id, each.metadata.producer_id)
             for each in ending
@@ -144,20 +144,20 @@ class FlushMemory:
             known.load(state, read.get(partition_id, {}))
 
     async def load_under_lock(
-        self, flush: Flush, group: list[Pending], *, skip_locked: bool
+        self, flush: Flush, work: list[Pending], *, skip_locked: bool
     ) -> tuple[list[Pending], list[Pending], Locked]:
-        """Loads all that the group touches, under its locks.
+        """Loads all that the work touches, under its locks.
 
         Returns who may be decided on, those of whose rows another broker holds one, and what was
         read. Raises RowLocked, StoreUnavailable.
         """
-        pairs = _producer_pairs(appends(group))
-        ids = sorted({pending.partition_id for pending in appends(group)})
-        producer_ids = transactional_producers(group)
-        names = sorted({pending.transactional_id for pending in transitions(group)})
-        guards = {pending.publication.guard for pending in publications(group)}
+        pairs = _producer_pairs(appends(work))
+        ids = sorted({pending.partition_id for pending in appends(work)})
+        producer_ids = transactional_producers(work)
+        names = sorted({pending.transactional_id for pending in transitions(work)})
+        guards = {pending.publication.guard for pending in publications(work)}
         wanted = ToLock(
-            ids, pairs, names, producer_ids, list(guards), sorted(_tokens(publications(group)))
+            ids, pairs, names, producer_ids, list(guards), sorted(_tokens(publications(work)))
         )
         try:
             locked = await flush.lock(wanted, skip_locked=skip_locked)
@@ -185,38 +185,38 @@ class FlushMemory:
             # It is the truth, even if memory seems newer: a join that a crash has undone.
             self.transactions.pop(producer_id, None)
         self.remember(read)
-        for publication in publications(group):
+        for publication in publications(work):
             publication.partition_ids |= staged
         free: list[Pending] = []
         away: list[Pending] = []
-        for pending in group:
+        for pending in work:
             (away if _is_held(pending, held, locked) else free).append(pending)
         return free, away, locked
 
-    def touched_by(self, group: Sequence[Pending]) -> set[int]:
-        """The partitions that a group will write to, as far as memory knows."""
-        touched = {pending.partition_id for pending in appends(group)}
-        for pending in transitions(group):
+    def touched_by(self, work: Sequence[Pending]) -> set[int]:
+        """The partitions that the work of a flush will write to, as far as memory knows."""
+        touched = {pending.partition_id for pending in appends(work)}
+        for pending in transitions(work):
             if pending.producer_id is not None:
                 stored = self.transactions.get(pending.producer_id)
                 touched |= stored.partitions if stored else frozenset()
         return touched
 
-    def forget(self, group: Sequence[Pending]) -> None:
+    def forget(self, work: Sequence[Pending]) -> None:
         """Drops what was known of the partitions and transactions; the next flush reads them."""
-        for pending in appends(group):
+        for pending in appends(work):
             self.logs.pop(pending.partition_id, None)
-        for publication in publications(group):
+        for publication in publications(work):
             for partition_id in publication.partition_ids:
                 self.logs.pop(partition_id, None)
         # First those that end, whose partitions go with them; an append may be of the same one.
-        names = {pending.transactional_id for pending in transitions(group)}
+        names = {pending.transactional_id for pending in transitions(work)}
         for producer_id, stored in list(self.transactions.items()) if names else ():
             if stored is not None and stored.metadata.transactional_id in names:
                 del self.transactions[producer_id]
                 for partition_id in stored.partitions:
                     self.logs.pop(partition_id, None)
-        for producer_id in transactional_producers(group):
+        for producer_id in transactional_producers(work):
             self.transactions.pop(producer_id, None)
 
 
@@ -233,19 +233,19 @@ def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:
     )
 
 
-def _tokens(group: Iterable[PendingPublication]) -> set[UUID]:
-    return {wanted.token for each in group for wanted in each.publication.tokens}
+def _tokens(work: Iterable[PendingPublication]) -> set[UUID]:
+    return {wanted.token for each in work for wanted in each.publication.tokens}
 
 
-def transactional_producers(group: Iterable[Pending]) -> list[int]:
-    return sorted({p.batch.producer_id for p in appends(group) if p.batch.is_transactional})
+def transactional_producers(work: Iterable[Pending]) -> list[int]:
+    return sorted({p.batch.producer_id for p in appends(work) if p.batch.is_transactional})
 
 
-def _producer_pairs(group: Iterable[PendingAppend]) -> list[tuple[int, int]]:
+def _producer_pairs(work: Iterable[PendingAppend]) -> list[tuple[int, int]]:
     return sorted(
         {
             (pending.partition_id, pending.batch.producer_id)
-            for pending in group
+            for pending in work
             if pending.batch.has_producer_id
         }
     )

@@ -121,7 +121,7 @@ class PendingPublication:
 
     @property
     def size(self) -> int:
-        """What its index rows add to a flush: many publications are not one group."""
+        """What its index rows add to a flush: many publications are several flushes."""
         return INDEX_ROW_BYTES * sum(wanted.batches for wanted in self.publication.tokens)
 
     def resolve(self, answer: PublicationAnswer) -> None:
@@ -146,22 +146,22 @@ _OF_THE_LOG = frozenset(
 Pending = PendingAppend | PendingTransition | PendingPublication
 
 
-def appends(group: Iterable[Pending]) -> list[PendingAppend]:
-    """The batches of a group, in order."""
-    return [pending for pending in group if isinstance(pending, PendingAppend)]
+def appends(work: Iterable[Pending]) -> list[PendingAppend]:
+    """The batches among the work of a flush, in order."""
+    return [pending for pending in work if isinstance(pending, PendingAppend)]
 
 
-def transitions(group: Iterable[Pending]) -> list[PendingTransition]:
-    """The decisions on transactional ids of a group, in order."""
-    return [pending for pending in group if isinstance(pending, PendingTransition)]
+def transitions(work: Iterable[Pending]) -> list[PendingTransition]:
+    """The decisions on transactional ids among it, in order."""
+    return [pending for pending in work if isinstance(pending, PendingTransition)]
 
 
-def publications(group: Iterable[Pending]) -> list[PendingPublication]:
-    """The publications of a group, in order."""
-    return [pending for pending in group if isinstance(pending, PendingPublication)]
+def publications(work: Iterable[Pending]) -> list[PendingPublication]:
+    """The publications among it, in order."""
+    return [pending for pending in work if isinstance(pending, PendingPublication)]
 
 
-def refuse_all(group: Iterable[Pending], error: Error, message: str) -> None:
+def refuse_all(work: Iterable[Pending], error: Error, message: str) -> None:
     """Answers everyone alike."""
-    for pending in group:
+    for pending in work:
         pending.refuse(error, message)

@@ -17,7 +17,6 @@ from core.errors import Error
 from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import LogEffects
 from core.log.partition_log import PartitionLog, PartitionState
-from core.log.producer_state import ProducerState
 from core.log.retention import retention_class
 from core.ports.log import (
     EpochStart,
@@ -27,17 +26,12 @@ from core.ports.log import (
     SegmentGone,
     StoredBatch,
 )
-from core.staging.values import Publication, PublicationAnswer
-from core.transaction.draft import Decide
-from core.transaction.values import Answer, StoredTransaction, TransactionVersion
+from core.transaction.values import TransactionVersion
 from core.types import IsolationLevel, RecordBatch
-from gateway.runtime.flush.draft import MakeMarker
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.work import (
     AppendResult,
     PendingAppend,
-    PendingPublication,
-    PendingTransition,
 )
 from gateway.runtime.log.append_gate import AppendGate
 from gateway.runtime.log.read_ahead import ReadAhead
@@ -89,58 +83,39 @@ class Partitions:
     def __init__(
         self,
         store: LogStore,
+        flusher: Flusher,
         *,
         tail_cache_bytes: int,
-        max_flush_bytes: int,
         announce: Callable[[Iterable[int]], None],
-        make_marker: MakeMarker,
     ) -> None:
-        """announce: told after each commit which partitions have changed, to tell other brokers.
-        make_marker: the bytes of a control batch."""
+        """announce: told after each commit which partitions have changed, to tell other brokers."""
         self._store = store
+        self._flusher = flusher
         self._announce = announce
-        self._logs: dict[int, PartitionLog] = {}
+        self._logs = flusher.logs
         self._tail = TailCache(tail_cache_bytes)
         self._read_ahead = ReadAhead(store, READ_AHEAD_BYTES)
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
         self._starts_known: tuple[object, set[int]] = (None, set())
         self.append_gate = AppendGate()
-        self._flusher = Flusher(
-            store,
-            self._logs,
-            self._on_appended,
-            max_flush_bytes=max_flush_bytes,
-            make_marker=make_marker,
-        )
+        flusher.on_appended(self._on_appended)
 
     @property
     def tail_cache_bytes(self) -> int:
         """Memory that the newest batches take."""
         return self._tail.size_bytes
 
-    @property
-    def fenced(self) -> int:
-        """Batches refused because their producer has been fenced."""
-        return self._flusher.fenced
-
-    def start(self) -> None:
-        """Starts the flusher."""
-        self._flusher.start()
-
     async def close(self) -> None:
-        """Finishes queued appends."""
+        """Ends what is being read ahead. Close the flusher first."""
         await self._read_ahead.close()
-        await self._flusher.close()
 
     def forget_everything(self) -> None:
-        """Drops every cache: the database has another history than the one known so far."""
-        self._logs.clear()
+        """Drops every cache: the database has another history. Let the flusher forget first."""
         self._tail.clear()
         self._read_ahead.clear()
         self._epochs.clear()
         self._starts_known = (None, set())
-        self._flusher.forget_everything()
         self._store.forget_segments()
         for partition_id in list(self._waiters):
             self._wake(partition_id)
@@ -178,56 +153,6 @@ class Partitions:
             )
         )
         return done
-
-    def transition(
-        self, transactional_id: str, decide: Decide, producer_id: int | None = None
-    ) -> asyncio.Future[Answer]:
-        """Queues a decision on a transactional id among the appends; resolves once it is stored.
-
-        decide: called when its turn comes, with what is stored by then; it may be called again.
-        producer_id: of the transaction, where memory may serve for what is stored.
-        """
-        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._flusher.submit(PendingTransition(transactional_id, decide, done, producer_id))
-        return done
-
-    def announce_writes(
-        self, transactional_id: str, producer_id: int, partition_ids: Iterable[int]
-    ) -> None:
-        """A transaction's batches for these partitions are on their way, in requests of their own:
-        they wait for each other, for a moment."""
-        self._flusher.coalescing.announce(transactional_id, producer_id, partition_ids)
-
-    def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer]:
-        """Queues a publication of what is staged among the appends; resolves once it is stored."""
-        done: asyncio.Future[PublicationAnswer] = asyncio.get_running_loop().create_future()
-        self._flusher.submit(PendingPublication(publication, done))
-        return done
-
-    def known_transaction(self, producer_id: int) -> StoredTransaction | None:
-        """What memory has of a producer's transaction; it may be older than what is stored."""
-        return self._flusher.known_transaction(producer_id)
-
-    def note_transaction(self, stored: StoredTransaction) -> None:
-        """Takes over what was read, or has just been committed, of a transaction."""
-        self._flusher.note_transaction(stored)
-
-    async def load_transactions(
-        self, producer_ids: Sequence[int]
-    ) -> Mapping[int, StoredTransaction]:
-        """The transactions of producers, by a fresh read. Raises StoreUnavailable."""
-        return await self._store.load_transactions(producer_ids)
-
-    async def load_producer(
-        self, producer_id: int, partition_ids: Sequence[int]
-    ) -> Mapping[int, ProducerState]:
-        """What partitions remember of a producer, by a fresh read; who knows nothing of it lacks.
-
-        Raises StoreUnavailable.
-        """
-        pairs = [(partition_id, producer_id) for partition_id in partition_ids]
-        _, found = await self._store.load(partition_ids, pairs)
-        return {partition_id: state for (partition_id, _), state in found.items()}
 
     def _on_appended(self, effects: LogEffects, payloads: Mapping[int, Payload]) -> None:
         partition_id = effects.partition_id

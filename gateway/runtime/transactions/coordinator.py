@@ -18,7 +18,7 @@ from core.errors import Error
 from core.group.records import CommittedOffset
 from core.log.producer_state import ProducerState
 from core.ports.groups import Lease
-from core.ports.log import StoreUnavailable, VersionMismatch
+from core.ports.log import LogStore, StoreUnavailable, VersionMismatch
 from core.ports.transactions import (
     OpenTransactions,
     PendingOffsets,
@@ -49,7 +49,7 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
-from gateway.runtime.log.partitions import Partitions
+from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.transactions.pending_offsets import PendingOffsetWriter
 from gateway.runtime.transactions.producer_ids import ProducerIds
 
@@ -80,7 +80,8 @@ class Transactions:
     def __init__(
         self,
         store: TransactionStore,
-        partitions: Partitions,
+        log_store: LogStore,
+        flusher: Flusher,
         producer_ids: ProducerIds,
         *,
         max_timeout_ms: Callable[[], int],
@@ -90,7 +91,8 @@ class Transactions:
         on_ended: OnEnded = lambda is_commit, why, seconds: None,
     ) -> None:
         self._store = store
-        self._partitions = partitions
+        self._log_store = log_store
+        self._flusher = flusher
         self._producer_ids = producer_ids
         self._max_timeout_ms = max_timeout_ms
         self._expiration_ms = expiration_ms
@@ -117,7 +119,7 @@ class Transactions:
 
     @property
     def fenced(self) -> int:
-        """Requests refused because their producer has been fenced; see `Partitions.fenced` too."""
+        """Requests refused because their producer has been fenced; see `Flusher.fenced` too."""
         return self._fenced
 
     def _counted(self, error: Error) -> Error:
@@ -142,7 +144,7 @@ class Transactions:
         turn came, while the next one is open, which looks the same.
         """
         producer_id = request.producer.producer_id
-        stored = self._partitions.known_transaction(producer_id)
+        stored = self._flusher.known_transaction(producer_id)
         if stored is not None and stored.metadata.state is TransactionState.ONGOING:
             request = replace(request, open_version=stored.metadata.version)
 
@@ -163,14 +165,16 @@ class Transactions:
         Where nobody has this producer, nothing can be open: no error, and no effect.
         """
         is_v2 = version is TransactionVersion.V2
-        producers = await self._partitions.load_producer(marker.producer_id, partition_ids)
+        pairs = [(partition_id, marker.producer_id) for partition_id in partition_ids]
+        _, producers = await self._log_store.load(partition_ids, pairs)
         errors = {}
         for partition_id in partition_ids:
-            known = producers.get(partition_id) or ProducerState(marker.producer_id)
+            known = producers.get((partition_id, marker.producer_id))
+            known = known or ProducerState(marker.producer_id)
             refusal = known.marker_refusal(marker, is_v2=is_v2)
             errors[partition_id] = refusal[0] if refusal else Error.NONE
         accepted = [each for each in errors if errors[each] is Error.NONE]
-        found = await self._partitions.load_transactions([marker.producer_id])
+        found = await self._log_store.load_transactions([marker.producer_id])
         stored = found.get(marker.producer_id)
         if stored is None or not accepted:
             return errors
@@ -212,7 +216,7 @@ class Transactions:
             ended[:] = [transition.marker.is_commit] if transition.marker else []
             return transition
 
-        answer = await self._partitions.transition(transactional_id, decide, producer_id)
+        answer = await self._flusher.transition(transactional_id, decide, producer_id)
         if not is_used:
             self._producer_ids.give_back(fresh)
         if ended and answer.error is Error.NONE:
@@ -242,7 +246,7 @@ class Transactions:
 
         error = await self._join(transactional_id, producer, join)
         if error is Error.NONE and version is TransactionVersion.V1 and self._is_alone():
-            self._partitions.announce_writes(transactional_id, producer.producer_id, partition_ids)
+            self._flusher.announce_writes(transactional_id, producer.producer_id, partition_ids)
         return error
 
     async def add_group(
@@ -315,7 +319,7 @@ class Transactions:
         producer: ProducerIdAndEpoch,
         prepare: Callable[[StoredTransaction | None], tuple[Joining, TransactionJoin]],
     ) -> Error:
-        stored = self._partitions.known_transaction(producer.producer_id)
+        stored = self._flusher.known_transaction(producer.producer_id)
         if stored is not None and stored.metadata.transactional_id != transactional_id:
             stored = None
         is_fresh = False
@@ -343,7 +347,7 @@ class Transactions:
         if join.put is not None:
             metadata = replace(join.put, version=version)
             partitions, groups = frozenset(), frozenset()
-        self._partitions.note_transaction(
+        self._flusher.note_transaction(
             StoredTransaction(
                 metadata, partitions | set(join.partitions), groups | set(join.groups)
             )

@@ -12,6 +12,7 @@ import pytest
 from core.config.values import TopicConfig, topic_config
 from core.types import RecordBatch
 from gateway.kafka.markers import control_batch
+from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.work import AppendResult
 from gateway.runtime.log.partitions import Partitions
 from storage.connection.pool import Database
@@ -29,6 +30,7 @@ class Broker:
 
     database: Database
     store: PostgresLogStore
+    flusher: Flusher
     partitions: Partitions
     announced: list[int] = field(default_factory=list)
     marks: int = 0
@@ -39,6 +41,16 @@ class Broker:
         """Queues a batch whose payload nobody else has."""
         self.marks += 1
         return self.partitions.append(partition_id, config, batch, payload_of(batch, self.marks))
+
+    def forget_everything(self) -> None:
+        """What a broker does when the database has another history."""
+        self.flusher.forget_everything()
+        self.partitions.forget_everything()
+
+    async def close_log(self) -> None:
+        """Finishes what is queued."""
+        await self.flusher.close()
+        await self.partitions.close()
 
     async def append(self, partition_id: int, batch: RecordBatch) -> AppendResult:
         """Appends and waits for the answer."""
@@ -65,18 +77,16 @@ async def make_broker(database_url: str) -> AsyncIterator[MakeBroker]:
             database = Database(url)
             store = PostgresLogStore(database)
             announced: list[int] = []
+            flusher = Flusher(store, max_flush_bytes=4 * 2**20, make_marker=control_batch)
             partitions = Partitions(
-                store,
-                tail_cache_bytes=tail_cache_bytes,
-                max_flush_bytes=4 * 2**20,
-                make_marker=control_batch,
-                announce=announced.extend,
+                store, flusher, tail_cache_bytes=tail_cache_bytes, announce=announced.extend
             )
-            database.on_identity_change(partitions.forget_everything)
-            partitions.start()
+            broker = Broker(database, store, flusher, partitions, announced)
+            database.on_identity_change(broker.forget_everything)
+            flusher.start()
             stack.push_async_callback(database.close)
-            stack.push_async_callback(partitions.close)
-            return Broker(database, store, partitions, announced)
+            stack.push_async_callback(broker.close_log)
+            return broker
 
         yield make
 

@@ -58,7 +58,7 @@ class Stager:
         self.staging = Staging(
             PostgresStagingStore(broker.database),
             broker.store,
-            broker.partitions,
+            broker.flusher,
             max_flush_bytes=4 * 2**20,
             max_bytes=lambda: 10**9,
             expiration_ms=lambda: expiration_ms,
@@ -255,7 +255,7 @@ async def test_everything_forgotten_in_the_middle(stager: Stager, log: Log) -> N
 
     async def forget() -> None:
         for _ in range(30):
-            stager.broker.partitions.forget_everything()
+            stager.broker.forget_everything()
             stager.staging.forget_everything()
             await asyncio.sleep(0.003)
 

@@ -92,7 +92,8 @@ def coordinators(make_broker: MakeBroker) -> MakeCoordinator:
         broker = make_broker(**options)
         transactions = Transactions(
             PostgresTransactionStore(broker.database),
-            broker.partitions,
+            broker.store,
+            broker.flusher,
             ProducerIds(broker.store),
             max_timeout_ms=lambda: 900_000,
             expiration_ms=lambda: 604_800_000,

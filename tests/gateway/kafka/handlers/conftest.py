@@ -49,9 +49,14 @@ class Broker:
         return getattr(self.runtime, name)
 
     def with_log(self) -> Broker:
-        """Serves the log as well; close `partitions` afterwards."""
-        self.partitions.start()
+        """Serves the log as well; `close_log` afterwards."""
+        self.flusher.start()
         return self
+
+    async def close_log(self) -> None:
+        """Finishes what is queued."""
+        await self.flusher.close()
+        await self.partitions.close()
 
     async def with_groups(self, alive: bool = True) -> Broker:
         """Coordinates groups as well; close `groups` afterwards. alive: its session is renewed."""
@@ -147,7 +152,7 @@ async def broker(make_broker: MakeBroker) -> Broker:
 async def log_broker(broker: Broker) -> AsyncIterator[Broker]:
     """A broker alone that serves the log."""
     yield broker.with_log()
-    await broker.partitions.close()
+    await broker.close_log()
 
 
 NO_DELAY = {"group.initial.rebalance.delay.ms": "0"}
@@ -167,7 +172,7 @@ async def txn_broker(make_broker: MakeBroker) -> AsyncIterator[Broker]:
     broker = await (await make_broker(NO_DELAY)).with_log().with_groups()
     yield broker
     await broker.groups.close()
-    await broker.partitions.close()
+    await broker.close_log()
 
 
 @pytest.fixture

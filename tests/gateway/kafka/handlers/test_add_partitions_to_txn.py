@@ -150,4 +150,4 @@ async def test_without_a_database(cut_off: Broker, version: int) -> None:
         [topic] = answer.results_by_topic_v3_and_below
         codes = [each.partition_error_code for each in topic.results_by_partition]
         assert codes == [Code.COORDINATOR_NOT_AVAILABLE]
-    await cut_off.partitions.close()
+    await cut_off.close_log()

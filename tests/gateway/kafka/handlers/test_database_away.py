@@ -63,7 +63,7 @@ async def away(data_dir: Path) -> AsyncIterator[Away]:
         )
         await cluster.join()
         broker = Broker(database, cluster, {}).with_log()
-        stack.push_async_callback(broker.partitions.close)
+        stack.push_async_callback(broker.close_log)
         await broker.with_groups()
         stack.push_async_callback(broker.groups.close)
         await create(broker)

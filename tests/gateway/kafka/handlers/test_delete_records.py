@@ -83,4 +83,4 @@ async def test_internal_topics_keep_their_records(log_broker: Broker, name: str)
 async def test_without_a_database(cut_off: Broker) -> None:
     cut_off.with_log()
     assert await delete(cut_off, {0: 0}) == [(0, NOT_LEADER_OR_FOLLOWER, -1)]
-    await cut_off.partitions.close()
+    await cut_off.close_log()

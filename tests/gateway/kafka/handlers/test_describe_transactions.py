@@ -95,7 +95,7 @@ async def test_any_broker_answers(make_broker: MakeBroker) -> None:
     assert here == there
     assert there.transaction_state == "Ongoing"
     for broker in (one, other):
-        await broker.partitions.close()
+        await broker.close_log()
 
 
 async def test_without_a_database(cut_off: Broker) -> None:
@@ -105,4 +105,4 @@ async def test_without_a_database(cut_off: Broker) -> None:
         ("a", Code.COORDINATOR_NOT_AVAILABLE),
         ("b", Code.COORDINATOR_NOT_AVAILABLE),
     ]
-    await cut_off.partitions.close()
+    await cut_off.close_log()

@@ -30,8 +30,8 @@ async def test_what_is_dropped_is_gone(make_broker: MakeBroker) -> None:
         with psycopg.connect(one.database.url, autocommit=True) as psql:
             assert psql.execute("SELECT * FROM staged_batch").fetchall() == []
     finally:
-        await one.partitions.close()
-        await other.partitions.close()
+        await one.close_log()
+        await other.close_log()
 
 
 async def test_a_publication_is_not_undone(log_broker: Broker) -> None:
@@ -49,4 +49,4 @@ async def test_away(cut_off: Broker) -> None:
     try:
         assert (await drop(cut_off, uuid4())).error_code == NOT_ENOUGH_REPLICAS
     finally:
-        await cut_off.partitions.close()
+        await cut_off.close_log()

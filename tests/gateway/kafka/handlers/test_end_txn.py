@@ -105,4 +105,4 @@ async def test_without_a_database(cut_off: Broker, version: int) -> None:
     cut_off.with_log()
     answer = await Producer(cut_off, 1, 0).end(True, version)
     assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
-    await cut_off.partitions.close()
+    await cut_off.close_log()

@@ -264,4 +264,4 @@ async def test_a_sessions_long_poll_waits_beside_what_does_not_exist(log_broker:
 async def test_without_a_database(cut_off: Broker) -> None:
     cut_off.with_log()
     assert (await fetch(cut_off)).error_code == KAFKA_STORAGE_ERROR
-    await cut_off.partitions.close()
+    await cut_off.close_log()

@@ -46,7 +46,7 @@ async def test_brokers_give_different_ids(make_broker: MakeBroker) -> None:
     ids = [(await ask(broker))[1] for _ in range(5) for broker in brokers]
     assert len(set(ids)) == 10
     for broker in brokers:
-        await broker.partitions.close()
+        await broker.close_log()
 
 
 async def test_a_block_is_dropped_after_a_failover(log_broker: Broker) -> None:
@@ -189,4 +189,4 @@ async def test_without_a_database(cut_off: Broker) -> None:
     for name in (None, "t"):
         found = await ask(cut_off, transactional_id=name)
         assert found == (Code.COORDINATOR_NOT_AVAILABLE, -1, -1)
-    await cut_off.partitions.close()
+    await cut_off.close_log()

@@ -216,4 +216,4 @@ async def test_where_the_log_starts_is_read_once_while_nobody_else_can_move_it(
 async def test_without_a_database(cut_off: Broker) -> None:
     cut_off.with_log()
     assert (await ask(cut_off, LATEST)).error_code == NOT_LEADER_OR_FOLLOWER
-    await cut_off.partitions.close()
+    await cut_off.close_log()

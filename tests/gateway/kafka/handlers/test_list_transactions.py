@@ -128,7 +128,7 @@ async def test_each_of_several_brokers_lists_its_own(make_broker: MakeBroker) ->
     for broker, answer in zip(brokers, answers, strict=True):
         mine = broker.cluster.broker_id
         assert {broker.cluster.coordinator_of(name).broker_id for name in answer} == {mine}
-        await broker.partitions.close()
+        await broker.close_log()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -136,4 +136,4 @@ async def test_without_a_database(cut_off: Broker, version: int) -> None:
     cut_off.with_log()
     answer = await ask(cut_off, version)
     assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
-    await cut_off.partitions.close()
+    await cut_off.close_log()

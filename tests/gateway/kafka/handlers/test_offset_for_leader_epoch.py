@@ -92,4 +92,4 @@ async def test_all_partitions_are_read_at_once(log_broker: Broker, database_url:
 async def test_without_a_database(cut_off: Broker) -> None:
     cut_off.with_log()
     assert await ask(cut_off, 0) == (NOT_LEADER_OR_FOLLOWER, -1, -1)
-    await cut_off.partitions.close()
+    await cut_off.close_log()

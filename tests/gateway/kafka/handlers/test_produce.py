@@ -255,4 +255,4 @@ async def test_without_a_database_a_topic_not_yet_known_is_refused_for_now(
     """It is certainly not stored; clients send it again."""
     cut_off.with_log()
     assert (await produce(cut_off, kafka_batch())).error_code == NOT_ENOUGH_REPLICAS
-    await cut_off.partitions.close()
+    await cut_off.close_log()

@@ -175,7 +175,7 @@ async def test_one_of_many_brokers_asked_at_once_publishes(make_broker: MakeBrok
         assert rows(brokers[0], "SELECT * FROM staged_batch") == []
     finally:
         for broker in brokers:
-            await broker.partitions.close()
+            await broker.close_log()
 
 
 async def test_the_same_request_twice_at_once_at_two_brokers(make_broker: MakeBroker) -> None:
@@ -190,7 +190,7 @@ async def test_the_same_request_twice_at_once_at_two_brokers(make_broker: MakeBr
         assert rows(brokers[0], "SELECT next_offset FROM topic_partition") == [(10,)]
     finally:
         for broker in brokers:
-            await broker.partitions.close()
+            await broker.close_log()
 
 
 async def test_among_appends_of_another_broker(make_broker: MakeBroker) -> None:
@@ -211,8 +211,8 @@ async def test_among_appends_of_another_broker(make_broker: MakeBroker) -> None:
         await asyncio.gather(append(), publish_all())
         assert rows(one, "SELECT next_offset, batch_count FROM topic_partition") == [(60, 60)]
     finally:
-        await one.partitions.close()
-        await other.partitions.close()
+        await one.close_log()
+        await other.close_log()
 
 
 async def test_a_reader_that_waits_is_woken(log_broker: Broker) -> None:
@@ -283,4 +283,4 @@ async def test_away(cut_off: Broker) -> None:
         answer = await publish(cut_off, [(uuid4(), 1)])
         assert answer.error_code == NOT_ENOUGH_REPLICAS
     finally:
-        await cut_off.partitions.close()
+        await cut_off.close_log()

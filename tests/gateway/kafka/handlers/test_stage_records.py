@@ -94,8 +94,8 @@ async def test_two_brokers_stage_under_one_token(make_broker: MakeBroker) -> Non
         assert (await publish(other, [(token, 4)])).outcome == PUBLISHED
         assert published(await publish(one, [(token, 0)], query="next")) == []
     finally:
-        await one.partitions.close()
-        await other.partitions.close()
+        await one.close_log()
+        await other.close_log()
 
 
 async def test_requests_on_their_way_together_keep_their_order(log_broker: Broker) -> None:
@@ -201,7 +201,7 @@ async def test_staging_waits_where_too_much_lies_unpublished(make_broker: MakeBr
         await publish(broker, [(one, 2)])
         assert (await stage(broker, other, part)).error_code == NONE
     finally:
-        await broker.partitions.close()
+        await broker.close_log()
 
 
 async def test_away(cut_off: Broker) -> None:
@@ -210,4 +210,4 @@ async def test_away(cut_off: Broker) -> None:
         answer = await stage(cut_off, uuid4(), ("t", 0, kafka_batch()))
         assert answer.error_code == NOT_ENOUGH_REPLICAS
     finally:
-        await cut_off.partitions.close()
+        await cut_off.close_log()

@@ -207,4 +207,4 @@ async def test_without_a_database(cut_off: Broker, version: int) -> None:
     found = await Producer(cut_off, 1, 0).commit_offsets({"t": {0: 5}}, version=version)
     assert found == {"t": [Code.COORDINATOR_NOT_AVAILABLE]}
     await cut_off.groups.close()
-    await cut_off.partitions.close()
+    await cut_off.close_log()

@@ -199,4 +199,4 @@ async def test_without_a_database(cut_off: Broker, version: int) -> None:
     cut_off.with_log()
     found = await write(cut_off, Producer(cut_off, 1, 0), version=version)
     assert found == Code.COORDINATOR_NOT_AVAILABLE
-    await cut_off.partitions.close()
+    await cut_off.close_log()

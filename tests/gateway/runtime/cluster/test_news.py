@@ -16,6 +16,7 @@ from gateway.kafka.markers import control_batch
 from gateway.runtime.cluster import news
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer, NewsReader
+from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.log.partitions import Partitions, Want
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
@@ -40,12 +41,10 @@ class Broker:
         )
         self.feed = PostgresChangeFeed(self.database)
         self.announcer = Announcer(self.feed, lambda: self.cluster.is_alone)
+        store = PostgresLogStore(self.database)
+        self.flusher = Flusher(store, max_flush_bytes=2**22, make_marker=control_batch)
         self.partitions = Partitions(
-            PostgresLogStore(self.database),
-            tail_cache_bytes=2**20,
-            max_flush_bytes=2**22,
-            make_marker=control_batch,
-            announce=self.announcer.announce,
+            store, self.flusher, tail_cache_bytes=2**20, announce=self.announcer.announce
         )
         self.metadata_news = 0
         self.news = NewsReader(self.feed, self.partitions, self.cluster, self._on_metadata)
@@ -59,11 +58,12 @@ class Broker:
 
     async def start(self) -> None:
         await self.cluster.join()
-        self.partitions.start()
+        self.flusher.start()
         self.run(self.announcer.run(), self.news.listen(), self.news.run())
         await until(lambda: self.metadata_news > 0)  # it listens
 
     async def stop(self) -> None:
+        await self.flusher.close()
         await self.partitions.close()
         for task in self.tasks:
             task.cancel()

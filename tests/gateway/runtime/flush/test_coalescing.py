@@ -109,7 +109,7 @@ async def test_closing_lets_them_go(here: Coordinator, log: Log) -> None:
     p, q = log.new_partitions(2)
     producer = await here.init()
     write = await kept(here, producer, p, q)
-    await here.broker.partitions.close()
+    await here.broker.close_log()
     assert (await write).error is Error.NONE
 
 

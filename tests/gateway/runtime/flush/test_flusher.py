@@ -380,7 +380,7 @@ async def test_everything_forgotten_in_the_middle(broker: Broker, log: Log) -> N
 
     async def forget() -> None:
         for _ in range(30):
-            broker.partitions.forget_everything()
+            broker.forget_everything()
             await asyncio.sleep(0.003)
 
     found = await asyncio.gather(*(produce(p, 1000 + p) for p in ids), forget())
@@ -405,7 +405,7 @@ async def test_closing_finishes_what_is_queued(make_broker: MakeBroker, log: Log
     broker = make_broker()
     answers = [broker.submit(p, batch(size=30_000)) for _ in range(50)]
     async with asyncio.timeout(60):
-        await broker.partitions.close()
+        await broker.close_log()
     assert [outcome(each.result()) for each in answers] == [(OK, n) for n in range(50)]
 
 
@@ -418,7 +418,7 @@ async def test_closing_waits_for_what_another_broker_holds(
         other.execute("SELECT 1 FROM topic_partition FOR UPDATE")
         answer = broker.submit(p, batch())
         await asyncio.sleep(0.05)
-        closing = asyncio.create_task(broker.partitions.close())
+        closing = asyncio.create_task(broker.close_log())
         await asyncio.sleep(1.5)
     async with asyncio.timeout(60):
         await closing
@@ -527,7 +527,7 @@ async def test_a_transition_that_was_made_before_is_answered_behind_a_commit(
     own_log: Log, make_broker: MakeBroker
 ) -> None:
     def ask(broker: Broker, error: Error) -> asyncio.Future[Answer]:
-        return broker.partitions.transition("t", lambda known: Transition(Answer(error)))
+        return broker.flusher.transition("t", lambda known: Transition(Answer(error)))
 
     here, there = make_broker(own_log.url), make_broker(own_log.url)
     for broker in (here, there):  # they have their ids and segments

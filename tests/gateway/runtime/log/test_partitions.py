@@ -95,7 +95,7 @@ async def test_partitions_forgotten_while_others_are_read_are_not_called_unknown
     async def load_and_meet_another_history(*args, **kwargs):  # type: ignore[no-untyped-def]
         if not forgotten:
             forgotten.append(True)
-            broker.partitions.forget_everything()
+            broker.forget_everything()
         return await load(*args, **kwargs)
 
     monkeypatch.setattr(broker.store, "load", load_and_meet_another_history)

@@ -458,7 +458,7 @@ async def test_a_join_that_comes_in_while_an_end_is_decided_on(
         return await load(*what)
 
     monkeypatch.setattr(here.broker.store, "load", load_slowly)
-    flusher = here.broker.partitions._flusher
+    flusher = here.broker.flusher
     async with flusher._settling:  # what comes meanwhile is one flush
         first = asyncio.create_task(here.broker.append(p, batch()))
         await asyncio.sleep(0.01)
@@ -478,7 +478,7 @@ async def test_a_join_that_comes_in_while_an_end_is_decided_on(
 async def test_what_is_counted(here: Coordinator, log: Log) -> None:
     metrics = Metrics({})
     transactions = here.transactions
-    watch_transactions(metrics, transactions, here.broker.partitions, ConnectionOrder())
+    watch_transactions(metrics, transactions, here.broker.flusher, ConnectionOrder())
     value = metrics.registry.get_sample_value
 
     def ends() -> dict[tuple[str, str], float]:
