@@ -152,7 +152,7 @@ class _Printing:
         from kafka.errors import KafkaError
 
         progress = Progress("read")
-        code, said = 0, ""
+        code, said, is_heard = 0, "", True
         try:
             if places is None:
                 self.consumer.subscribe([topic])
@@ -163,6 +163,7 @@ class _Printing:
             code = INTERRUPTED
         except BrokenPipeError:  # whom it was for has had enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            is_heard = False  # nor can be told how many of the last ones arrived
         except KafkaError as error:
             code, said = 1, sentence_of(bootstrap, error)
         try:
@@ -170,7 +171,8 @@ class _Printing:
         except KafkaError as error:
             code, said = 1, f"What was printed is not committed. {sentence_of(bootstrap, error)}"
         self.consumer.close(autocommit=False, timeout_ms=2_000)
-        progress.end(f"Read {records(self.printed)} of {topic}.")
+        if is_heard:
+            progress.end(f"Read {records(self.printed)} of {topic}.")
         if said:
             complain(said)
         if code:

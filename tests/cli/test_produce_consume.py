@@ -211,7 +211,7 @@ def test_a_reader_that_has_had_enough(shell: Shell, topic: str) -> None:
         os.close(reading)
         assert consumer.wait(30) == 0
         assert consumer.stderr is not None
-        assert b"Traceback" not in consumer.stderr.read()
+        assert consumer.stderr.read() == b""
 
 
 def test_a_misspelt_topic_is_not_made(shell: Shell, topic: str) -> None:
