@@ -6,7 +6,7 @@ BIN := .venv/bin
 WORKERS ?= 8
 TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
-SOURCES := pyproject.toml requirements/constraints.txt
+SOURCES := pyproject.toml setup.py requirements/constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-fast lint type imports fmt bench bench-spark demo demo-spark docs compat faults lock clean ci

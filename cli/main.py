@@ -13,13 +13,13 @@ from rich.console import Console
 
 from cli.consume import consume
 from cli.groups import groups
-from cli.pipeline import pipeline
 from cli.produce import produce
 from cli.psql import HANDED_ON, psql
 from cli.serve import migrate, serve
 from cli.topics import topics
 from cli.transactions import transactions
 from core.version import VERSION
+from penstock.spark.pipelines.command import pipeline
 
 app = typer.Typer(
     name="penstock",

@@ -253,7 +253,7 @@ def own_broker(console: Console) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:
         Path(directory).chmod(0o755)  # run by root, the PostgreSQL in it has a user of its own
         log = Path(directory, "serve.log")
-        command = [sys.executable, "-m", "cli", "serve", "--listen", bootstrap]
+        command = [sys.executable, "-m", "penstock", "serve", "--listen", bootstrap]
         with log.open("w") as output:
             process = subprocess.Popen(
                 [*command, "--data", Path(directory, "data")],

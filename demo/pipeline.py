@@ -123,7 +123,7 @@ def run_pipeline(
 ) -> bool:
     """Runs it and shows its lines; True if it was killed, with all its processes, after a line
     that begins so. DemoFailed if it fails."""
-    command = [sys.executable, "-m", "cli", "pipeline", *arguments]
+    command = [sys.executable, "-m", "penstock", "pipeline", *arguments]
     with log.open("a") as errors:
         process = subprocess.Popen(
             command,

@@ -301,7 +301,7 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
         wait: return once it answers; without it the process may be anywhere in its start.
         """
         bootstrap = f"127.0.0.1:{port or free_port()}"
-        command: list[str | Path] = [sys.executable, "-m", "cli", "serve"]
+        command: list[str | Path] = [sys.executable, "-m", "penstock", "serve"]
         command += ["--listen", bootstrap, *arguments]
         if database_url is not None:
             command += ["--database-url", database_url]

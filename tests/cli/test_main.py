@@ -33,7 +33,7 @@ ENVIRONMENT = {
 
 def penstock(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cli", *arguments],
+        [sys.executable, "-m", "penstock", *arguments],
         check=False,
         capture_output=True,
         text=True,

@@ -126,7 +126,7 @@ def test_a_schema_that_is_refused_keeps_the_password(
 @pytest.mark.parametrize("password", [WRONG, f"{PASSWORD}%zz"])
 def test_migrate_keeps_the_password(server: EmbeddedPostgres, password: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "cli", "migrate"],
+        [sys.executable, "-m", "penstock", "migrate"],
         env={**os.environ, "PENSTOCK_DATABASE_URL": url_of(server, "penstock", password)},
         capture_output=True,
         text=True,

@@ -139,7 +139,7 @@ def test_abort(txn: Shell, opened: Producer, topic: str) -> None:
 def test_nobody_answers() -> None:
     """In a process of its own, which takes kafka-python's open sockets with it."""
     bootstrap = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "cli", "txn", "list", "--bootstrap-server", bootstrap]
+    command = [sys.executable, "-m", "penstock", "txn", "list", "--bootstrap-server", bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"No broker answers at {bootstrap}")

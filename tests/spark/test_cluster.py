@@ -142,7 +142,7 @@ def test_an_attempt_that_is_overtaken_writes_nothing(
     words += ["--checkpoint", str(tmp_path / "checkpoint")]
     words += [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
     done = subprocess.run(
-        [sys.executable, "-m", "cli", *words],
+        [sys.executable, "-m", "penstock", *words],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdin=subprocess.DEVNULL,

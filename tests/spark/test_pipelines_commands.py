@@ -106,7 +106,7 @@ def run_here(words: Sequence[str]) -> int:
 def run_alone(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """As a person runs it."""
     return subprocess.run(
-        [sys.executable, "-m", "cli", "pipeline", *words],
+        [sys.executable, "-m", "penstock", "pipeline", *words],
         env=WITH_THIS_PACKAGE,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -165,7 +165,7 @@ def test_a_pipeline_that_goes_on_ends_in_peace_and_goes_on_where_it_was(
         log = tmp_path / f"{word}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "cli", "pipeline", *words, "--trigger", "200ms"],
+                [sys.executable, "-m", "penstock", "pipeline", *words, "--trigger", "200ms"],
                 env=WITH_THIS_PACKAGE,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -201,7 +201,7 @@ def test_a_pipeline_that_goes_on_ends_in_peace_and_goes_on_where_it_was(
 
 def test_sparks_own_command_runs_a_pipeline(documented: Gateway, tmp_path: Path) -> None:
     (line,) = shown("bash")
-    line = line.replace("penstock pipeline", f"{shlex.quote(sys.executable)} -m cli pipeline")
+    line = line.replace("penstock pipeline", f"{shlex.quote(sys.executable)} -m penstock pipeline")
     line = line.replace("/data/", f"{tmp_path}/").rstrip()
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
@@ -283,7 +283,7 @@ def test_every_pipeline_is_in_the_documentation() -> None:
 def test_help_describes_each_option(name: str) -> None:
     """Without Spark: nothing is started, and no Java is needed."""
     done = subprocess.run(
-        [sys.executable, "-m", "cli", "pipeline", name, "--help"],
+        [sys.executable, "-m", "penstock", "pipeline", name, "--help"],
         env={**WITH_THIS_PACKAGE, "COLUMNS": "400", "PATH": "", "JAVA_HOME": "/nowhere"},
         capture_output=True,
         text=True,

@@ -161,8 +161,9 @@ def send_to_workers(spark: SparkSession) -> None:
 
 
 def zip_package(archive: Path) -> None:
-    """`penstock` as Python can import it out of a zip file."""
+    """`penstock.spark` as Python can import it out of a zip file; nothing of the server."""
     root = Path(__file__).parents[3]
+    package = root / "penstock"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as whole:
-        for file in sorted(root.joinpath("penstock").rglob("*.py")):
+        for file in (package / "__init__.py", *sorted(package.joinpath("spark").rglob("*.py"))):
             whole.write(file, file.relative_to(root))

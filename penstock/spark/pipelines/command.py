@@ -1,15 +1,16 @@
-"""`penstock pipeline`: hands a pipeline's arguments on to its own program in `penstock.spark`.
+"""`penstock pipeline`: hands a pipeline's arguments on to its own program.
 
-Knows names, exit codes and what must be installed; no option of a pipeline, nor Spark. Exit codes
-are the pipeline's own; 2 where something that it needs is missing.
+Knows names, exit codes and what must be installed; no option of a pipeline, nor Spark, nor a room
+of the server: it runs users' modules, which may have the names of rooms. Exit codes are the
+pipeline's own; 2 where something that it needs is missing.
 """
 
 from collections.abc import Sequence
 from importlib import import_module
 
 import typer
+from rich.console import Console
 
-from cli.client import fail
 from penstock.spark.pipelines import PIPELINES
 
 pipeline = typer.Typer(
@@ -33,7 +34,10 @@ def run(name: str, arguments: Sequence[str]) -> int:
         try:
             prepare_environment()
         except Unready as missing:
-            fail(str(missing), 2)
+            Console(stderr=True).print(
+                str(missing), style="red", markup=False, highlight=False, soft_wrap=True
+            )
+            raise typer.Exit(2) from None
     main = import_module(f"penstock.spark.pipelines.{name}").main
     return int(main(arguments))
 
