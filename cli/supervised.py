@@ -1,0 +1,79 @@
+"""What a process that starts a broker asks of it: a file that says it is ready, and one end.
+
+Knows files and standard input; nothing of brokers.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+
+class ReadyFile:
+    """A file that is there, whole, while a broker serves, and not before or after."""
+
+    def __init__(self, path: Path | None) -> None:
+        """path: None for none at all."""
+        self._path = path
+        self._beside = path.with_name(f".{path.name}.{os.getpid()}") if path else None
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Puts it in place at once: a reader never sees half of it. Raises OSError."""
+        if self._path and self._beside:
+            self._beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            self._beside.replace(self._path)
+
+    @contextlib.contextmanager
+    def only_while_serving(self) -> Iterator[None]:
+        """Removes what an earlier process left, and in the end its own. Raises OSError, at once
+        where it cannot be written."""
+        self._remove()
+        if self._beside:
+            self._beside.touch()
+        try:
+            yield
+        finally:
+            self._remove()
+
+    def _remove(self) -> None:
+        for path in filter(None, (self._path, self._beside)):
+            path.unlink(missing_ok=True)
+
+
+def ready_lines(bootstrap: str, *, tls: bool, database_url: str | None) -> list[str]:
+    """A Kafka client's properties; the database's URL is in a comment, as no client knows it."""
+    lines = [f"bootstrap.servers={bootstrap}"]
+    if tls:
+        lines.append("security.protocol=SSL")
+    if database_url is not None:
+        lines.append(f"# database_url={database_url}")
+    return lines
+
+
+def stop_with_stdin() -> None:
+    """From now on the end of standard input is a SIGTERM: its other end is closed, or its holder
+    is gone, however it ended."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="stop-with-stdin", daemon=True).start()
+
+
+@contextlib.contextmanager
+def stopped_in_order() -> Iterator[None]:
+    """SIGTERM ends the program through its `finally` clauses, before the broker hears it itself."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
