@@ -41,7 +41,9 @@ class Copies:
         with psycopg.connect(self._server.url, autocommit=True) as connection:
             while len(self._used) > KEPT:
                 connection.execute(f"DROP DATABASE {self._used.popleft()} WITH (FORCE)".encode())
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+            # A copy by the WAL takes twice the CPU of one by files, which are in memory.
+            copy = f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"
+            connection.execute(copy.encode())
         try:
             yield self._server.url_of(name)
         finally:
