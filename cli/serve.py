@@ -4,7 +4,7 @@ Knows flags, exit codes and sentences for people. What is heavy is imported when
 that `--help` is quick. Exit codes: 0 done, 1 the broker could not go on, 2 a wrong setting.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,21 +138,27 @@ def serve(
     if stop_with_stdin:
         supervised.stop_with_stdin()
     ready = supervised.ReadyFile(ready_file)
-    with supervised.stopped_in_order():
+    with supervised.stopped_in_order() as end_if_asked:
         try:
             with ready.only_while_serving():
-                _run(settings, ready, ephemeral=ephemeral)
+                _run(settings, ready, end_if_asked, ephemeral=ephemeral)
         except OSError as error:
             if ready_file is None or error.filename is None:
                 raise
             _refuse(f"--ready-file: {ready_file} cannot be written ({error.strerror}).")
 
 
-def _run(settings: "Settings", ready: "ReadyFile", *, ephemeral: bool) -> None:
+def _run(
+    settings: "Settings", ready: "ReadyFile", end_if_asked: Callable[[], None], *, ephemeral: bool
+) -> None:
     from core.ports.log import StoreUnavailable
     from core.ports.topics import BrokerIdTaken
     from gateway.config import SettingsError
     from storage.server.embedded import EmbeddedPostgresError
+
+    def greet(port: int) -> None:
+        _greet(settings, server, port, ready)
+        end_if_asked()
 
     try:
         settings, server = _server(settings, ephemeral=ephemeral)
@@ -165,7 +171,8 @@ def _run(settings: "Settings", ready: "ReadyFile", *, ephemeral: bool) -> None:
             try:
                 if starting is not None:
                     starting.result()
-                run(settings, server, on_ready=lambda port: _greet(settings, server, port, ready))
+                end_if_asked()
+                run(settings, server, on_ready=greet)
             except SchemaRefused as error:
                 _refuse(str(error))
             except BrokerFailed:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 
@@ -66,14 +66,23 @@ def stop_with_stdin() -> None:
 
 
 @contextlib.contextmanager
-def stopped_in_order() -> Iterator[None]:
-    """SIGTERM ends the program through its `finally` clauses, before the broker hears it itself."""
+def stopped_in_order() -> Iterator[Callable[[], None]]:
+    """SIGTERM ends the program through its `finally` clauses, before the broker hears it itself.
+
+    Gives what to call between two steps: some library's `except:` may have swallowed the end.
+    """
+    asked: list[int] = []
 
     def end(number: int, _: object) -> None:
+        asked.append(number)
         raise SystemExit(128 + number)
+
+    def end_if_asked() -> None:
+        if asked:
+            os.kill(os.getpid(), asked[0])
 
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield end_if_asked
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -186,3 +186,18 @@ def test_it_finds_its_migrations(environment: Path, project: Path, empty_databas
         ".execute('SELECT version_num FROM alembic_version').fetchone()[0])",
         cwd=project,
     )
+
+
+def test_its_fixtures_and_its_server_work_beside_them(environment: Path, project: Path) -> None:
+    """The plugin is found by its entry point; the server starts in this directory."""
+    (project / "test_mine.py").write_text(
+        "import core, storage, penstock as package\n"
+        "from kafka import KafkaProducer\n"
+        "def test_mine(penstock, penstock_topic):\n"
+        f"    assert package.__file__.startswith({str(environment)!r})\n"
+        "    assert core.MINE and storage.MINE\n"
+        "    with KafkaProducer(bootstrap_servers=penstock.bootstrap_servers) as producer:\n"
+        "        assert producer.send(penstock_topic, b'x').get(30).offset == 0\n"
+    )
+    command = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py")
+    assert "1 passed" in succeeds(environment, *command, cwd=project, PYTHONPATH=str(project))
