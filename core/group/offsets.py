@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from core.group.records import CommittedOffset, GroupRow
+from core.group.records import CommittedOffset
 
 NO_RETENTION_TIME = -1
 
@@ -47,11 +47,6 @@ def empty_group_expiration(
     if protocol == "classic" and protocol_type and state_timestamp >= 0:
         return OffsetExpiration(state_timestamp)
     return BY_COMMIT_TIMESTAMP
-
-
-def expiration_of(row: GroupRow) -> OffsetExpiration:
-    """How offsets of a stored group expire that has no members, and is in nobody's memory."""
-    return empty_group_expiration(row.protocol, row.protocol_type, row.state_timestamp)
 
 
 def expired_offsets(

@@ -47,16 +47,6 @@ class AbortedIndex:
         """The index once transactions have been aborted after all that it knows."""
         return _bounded(self.known_from, (*self.transactions, *aborted)) if aborted else self
 
-    def with_older(
-        self, from_offset: int, end_offset: int, found: Sequence[AbortedTransaction]
-    ) -> "AbortedIndex":
-        """The index once the store was read: `found`, by last offset, are all that end in
-        [from_offset, end_offset). Nothing is learnt where a gap would be left."""
-        if from_offset >= self.known_from or end_offset < self.known_from:
-            return self
-        older = tuple(each for each in found if each.last_offset < self.known_from)
-        return _bounded(from_offset, (*older, *self.transactions))
-
 
 def _bounded(known_from: int, transactions: tuple[AbortedTransaction, ...]) -> AbortedIndex:
     """An index that forgets its oldest entries where it has too many."""

@@ -5,7 +5,7 @@ nothing; only effects the store has committed are replayed into the `PartitionLo
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from core.errors import Error
@@ -131,8 +131,8 @@ class LogDraft:
         """Appends a control batch of one record, whether the producer has written here or not.
 
         Nothing is refused: whoever ends a transaction has its row, and that is the authority. For a
-        marker of a transaction that is nobody's here, ask `marker_refusal` first. The producer's
-        state must be loaded.
+        marker of a transaction that is nobody's here, ask `ProducerState.marker_refusal` first. The
+        producer's state must be loaded.
         """
         known = self.producer(marker.producer_id)
         offset = self._next_offset
@@ -145,11 +145,6 @@ class LogDraft:
                 AbortedTransaction(marker.producer_id, known.txn_first_offset, offset)
             )
         return self._place(staged)
-
-    def marker_refusal(self, marker: Marker) -> Refused | None:
-        """Why a marker that came from outside (WriteTxnMarkers) may not be appended here."""
-        refusal = self.producer(marker.producer_id).marker_refusal(marker)
-        return Refused(*refusal) if refusal else None
 
     def _place(self, staged: StagedBatch) -> Appended:
         """The next offsets are the batch's."""
@@ -249,12 +244,6 @@ class PartitionLog:
             max_timestamp=effects.max_timestamp,
             open_transactions=effects.open_transactions,
         )
-
-    def load_aborted(
-        self, from_offset: int, end_offset: int, found: Sequence[AbortedTransaction]
-    ) -> None:
-        """Takes over what a read of the store found (AbortedIndex.with_older)."""
-        self.aborted = self.aborted.with_older(from_offset, end_offset, found)
 
     def trim(self) -> None:
         """Forgets the producers unheard of for longest; between flushes, never under a draft."""

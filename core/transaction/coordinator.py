@@ -403,10 +403,11 @@ def prepare_external_marker(
 ) -> Transition:
     """WriteTxnMarkers for a producer that has a transactional id here.
 
-    has_joined: whether any of the partitions named takes part. Ask LogDraft.marker_refusal of each
-    first: older coordinator epochs are refused by what the partition remembers, as in Kafka, since
-    the tools learn them from there. A part of a transaction cannot end alone: an abort ends it as a
-    whole and fences the producer, a commit is refused. Where nothing is open, nothing is done.
+    has_joined: whether any of the partitions named takes part. Ask ProducerState.marker_refusal of
+    each first: older coordinator epochs are refused by what the partition remembers, as in Kafka,
+    since the tools learn them from there. A part of a transaction cannot end alone: an abort ends
+    it as a whole and fences the producer, a commit is refused. Where nothing is open, nothing is
+    done.
     """
     if known is None or known.producer_id != marker.producer_id:
         return Transition(Answer())

@@ -18,7 +18,7 @@ import cramjam
 from crc32c import crc32c
 
 from core.errors import Error, Refusal
-from core.types import NO_TIMESTAMP, RecordBatch, TimestampType
+from core.types import RecordBatch, TimestampType
 
 HEADER_SIZE: Final = 61
 _LOG_OVERHEAD: Final = 12  # base offset and length, which the length does not count
@@ -222,19 +222,10 @@ def _with_max_timestamp(payload: Buffer, max_timestamp: int, flags: int = 0) -> 
     return b"".join((header, records))
 
 
-def patch(
-    payload: bytearray | memoryview, base_offset: int, leader_epoch: int, at: int = 0
-) -> None:
-    """Write a stored batch's offset and leader epoch in place; both lie outside the checksum.
-
-    at: where the batch begins in `payload`, which must be writable.
-    """
-    struct.pack_into(">q", payload, at, base_offset)
-    struct.pack_into(">i", payload, at + _LOG_OVERHEAD, leader_epoch)
-
-
 def patched(payload: Buffer, base_offset: int, leader_epoch: int) -> tuple[bytes, memoryview]:
-    """The same without copying the records: a new first 16 bytes, and a view of the rest.
+    """A stored batch with its offset and leader epoch, which lie outside the checksum.
+
+    Records are not copied: a new first 16 bytes, and a view of the rest.
 
     Two buffers that may be given in turn as a Fetch response's `records` list.
     """
@@ -286,27 +277,6 @@ def iterate_records(payload: Buffer, *, in_proportion: bool = False) -> Iterator
 def max_timestamp(payload: Buffer) -> int:
     """The greatest timestamp, as the batch's header has it."""
     return int.from_bytes(payload[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8], "big", signed=True)
-
-
-def first_offset_at_or_after(payload: Buffer, timestamp: int) -> BatchRecord | None:
-    """The first record whose timestamp is `timestamp` or later (ListOffsets by timestamp)."""
-    return next((r for r in iterate_records(payload) if r.timestamp >= timestamp), None)
-
-
-def max_timestamp_offset(payload: Buffer) -> BatchRecord:
-    """The first record with the greatest timestamp (ListOffsets MAX_TIMESTAMP, KIP-734)."""
-    return max(iterate_records(payload), key=lambda record: record.timestamp)
-
-
-def has_null_key(payload: Buffer) -> bool:
-    """Whether a record has no key, which a compacted topic does not take."""
-    return any(record.key_is_null for record in iterate_records(payload))
-
-
-def timestamp_range(payload: Buffer) -> tuple[int, int] | None:
-    """Least and greatest record timestamp, leaving out records without one; None if none has."""
-    stamps = [r.timestamp for r in iterate_records(payload) if r.timestamp != NO_TIMESTAMP]
-    return (min(stamps), max(stamps)) if stamps else None
 
 
 def _zigzag(body: Buffer, pos: int) -> tuple[int, int]:

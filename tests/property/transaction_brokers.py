@@ -416,6 +416,7 @@ class Brokers:
             )
 
         def unless_refused(group: Group) -> Decide | None:
-            return None if group.log(p, marker.producer_id).marker_refusal(marker) else decide
+            producer = group.log(p, marker.producer_id).producer(marker.producer_id)
+            return None if producer.marker_refusal(marker) else decide
 
         self.change(broker, transactional_id, unless_refused)

@@ -398,11 +398,6 @@ class Partitions:
         known.update(states)
         return states
 
-    async def _load(self, partition_ids: Iterable[int]) -> None:
-        missing = [i for i in dict.fromkeys(partition_ids) if i not in self._logs]
-        if missing:
-            await self.refresh(missing)
-
     async def find_timestamp(
         self, partition_id: int, timestamp: int, from_offset: int
     ) -> StoredBatch | None:
@@ -468,6 +463,3 @@ def _end_offset(state: PartitionState, isolation_level: IsolationLevel) -> int:
     if isolation_level is IsolationLevel.READ_COMMITTED:
         return state.last_stable_offset
     return state.high_watermark
-
-
-States = Mapping[int, PartitionState]

@@ -119,13 +119,6 @@ class Topics:
         """
         return self._by_name.get(name) or (await self.get_many([name])).get(name)
 
-    async def get_by_id(self, topic_id: UUID) -> Topic | None:
-        """The topic with this id, or None where the database has none now.
-
-        Raises StoreUnavailable.
-        """
-        return self._by_id.get(topic_id) or (await self.get_many_by_id([topic_id])).get(topic_id)
-
     async def get_many(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of the topics that exist; one read for all that are not cached.
 

@@ -5,7 +5,7 @@ import pytest
 from core.group.offsets import (
     BY_COMMIT_TIMESTAMP,
     OffsetExpiration,
-    expiration_of,
+    empty_group_expiration,
     expire_timestamp,
     expired_offsets,
 )
@@ -49,7 +49,8 @@ def test_an_offset_expires(
 def test_how_a_stored_empty_groups_offsets_expire(
     row: GroupRow, expected: OffsetExpiration
 ) -> None:
-    assert expiration_of(row) == expected
+    expiration = empty_group_expiration(row.protocol, row.protocol_type, row.state_timestamp)
+    assert expiration == expected
 
 
 def test_offsets_of_topics_that_are_read_stay() -> None:

@@ -47,43 +47,29 @@ def test_newer_ones_are_added() -> None:
     assert index == AbortedIndex(7, (A, B, C))
 
 
-def test_older_ones_are_learnt_from_the_store() -> None:
-    index = AbortedIndex(25, (C,))
-    assert index.with_older(0, 40, [A, B, C]) == AbortedIndex(0, (A, B, C))
-    assert index.with_older(20, 25, [B]) == AbortedIndex(20, (B, C))
-    # What ends right before the memory begins must have been part of the read.
-    assert index.with_older(0, 24, [A]) is index
-    # Nothing new.
-    assert index.with_older(25, 40, [C]) is index
-
-
 def test_the_oldest_are_forgotten_and_asked_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aborted_txns, "ABORTED_IN_MEMORY", 2)
     index = AbortedIndex().with_newer([A, B]).with_newer([C])
     assert index == AbortedIndex(20, (B, C))
     assert index.overlapping(19, 99) is None
     assert index.overlapping(20, 99) == [B, C]
-    # A read of much older ones does not push out the new ones.
-    assert index.with_older(0, 99, [A, B, C]) == index
 
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 6)), max_size=12)
 
 
-@given(LENGTHS, st.integers(0, 60), st.integers(0, 60), st.integers(0, 60), st.integers(0, 12))
+@given(LENGTHS, st.integers(0, 60), st.integers(0, 60), st.integers(0, 12))
 def test_memory_answers_as_the_store_would(
-    lengths: list[tuple[int, int]], from_offset: int, size: int, learnt: int, kept: int
+    lengths: list[tuple[int, int]], from_offset: int, size: int, kept: int
 ) -> None:
     offset, every = 0, []
     for gap, back in lengths:
         offset += gap
         every.append(AbortedTransaction(gap, max(0, offset - back - 1), offset))
-    # Of all, memory saw the last ones being aborted, and read some of the others.
+    # Of all, memory saw the last ones being aborted.
     seen = every[len(every) - min(kept, len(every)) :]
     known_from = seen[0].last_offset if seen else offset + 1
-    index = AbortedIndex(known_from, tuple(seen)).with_older(
-        learnt, offset + 1, [each for each in every if each.last_offset >= learnt]
-    )
+    index = AbortedIndex(known_from, tuple(seen))
     found = index.overlapping(from_offset, from_offset + size)
     if found is not None:
         assert found == [
@@ -92,4 +78,4 @@ def test_memory_answers_as_the_store_would(
             if each.last_offset >= from_offset and each.first_offset < from_offset + size
         ]
     else:
-        assert from_offset < min(known_from, learnt)
+        assert from_offset < known_from

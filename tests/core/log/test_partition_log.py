@@ -312,16 +312,6 @@ def test_a_draft_of_duplicates_leaves_open_what_is_open() -> None:
     assert replayed(log, draft).state.last_stable_offset == 0
 
 
-def test_a_marker_from_outside_can_be_refused() -> None:
-    log = log_at()
-    log.load(log.state, {1: ProducerState(1, 3, coordinator_epoch=2)})
-    draft = log.draft()
-    refused = draft.marker_refusal(Marker(1, 3, False, 1))
-    assert isinstance(refused, Refused)
-    assert refused.error is Error.TRANSACTION_COORDINATOR_FENCED
-    assert draft.marker_refusal(Marker(1, 3, False, 2)) is None
-
-
 def test_a_partition_that_moved_on_takes_over_what_is_open_and_forgets_the_aborted() -> None:
     log = log_at()
     log.load(log.state, {1: None})
@@ -335,11 +325,6 @@ def test_a_partition_that_moved_on_takes_over_what_is_open_and_forgets_the_abort
     assert (log.state.open_transactions, log.state.last_stable_offset) == (opened, 4)
     # Somebody else's markers may lie in between.
     assert log.aborted == AbortedIndex(known_from=6)
-    log.load_aborted(0, 6, [AbortedTransaction(1, 0, 1), AbortedTransaction(8, 2, 3)])
-    assert log.aborted.overlapping(0, 6) == [
-        AbortedTransaction(1, 0, 1),
-        AbortedTransaction(8, 2, 3),
-    ]
 
 
 def test_effects_of_another_version_abort_nothing_in_memory() -> None:

@@ -50,7 +50,7 @@ async def test_topic_is_deleted_by_name(broker: Broker, version: int) -> None:
         "never": UNKNOWN,
     }
     assert await broker.topics.get("gone") is None
-    assert await broker.topics.get_by_id(topic.topic_id) is None
+    assert await broker.topics.get_many_by_id([topic.topic_id]) == {}
     assert [each.name for each in await broker.topics.all()] == ["kept"]
     left = await rows(broker, "SELECT partition_id FROM deleted_partition ORDER BY 1")
     assert left == [(each,) for each in topic.partition_ids]

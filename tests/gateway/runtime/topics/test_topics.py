@@ -52,7 +52,7 @@ async def test_known_topic_is_answered_from_memory(here: Side) -> None:
     assert topic is not None
     sent = here.queries.copy()
     assert await here.topics.get("t") is topic
-    assert await here.topics.get_by_id(topic.topic_id) is topic
+    assert (await here.topics.get_many_by_id([topic.topic_id])) == {topic.topic_id: topic}
     assert here.topics.cached("t") is here.topics.cached_by_id(topic.topic_id) is topic
     assert here.queries == sent
 
@@ -62,7 +62,7 @@ async def test_unknown_topic_is_looked_for_each_time(here: Side, there: Side) ->
     await there.topics.create([NewTopic("t")])
     topic = await here.topics.get("t")
     assert topic is not None
-    assert await here.topics.get_by_id(uuid4()) is None
+    assert await here.topics.get_many_by_id([uuid4()]) == {}
 
 
 async def test_many_who_miss_at_once_share_a_read(here: Side) -> None:
