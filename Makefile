@@ -47,7 +47,7 @@ faults: .venv/installed-test ## only the fault tests, each going on for a while 
 lock: .venv/installed-test .venv/installed-lint .venv/installed-bench .venv/installed-demo ## write down the installed versions
 	$(BIN)/python -m pip freeze --exclude-editable > requirements/constraints.txt
 clean: ## remove the environment and caches
-	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache *.egg-info
+	rm -rf .venv .cache build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache *.egg-info
 ci: ## what CI runs
 	.ci/run
 
