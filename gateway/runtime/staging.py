@@ -1,6 +1,6 @@
 """Staging: batches go into the store under a token, to be published later, all at once.
 
-Group commit as for appends, in a session of its own: what is staged in bulk does not hold up
+A flush as for appends, in a session of its own: what is staged in bulk does not hold up
 appends, and waits for no disk. Holds no truth: tokens are guarded by how many batches they have.
 Publications queue among the appends (`flusher.py`). Knows no protocol and no SQL.
 """
@@ -41,6 +41,7 @@ from core.staging.values import (
     TokenEffects,
 )
 from gateway.runtime.flush.flusher import Flusher
+from gateway.runtime.flush.queue import FlushQueue
 from gateway.runtime.log.append_gate import AppendGate
 
 log = structlog.get_logger(__name__)
@@ -96,13 +97,11 @@ class Staging:
         self._store = store
         self._log_store = log_store
         self._flusher = flusher
-        self._max_flush_bytes = max_flush_bytes
         self._max_bytes = max_bytes
         self._expiration_ms = expiration_ms
         self.append_gate = AppendGate()
         self._on_published: Callable[[], None] = lambda: None
-        self._queue: deque[_Pending] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._queue = FlushQueue(self._flush_safely, limit=max_flush_bytes, weigh=_size)
         self._batch_ids: deque[int] = deque()
         self._tokens: OrderedDict[UUID, int] = OrderedDict()  # how many batches each has
         self._total = 0  # bytes staged in the whole cluster, as last read, and by this one since
@@ -132,9 +131,7 @@ class Staging:
         """
         done: asyncio.Future[StageResult] = asyncio.get_running_loop().create_future()
         size = sum(each.batch.size for each, _ in batches)
-        self._queue.append(_Pending(token, first_batch, batches, done, size))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
+        self._queue.put(_Pending(token, first_batch, batches, done, size))
         return done
 
     async def publish(
@@ -186,58 +183,53 @@ class Staging:
 
     async def close(self) -> None:
         """Finishes what is queued."""
-        if self._task is not None:
-            await self._task
+        await self._queue.close()
 
     # The flusher.
 
-    async def _run(self) -> None:
-        while self._queue:
-            group = [self._queue.popleft()]
-            size = group[0].size
-            while self._queue and size + self._queue[0].size <= self._max_flush_bytes:
-                size += self._queue[0].size
-                group.append(self._queue.popleft())
-            try:
-                await self._flush(group)
-            except Exception:  # a bug must leave nobody waiting
-                log.exception("staging_failed", requests=len(group))
-                message = "the broker failed; see its log"
-                self._refuse(group, Error.UNKNOWN_SERVER_ERROR, message)
+    async def _flush_safely(self, work: Sequence[_Pending]) -> None:
+        try:
+            await self._flush(work)
+        except Exception:  # a bug must leave nobody waiting
+            log.exception("staging_failed", requests=len(work))
+            message = "the broker failed; see its log"
+            self._refuse(work, Error.UNKNOWN_SERVER_ERROR, message)
 
-    async def _flush(self, group: Sequence[_Pending]) -> None:
+    async def _flush(self, work: Sequence[_Pending]) -> None:
         """Decides, stores and answers; where requests fail together, each goes alone."""
         try:
-            await self._settle(group)
+            await self._settle(work)
         except CommitUnknown as error:
-            log.warning("staging_unknown", requests=len(group), reason=str(error))
+            log.warning("staging_unknown", requests=len(work), reason=str(error))
             unknown = Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            self._refuse(group, unknown, "the commit's outcome is unknown")
+            self._refuse(work, unknown, "the commit's outcome is unknown")
         except StoreUnavailable as error:
-            log.warning("database_unavailable", requests=len(group), reason=str(error))
-            self._refuse(group, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
+            log.warning("database_unavailable", requests=len(work), reason=str(error))
+            self._refuse(work, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
         except (EffectRefused, RowLocked) as error:
             if isinstance(error, EffectRefused) and error.out_of_space:
                 log.error("database_out_of_space", reason=str(error))
-                self._refuse(group, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
-            elif len(group) > 1:
-                for pending in group:
+                self._refuse(work, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
+            elif len(work) > 1:
+                for pending in work:
                     await self._flush([pending])
             elif isinstance(error, RowLocked):
-                self._refuse(group, Error.NOT_ENOUGH_REPLICAS, "another broker holds the token")
+                self._refuse(work, Error.NOT_ENOUGH_REPLICAS, "another broker holds the token")
             else:
                 log.error("staging_refused_by_database", reason=str(error))
-                self._refuse(group, Error.UNKNOWN_SERVER_ERROR, str(error))
+                self._refuse(work, Error.UNKNOWN_SERVER_ERROR, str(error))
 
-    def _refuse(self, group: Iterable[_Pending], error: Error, message: str) -> None:
-        for pending in group:
+    def _refuse(self, work: Iterable[_Pending], error: Error, message: str) -> None:
+        for pending in work:
             self._forget([pending.token])
             pending.resolve(StageResult(error, message))
 
-    async def _settle(self, group: Sequence[_Pending]) -> None:
-        """Decides on a group and stores it, however often it takes. A decision that stores nothing
-        is released only where it rests on a fresh read."""
-        tokens = {pending.token for pending in group}
+    async def _settle(self, work: Sequence[_Pending]) -> None:
+        """Decides on some work and stores it, however often it takes.
+
+        A decision that stores nothing is released only where it rests on a fresh read.
+        """
+        tokens = {pending.token for pending in work}
         known = {token: self._tokens[token] for token in tokens & self._tokens.keys()}
         fresh: set[UUID] = set()
         is_total_fresh = False
@@ -246,14 +238,14 @@ class Staging:
             if self._now() - self._total_read_at > TOTAL_IS_FRESH_S:
                 await self._read_total()
                 is_total_fresh = True
-            await self._place(group)
-            drafts, decisions = self._decide(group, known)
+            await self._place(work)
+            drafts, decisions = self._decide(work, known)
             if not is_total_fresh and any(map(_is_for_want_of_room, decisions)):
                 self._total_read_at = float("-inf")
                 continue
             doubtful = {
                 pending.token
-                for pending, decision in zip(group, decisions, strict=True)
+                for pending, decision in zip(work, decisions, strict=True)
                 if not isinstance(decision, Staged)
             } - fresh
             if doubtful:
@@ -263,26 +255,26 @@ class Staging:
             effects = [effect for draft in drafts.values() if (effect := draft.effects())]
             try:
                 if effects:
-                    payloads = _payloads(group)
+                    payloads = _payloads(work)
                     await self._store.stage(effects, payloads, self._expiration_ms() / 1000)
             except VersionMismatch:
                 known, fresh = {}, set()
             except SegmentGone:
                 self._log_store.forget_segments()
-                for pending in group:
+                for pending in work:
                     pending.added = ()
             else:
-                self._answer(group, drafts, decisions, effects)
+                self._answer(work, drafts, decisions, effects)
                 return
         raise StoreUnavailable("tokens change faster than they can be read")
 
     def _decide(
-        self, group: Sequence[_Pending], known: Mapping[UUID, int]
+        self, work: Sequence[_Pending], known: Mapping[UUID, int]
     ) -> tuple[dict[UUID, TokenDraft], list[StageDecision]]:
         drafts: dict[UUID, TokenDraft] = {}
         decisions: list[StageDecision] = []
         left = self._max_bytes() - self._total
-        for pending in group:
+        for pending in work:
             draft = drafts.get(pending.token)
             if draft is None:
                 draft = drafts[pending.token] = TokenDraft(pending.token, known[pending.token])
@@ -296,7 +288,7 @@ class Staging:
 
     def _answer(
         self,
-        group: Sequence[_Pending],
+        work: Sequence[_Pending],
         drafts: Mapping[UUID, TokenDraft],
         decisions: Sequence[StageDecision],
         effects: Sequence[TokenEffects],
@@ -308,7 +300,7 @@ class Staging:
             self._tokens.move_to_end(token)
         while len(self._tokens) > TOKENS_IN_MEMORY:
             self._tokens.popitem(last=False)
-        for pending, decision in zip(group, decisions, strict=True):
+        for pending, decision in zip(work, decisions, strict=True):
             match decision:
                 case Staged(batches) | StagedBefore(batches):
                     pending.resolve(StageResult(batches=batches))
@@ -335,9 +327,9 @@ class Staging:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def _place(self, group: Sequence[_Pending]) -> None:
+    async def _place(self, work: Sequence[_Pending]) -> None:
         """Gives each batch an id of its payload and the segment open for it."""
-        for pending in group:
+        for pending in work:
             if pending.added:
                 continue
             added = []
@@ -353,13 +345,17 @@ class Staging:
         return self._batch_ids.popleft()
 
 
+def _size(pending: _Pending) -> int:
+    return pending.size
+
+
 def _is_for_want_of_room(decision: StageDecision) -> bool:
     return isinstance(decision, Refused) and decision.error is Error.THROTTLING_QUOTA_EXCEEDED
 
 
-def _payloads(group: Iterable[_Pending]) -> dict[int, Payload]:
+def _payloads(work: Iterable[_Pending]) -> dict[int, Payload]:
     return {
         placed.staged.batch_id: payload
-        for pending in group
+        for pending in work
         for placed, (_, payload) in zip(pending.added, pending.batches, strict=True)
     }

@@ -6,21 +6,24 @@ What fails together is tried one by one, so that each caller hears of its own al
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections.abc import Sequence
+from typing import Final
 
 from core.ports.log import EffectRefused, VersionMismatch
 from core.ports.transactions import PendingOffsets, TransactionStore
+from gateway.runtime.flush.queue import FlushQueue
 
-_AT_ONCE = 256
+_AT_ONCE: Final = 256
+
+_Write = tuple[PendingOffsets, asyncio.Future[None]]
 
 
 class PendingOffsetWriter:
-    """Writes by group commit: while one flush is under way, what comes becomes the next one."""
+    """All that this process writes of them."""
 
     def __init__(self, store: TransactionStore) -> None:
         self._store = store
-        self._queue: deque[tuple[PendingOffsets, asyncio.Future[None]]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._queue = FlushQueue(self._settle, limit=_AT_ONCE, weigh=_one)
 
     async def write(self, pending: PendingOffsets) -> None:
         """Returns once they are durable.
@@ -28,40 +31,31 @@ class PendingOffsetWriter:
         Raises VersionMismatch, EffectRefused, StoreUnavailable, CommitUnknown.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((pending, done))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
+        self._queue.put((pending, done))
         await done
 
-    async def _run(self) -> None:
-        while self._queue:
-            batch = [self._queue.popleft() for _ in range(min(len(self._queue), _AT_ONCE))]
-            try:
-                await self._store.put_pending([pending for pending, _ in batch])
-            except (VersionMismatch, EffectRefused) as error:
-                if len(batch) == 1:
-                    _fail(batch[0][1], error)
-                else:
-                    await self._one_by_one(batch)
-            except Exception as error:  # noqa: BLE001 - whatever it is must leave nobody waiting
-                for _, done in batch:
-                    _fail(done, error)
-            else:
-                for _, done in batch:
-                    if not done.done():
-                        done.set_result(None)
-
-    async def _one_by_one(self, batch: list[tuple[PendingOffsets, asyncio.Future[None]]]) -> None:
-        for pending, done in batch:
-            try:
-                await self._store.put_pending([pending])
-            except Exception as error:  # noqa: BLE001 - each hears of its own, whatever it is
-                _fail(done, error)
-            else:
+    async def _settle(self, writes: Sequence[_Write]) -> None:
+        try:
+            await self._store.put_pending([pending for pending, _ in writes])
+        except (VersionMismatch, EffectRefused) as error:
+            if len(writes) == 1:
+                _fail(writes, error)
+                return
+            for each in writes:
+                await self._settle([each])
+        except Exception as error:  # noqa: BLE001 - whatever it is must leave nobody waiting
+            _fail(writes, error)
+        else:
+            for _, done in writes:
                 if not done.done():
                     done.set_result(None)
 
 
-def _fail(done: asyncio.Future[None], error: Exception) -> None:
-    if not done.done():
-        done.set_exception(error)
+def _one(_: _Write) -> int:
+    return 1
+
+
+def _fail(writes: Sequence[_Write], error: Exception) -> None:
+    for _, done in writes:
+        if not done.done():
+            done.set_exception(error)

@@ -1,0 +1,59 @@
+"""A queue in front of a flush: while one is under way, what comes becomes the next one.
+
+Knows neither what the work is nor what storing it means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+Work = TypeVar("Work")
+
+
+class FlushQueue(Generic[Work]):
+    """Work in order of arrival, at most `limit` of it (in what `weigh` says) in one flush.
+
+    settle: stores some work and answers it, one way or another; it must not raise.
+    """
+
+    def __init__(
+        self,
+        settle: Callable[[list[Work]], Awaitable[None]],
+        *,
+        limit: int,
+        weigh: Callable[[Work], int],
+    ) -> None:
+        self._settle = settle
+        self._limit = limit
+        self._weigh = weigh
+        self._queue: deque[Work] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, work: Work) -> None:
+        """Queues work at once; its place is that of this call."""
+        self._queue.append(work)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Returns when what is queued is settled."""
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while self._queue:
+            await self._settle(self._take())
+
+    def _take(self) -> list[Work]:
+        """What goes together; work beyond the limit goes alone."""
+        taken = [self._queue.popleft()]
+        weight = self._weigh(taken[0])
+        while self._queue:
+            weight += self._weigh(self._queue[0])
+            if weight > self._limit:
+                break
+            taken.append(self._queue.popleft())
+        return taken
