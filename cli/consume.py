@@ -25,6 +25,7 @@ from cli.client import (
     fail,
 )
 from cli.errors import sentence_of
+from cli.interrupts import Interrupts
 from cli.progress import Progress, records
 from cli.records import TextForm, json_line
 from cli.topic_reads import existing_partitions
@@ -126,7 +127,8 @@ def consume(
         is_committing=group is not None,
     )
     places = [TopicPartition(topic, number) for number in sorted(set(partition or range(count)))]
-    printing.run(bootstrap_server, topic, None if group is not None else places, offset)
+    with printing.interrupts:
+        printing.run(bootstrap_server, topic, None if group is not None else places, offset)
 
 
 @dataclass
@@ -137,6 +139,7 @@ class _Printing:
     limits: _Limits
     line: Callable[[Any], bytes]
     is_committing: bool
+    interrupts: Interrupts = field(default_factory=Interrupts)
     printed: int = 0
     _next: dict["TopicPartition", int] = field(default_factory=dict)  # not committed yet
     _ends: dict["TopicPartition", int] = field(default_factory=dict)
@@ -194,6 +197,7 @@ class _Printing:
             if self.limits.max_records is not None:
                 left = min(left, self.limits.max_records - self.printed)
             found = self.consumer.poll(timeout_ms=_POLL_MS, max_records=left)
+            self.interrupts.check()
             now = time.monotonic()
             if found:
                 heard = now

@@ -23,6 +23,7 @@ from cli.client import (
     fail,
 )
 from cli.errors import sentence_of
+from cli.interrupts import Interrupts
 from cli.progress import Progress, records
 from cli.records import LineRefused, Record, json_record, text_record
 from cli.topic_reads import existing_partitions
@@ -127,30 +128,32 @@ def produce(
         fail("--transactional-id needs --acks all.", 2)
     always = Record(None, None if key is None else key.encode(), _headers(header or []), partition)
     separator = None if key_separator is None else _unescaped(key_separator)
-    lines = (value.encode() for value in values) if values else _stdin_lines()
-    with admin_client(bootstrap_server) as admin:
-        count = existing_partitions(admin, topic)
-    codecs.complete()
-    from kafka import KafkaProducer
+    with Interrupts() as interrupts:
+        given = (value.encode() for value in values) if values else None
+        lines = given or interrupts.lines_of(sys.stdin.buffer)
+        with admin_client(bootstrap_server) as admin:
+            count = existing_partitions(admin, topic)
+        codecs.complete()
+        from kafka import KafkaProducer
 
-    options = connection_options(bootstrap_server)
-    with bootstrapping(bootstrap_server):
-        producer = KafkaProducer(
-            acks=_ACKS[acks],
-            enable_idempotence=_ACKS[acks] == -1,
-            compression_type=None if compression == "none" else compression,
-            transactional_id=transactional_id,
-            batch_size=_BATCH_BYTES,
-            linger_ms=_LINGER_MS,
-            max_request_size=_RECORD_BYTES_MAX,
-            allow_auto_create_topics=False,
-            **options,
-        )
-    sending = _Sending(producer, bootstrap_server, topic, count)
-    try:
-        sending.run(_parsed(lines, always, separator, as_json=as_json), transactional_id)
-    finally:
-        producer.close(timeout=0)
+        options = connection_options(bootstrap_server)
+        with bootstrapping(bootstrap_server):
+            producer = KafkaProducer(
+                acks=_ACKS[acks],
+                enable_idempotence=_ACKS[acks] == -1,
+                compression_type=None if compression == "none" else compression,
+                transactional_id=transactional_id,
+                batch_size=_BATCH_BYTES,
+                linger_ms=_LINGER_MS,
+                max_request_size=_RECORD_BYTES_MAX,
+                allow_auto_create_topics=False,
+                **options,
+            )
+        sending = _Sending(producer, bootstrap_server, topic, count)
+        try:
+            sending.run(_parsed(lines, always, separator, as_json=as_json), transactional_id)
+        finally:
+            producer.close(timeout=0)
 
 
 def _headers(pairs: list[str]) -> tuple[tuple[str, bytes | None], ...]:
@@ -168,11 +171,6 @@ def _unescaped(text: str) -> bytes:
     if not text:
         fail("--key-separator: '' separates nothing; write for example ':' or '\\t'.", 2)
     return text.replace("\\t", "\t").encode()
-
-
-def _stdin_lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _parsed(

@@ -119,7 +119,7 @@ def classic_member(broker: Gateway, topic: str, name: str) -> Iterator[KafkaCons
         topic, bootstrap_servers=broker.bootstrap, group_id=name, client_id="reader"
     )
     with closing(consumer):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(consumer.assignment()) < 2:
             assert time.monotonic() < deadline
             consumer.poll(timeout_ms=100)
@@ -145,7 +145,7 @@ def consumer_member(broker: Gateway, topic: str, name: str) -> Iterator[Consumer
         }
     )
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(consumer.assignment()) < 2:
         assert time.monotonic() < deadline
         consumer.poll(0.1)

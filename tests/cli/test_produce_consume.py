@@ -180,7 +180,7 @@ def test_following_prints_what_comes_until_ctrl_c(shell: Shell, topic: str) -> N
         shell.produce(topic, "after")
         assert following.stdout.readline() == b"after\n"
         following.send_signal(signal.SIGINT)
-        assert following.wait(20) == 130
+        assert following.wait(60) == 130
         assert following.stderr.read().decode() == f"Read 2 records of {topic}.\n"
 
 
@@ -193,7 +193,7 @@ def test_ctrl_c_of_a_producer_keeps_what_it_said(shell: Shell, topic: str) -> No
         while shell.consume(topic) != [b"one", b"two"]:
             assert time.monotonic() < deadline
         producer.send_signal(signal.SIGINT)
-        assert producer.wait(20) == 130
+        assert producer.wait(60) == 130
         assert producer.stderr.read().decode() == f"Sent 2 records to {topic}.\n"
 
 

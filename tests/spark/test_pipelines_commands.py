@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(900)  # the machine may be busy
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "spark.md"
-PATIENCE_S = 250.0
+PATIENCE_S = 800.0
 LARGE = "large-orders"
 # Whatever directory a pipeline is started in, it is the one that is tested.
 WITH_THIS_PACKAGE = {**os.environ, "PYTHONPATH": str(ROOT)}

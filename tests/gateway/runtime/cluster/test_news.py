@@ -162,6 +162,10 @@ async def test_changes_close_together_travel_as_one_message(two: list[Broker], l
     log.rows("LISTEN penstock_partition")
     for _ in range(50):
         here.announcer.announce(ids)
+    async with asyncio.timeout(60):
+        while not told:
+            await asyncio.sleep(0.1)
+            log.rows("SELECT 1")
     await asyncio.sleep(0.1)
     log.rows("SELECT 1")
     assert told == [",".join(map(str, sorted(ids)))]
