@@ -3,17 +3,20 @@
 ApiVersions, the connection and the documentation's table read it. It does not know any API itself.
 """
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+from core.ports.log import StoreUnavailable
 from gateway.kafka.codec import request_class
 from gateway.kafka.context import RequestContext
 
 Handler = Callable[[Any, RequestContext], Awaitable[Any]]
-HandlerT = TypeVar("HandlerT", bound=Handler)
+Unavailable = Callable[[Any, RequestContext], Any]
+"""The answer to a request while the database is away (`unavailable.py` says which)."""
 
 # What a handler returns to have the connection closed: Kafka's way to tell a producer with acks=0
 # that something was wrong (KafkaApis.handleProduceRequest).
@@ -56,9 +59,12 @@ class Registry:
         versions: range,
         advertised: range | None = None,
         unsupported: Callable[[], Any] | None = None,
-    ) -> Callable[[HandlerT], HandlerT]:
+        unavailable: Unavailable | None = None,
+    ) -> Callable[[Handler], Handler]:
         """Enter the decorated coroutine function as the handler of API `key`.
 
+        unavailable: makes the answer where the handler raises StoreUnavailable. If that one raises
+        it too, or there is none, the connection is closed, which clients take as "try again".
         Raises ValueError for a key or version the codec does not know, or a key entered twice.
         """
         message = request_class(key)
@@ -67,7 +73,9 @@ class Registry:
         if key in self._apis:
             raise ValueError(f"{message.name}: two handlers for API key {key}")
 
-        def enter(handler: HandlerT) -> HandlerT:
+        def enter(handler: Handler) -> Handler:
+            if unavailable is not None:
+                handler = _answering(handler, unavailable)
             name = message.name.removesuffix("Request")
             listed = versions if advertised is None else advertised
             self._apis[key] = Api(key, name, versions, listed, handler, unsupported)
@@ -82,6 +90,17 @@ class Registry:
     def table(self) -> tuple[Api, ...]:
         """Every API, by key."""
         return tuple(self._apis[key] for key in sorted(self._apis))
+
+
+def _answering(handler: Handler, unavailable: Unavailable) -> Handler:
+    @functools.wraps(handler)
+    async def guarded(request: Any, ctx: RequestContext) -> Any:
+        try:
+            return await handler(request, ctx)
+        except StoreUnavailable:
+            return unavailable(request, ctx)
+
+    return guarded
 
 
 REGISTRY = Registry()

@@ -198,55 +198,8 @@ class DropStagedResponse(ApiMessage, load_json=schemas):  # type: ignore[call-ar
 
 _REQUESTS: Final[dict[int, Any]] = {
     message.API_KEY: message
-    for message in (
-        AddOffsetsToTxnRequest,
-        AddPartitionsToTxnRequest,
-        AlterConfigsRequest,
-        AlterPartitionReassignmentsRequest,
-        ApiVersionsRequest,
-        ConsumerGroupDescribeRequest,
-        ConsumerGroupHeartbeatRequest,
-        CreatePartitionsRequest,
-        CreateTopicsRequest,
-        DeleteGroupsRequest,
-        DeleteRecordsRequest,
-        DeleteTopicsRequest,
-        DescribeClusterRequest,
-        DescribeConfigsRequest,
-        DescribeGroupsRequest,
-        DescribeLogDirsRequest,
-        DescribeProducersRequest,
-        DescribeQuorumRequest,
-        DescribeTopicPartitionsRequest,
-        DescribeTransactionsRequest,
-        DropStagedRequest,
-        ElectLeadersRequest,
-        EndTxnRequest,
-        FetchRequest,
-        FindCoordinatorRequest,
-        HeartbeatRequest,
-        IncrementalAlterConfigsRequest,
-        InitProducerIdRequest,
-        JoinGroupRequest,
-        LeaveGroupRequest,
-        ListConfigResourcesRequest,
-        ListGroupsRequest,
-        ListOffsetsRequest,
-        ListPartitionReassignmentsRequest,
-        ListTransactionsRequest,
-        MetadataRequest,
-        OffsetCommitRequest,
-        OffsetDeleteRequest,
-        OffsetFetchRequest,
-        OffsetForLeaderEpochRequest,
-        ProduceRequest,
-        PublishStagedRequest,
-        StageRecordsRequest,
-        SyncGroupRequest,
-        TxnOffsetCommitRequest,
-        UpdateFeaturesRequest,
-        WriteTxnMarkersRequest,
-    )
+    for name, message in list(globals().items())
+    if name.endswith("Request") and hasattr(message, "API_KEY")
 }
 _FIXED_HEADER: Final = struct.Struct(">hhih")  # key, version, correlation id, client id's length
 _RESPONSE_HEADER: Final = struct.Struct(">ii")  # size, correlation id

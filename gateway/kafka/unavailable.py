@@ -1,6 +1,7 @@
-"""What a client is told while the database is away: one wrapper, so that no handler catches it.
+"""What a client is told while the database is away.
 
-Each API gives the answer in its own shape, with an error that its clients take as "try again":
+Each API answers in its own shape (`@api(…, unavailable=…)`), with an error that its clients take as
+"try again":
 
 - CreateTopics, DeleteTopics, CreatePartitions: NOT_CONTROLLER. Java's admin client retries these
   APIs after that code alone (`KafkaAdminClient.handleNotControllerError`), kafka-python too.
@@ -16,15 +17,9 @@ Each API gives the answer in its own shape, with an error that its clients take 
 Does not know why the database is away, and does not log: the heartbeat does, once.
 """
 
-import functools
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from core.errors import Error, Refusal
-from core.ports.log import StoreUnavailable
-from gateway.kafka.context import RequestContext
-
-Handler = Callable[[Any, RequestContext], Awaitable[Any]]
 
 _MESSAGE: Final = "The database cannot be reached at the moment; try again."
 
@@ -32,23 +27,3 @@ CHANGE_REFUSED: Final = Refusal(Error.NOT_CONTROLLER, _MESSAGE)
 NOT_STORED: Final = Refusal(Error.NOT_ENOUGH_REPLICAS, _MESSAGE)
 COORDINATOR_AWAY: Final = Refusal(Error.COORDINATOR_NOT_AVAILABLE, _MESSAGE)
 TIMED_OUT: Final = Refusal(Error.REQUEST_TIMED_OUT, _MESSAGE)
-
-
-def when_unavailable(answer: Callable[[Any, RequestContext], Any]) -> Callable[[Handler], Handler]:
-    """Answer with `answer(request, context)` where the decorated handler raises StoreUnavailable.
-
-    Stands below `@api`. `answer` may raise StoreUnavailable itself: the connection is then closed,
-    which every client takes as "try again".
-    """
-
-    def wrap(handler: Handler) -> Handler:
-        @functools.wraps(handler)
-        async def guarded(request: Any, ctx: RequestContext) -> Any:
-            try:
-                return await handler(request, ctx)
-            except StoreUnavailable:
-                return answer(request, ctx)
-
-        return guarded
-
-    return wrap

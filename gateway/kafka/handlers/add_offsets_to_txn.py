@@ -16,7 +16,6 @@ from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _FIRST_VERSION_WITH_FENCED: Final = 2
 _FIRST_VERSION_WITH_ABORTABLE: Final = 4
@@ -26,8 +25,7 @@ def _unavailable(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOff
     return AddOffsetsToTxnResponse(error_code=kafka_code(Error.COORDINATOR_NOT_AVAILABLE))
 
 
-@api(25, versions=range(5))
-@when_unavailable(_unavailable)
+@api(25, versions=range(5), unavailable=_unavailable)
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, ctx: RequestContext
 ) -> AddOffsetsToTxnResponse | object:

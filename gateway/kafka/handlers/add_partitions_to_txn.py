@@ -20,7 +20,6 @@ from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -40,8 +39,7 @@ def _unavailable(
     return AddPartitionsToTxnResponse(error_code=kafka_code(away), results_by_transaction=[])
 
 
-@api(24, versions=range(6))
-@when_unavailable(_unavailable)
+@api(24, versions=range(6), unavailable=_unavailable)
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, ctx: RequestContext
 ) -> AddPartitionsToTxnResponse | object:

@@ -11,15 +11,14 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import AlterConfigsRequest, AlterConfigsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import TIMED_OUT, when_unavailable
+from gateway.kafka.unavailable import TIMED_OUT
 
 
 def _refuse_all(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfigsResponse:
     return AlterConfigsResponse(responses=[_result(each, TIMED_OUT) for each in request.resources])
 
 
-@api(33, versions=range(3))
-@when_unavailable(_refuse_all)
+@api(33, versions=range(3), unavailable=_refuse_all)
 async def alter_configs(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfigsResponse:
     """Replace (or only validate) the settings of each resource, whole or not at all."""
     alterations = [_alteration(each) for each in request.resources]

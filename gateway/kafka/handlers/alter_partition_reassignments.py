@@ -19,7 +19,7 @@ from gateway.kafka.codec import (
 )
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import CHANGE_REFUSED, when_unavailable
+from gateway.kafka.unavailable import CHANGE_REFUSED
 
 TopicAnswer = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 PartitionAnswer = TopicAnswer.ReassignablePartitionResponse
@@ -31,8 +31,7 @@ def _refuse_all(
     return _response(request, CHANGE_REFUSED, [])
 
 
-@api(45, versions=range(2))
-@when_unavailable(_refuse_all)
+@api(45, versions=range(2), unavailable=_refuse_all)
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, ctx: RequestContext
 ) -> AlterPartitionReassignmentsResponse:

@@ -18,7 +18,7 @@ from gateway.kafka.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from gateway.kafka.codec import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import COORDINATOR_AWAY, when_unavailable
+from gateway.kafka.unavailable import COORDINATOR_AWAY
 
 _Group = ConsumerGroupDescribeResponse.DescribedGroup
 _Member = _Group.Member
@@ -37,8 +37,7 @@ def _unavailable(
     )
 
 
-@api(69, versions=range(2))
-@when_unavailable(_unavailable)
+@api(69, versions=range(2), unavailable=_unavailable)
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, ctx: RequestContext
 ) -> ConsumerGroupDescribeResponse:

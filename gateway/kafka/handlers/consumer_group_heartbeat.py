@@ -20,7 +20,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 _JOINING: Final = 0  # the member epoch
@@ -36,8 +35,7 @@ def _unavailable(
     return _answer(ConsumerHeartbeatResult(Error.COORDINATOR_NOT_AVAILABLE))
 
 
-@api(68, versions=range(2))
-@when_unavailable(_unavailable)
+@api(68, versions=range(2), unavailable=_unavailable)
 async def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, ctx: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:

@@ -12,7 +12,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import CreatePartitionsRequest, CreatePartitionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import CHANGE_REFUSED, when_unavailable
+from gateway.kafka.unavailable import CHANGE_REFUSED
 from gateway.runtime.topics.topics import PartitionIncrease
 
 
@@ -21,8 +21,7 @@ def _refuse_all(request: CreatePartitionsRequest, ctx: RequestContext) -> Create
     return CreatePartitionsResponse(results=[_result(name, CHANGE_REFUSED) for name in names])
 
 
-@api(37, versions=range(4))
-@when_unavailable(_refuse_all)
+@api(37, versions=range(4), unavailable=_refuse_all)
 async def create_partitions(
     request: CreatePartitionsRequest, ctx: RequestContext
 ) -> CreatePartitionsResponse:

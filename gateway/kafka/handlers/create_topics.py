@@ -17,7 +17,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import CreateTopicsRequest, CreateTopicsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import CHANGE_REFUSED, when_unavailable
+from gateway.kafka.unavailable import CHANGE_REFUSED
 from gateway.runtime.topics.topics import CreatedTopic
 
 TopicResult = CreateTopicsResponse.CreatableTopicResult
@@ -31,8 +31,7 @@ def _refuse_all(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopi
     return CreateTopicsResponse(topics=[_refused(name, CHANGE_REFUSED) for name in names])
 
 
-@api(19, versions=range(2, 8))
-@when_unavailable(_refuse_all)
+@api(19, versions=range(2, 8), unavailable=_refuse_all)
 async def create_topics(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
     """Create (or only validate) the topics; one result for each different name."""
     wanted = [_new_topic(each) for each in request.topics]

@@ -8,7 +8,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import DeleteGroupsRequest, DeleteGroupsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 
 def _unavailable(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
@@ -16,8 +15,7 @@ def _unavailable(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGro
     return _answer(group_ids, [Error.COORDINATOR_NOT_AVAILABLE] * len(group_ids))
 
 
-@api(42, versions=range(3))
-@when_unavailable(_unavailable)
+@api(42, versions=range(3), unavailable=_unavailable)
 async def delete_groups(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
     """Delete each group; one result for each."""
     group_ids = _named(request)

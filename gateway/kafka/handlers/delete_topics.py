@@ -14,7 +14,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import DeleteTopicsRequest, DeleteTopicsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import CHANGE_REFUSED, when_unavailable
+from gateway.kafka.unavailable import CHANGE_REFUSED
 
 _FIRST_VERSION_WITH_IDS = 6
 _DISABLED = "Topic deletion is disabled."
@@ -26,8 +26,7 @@ def _refuse_all(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopi
     return _whole(request, ctx, CHANGE_REFUSED)
 
 
-@api(20, versions=range(1, 7))
-@when_unavailable(_refuse_all)
+@api(20, versions=range(1, 7), unavailable=_refuse_all)
 async def delete_topics(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopicsResponse:
     """Delete the topics, unless `delete.topic.enable` is off; one result for each name or id."""
     if not ctx.configs.broker_bool("delete.topic.enable"):

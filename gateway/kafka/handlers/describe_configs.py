@@ -18,7 +18,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeConfigsRequest, DescribeConfigsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import TIMED_OUT, when_unavailable
+from gateway.kafka.unavailable import TIMED_OUT
 
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Described = Result.DescribeConfigsResourceResult
@@ -30,8 +30,7 @@ def _refuse_all(request: DescribeConfigsRequest, ctx: RequestContext) -> Describ
     )
 
 
-@api(32, versions=range(1, 5))
-@when_unavailable(_refuse_all)
+@api(32, versions=range(1, 5), unavailable=_refuse_all)
 async def describe_configs(
     request: DescribeConfigsRequest, ctx: RequestContext
 ) -> DescribeConfigsResponse:

@@ -16,7 +16,7 @@ from gateway.kafka.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from gateway.kafka.codec import DescribeGroupsRequest, DescribeGroupsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import COORDINATOR_AWAY, when_unavailable
+from gateway.kafka.unavailable import COORDINATOR_AWAY
 
 _Group = DescribeGroupsResponse.DescribedGroup
 _Member = _Group.DescribedGroupMember
@@ -30,8 +30,7 @@ def _unavailable(request: DescribeGroupsRequest, ctx: RequestContext) -> Describ
     )
 
 
-@api(15, versions=range(7))
-@when_unavailable(_unavailable)
+@api(15, versions=range(7), unavailable=_unavailable)
 async def describe_groups(
     request: DescribeGroupsRequest, ctx: RequestContext
 ) -> DescribeGroupsResponse:

@@ -16,7 +16,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeLogDirsRequest, DescribeLogDirsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 LOG_DIR = "postgresql"
 Result = DescribeLogDirsResponse.DescribeLogDirsResult
@@ -28,8 +27,7 @@ def _refuse_all(request: DescribeLogDirsRequest, ctx: RequestContext) -> Describ
     return _response([], Error.KAFKA_STORAGE_ERROR)
 
 
-@api(35, versions=range(1, 6))
-@when_unavailable(_refuse_all)
+@api(35, versions=range(1, 6), unavailable=_refuse_all)
 async def describe_log_dirs(
     request: DescribeLogDirsRequest, ctx: RequestContext
 ) -> DescribeLogDirsResponse:

@@ -17,7 +17,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeProducersRequest, DescribeProducersResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 TopicAnswer = DescribeProducersResponse.TopicResponse
 PartitionAnswer = TopicAnswer.PartitionResponse
@@ -39,8 +38,7 @@ def _refuse_all(
     )
 
 
-@api(61, versions=range(1))
-@when_unavailable(_refuse_all)
+@api(61, versions=range(1), unavailable=_refuse_all)
 async def describe_producers(
     request: DescribeProducersRequest, ctx: RequestContext
 ) -> DescribeProducersResponse:

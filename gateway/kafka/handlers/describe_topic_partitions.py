@@ -18,7 +18,7 @@ from gateway.kafka.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from gateway.kafka.codec import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import TIMED_OUT, when_unavailable
+from gateway.kafka.unavailable import TIMED_OUT
 
 TopicAnswer = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 PartitionAnswer = TopicAnswer.DescribeTopicPartitionsResponsePartition
@@ -31,8 +31,7 @@ def _refuse_all(
     return _whole(request, TIMED_OUT)
 
 
-@api(75, versions=range(1))
-@when_unavailable(_refuse_all)
+@api(75, versions=range(1), unavailable=_refuse_all)
 async def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, ctx: RequestContext
 ) -> DescribeTopicPartitionsResponse:

@@ -18,7 +18,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeTransactionsRequest, DescribeTransactionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _State = DescribeTransactionsResponse.TransactionState
 _TopicData = _State.TopicData
@@ -35,8 +34,7 @@ def _unavailable(
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-@api(65, versions=range(1))
-@when_unavailable(_unavailable)
+@api(65, versions=range(1), unavailable=_unavailable)
 async def describe_transactions(
     request: DescribeTransactionsRequest, ctx: RequestContext
 ) -> DescribeTransactionsResponse:

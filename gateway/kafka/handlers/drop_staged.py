@@ -10,7 +10,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import DropStagedRequest, DropStagedResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import NOT_STORED, when_unavailable
+from gateway.kafka.unavailable import NOT_STORED
 
 
 def _unavailable(request: DropStagedRequest, ctx: RequestContext) -> DropStagedResponse:
@@ -19,8 +19,7 @@ def _unavailable(request: DropStagedRequest, ctx: RequestContext) -> DropStagedR
     )
 
 
-@api(10002, versions=range(1), advertised=range(0))
-@when_unavailable(_unavailable)
+@api(10002, versions=range(1), advertised=range(0), unavailable=_unavailable)
 async def drop_staged(request: DropStagedRequest, ctx: RequestContext) -> DropStagedResponse:
     """Drop them."""
     await ctx.staging.drop([token for token in request.tokens if token is not None])

@@ -15,7 +15,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import ElectLeadersRequest, ElectLeadersResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import CHANGE_REFUSED, when_unavailable
+from gateway.kafka.unavailable import CHANGE_REFUSED
 
 TopicAnswer = ElectLeadersResponse.ReplicaElectionResult
 PartitionAnswer = TopicAnswer.PartitionResult
@@ -28,8 +28,7 @@ def _refuse_all(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeade
     return _refused(request, CHANGE_REFUSED)
 
 
-@api(43, versions=range(3))
-@when_unavailable(_refuse_all)
+@api(43, versions=range(3), unavailable=_refuse_all)
 async def elect_leaders(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
     """Say of each partition that it needs no election, or that it is not there."""
     # v0 knows preferred leaders only.

@@ -13,7 +13,6 @@ from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _FIRST_VERSION_WITH_FENCED: Final = 2
 _FIRST_VERSION_OF_V2: Final = 5
@@ -23,8 +22,7 @@ def _unavailable(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
     return EndTxnResponse(error_code=kafka_code(Error.COORDINATOR_NOT_AVAILABLE))
 
 
-@api(26, versions=range(6))
-@when_unavailable(_unavailable)
+@api(26, versions=range(6), unavailable=_unavailable)
 async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse | object:
     """End what is open."""
     refusal = transactional_id_refusal(request.transactional_id)

@@ -18,7 +18,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import NO_ERROR, kafka_code
-from gateway.kafka.unavailable import COORDINATOR_AWAY, when_unavailable
+from gateway.kafka.unavailable import COORDINATOR_AWAY
 
 _GROUP, _TRANSACTION, _SHARE = range(3)  # CoordinatorType
 _FIRST_VERSION_WITH_KEYS: Final = 4
@@ -30,8 +30,7 @@ def _unavailable(request: FindCoordinatorRequest, ctx: RequestContext) -> FindCo
     return _answer([(key, COORDINATOR_AWAY) for key in _keys(request, ctx)], ctx)
 
 
-@api(10, versions=range(7))
-@when_unavailable(_unavailable)
+@api(10, versions=range(7), unavailable=_unavailable)
 async def find_coordinator(
     request: FindCoordinatorRequest, ctx: RequestContext
 ) -> FindCoordinatorResponse:

@@ -11,15 +11,13 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import HeartbeatRequest, HeartbeatResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 
 def _unavailable(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=kafka_code(Error.COORDINATOR_NOT_AVAILABLE))
 
 
-@api(12, versions=range(5))
-@when_unavailable(_unavailable)
+@api(12, versions=range(5), unavailable=_unavailable)
 async def heartbeat(request: HeartbeatRequest, ctx: RequestContext) -> HeartbeatResponse:
     """Tell the group that the member lives."""
     error = await ctx.groups.heartbeat(

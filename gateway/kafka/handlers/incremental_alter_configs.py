@@ -15,7 +15,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import TIMED_OUT, when_unavailable
+from gateway.kafka.unavailable import TIMED_OUT
 
 
 def _refuse_all(
@@ -26,8 +26,7 @@ def _refuse_all(
     )
 
 
-@api(44, versions=range(2))
-@when_unavailable(_refuse_all)
+@api(44, versions=range(2), unavailable=_refuse_all)
 async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, ctx: RequestContext
 ) -> IncrementalAlterConfigsResponse:

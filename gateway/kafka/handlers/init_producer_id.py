@@ -18,7 +18,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import InitProducerIdRequest, InitProducerIdResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _FIRST_VERSION_WITH_FENCED: Final = 4
 
@@ -27,8 +26,7 @@ def _unavailable(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
     return _refused(Error.COORDINATOR_NOT_AVAILABLE)
 
 
-@api(22, versions=range(6))
-@when_unavailable(_unavailable)
+@api(22, versions=range(6), unavailable=_unavailable)
 async def init_producer_id(
     request: InitProducerIdRequest, ctx: RequestContext
 ) -> InitProducerIdResponse:

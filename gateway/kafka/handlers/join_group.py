@@ -19,7 +19,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import JoinGroupRequest, JoinGroupResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _Member = JoinGroupResponse.JoinGroupResponseMember
 # Of a client's name, in a member's id: the id has to fit into a Kafka string.
@@ -31,8 +30,7 @@ def _unavailable(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
     return _answer(JoinResult(error, member_id=request.member_id), ctx)
 
 
-@api(11, versions=range(10))
-@when_unavailable(_unavailable)
+@api(11, versions=range(10), unavailable=_unavailable)
 async def join_group(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupResponse:
     """Join the group, and wait."""
     version = ctx.api_version

@@ -10,7 +10,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import LeaveGroupRequest, LeaveGroupResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _Member = LeaveGroupResponse.MemberResponse
 
@@ -19,8 +18,7 @@ def _unavailable(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupR
     return _answer(LeaveResult((), Error.COORDINATOR_NOT_AVAILABLE), ctx)
 
 
-@api(13, versions=range(6))
-@when_unavailable(_unavailable)
+@api(13, versions=range(6), unavailable=_unavailable)
 async def leave_group(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupResponse:
     """Let the members go."""
     if ctx.api_version < 3:

@@ -15,7 +15,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import ListConfigResourcesRequest, ListConfigResourcesResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import TIMED_OUT, when_unavailable
+from gateway.kafka.unavailable import TIMED_OUT
 
 _ALL = (
     ConfigResourceType.GROUP,
@@ -32,8 +32,7 @@ def _refuse(
     return ListConfigResourcesResponse(error_code=kafka_code(TIMED_OUT.error), config_resources=[])
 
 
-@api(74, versions=range(2))
-@when_unavailable(_refuse)
+@api(74, versions=range(2), unavailable=_refuse)
 async def list_config_resources(
     request: ListConfigResourcesRequest, ctx: RequestContext
 ) -> ListConfigResourcesResponse:

@@ -9,7 +9,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import ListGroupsRequest, ListGroupsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _Group = ListGroupsResponse.ListedGroup
 
@@ -18,8 +17,7 @@ def _unavailable(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsR
     return _refused(Error.COORDINATOR_NOT_AVAILABLE)
 
 
-@api(16, versions=range(6))
-@when_unavailable(_unavailable)
+@api(16, versions=range(6), unavailable=_unavailable)
 async def list_groups(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
     """List the groups that pass the filters."""
     found = await ctx.groups.list_groups()

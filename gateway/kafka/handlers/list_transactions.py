@@ -18,7 +18,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import ListTransactionsRequest, ListTransactionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 from gateway.runtime.groups.subscribed_topics import compiled
 
 _State = ListTransactionsResponse.TransactionState
@@ -35,8 +34,7 @@ def _unavailable(request: ListTransactionsRequest, ctx: RequestContext) -> ListT
     return _refused(Error.COORDINATOR_NOT_AVAILABLE)
 
 
-@api(66, versions=range(3))
-@when_unavailable(_unavailable)
+@api(66, versions=range(3), unavailable=_unavailable)
 async def list_transactions(
     request: ListTransactionsRequest, ctx: RequestContext
 ) -> ListTransactionsResponse:

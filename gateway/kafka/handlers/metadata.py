@@ -26,7 +26,6 @@ from gateway.kafka.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, T
 from gateway.kafka.codec import MetadataRequest, MetadataResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 from gateway.runtime.topics.topics import CreatedTopic
 
 TopicAnswer = MetadataResponse.MetadataResponseTopic
@@ -53,8 +52,7 @@ def _answer_known(request: MetadataRequest, ctx: RequestContext) -> MetadataResp
     return _response(answers, request, ctx)
 
 
-@api(3, versions=range(14))
-@when_unavailable(_answer_known)
+@api(3, versions=range(14), unavailable=_answer_known)
 async def metadata(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     """Describe the cluster and the topics asked for, creating those that are missing and may be."""
     if _asks_all(request, ctx):

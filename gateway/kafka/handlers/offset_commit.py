@@ -22,7 +22,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetCommitRequest, OffsetCommitResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 _Partition = _Topic.OffsetCommitResponsePartition
@@ -40,8 +39,7 @@ def _unavailable(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
     return _answer(request, [[error] * len(topic.partitions) for topic in request.topics])
 
 
-@api(8, versions=range(2, 11))
-@when_unavailable(_unavailable)
+@api(8, versions=range(2, 11), unavailable=_unavailable)
 async def offset_commit(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
     """Commit what can be; one error for each partition."""
     topics = await _find_topics(request, ctx)

@@ -12,7 +12,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetDeleteRequest, OffsetDeleteResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 _Partition = _Topic.OffsetDeleteResponsePartition
@@ -22,8 +21,7 @@ def _unavailable(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
     return _refused(Error.COORDINATOR_NOT_AVAILABLE)
 
 
-@api(47, versions=range(1))
-@when_unavailable(_unavailable)
+@api(47, versions=range(1), unavailable=_unavailable)
 async def offset_delete(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
     """Delete what exists; one result for each partition."""
     topics = await ctx.topics.get_many({each.name for each in request.topics})

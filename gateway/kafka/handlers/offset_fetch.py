@@ -22,7 +22,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetFetchRequest, OffsetFetchResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 from gateway.runtime.groups.groups import OffsetsWanted
 
 _OneTopic = OffsetFetchResponse.OffsetFetchResponseTopic
@@ -57,8 +56,7 @@ def _unavailable(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetc
     return _answer(asked, [Error.NOT_COORDINATOR] * len(asked), {}, ctx)
 
 
-@api(9, versions=range(1, 11))
-@when_unavailable(_unavailable)
+@api(9, versions=range(1, 11), unavailable=_unavailable)
 async def offset_fetch(request: OffsetFetchRequest, ctx: RequestContext) -> OffsetFetchResponse:
     """Look up what each group has committed."""
     asked = _asked(request, ctx)

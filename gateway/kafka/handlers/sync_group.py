@@ -13,15 +13,13 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import SyncGroupRequest, SyncGroupResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 
 def _unavailable(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupResponse:
     return _answer(SyncResult(Error.COORDINATOR_NOT_AVAILABLE))
 
 
-@api(14, versions=range(6))
-@when_unavailable(_unavailable)
+@api(14, versions=range(6), unavailable=_unavailable)
 async def sync_group(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupResponse:
     """Bring the assignments, or wait for them."""
     names_protocol = ctx.api_version >= 5

@@ -19,7 +19,6 @@ from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from gateway.kafka.connection_order import kept_name
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = _Topic.TxnOffsetCommitResponsePartition
@@ -33,8 +32,7 @@ def _unavailable(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
     return _answer(request, [[error] * len(topic.partitions) for topic in request.topics])
 
 
-@api(28, versions=range(6))
-@when_unavailable(_unavailable)
+@api(28, versions=range(6), unavailable=_unavailable)
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, ctx: RequestContext
 ) -> TxnOffsetCommitResponse | object:

@@ -19,7 +19,6 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.unavailable import when_unavailable
 
 _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = _Result.WritableTxnMarkerTopicResult
@@ -35,8 +34,7 @@ def _unavailable(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteT
     )
 
 
-@api(27, versions=range(1, 3))
-@when_unavailable(_unavailable)
+@api(27, versions=range(1, 3), unavailable=_unavailable)
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, ctx: RequestContext
 ) -> WriteTxnMarkersResponse:

@@ -5,8 +5,9 @@ from typing import Any, cast
 import pytest
 
 from core.errors import Error
+from core.ports.log import CommitUnknown, StoreUnavailable
 from gateway.kafka import codec
-from gateway.kafka.api import REGISTRY, Registry, load_handlers
+from gateway.kafka.api import REGISTRY, Handler, Registry, load_handlers
 from gateway.kafka.codec import ApiVersionsRequest
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.errors import kafka_code
@@ -17,7 +18,7 @@ async def handler(request: Any, ctx: RequestContext) -> None:
     """Enters the registry and is never called."""
 
 
-def context(version: int) -> RequestContext:
+def context(version: int = 0) -> RequestContext:
     return RequestContext(cast(Services, None), version, "client", "127.0.0.1:1")
 
 
@@ -99,3 +100,34 @@ def test_unknown_version_of_api_versions_names_only_its_own_range() -> None:
 @pytest.mark.parametrize("name", ["a", "apache-kafka-java", "kafka.python-3", "9"])
 def test_software_names_kafka_accepts(name: str) -> None:
     assert ClientSoftware(name, "1.0-beta").is_valid
+
+
+async def answer(request: Any, ctx: RequestContext) -> str:
+    if isinstance(request, Exception):
+        raise request
+    return "done"
+
+
+@pytest.fixture
+def guarded() -> Handler:
+    registry = Registry()
+    registry.api(26, versions=range(1), unavailable=lambda request, ctx: f"try {request} again")(
+        answer
+    )
+    api = registry.find(26)
+    assert api is not None
+    return api.handler
+
+
+async def test_an_answer_of_the_handler_passes(guarded: Handler) -> None:
+    assert await guarded(1, context()) == "done"
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailable("gone"), CommitUnknown("gone")])
+async def test_a_lost_database_is_answered(guarded: Handler, failure: StoreUnavailable) -> None:
+    assert await guarded(failure, context()) == "try gone again"
+
+
+async def test_a_bug_is_not_hidden(guarded: Handler) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await guarded(ZeroDivisionError(), context())
