@@ -1,4 +1,5 @@
-"""Kafka's number for each refusal (org.apache.kafka.common.protocol.Errors): one total table.
+"""Kafka's number for each refusal (org.apache.kafka.common.protocol.Errors): one total table; and
+what clients are told that are too old for an error.
 
 It does not know why a request was refused, nor which response carries the number.
 """
@@ -95,6 +96,17 @@ _CODES: Final[dict[Error, int]] = {
     Error.INVALID_REGULAR_EXPRESSION: 128,
 }
 
+# Since which version of an API (by its key) clients know an error, and what older ones are told.
+_KNOWN_SINCE: Final[dict[tuple[int, Error], tuple[int, Error]]] = {
+    (0, Error.TRANSACTION_ABORTABLE): (11, Error.INVALID_TXN_STATE),
+    (22, Error.PRODUCER_FENCED): (4, Error.INVALID_PRODUCER_EPOCH),
+    (24, Error.PRODUCER_FENCED): (2, Error.INVALID_PRODUCER_EPOCH),
+    (25, Error.PRODUCER_FENCED): (2, Error.INVALID_PRODUCER_EPOCH),
+    (25, Error.TRANSACTION_ABORTABLE): (4, Error.INVALID_TXN_STATE),
+    (26, Error.PRODUCER_FENCED): (2, Error.INVALID_PRODUCER_EPOCH),
+    (28, Error.TRANSACTION_ABORTABLE): (4, Error.INVALID_TXN_STATE),
+}
+
 NO_ERROR: Final = "NONE"
 """What Kafka says where it explains a success (Errors.NONE.message())."""
 
@@ -103,3 +115,11 @@ def kafka_code(error: Error) -> int:
     """The int16 that stands for `error` in a Kafka response; 0 for NONE."""
     # NONE is nearly always the answer, and to hash an Enum is a call of Python's.
     return 0 if error is Error.NONE else _CODES[error]
+
+
+def known_to(api_key: int, version: int, error: Error) -> Error:
+    """The error itself, or what this version of the API says instead."""
+    if error is Error.NONE:
+        return error
+    since, instead = _KNOWN_SINCE.get((api_key, error), (0, error))
+    return error if version >= since else instead

@@ -7,18 +7,13 @@ INVALID_TXN_STATE before v4. V2 clients do not send it.
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890).
 """
 
-from typing import Final
-
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
-
-_FIRST_VERSION_WITH_FENCED: Final = 2
-_FIRST_VERSION_WITH_ABORTABLE: Final = 4
+from gateway.kafka.errors import kafka_code, known_to
 
 
 def _unavailable(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
@@ -39,8 +34,5 @@ async def add_offsets_to_txn(
     error = await ctx.transactions.add_group(request.transactional_id, producer, request.group_id)
     if error is Error.NONE:
         ctx.connection_order.carried(producer, "AddOffsetsToTxn", ctx.connection)
-    if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
-        error = Error.INVALID_PRODUCER_EPOCH
-    if error is Error.TRANSACTION_ABORTABLE and ctx.api_version < _FIRST_VERSION_WITH_ABORTABLE:
-        error = Error.INVALID_TXN_STATE
+    error = known_to(AddOffsetsToTxnRequest.API_KEY, ctx.api_version, error)
     return AddOffsetsToTxnResponse(error_code=kafka_code(error))

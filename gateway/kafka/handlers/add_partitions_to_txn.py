@@ -10,6 +10,7 @@ Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 is for brokers: many transac
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from core.errors import Error
@@ -19,12 +20,11 @@ from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import kafka_code, known_to
 
 _Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
-_FIRST_VERSION_WITH_FENCED: Final = 2
 _FIRST_VERSION_FOR_BROKERS: Final = 4
 
 _Place = tuple[str, int]
@@ -140,23 +140,17 @@ def _single(
 def _topics(
     topics: Sequence[Any], errors: Mapping[_Place, Error], ctx: RequestContext
 ) -> list[Any]:
+    told = partial(known_to, AddPartitionsToTxnRequest.API_KEY, ctx.api_version)
     return [
         _TopicResult(
             name=topic.name,
             results_by_partition=[
                 _PartitionResult(
                     partition_index=number,
-                    partition_error_code=kafka_code(_known(errors[topic.name, number], ctx)),
+                    partition_error_code=kafka_code(told(errors[topic.name, number])),
                 )
                 for number in topic.partitions
             ],
         )
         for topic in topics
     ]
-
-
-def _known(error: Error, ctx: RequestContext) -> Error:
-    """In words that the version has."""
-    if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
-        return Error.INVALID_PRODUCER_EPOCH
-    return error

@@ -12,9 +12,8 @@ from core.transaction.values import EndTransaction, ProducerIdAndEpoch, Transact
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import kafka_code, known_to
 
-_FIRST_VERSION_WITH_FENCED: Final = 2
 _FIRST_VERSION_OF_V2: Final = 5
 
 
@@ -45,11 +44,9 @@ async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse
             TransactionVersion.V2 if is_v2 else TransactionVersion.V1,
         ),
     )
-    error = answer.error
+    error = known_to(EndTxnRequest.API_KEY, ctx.api_version, answer.error)
     if not is_v2 and error is Error.NONE:
         order.carried(producer, "EndTxn", ctx.connection)
-    if error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
-        error = Error.INVALID_PRODUCER_EPOCH
     if not is_v2 or error is not Error.NONE:
         return EndTxnResponse(error_code=kafka_code(error))
     return EndTxnResponse(

@@ -8,8 +8,6 @@ Versions: v2 flexible; v3 takes the current id and epoch (KIP-360); v4 knows PRO
 TRANSACTION_ABORTABLE (KIP-890); v6 two-phase commit (KIP-939) is not offered.
 """
 
-from typing import Final
-
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import InitProducerId, ProducerIdAndEpoch
@@ -17,9 +15,7 @@ from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from gateway.kafka.api import api
 from gateway.kafka.codec import InitProducerIdRequest, InitProducerIdResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
-
-_FIRST_VERSION_WITH_FENCED: Final = 4
+from gateway.kafka.errors import kafka_code, known_to
 
 
 def _unavailable(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
@@ -48,10 +44,9 @@ async def init_producer_id(
             ctx.client.client_host,
         )
     )
-    if answer.error is Error.PRODUCER_FENCED and ctx.api_version < _FIRST_VERSION_WITH_FENCED:
-        return _refused(Error.INVALID_PRODUCER_EPOCH)
+    error = known_to(InitProducerIdRequest.API_KEY, ctx.api_version, answer.error)
     return InitProducerIdResponse(
-        error_code=kafka_code(answer.error),
+        error_code=kafka_code(error),
         producer_id=answer.producer.producer_id,
         producer_epoch=answer.producer.producer_epoch,
     )

@@ -29,7 +29,7 @@ from core.types import NO_TIMESTAMP
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse, made
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import kafka_code, known_to
 from gateway.kafka.records import (
     KafkaBatch,
     parse_produce_batch,
@@ -47,7 +47,6 @@ _RecordError: TypeAlias = (
 )
 TOPIC_IDS_SINCE: Final = 13
 _FIRST_VERSION_OF_V2: Final = 12
-_FIRST_VERSION_WITH_ABORTABLE: Final = 11
 _WRITER_OF_INTERNAL_TOPICS: Final = "__admin_client"  # AdminUtils.ADMIN_CLIENT_ID
 _UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_ID = Refusal(Error.UNKNOWN_TOPIC_ID)
@@ -281,9 +280,7 @@ def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:
             ],
         )
     result = partition.appended.result()
-    error = result.error
-    if error is Error.TRANSACTION_ABORTABLE and ctx.api_version < _FIRST_VERSION_WITH_ABORTABLE:
-        error = Error.INVALID_TXN_STATE
+    error = known_to(ProduceRequest.API_KEY, ctx.api_version, result.error)
     append_time = partition.append_time
     if result.duplicate_timestamp != NO_TIMESTAMP:
         # The stored batch's greatest timestamp, also where producers stamp (UnifiedLog.append).

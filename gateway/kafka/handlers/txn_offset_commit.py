@@ -18,12 +18,11 @@ from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from gateway.kafka.connection_order import kept_name
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import kafka_code, known_to
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = _Topic.TxnOffsetCommitResponsePartition
 _FIRST_VERSION_WITH_MEMBERS: Final = 3
-_FIRST_VERSION_WITH_ABORTABLE: Final = 4
 _FIRST_VERSION_OF_V2: Final = 5
 
 
@@ -100,11 +99,9 @@ async def _commit(
 
 def _known(error: Error, ctx: RequestContext) -> Error:
     """In words that the version has (OffsetMetadataManager, KafkaApis)."""
-    if error is Error.TRANSACTION_ABORTABLE and ctx.api_version < _FIRST_VERSION_WITH_ABORTABLE:
-        return Error.INVALID_TXN_STATE
     if error is Error.GROUP_ID_NOT_FOUND or error is Error.STALE_MEMBER_EPOCH:
         return Error.ILLEGAL_GENERATION
-    return error
+    return known_to(TxnOffsetCommitRequest.API_KEY, ctx.api_version, error)
 
 
 def _answer(request: TxnOffsetCommitRequest, errors: list[list[Error]]) -> TxnOffsetCommitResponse:

@@ -4,7 +4,7 @@ import kafka.errors as kafka_python
 import pytest
 
 from core.errors import Error
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import kafka_code, known_to
 
 # kafka-python's class names differ from Kafka's enum here and there; its numbers are independent of
 # ours, which is what this test is for.
@@ -38,3 +38,14 @@ def test_every_error_has_kafkas_number(error: Error) -> None:
 
 def test_no_two_errors_share_a_number() -> None:
     assert len({kafka_code(error) for error in Error}) == len(Error)
+
+
+def test_older_clients_are_told_an_error_that_they_know() -> None:
+    fenced, abortable = Error.PRODUCER_FENCED, Error.TRANSACTION_ABORTABLE
+    end_txn, produce = 26, 0
+    assert known_to(end_txn, 1, fenced) is Error.INVALID_PRODUCER_EPOCH
+    assert known_to(end_txn, 2, fenced) is fenced
+    assert known_to(produce, 10, abortable) is Error.INVALID_TXN_STATE
+    assert known_to(produce, 11, abortable) is abortable
+    assert known_to(produce, 3, Error.NONE) is Error.NONE
+    assert known_to(produce, 3, Error.MESSAGE_TOO_LARGE) is Error.MESSAGE_TOO_LARGE
