@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml setup.py requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark demo demo-spark docs compat faults lock clean ci
+.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark demo demo-spark docs compat faults mutants lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -44,7 +44,9 @@ compat: .venv/installed-test ## only the tests with stock clients
 faults: .venv/installed-test ## only the fault tests, each going on for a while (SECONDS=60 ARGS="-k restore")
 	PENSTOCK_FAULT_SECONDS=$(or $(SECONDS),60) PENSTOCK_SPARK_FAULT_SECONDS=$(or $(SECONDS),60) \
 	$(BIN)/python -m pytest tests/faults tests/spark/test_sink_faults.py $(ARGS)
-lock: .venv/installed-test .venv/installed-lint .venv/installed-bench .venv/installed-demo ## write down the installed versions
+mutants: .venv/installed-mutants ## which small faults in core no test notices (ARGS="--sample 300 --seed 1 core/log")
+	$(BIN)/python -m tests.mutants $(ARGS)
+lock: .venv/installed-test .venv/installed-lint .venv/installed-bench .venv/installed-demo .venv/installed-mutants ## write down the installed versions
 	$(BIN)/python -m pip freeze --exclude-editable > requirements/constraints.txt
 clean: ## remove the environment and caches
 	rm -rf .venv .cache build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache *.egg-info

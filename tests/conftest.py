@@ -24,7 +24,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from storage.server.embedded import EmbeddedPostgres
 from tests.databases import Copies
@@ -50,6 +50,14 @@ settings.register_profile(
     "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("tests")
+# Of one mutant among hundreds it is enough to know that it fails; tests/mutants.py.
+settings.register_profile(
+    "mutants",
+    settings.get_profile("tests"),
+    derandomize=True,
+    max_examples=20,
+    phases=[Phase.explicit, Phase.generate],
+)
 
 
 @pytest.hookimpl(optionalhook=True)
