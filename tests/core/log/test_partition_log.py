@@ -42,7 +42,9 @@ def test_the_last_offsets_there_are() -> None:
     draft = log_at(2**63 - 3).draft()
     assert isinstance(draft.prepare_append(staged(batch(3))), Refused)
     assert draft.prepare_append(staged(batch(2))) == Appended(2**63 - 3)
-    assert isinstance(draft.prepare_append(staged(batch(1))), Refused)
+    assert draft.prepare_append(staged(batch(1))) == Refused(
+        Error.INVALID_RECORD, "the partition has no offsets left"
+    )
     assert effects_of(draft).next_offset == 2**63 - 1
 
 
@@ -288,6 +290,26 @@ def test_a_committed_transaction_and_one_that_wrote_nothing_are_not_in_the_index
     assert (effects.aborted, effects.open_transactions) == ((), ())
     assert effects.next_offset == 3
     assert {each.producer_id for each in effects.producers} == {1, 2}
+
+
+def test_an_unknown_producers_v2_transaction_is_refused_from_the_middle_on() -> None:
+    log = log_at()
+    log.load(log.state, {1: None})
+    middle = staged(in_txn(1, 5))
+    refused = log.draft().prepare_append(middle, is_v2=True)
+    assert isinstance(refused, Refused)
+    assert refused.error is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.draft().prepare_append(middle) == Appended(0)  # V1, unless the caller says otherwise
+
+
+def test_a_markers_timestamp_becomes_its_producers_last() -> None:
+    log = log_at()
+    log.load(log.state, {1: None})
+    draft = log.draft()
+    marker = Marker(1, 0, True, 0)
+    draft.prepare_marker(marker, staged(control_batch(marker, timestamp=T0 + 9)))
+    (producer,) = effects_of(draft).producers
+    assert producer.last_timestamp == T0 + 9
 
 
 def test_a_draft_does_not_see_other_drafts_transactions() -> None:

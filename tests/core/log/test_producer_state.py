@@ -219,6 +219,19 @@ def test_markers_from_outside_are_held_to_both_epochs() -> None:
     assert refusal(marker(epoch=3, coordinator_epoch=0)) is None
 
 
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [(3, Error.INVALID_PRODUCER_EPOCH), (4, None), (5, None)],
+)
+def test_a_v2_marker_from_outside_has_the_epoch_after_the_known_one(
+    epoch: int, expected: Error | None
+) -> None:
+    state = after(in_txn(0, epoch=3))
+    refusal = state.marker_refusal(marker(epoch=epoch), is_v2=True)
+    assert (refusal[0] if refusal else None) is expected
+    assert state.marker_refusal(marker(epoch=3)) is None  # V1, unless the caller says otherwise
+
+
 def test_no_marker_takes_an_epoch_back() -> None:
     state = ProducerState(PRODUCER, 5, coordinator_epoch=7)
     state = state.replay_marker(marker(epoch=4, coordinator_epoch=6), T0)

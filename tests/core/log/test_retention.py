@@ -39,12 +39,14 @@ def test_class_by_time(retention_ms: int, expected: str) -> None:
 
 def test_class_without_time() -> None:
     assert retention_class(config(retention_ms="-1", retention_bytes="1000")) == "by_size"
+    assert retention_class(config(retention_ms="-1", retention_bytes="0")) == "by_size"
     assert retention_class(config(cleanup_policy="compact", retention_ms="5")) == "kept"
     assert retention_class(config(cleanup_policy="compact,delete", retention_ms="5")) == "hour"
 
 
 def test_oldest_kept_timestamp() -> None:
     assert oldest_kept_timestamp(config(retention_ms="1000"), 5000) == 4000
+    assert oldest_kept_timestamp(config(retention_ms="0"), 5000) == 5000
     assert oldest_kept_timestamp(config(retention_ms="-1"), 5000) is None
     assert oldest_kept_timestamp(config(cleanup_policy="compact", retention_ms="1"), 5000) is None
 

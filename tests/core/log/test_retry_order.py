@@ -60,6 +60,20 @@ def test_the_earliest_refused_one_counts() -> None:
     assert refused.must_wait(1, SECOND, BEFORE, 1.0)
 
 
+def test_the_earliest_refused_one_of_an_unknown_producer_may_come_again() -> None:
+    refused = retry_order()
+    refused.note(1, SECOND, 1.0)
+    assert not refused.must_wait(1, FIRST, UNKNOWN, 1.0)
+    assert refused.must_wait(1, SECOND, UNKNOWN, 1.0)
+
+
+def test_where_the_earliest_one_was_forgotten_the_next_refused_one_counts() -> None:
+    refused = retry_order()
+    refused.note(1, SECOND, REMEMBERED_FOR_S)
+    assert not refused.must_wait(1, SECOND, UNKNOWN, REMEMBERED_FOR_S)
+    assert refused.must_wait(1, FIRST, UNKNOWN, REMEMBERED_FOR_S)
+
+
 def test_others_do_not_wait() -> None:
     refused = retry_order()
     assert not refused.must_wait(2, SECOND, BEFORE, 1.0)

@@ -20,6 +20,22 @@ def test_size_limit_is_inclusive(size: int, error: Error | None) -> None:
     assert (refusal.error if refusal else None) is error
 
 
+def test_refusals_name_the_value_and_the_limits() -> None:
+    limits = config(
+        max_message_bytes="1000",
+        message_timestamp_before_max_ms="1000",
+        message_timestamp_after_max_ms="500",
+    )
+    large = refuse_batch(batch(size=1001, timestamp=NOW), limits, NOW)
+    assert large is not None
+    assert "is 1001 bytes" in large.message
+    assert "configured value of 1000." in large.message
+    late = refuse_timestamp(NOW + 501, limits, NOW)
+    assert late is not None
+    assert f"Timestamp {NOW + 501} is" in late.message
+    assert f"[{NOW - 1000}, {NOW + 500}]" in late.message
+
+
 @pytest.mark.parametrize(
     ("timestamp", "is_refused"),
     [(NOW - 1000, False), (NOW - 1001, True), (NOW + 500, False), (NOW + 501, True), (-1, False)],
