@@ -167,6 +167,14 @@ def test_uniform_spreads_a_topic_over_its_members() -> None:
     }
 
 
+def test_uniform_leaves_the_odd_partition_with_the_member_that_has_most() -> None:
+    members = [
+        Subscriber("x", None, frozenset({"a"}), {}),
+        Subscriber("y", None, frozenset({"a"}), {"a": (0, 1, 2)}),
+    ]
+    assert uniform(members, {"a": 3}) == {"x": {"a": (2,)}, "y": {"a": (0, 1)}}
+
+
 def test_uniform_takes_newly_given_partitions_before_old_ones() -> None:
     members = [
         Subscriber("x", None, frozenset({"a", "b"}), {"a": (0, 1)}),

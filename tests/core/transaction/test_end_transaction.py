@@ -141,6 +141,7 @@ def test_v2_aborts_nothing_with_a_bump_so_that_a_late_write_is_refused(
     assert transition.marker is None
     assert transition.answer.producer == producer(EPOCH + 1)
     assert (put.state, put.last_producer_epoch, put.started_at) == (COMPLETE_ABORT, EPOCH, -1)
+    assert put.updated_at == NOW
     assert verify_write(put, producer(), V2, NOW, is_joined=False).error is not Error.NONE
     assert_unchanged(end(put, V2, commit=False), producer(EPOCH + 1))
 

@@ -89,6 +89,7 @@ def test_a_new_instance_gets_the_next_epoch(state: TransactionState) -> None:
     assert transition.answer.producer == producer(EPOCH + 1)
     assert (put.state, put.producer_epoch, put.last_producer_epoch) == (EMPTY, EPOCH + 1, -1)
     assert (put.timeout_ms, put.version, put.coordinator_epoch) == (1, 41, 3)
+    assert (put.client_id, put.client_host, put.updated_at) == ("client", "/10.0.0.1", NOW)
     assert transition.marker is None
 
 

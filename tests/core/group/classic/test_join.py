@@ -490,6 +490,14 @@ def test_a_static_member_may_restart_in_a_full_group() -> None:
     assert group.error(group.join(instance="i")) is Error.NONE
 
 
+def test_a_static_members_old_id_has_no_place_in_a_full_group() -> None:
+    group = Driver(settings(max_size=2))
+    old, _ = group.stable(2, instances=("i",))
+    new = group.joined(group.join(instance="i")).member_id
+    assert group.error(group.join(old, "i")) is Error.GROUP_MAX_SIZE_REACHED
+    assert group.heartbeat(new, 1, "i") is Error.NONE
+
+
 # --- generations ---
 
 

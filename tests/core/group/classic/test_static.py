@@ -29,6 +29,8 @@ def test_a_static_follower_restarts_without_a_rebalance() -> None:
         member_id=new,
     )
     assert new not in (leader, old)
+    note = group.note("group_static_member_replaced")
+    assert (note["group_instance_id"], note["member"], note["replaced"]) == ("j", new, old)
     synced = group.synced(group.sync(new, 1, instance="j"))
     assert synced.assignment == assignment("orders", 1)
     assert group.heartbeat(leader, 1, "i") is Error.NONE
@@ -166,6 +168,7 @@ def test_a_restarted_static_member_must_sync_as_the_old_one_had_to() -> None:
     group.advance(1)
     assert group.heartbeat(new, 1) is Error.UNKNOWN_MEMBER_ID
     assert group.note("group_members_have_not_synced") == {"members": 1, "some": [new]}
+    assert group.note("group_rebalance_started")["reason"] == "1 members have not synced in time"
     assert old != new
 
 
@@ -193,6 +196,7 @@ def test_an_instance_leaves_by_its_name_alone() -> None:
     leader, _ = group.stable(2, instances=("i", "j"))
     assert group.leave(LeavingMember("", "j", "kafka-consumer-groups")) == [Error.NONE]
     assert group.note("group_member_left")["reason"] == "kafka-consumer-groups"
+    assert group.note("group_rebalance_started")["reason"] == "1 members have left"
     assert group.heartbeat(leader, 1, "i") is Error.REBALANCE_IN_PROGRESS
 
 

@@ -205,8 +205,9 @@ def test_an_assignment_that_is_too_large_is_refused_and_everybody_joins_again() 
     token = group.sync(leader, 1, {leader: b"", follower: bytes(50_000_000)})
     assert group.synced(token) == SyncResult(Error.UNKNOWN_SERVER_ERROR)
     assert group.synced(waiting) == SyncResult(Error.UNKNOWN_SERVER_ERROR)
-    told = group.note("group_assignment_too_large")["bytes"]
-    assert isinstance(told, int) and told > 50_000_000
+    note = group.note("group_assignment_too_large")
+    assert isinstance(note["bytes"], int) and note["bytes"] > 50_000_000
+    assert note["leader"] == leader
     assert group.group.state == PREPARING_REBALANCE
     tokens = [group.join(follower), group.join(leader)]
     assert [group.joined(token).generation_id for token in tokens] == [2, 2]
