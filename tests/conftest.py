@@ -28,6 +28,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from storage.server.embedded import EmbeddedPostgres
 from tests.databases import Copies
+from tests.jvm import SHORT_LIVED, use_class_archive
 from tests.schedule import place_of, scheduler
 
 # The clusters of tests are small; everything that makes a commit true stays as it is shipped.
@@ -89,13 +90,17 @@ def pytest_unconfigure() -> None:
 
 # --- processes ---
 
-# What tests start lives for seconds. A JVM's optimising compiler would cost more than it gives (two
-# fifths of a Spark driver's CPU), and so would modules that each process compiles anew.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# What tests start lives for seconds; so should no process compile modules anew.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("spark") and not any(item.iter_markers("skip")):
+        use_class_archive()
 
 
 # --- chance ---
