@@ -21,14 +21,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import machine, report
 from bench.brokers import Broker, scratch_directory, started_penstock
 from bench.case import Case
-from bench.macro import consume, groups, idle, latency, produce, snapshot, start, transactions
+from bench.macro import (
+    consume,
+    groups,
+    growth,
+    idle,
+    latency,
+    produce,
+    snapshot,
+    start,
+    transactions,
+)
 from bench.peer.kafka import TOPIC_CONFIG, started_kafka
 from bench.peer.least import KINDS, started_least
 from bench.processes import ProcessGroup
 from bench.runner import Outcome, run_case, warm_up
 from compat.java.tools import unavailable
 
-GROUPS = (produce, consume, latency, transactions, groups, start, idle, snapshot)
+GROUPS = (produce, consume, growth, latency, transactions, groups, start, idle, snapshot)
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:

@@ -61,7 +61,7 @@ class Broker:
         name = f"bench-{os.getpid()}-{next(_topic_numbers)}"
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
         new = NewTopic(name, partitions, replication_factor=1, config=dict(self.topic_config))
-        admin.create_topics([new])[name].result(timeout=30)
+        admin.create_topics([new])[name].result(timeout=120)
         try:
             yield name
         finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import resource
 import sys
 import time
@@ -71,9 +72,12 @@ def refused(error: object, _message: object = None) -> None:
 
 
 def produce_confluent(
-    bootstrap: str, topic: str, records: int, size: int, linger_ms: float = 5
+    bootstrap: str, topic: str, records: int, size: int, linger_ms: float = 5, partitions: int = 0
 ) -> Result:
-    """As fast as librdkafka takes them, then flush: every record is acknowledged at the end."""
+    """As fast as librdkafka takes them, then flush: every record is acknowledged at the end.
+
+    partitions: ten records to each of so many, then ten more; 0: as librdkafka chooses.
+    """
     from confluent_kafka import Producer
 
     settings = librdkafka(bootstrap, acks="all", linger_ms=linger_ms) | {
@@ -87,9 +91,10 @@ def produce_confluent(
     ready()
     begun = time.monotonic()
     for number in range(records):
+        to = number // 10 % partitions if partitions else -1
         while True:
             try:
-                producer.produce(topic, values[number & 63], on_delivery=refused)
+                producer.produce(topic, values[number & 63], partition=to, on_delivery=refused)
                 break
             except BufferError:
                 producer.poll(0.01)
@@ -286,6 +291,57 @@ def consume_confluent(
     ended = time.monotonic()
     consumer.close()
     return {"records": seen, "bytes": bytes_seen, "begun": begun, "ended": ended}
+
+
+def look_up_confluent(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    records: int,
+    begun_ms: int,
+    ended_ms: int,
+    count: int,
+) -> Result:
+    """Reads at random offsets, and lookups of random times, one after the other.
+
+    records: of each partition, written from begun_ms to ended_ms.
+    """
+    from confluent_kafka import Consumer, TopicPartition
+
+    chance = random.Random(1)
+    consumer = Consumer(
+        librdkafka(bootstrap, group_id="bench", enable_auto_commit=False, queued_min_messages=1)
+    )
+    ready()
+    begun = time.monotonic()
+    reads, lookups = [], []
+    for _ in range(count):
+        at = TopicPartition(topic, chance.randrange(partitions), chance.randrange(records))
+        start = time.perf_counter()
+        consumer.assign([at])
+        message = consumer.poll(DRY_S)
+        reads.append(time.perf_counter() - start)
+        if message is None or message.error() or message.offset() != at.offset:
+            raise RuntimeError(f"not what was asked for at {at}: {message}")
+        consumer.unassign()
+    for _ in range(count):
+        at = TopicPartition(
+            topic, chance.randrange(partitions), chance.randrange(begun_ms, ended_ms)
+        )
+        start = time.perf_counter()
+        (found,) = consumer.offsets_for_times([at], timeout=DRY_S)
+        lookups.append(time.perf_counter() - start)
+        if found.error:
+            raise RuntimeError(f"no offset for a time: {found.error}")
+    ended = time.monotonic()
+    consumer.close()
+    return {
+        "records": 2 * count,
+        "begun": begun,
+        "ended": ended,
+        **{f"read_{figure}": value for figure, value in summary(reads).items()},
+        **{f"look_up_{figure}": value for figure, value in summary(lookups).items()},
+    }
 
 
 async def consume_aiokafka(bootstrap: str, topic: str, records: int, partitions: int) -> Result:

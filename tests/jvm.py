@@ -21,7 +21,7 @@ CACHE = Path(__file__).parents[1] / ".cache" / "java"
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 WITHIN_S = 300.0
 
-# Touches what the tests' drivers do: SQL, Parquet, Python workers, the connector, a stateful stream.
+# Touches what the tests' drivers do: SQL, Parquet, Python workers, the connector, a stream.
 _TRAINING = """
 import sys, tempfile
 from pyspark.sql import SparkSession, functions as F

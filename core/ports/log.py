@@ -183,8 +183,11 @@ class LogStore(Protocol):
     ) -> list[Sequence[AbortedTransaction]]:
         """Per (partition id, from offset, to offset): what was aborted and touches the range."""
 
-    async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
-        """Batches of each range by offset. Raises SegmentGone where retention was faster."""
+    async def read(self, ranges: Sequence[ReadRange], max_bytes: int) -> list[list[StoredBatch]]:
+        """Batches of each range by offset, in all at most max_bytes, but the first however large.
+
+        Raises SegmentGone where retention was faster.
+        """
 
     async def find_timestamp(
         self, partition_id: int, timestamp: int, from_offset: int

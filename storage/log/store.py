@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
@@ -77,16 +78,34 @@ BATCHES_PER_READ = 1_000
 FEWEST_PER_READ = 16
 SIZES_REMEMBERED = 10_000
 
-# The first live batch at or after an offset, with the greatest timestamp seen up to it.
-PROBE = """
-SELECT base_offset, last_offset, max_timestamp, running_max_timestamp FROM record_batch
-WHERE partition_id = %(partition_id)s AND last_offset >= %(offset)s ORDER BY last_offset LIMIT 1
-"""
-FIRST_WITH_TIMESTAMP = """
-SELECT base_offset, last_offset FROM record_batch
-WHERE partition_id = %(partition_id)s AND last_offset >= %(offset)s
-  AND max_timestamp >= %(timestamp)s
-ORDER BY last_offset LIMIT 1
+# A binary search over offsets, about twenty probes of one index row each. A batch that ends before
+# `low` has a smaller running maximum than what is looked for; one that ends at or after `high` has
+# not. The running maximum counts deleted batches too, so that is a lower bound, and the last step
+# looks at each batch's own maximum.
+FIND_TIMESTAMP = """
+WITH RECURSIVE search (low, high) AS (
+    SELECT greatest(p.log_start_offset, %(from_offset)s::bigint), p.next_offset
+    FROM topic_partition p
+    WHERE p.partition_id = %(partition_id)s AND p.max_timestamp >= %(timestamp)s
+    UNION ALL
+    SELECT CASE WHEN probe.running_max_timestamp < %(timestamp)s
+                THEN probe.last_offset + 1 ELSE s.low END,
+           CASE WHEN probe.running_max_timestamp < %(timestamp)s
+                THEN s.high ELSE (s.low + s.high) / 2 END
+    FROM search s LEFT JOIN LATERAL (
+        SELECT b.last_offset, b.running_max_timestamp FROM record_batch b
+        WHERE b.partition_id = %(partition_id)s AND b.last_offset >= (s.low + s.high) / 2
+        ORDER BY b.last_offset LIMIT 1
+    ) AS probe ON true
+    WHERE s.low < s.high
+)
+SELECT b.last_offset FROM search s, LATERAL (
+    SELECT last_offset FROM record_batch
+    WHERE partition_id = %(partition_id)s AND last_offset >= s.low
+      AND max_timestamp >= %(timestamp)s
+    ORDER BY last_offset LIMIT 1
+) AS b
+WHERE s.low >= s.high
 """
 GREATEST_TIMESTAMP = """
 SELECT max_timestamp FROM record_batch
@@ -301,7 +320,7 @@ class PostgresLogStore:
                 found[n - 1].append(AbortedTransaction(*columns))
         return list(found)
 
-    async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
+    async def read(self, ranges: Sequence[ReadRange], max_bytes: int) -> list[list[StoredBatch]]:
         """See LogStore: two round trips, and one more for each further segment touched."""
         async with self._database.reader("read_batches") as cursor:
             await cursor.execute(
@@ -316,6 +335,12 @@ class PostgresLogStore:
             )
             index = [_IndexRow(*row) for row in await cursor.fetchall()]
             self._note_sizes(ranges, index)
+            sizes = accumulate(row.size for row in index)
+            index = [
+                row
+                for n, (row, size) in enumerate(zip(index, sizes, strict=True))
+                if size <= max_bytes or n == 0
+            ]
             by_segment: dict[int, list[_IndexRow]] = {}
             for row in index:
                 by_segment.setdefault(row.segment_id, []).append(row)
@@ -368,31 +393,16 @@ class PostgresLogStore:
     async def find_timestamp(
         self, partition_id: int, timestamp: int, from_offset: int
     ) -> StoredBatch | None:
-        """See LogStore: a binary search over offsets, about twenty probes of one index row each."""
-        state = (await self.load([partition_id]))[0].get(partition_id)
-        if state is None or state.max_timestamp < timestamp:
-            return None
+        """See LogStore."""
+        wanted = {
+            "partition_id": partition_id,
+            "timestamp": timestamp,
+            "from_offset": from_offset,
+        }
         async with self._database.reader("find_timestamp") as cursor:
-            low, high = max(state.log_start_offset, from_offset), state.next_offset
-            # Invariant: a batch that ends before `low` has a smaller running maximum; one that
-            # ends at or after `high` has not. The running maximum counts deleted batches too, so
-            # this is a lower bound, and the last step looks at each batch's own maximum.
-            while low < high:
-                middle = (low + high) // 2
-                await cursor.execute(PROBE, {"partition_id": partition_id, "offset": middle})
-                row = await cursor.fetchone()
-                if row is None or row[3] >= timestamp:
-                    high = middle
-                else:
-                    low = row[1] + 1
-            await cursor.execute(
-                FIRST_WITH_TIMESTAMP,
-                {"partition_id": partition_id, "offset": low, "timestamp": timestamp},
-            )
+            await cursor.execute(FIND_TIMESTAMP, wanted)
             row = await cursor.fetchone()
-        if row is None:
-            return None
-        return await self._read_one(partition_id, row[1])
+        return None if row is None else await self._read_one(partition_id, row[0])
 
     async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
         """See LogStore: a search by the maximum; a scan only where its batch is deleted."""
@@ -412,7 +422,9 @@ class PostgresLogStore:
 
     async def _read_one(self, partition_id: int, last_offset: int) -> StoredBatch | None:
         try:
-            (found,) = await self.read([ReadRange(partition_id, last_offset, last_offset + 1, 1)])
+            (found,) = await self.read(
+                [ReadRange(partition_id, last_offset, last_offset + 1, 1)], 1
+            )
         except SegmentGone:
             return None
         return found[0] if found else None

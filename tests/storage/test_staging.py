@@ -117,7 +117,7 @@ async def test_a_published_batch_lies_where_it_was_staged(stage: Stage) -> None:
     assert answer.outcome is Outcome.PUBLISHED
     again = log.rows(f"SELECT count(*), sum(octet_length(data)) FROM record_chunk_{segment[0]}")
     assert again == chunks  # no byte was written twice
-    found = await log.store.read([ReadRange(p, 5, 99, 10**6), ReadRange(q, 0, 99, 10**6)])
+    found = await log.store.read([ReadRange(p, 5, 99, 10**6), ReadRange(q, 0, 99, 10**6)], 2**40)
     assert [bytes(each.payload) for each in found[0]] == [first[0], first[2], second]
     assert [(each.base_offset, each.last_offset) for each in found[0]] == [(5, 6), (7, 7), (8, 11)]
     assert [bytes(each.payload) for each in found[1]] == [first[1]]
@@ -312,7 +312,7 @@ async def test_a_live_token_keeps_its_segment(stage: Stage) -> None:
     assert await stage.retention.drop_unused_segments() == []
     await stage.publish(0, (token, 1))
     assert await stage.retention.drop_unused_segments() == []
-    ((read,),) = await log.store.read([ReadRange(p, 0, 9, 10**6)])
+    ((read,),) = await log.store.read([ReadRange(p, 0, 9, 10**6)], 2**40)
     assert bytes(read.payload) == payload
     await log.store.advance_log_start(p, 1)
     await stage.retention.delete_rows(p)
@@ -344,7 +344,7 @@ async def test_a_segment_is_kept_while_its_batches_are_being_published(stage: St
             stage.retention.drop_unused_segments(), stage.publish(number, (token, 1))
         )
         assert (dropped, answer.outcome) == ([], Outcome.PUBLISHED)
-    (found,) = await log.store.read([ReadRange(p, 0, 99, 10**7)])
+    (found,) = await log.store.read([ReadRange(p, 0, 99, 10**7)], 2**40)
     assert len(found) == 15
 
 

@@ -50,7 +50,7 @@ async def test_a_crash_loses_the_end_of_a_token_and_never_a_publication(
         answer = await stage.publish(1, (torn, 2))
         assert answer.error is Error.RESOURCE_NOT_FOUND
         assert "holds 1 batches, not 2" in (answer.message or "")
-        (found,) = await log.store.read([ReadRange(p, 0, 99, 10**6)])
+        (found,) = await log.store.read([ReadRange(p, 0, 99, 10**6)], 2**40)
         assert [bytes(each.payload) for each in found] == payloads
         await stage.flush.close()
 

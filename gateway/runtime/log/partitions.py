@@ -41,6 +41,7 @@ log = structlog.get_logger(__name__)
 
 READ_AHEAD_BYTES = 32 * 2**20
 FIRST_EPOCH = (EpochStart(0, 0),)
+ROUNDS_GROW_BY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,10 @@ class Found:
     def size_bytes(self) -> int:
         """Bytes of all batches."""
         return sum(len(batch.payload) for batch in self.batches)
+
+
+_NOT_THERE = Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None)
+_Readable = tuple[int, Want, int]  # position among the wants, and the offset that it ends at
 
 
 class Partitions:
@@ -175,40 +180,64 @@ class Partitions:
         found is always given, however large (KIP-74). Raises StoreUnavailable.
         """
         await self._confirm(wants)
-        found: list[Found | None] = []
-        from_store: list[tuple[int, ReadRange]] = []
-        left = max_bytes
-        is_promised = False
+        found: list[Found] = []
+        readable: list[_Readable] = []
         for position, want in enumerate(wants):
             known = self._logs.get(want.partition_id)
             if known is None:
-                found.append(Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None))
+                found.append(_NOT_THERE)
                 continue
             state = known.state
             if not state.log_start_offset <= want.offset <= state.next_offset:
                 found.append(Found(Error.OFFSET_OUT_OF_RANGE, state))
                 continue
+            found.append(Found(Error.NONE, state))
             end = _end_offset(state, want.isolation_level)
-            if want.offset >= end or (left <= 0 and is_promised):
-                found.append(Found(Error.NONE, state))
-                continue
-            limit = max(0, min(want.max_bytes, left))
-            is_promised = True
-            batches = self._tail.read(want.partition_id, want.offset, end, limit)
-            if batches is None:
-                found.append(None)
-                from_store.append((position, ReadRange(want.partition_id, want.offset, end, limit)))
-                left -= limit
-            else:
-                found.append(Found(Error.NONE, state, batches))
-                left -= found[-1].size_bytes if found[-1] else 0
-        if from_store:
-            await self._read_store(wants, found, from_store)
-        within = _within(wants, [each for each in found if each is not None], max_bytes)
-        within = await self._with_aborted(wants, within)
-        return [await self._with_epochs(each) for each in within]
+            if want.offset < end:
+                readable.append((position, want, end))
+        if not readable:
+            return found
+        await self._read_in_rounds(readable, found, max_bytes)
+        _hold_to_limits(wants, found, max_bytes)
+        await self._with_aborted(wants, found)
+        await self._with_epochs(found)
+        return found
 
-    async def _with_aborted(self, wants: Sequence[Want], found: list[Found]) -> list[Found]:
+    async def _read_in_rounds(
+        self, readable: Sequence[_Readable], found: list[Found], max_bytes: int
+    ) -> None:
+        """Puts the batches into what is found.
+
+        How much a partition has is not known before it is read: the first round asks for no more
+        than what fits if each has all that it may give. Where they had less, the next round asks
+        more of them. So thousands of partitions with a few records each take four or five rounds.
+        """
+        left, likely = max_bytes, 1.0  # the share of its limit that a partition has
+        at = 0
+        while at < len(readable) and (left > 0 or at == 0):
+            promised = 0
+            from_store: list[tuple[int, ReadRange]] = []
+            while at < len(readable):
+                room = left - int(promised * likely)
+                if room <= 0 < at:
+                    break
+                position, want, end = readable[at]
+                at += 1
+                limit = max(0, min(want.max_bytes, room))
+                batches = self._tail.read(want.partition_id, want.offset, end, limit)
+                if batches is None:
+                    wanted = ReadRange(want.partition_id, want.offset, end, limit)
+                    from_store.append((position, wanted))
+                    promised += max(1, limit)
+                else:
+                    found[position] = each = replace(found[position], batches=batches)
+                    left -= each.size_bytes
+            if from_store:
+                size = await self._read_store(found, from_store, left)
+                left -= size
+                likely = max(likely / ROUNDS_GROW_BY, size / promised)
+
+    async def _with_aborted(self, wants: Sequence[Want], found: list[Found]) -> None:
         """Adds the aborted transactions that touch what was found, for readers of committed data.
 
         Read after the batches: what was aborted later lies at or after the last stable offset that
@@ -216,7 +245,7 @@ class Partitions:
         """
         unknown: list[tuple[int, tuple[int, int, int]]] = []
         for position, (want, each) in enumerate(zip(wants, found, strict=True)):
-            if want.isolation_level is not IsolationLevel.READ_COMMITTED or not each.batches:
+            if not each.batches or want.isolation_level is not IsolationLevel.READ_COMMITTED:
                 continue
             end = each.batches[-1].last_offset + 1
             known = self._logs.get(want.partition_id)
@@ -230,7 +259,6 @@ class Partitions:
             for (position, _), aborted in zip(unknown, answers, strict=True):
                 if aborted:
                     found[position] = replace(found[position], aborted=aborted)
-        return found
 
     async def _confirm(self, wants: Sequence[Want]) -> None:
         """Reads what is not known here, or is not as wanted, so that a refusal is a fresh one.
@@ -245,37 +273,33 @@ class Partitions:
             confirmed = doubtful
             await self.refresh(sorted(doubtful))
 
-    async def _with_epochs(self, found: Found) -> Found:
-        """Adds the partition's history of leader epochs, where it has one."""
-        state = found.state
-        if state is None or not found.batches or state.leader_epoch == 0:
-            return found
-        key = (state.partition_id, state.leader_epoch)
-        if key not in self._epochs:
-            self._epochs[key] = tuple(await self._store.epoch_starts(state.partition_id))
-        return replace(found, leader_epochs=self._epochs[key] or FIRST_EPOCH)
+    async def _with_epochs(self, found: list[Found]) -> None:
+        """Adds each partition's history of leader epochs, where it has one."""
+        for position, each in enumerate(found):
+            state = each.state
+            if state is None or not each.batches or state.leader_epoch == 0:
+                continue
+            key = (state.partition_id, state.leader_epoch)
+            if key not in self._epochs:
+                self._epochs[key] = tuple(await self._store.epoch_starts(state.partition_id))
+            found[position] = replace(each, leader_epochs=self._epochs[key] or FIRST_EPOCH)
 
     async def _read_store(
-        self,
-        wants: Sequence[Want],
-        found: list[Found | None],
-        from_store: Sequence[tuple[int, ReadRange]],
-    ) -> None:
-        states = {
-            position: self._logs[read.partition_id].state
-            for position, read in from_store
-            if read.partition_id in self._logs
-        }
+        self, found: list[Found], from_store: Sequence[tuple[int, ReadRange]], max_bytes: int
+    ) -> int:
+        """Puts in what the store has, at most max_bytes of it in all; returns how many bytes."""
         try:
-            answers = await self._read_ahead.read([read for _, read in from_store])
+            answers = await self._read_ahead.read([read for _, read in from_store], max_bytes)
         except SegmentGone:
             for position, read in from_store:
-                found[position] = await self._read_alone(wants[position], read)
-            return
-        for (position, _), batches in zip(from_store, answers, strict=True):
-            found[position] = Found(Error.NONE, states[position], batches)
+                found[position] = await self._read_alone(read)
+        else:
+            for (position, _), batches in zip(from_store, answers, strict=True):
+                if batches:
+                    found[position] = replace(found[position], batches=batches)
+        return sum(found[position].size_bytes for position, _ in from_store)
 
-    async def _read_alone(self, want: Want, read: ReadRange) -> Found:
+    async def _read_alone(self, read: ReadRange) -> Found:
         """One range, where some payload was missing: so that only its partition is told.
 
         As a rule retention was faster, which the log start shows. Payload of a live batch that is
@@ -284,10 +308,10 @@ class Partitions:
         state = (await self.refresh([read.partition_id])).get(read.partition_id)
         if state is None:
             return Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None)
-        if want.offset < state.log_start_offset:
+        if read.from_offset < state.log_start_offset:
             return Found(Error.OFFSET_OUT_OF_RANGE, state)
         try:
-            (batches,) = await self._store.read([read])
+            (batches,) = await self._store.read([read], read.max_bytes)
         except SegmentGone as gone:
             log.error("payload_missing", partition=read.partition_id, reason=str(gone))
             return Found(Error.KAFKA_STORAGE_ERROR, state)
@@ -436,16 +460,17 @@ class Partitions:
         return Error.NONE, moved.log_start_offset
 
 
-def _within(wants: Sequence[Want], found: Sequence[Found], max_bytes: int) -> list[Found]:
+def _hold_to_limits(wants: Sequence[Want], found: list[Found], max_bytes: int) -> None:
     """Holds what was found to the limits, of each partition and of all (KIP-74).
 
     The first batch of all is given however large; any other only where it fits.
     """
     left = max_bytes
     is_first = True
-    answers = []
-    for want, each in zip(wants, found, strict=True):
-        limit = min(want.max_bytes, left)
+    for position, each in enumerate(found):
+        if not each.batches:
+            continue
+        limit = min(wants[position].max_bytes, left)
         size = count = 0
         for batch in each.batches:
             if size + len(batch.payload) > limit and not is_first:
@@ -454,9 +479,8 @@ def _within(wants: Sequence[Want], found: Sequence[Found], max_bytes: int) -> li
             size += len(batch.payload)
             count += 1
         left -= size
-        whole = count == len(each.batches)
-        answers.append(each if whole else replace(each, batches=each.batches[:count]))
-    return answers
+        if count < len(each.batches):
+            found[position] = replace(each, batches=each.batches[:count])
 
 
 def _end_offset(state: PartitionState, isolation_level: IsolationLevel) -> int:

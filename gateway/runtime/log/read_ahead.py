@@ -50,17 +50,19 @@ class ReadAhead:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
+    async def read(self, ranges: Sequence[ReadRange], max_bytes: int) -> list[list[StoredBatch]]:
         """See LogStore.read."""
         found: dict[int, list[StoredBatch]] = {}
         for n, wanted in enumerate(ranges):
-            if batches := await self._ahead(wanted):
+            place = (wanted.partition_id, wanted.from_offset)
+            if place in self._stretches and (batches := await self._ahead(wanted)):
                 found[n] = batches
+                max_bytes -= sum(len(batch.payload) for batch in batches)
         rest = [n for n in range(len(ranges)) if n not in found]
-        if rest:
-            answers = await self._store.read([ranges[n] for n in rest])
+        if rest and (max_bytes > 0 or not found):
+            answers = await self._store.read([ranges[n] for n in rest], max_bytes)
             found |= dict(zip(rest, answers, strict=True))
-        answer = [found[n] for n in range(len(ranges))]
+        answer = [found.get(n, []) for n in range(len(ranges))]
         self._go_on(ranges, answer)
         return answer
 
@@ -125,7 +127,7 @@ class ReadAhead:
         futures: Sequence[asyncio.Future[list[StoredBatch]]],
     ) -> None:
         try:
-            answers = await self._store.read(ranges)
+            answers = await self._store.read(ranges, self._budget)
         except (SegmentGone, StoreUnavailable):
             answers = [[] for _ in ranges]
         except BaseException:

@@ -96,7 +96,7 @@ async def one_handed_over(log: Log, partition_id: int) -> FlushSession:
 
 
 async def payloads(log: Log, partition_id: int) -> list[bytes]:
-    (found,) = await log.store.read([ReadRange(partition_id, 0, EVERYTHING, EVERYTHING)])
+    (found,) = await log.store.read([ReadRange(partition_id, 0, EVERYTHING, EVERYTHING)], 2**40)
     return [bytes(each.payload) for each in found]
 
 

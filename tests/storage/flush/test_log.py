@@ -33,7 +33,7 @@ SIZES = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["one chunk", "many 
 async def read_all(log: Log, partition_id: int) -> list[bytes]:
     from core.ports.log import ReadRange
 
-    (found,) = await log.store.read([ReadRange(partition_id, 0, 2**62, 2**40)])
+    (found,) = await log.store.read([ReadRange(partition_id, 0, 2**62, 2**40)], 2**40)
     return [bytes(each.payload) for each in found]
 
 

@@ -75,7 +75,7 @@ async def test_rows_are_deleted_in_batches_with_the_totals(
     assert await store.delete_rows(q) == 0
     query = "SELECT size_bytes, batch_count FROM topic_partition WHERE partition_id = %s"
     assert (log.rows(query, p), log.rows(query, q)) == ([(30, 3)], [(80, 8)])
-    (found,) = await log.store.read([ReadRange(p, 11, 99, 10**6)])
+    (found,) = await log.store.read([ReadRange(p, 11, 99, 10**6)], 2**40)
     assert [each.base_offset for each in found] == [10, 12, 14]
 
 
@@ -232,7 +232,7 @@ async def test_segments_of_markers_are_sealed_and_dropped(log: Log) -> None:
     while await store.delete_rows(p):
         pass
     assert await store.drop_unused_segments() == [segment]
-    (batches,) = await log.store.read([ReadRange(p, 14, 16, 10**6)])
+    (batches,) = await log.store.read([ReadRange(p, 14, 16, 10**6)], 2**40)
     assert [each.base_offset for each in batches] == [14, 15]
 
 
@@ -291,7 +291,7 @@ async def test_disk_space_is_free_once_nobody_points_into_a_segment(log: Log) ->
         " FROM segment"
     )
     assert left < 3 * LARGE
-    (found,) = await log.store.read([ReadRange(q, 1, 9, 10**6)])
+    (found,) = await log.store.read([ReadRange(q, 1, 9, 10**6)], 2**40)
     assert [each.base_offset for each in found] == [1]
 
 

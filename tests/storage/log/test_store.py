@@ -24,7 +24,7 @@ EVERYTHING = 2**40
 
 
 async def read_one(log: Log, *what: int) -> list[StoredBatch]:
-    (found,) = await log.store.read([ReadRange(*what)])
+    (found,) = await log.store.read([ReadRange(*what)], 2**40)
     return found
 
 
@@ -59,16 +59,29 @@ async def test_ranges(log: Log) -> None:
     assert await read_one(log, p, 20, EVERYTHING, EVERYTHING) == []
     assert await read_one(log, p, 7, 7, EVERYTHING) == []
     assert await read_one(log, -1, 0, EVERYTHING, EVERYTHING) == []
-    assert await log.store.read([]) == []
+    assert await log.store.read([], 2**40) == []
     both = await log.store.read(
         [
             ReadRange(q, 1, 3, EVERYTHING),
             ReadRange(-1, 0, 9, EVERYTHING),
             ReadRange(p, 0, 5, EVERYTHING),
             ReadRange(q, 1, 2, EVERYTHING),
-        ]
+        ],
+        EVERYTHING,
     )
     assert [offsets(each) for each in both] == [[(1, 1), (2, 2)], [], [(0, 4)], [(1, 1)]]
+
+
+async def test_all_ranges_together_are_held_to_a_limit(log: Log) -> None:
+    p, q = log.new_partitions(2)
+    for partition in (p, q):
+        for _ in range(3):
+            await log.append(partition, batch(1))
+    ranges = [ReadRange(p, 0, 3, EVERYTHING), ReadRange(q, 0, 3, EVERYTHING)]
+    size = len((await log.store.read(ranges, EVERYTHING))[0][0].payload)
+    for max_bytes, counts in ((0, [1, 0]), (size, [1, 0]), (4 * size, [3, 1]), (9 * size, [3, 3])):
+        found = await log.store.read(ranges, max_bytes)
+        assert [len(each) for each in found] == counts
 
 
 @pytest.mark.parametrize(

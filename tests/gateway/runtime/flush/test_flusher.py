@@ -45,7 +45,7 @@ def outcome(result: AppendResult) -> tuple[Error, int]:
 async def everything(broker: Broker, partition_id: int) -> list[tuple[int, int, bytes]]:
     found, offset = [], 0
     while True:
-        (batches,) = await broker.store.read([ReadRange(partition_id, offset, 2**62, 2**20)])
+        (batches,) = await broker.store.read([ReadRange(partition_id, offset, 2**62, 2**20)], 2**40)
         if not batches:
             return found
         found += [(b.base_offset, b.last_offset, bytes(b.payload)) for b in batches]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.errors import Error
-from core.ports.log import EpochStart, ReadRange
+from core.ports.log import EpochStart, ReadRange, StoredBatch
 from gateway.runtime.log.partitions import Found, Want
 from tests.batches import batch
 from tests.gateway.runtime.conftest import Broker, MakeBroker
@@ -41,6 +42,43 @@ async def test_reads_from_anywhere(
         assert (found.error, offsets(found)) == (Error.NONE, expected)
         assert found.state is not None
         assert found.state.high_watermark == 6
+
+
+@pytest.mark.parametrize("tail_cache_bytes", [0, 2**20], ids=["from the store", "from memory"])
+async def test_many_partitions_with_little_each_are_read_at_once(
+    make_broker: MakeBroker, log: Log, monkeypatch: pytest.MonkeyPatch, tail_cache_bytes: int
+) -> None:
+    """Though each might have had ten times as much as fits."""
+    broker = make_broker(tail_cache_bytes=tail_cache_bytes)
+    partitions = log.new_partitions(100)
+    await asyncio.gather(*(broker.submit(p, batch(size=100)) for p in partitions))
+    reads: list[int] = []
+    read = broker.store.read
+
+    async def counted(ranges: Sequence[ReadRange], max_bytes: int) -> list[list[StoredBatch]]:
+        reads.append(len(ranges))
+        return await read(ranges, max_bytes)
+
+    monkeypatch.setattr(broker.store, "read", counted)
+    wants = [Want(p, 0, 1_000) for p in partitions]
+    found = await broker.partitions.read(wants, 10_000)
+    assert [each.size_bytes for each in found] == [100] * 100
+    assert len(reads) <= 4
+    found = await broker.partitions.read(wants, 2_050)
+    assert [each.size_bytes for each in found] == [100] * 20 + [0] * 80
+    assert {each.error for each in found} == {Error.NONE}
+
+
+async def test_a_first_batch_beyond_every_limit_is_found_behind_empty_partitions(
+    make_broker: MakeBroker, log: Log
+) -> None:
+    broker = make_broker(tail_cache_bytes=0)
+    empty, full, other = log.new_partitions(3)
+    await asyncio.gather(*(broker.submit(p, batch(size=100)) for p in (full, other)))
+    for limit in (0, 1, 99):
+        wants = [Want(p, 0, limit) for p in (empty, full, other)]
+        found = await broker.partitions.read(wants, limit)
+        assert [each.size_bytes for each in found] == [0, 100, 0]
 
 
 async def test_out_of_range_and_unknown(broker: Broker, log: Log) -> None:
@@ -288,5 +326,5 @@ async def test_appends_go_to_the_next_segment_once_one_is_sealed(broker: Broker,
     segments = log.rows("SELECT segment_id FROM record_batch ORDER BY base_offset")
     assert segments[0] == (first,)
     assert segments[1] != (first,)
-    (found,) = await broker.store.read([ReadRange(p, 0, 9, MUCH)])
+    (found,) = await broker.store.read([ReadRange(p, 0, 9, MUCH)], 2**40)
     assert len(found) == 2

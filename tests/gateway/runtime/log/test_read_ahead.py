@@ -24,9 +24,9 @@ class Counting:
         self._store = store
         self.asked: list[ReadRange] = []
 
-    async def read(self, ranges: Sequence[ReadRange]) -> list[list[StoredBatch]]:
+    async def read(self, ranges: Sequence[ReadRange], max_bytes: int) -> list[list[StoredBatch]]:
         self.asked += ranges
-        return await self._store.read(ranges)
+        return await self._store.read(ranges, max_bytes)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def test_a_reader_who_goes_on_is_waited_for(filled: tuple[Broker, int]) ->
     ahead = ReadAhead(store, 10_000)  # type: ignore[arg-type]
     read = []
     for start in (0, 10, 20, 30):
-        (found,) = await ahead.read([ReadRange(p, start, 80, 500)])
+        (found,) = await ahead.read([ReadRange(p, start, 80, 500)], 2**40)
         read += offsets(found)
         await settle(ahead)
     assert read == list(range(0, 40, 2))
@@ -66,7 +66,7 @@ async def test_who_jumps_is_not(filled: tuple[Broker, int]) -> None:
     store = Counting(broker.store)
     ahead = ReadAhead(store, 10_000)  # type: ignore[arg-type]
     for start in (0, 40, 20):
-        await ahead.read([ReadRange(p, start, 80, 500)])
+        await ahead.read([ReadRange(p, start, 80, 500)], 2**40)
         await settle(ahead)
     assert [each.from_offset for each in store.asked] == [0, 40, 20]
     await ahead.close()
@@ -77,7 +77,7 @@ async def test_the_budget_holds(filled: tuple[Broker, int]) -> None:
     store = Counting(broker.store)
     ahead = ReadAhead(store, 499)  # type: ignore[arg-type]
     for start in (0, 10, 20):
-        await ahead.read([ReadRange(p, start, 80, 500)])
+        await ahead.read([ReadRange(p, start, 80, 500)], 2**40)
         await settle(ahead)
     assert [each.from_offset for each in store.asked] == [0, 10, 20]
     await ahead.close()
@@ -98,8 +98,8 @@ async def test_it_gives_what_the_store_gives(
         places.append(start)
         for place in places[-2:]:
             wanted = ReadRange(p, place, min(80, place + length), size)
-            (found,) = await ahead.read([wanted])
-            (fresh,) = await broker.store.read([wanted])
+            (found,) = await ahead.read([wanted], 2**40)
+            (fresh,) = await broker.store.read([wanted], 2**40)
             # It may be shorter, never other, and empty only where there is nothing.
             assert offsets(found) == offsets(fresh)[: len(found)]
             assert bool(found) == bool(fresh)
