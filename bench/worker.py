@@ -381,6 +381,7 @@ WORK: dict[str, Work] = {
         end_to_end_aiokafka,
         consume_confluent,
         consume_aiokafka,
+        look_up_confluent,
     )
 }
 

@@ -138,9 +138,8 @@ def test_the_commands_of_the_documentation_do_what_it_says(
     exec(reading.replace("/data", str(tmp_path)).replace("2026-11-21", today), {"spark": spark})
     assert '{"amount": 100}' in capsys.readouterr().out
 
-    replayed = run_alone(here(command("replay"), documented, tmp_path))
-    assert replayed.returncode == 0, replayed.stderr
-    assert "Done: 30 records of run " in replayed.stdout
+    assert run_here(here(command("replay"), documented, tmp_path)) == 0
+    assert "Done: 30 records of run " in capsys.readouterr().out
     again = read(bootstrap, "orders-again")
     original = read(bootstrap, "orders")
     assert [record.value for record in again] == [record.value for record in original]

@@ -39,7 +39,7 @@ Offsets = tuple[int, ...]
 
 
 def duration_s() -> float:
-    return float(os.environ.get("PENSTOCK_SPARK_FAULT_SECONDS", "30"))
+    return float(os.environ.get("PENSTOCK_SPARK_FAULT_SECONDS", "15"))
 
 
 @pytest.fixture
