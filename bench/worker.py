@@ -300,7 +300,7 @@ def look_up_confluent(
     records: int,
     begun_ms: int,
     ended_ms: int,
-    count: int,
+    look_ups: int,
 ) -> Result:
     """Reads at random offsets, and lookups of random times, one after the other.
 
@@ -315,7 +315,7 @@ def look_up_confluent(
     ready()
     begun = time.monotonic()
     reads, lookups = [], []
-    for _ in range(count):
+    for _ in range(look_ups):
         at = TopicPartition(topic, chance.randrange(partitions), chance.randrange(records))
         start = time.perf_counter()
         consumer.assign([at])
@@ -324,7 +324,7 @@ def look_up_confluent(
         if message is None or message.error() or message.offset() != at.offset:
             raise RuntimeError(f"not what was asked for at {at}: {message}")
         consumer.unassign()
-    for _ in range(count):
+    for _ in range(look_ups):
         at = TopicPartition(
             topic, chance.randrange(partitions), chance.randrange(begun_ms, ended_ms)
         )
@@ -336,7 +336,7 @@ def look_up_confluent(
     ended = time.monotonic()
     consumer.close()
     return {
-        "records": 2 * count,
+        "records": 2 * look_ups,
         "begun": begun,
         "ended": ended,
         **{f"read_{figure}": value for figure, value in summary(reads).items()},

@@ -49,7 +49,7 @@ def in_a_large_log(gigabytes: float, broker: Broker) -> Figures:
             records=records // LOG_PARTITIONS,
             begun_ms=begun,
             ended_ms=ended,
-            count=LOOK_UPS,
+            look_ups=LOOK_UPS,
             **common,
         )
     return {key: value for key, value in result.items() if key.endswith(("p50_ms", "p99_ms"))}

@@ -28,9 +28,9 @@ PARTITIONS = 4
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A long run may last longer than a test's usual limit, and Java's jars have to be fetched."""
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if here in item.path.parents:
+        if str(item.path).startswith(here):
             fetching_s = 420 if item.get_closest_marker("java") else 0
             item.add_marker(pytest.mark.timeout(180 + fetching_s + 4 * duration_s()))
 

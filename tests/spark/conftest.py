@@ -56,10 +56,10 @@ def unavailable() -> str | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks everything here; skips it where Spark cannot run; allows for the JVM's start."""
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}{os.sep}"
     reason = unavailable()
     for item in items:
-        if here in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker("spark")
             # It says that some features may not work; those that are used here do.
             item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support"))
