@@ -23,7 +23,7 @@ from storage.flush.transactions import READ_TRANSACTIONS, transactions
 from storage.schema import CHUNK_BYTES, chunk_table_name, create_chunk_table_sql
 
 if TYPE_CHECKING:
-    from storage.connection.pool import Database
+    from storage.connection.pool import Cursor, Database
 
 LOAD_PARTITIONS = f"""
 SELECT {PARTITION_COLUMNS}
@@ -99,8 +99,9 @@ WITH RECURSIVE search (low, high) AS (
     ) AS probe ON true
     WHERE s.low < s.high
 )
-SELECT b.last_offset FROM search s, LATERAL (
-    SELECT last_offset FROM record_batch
+SELECT 1, b.* FROM search s, LATERAL (
+    SELECT base_offset, last_offset, payload_id, position, segment_id, size, format
+    FROM record_batch
     WHERE partition_id = %(partition_id)s AND last_offset >= s.low
       AND max_timestamp >= %(timestamp)s
     ORDER BY last_offset LIMIT 1
@@ -210,6 +211,30 @@ def _stretches(rows: Sequence[_IndexRow]) -> list[_Stretch]:
         else:
             found.append(_Stretch(row.payload_id, row.first_seq, row.last_seq, [row]))
     return found
+
+
+async def _with_payload(cursor: Cursor, index: Sequence[_IndexRow]) -> list[StoredBatch]:
+    """The batches of these rows: a round trip for each segment. Raises SegmentGone."""
+    by_segment: dict[int, list[_IndexRow]] = {}
+    for row in index:
+        by_segment.setdefault(row.segment_id, []).append(row)
+    payloads: dict[_IndexRow, Payload] = {}
+    for segment_id, rows in by_segment.items():
+        stretches = _stretches(rows)
+        await cursor.execute(
+            sql.SQL(READ_STRETCHES).format(sql.Identifier(chunk_table_name(segment_id))),
+            {
+                "payload_ids": [each.payload_id for each in stretches],
+                "firsts": [each.first for each in stretches],
+                "lasts": [each.last for each in stretches],
+            },
+        )
+        for stretch, (chunks, data) in zip(stretches, await cursor.fetchall(), strict=True):
+            payloads.update(stretch.cut(chunks, data))
+    return [
+        StoredBatch(row.base_offset, row.last_offset, payloads[row], BatchFormat(row.format))
+        for row in index
+    ]
 
 
 class PostgresLogStore:
@@ -341,32 +366,10 @@ class PostgresLogStore:
                 for n, (row, size) in enumerate(zip(index, sizes, strict=True))
                 if size <= max_bytes or n == 0
             ]
-            by_segment: dict[int, list[_IndexRow]] = {}
-            for row in index:
-                by_segment.setdefault(row.segment_id, []).append(row)
-            payloads: dict[_IndexRow, Payload] = {}
-            for segment_id, rows in by_segment.items():
-                statement = sql.SQL(READ_STRETCHES).format(
-                    sql.Identifier(chunk_table_name(segment_id))
-                )
-                stretches = _stretches(rows)
-                await cursor.execute(
-                    statement,
-                    {
-                        "payload_ids": [each.payload_id for each in stretches],
-                        "firsts": [each.first for each in stretches],
-                        "lasts": [each.last for each in stretches],
-                    },
-                )
-                for stretch, (chunks, data) in zip(stretches, await cursor.fetchall(), strict=True):
-                    payloads.update(stretch.cut(chunks, data))
+            stored = await _with_payload(cursor, index)
         found: list[list[StoredBatch]] = [[] for _ in ranges]
-        for row in index:
-            found[row.n - 1].append(
-                StoredBatch(
-                    row.base_offset, row.last_offset, payloads[row], BatchFormat(row.format)
-                )
-            )
+        for row, batch in zip(index, stored, strict=True):
+            found[row.n - 1].append(batch)
         return found
 
     def _batches_of(self, wanted: ReadRange) -> int:
@@ -393,16 +396,22 @@ class PostgresLogStore:
     async def find_timestamp(
         self, partition_id: int, timestamp: int, from_offset: int
     ) -> StoredBatch | None:
-        """See LogStore."""
+        """See LogStore: two round trips."""
         wanted = {
             "partition_id": partition_id,
             "timestamp": timestamp,
             "from_offset": from_offset,
         }
-        async with self._database.reader("find_timestamp") as cursor:
-            await cursor.execute(FIND_TIMESTAMP, wanted)
-            row = await cursor.fetchone()
-        return None if row is None else await self._read_one(partition_id, row[0])
+        try:
+            async with self._database.reader("find_timestamp") as cursor:
+                await cursor.execute(FIND_TIMESTAMP, wanted)
+                row = await cursor.fetchone()
+                if row is None:
+                    return None
+                (found,) = await _with_payload(cursor, [_IndexRow(*row)])
+                return found
+        except SegmentGone:  # retention was faster
+            return None
 
     async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
         """See LogStore: a search by the maximum; a scan only where its batch is deleted."""
@@ -419,15 +428,6 @@ class PostgresLogStore:
             )
             row = await cursor.fetchone()
         return await self.find_timestamp(partition_id, row[0], start) if row else None
-
-    async def _read_one(self, partition_id: int, last_offset: int) -> StoredBatch | None:
-        try:
-            (found,) = await self.read(
-                [ReadRange(partition_id, last_offset, last_offset + 1, 1)], 1
-            )
-        except SegmentGone:
-            return None
-        return found[0] if found else None
 
     async def epoch_starts(self, partition_id: int) -> list[EpochStart]:
         """See LogStore."""
