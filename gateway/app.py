@@ -27,9 +27,9 @@ from gateway.compose import Runtime, cluster_of, compose
 from gateway.config import Settings, SettingsError
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
-from gateway.kafka.connection_order import ConnectionOrder
 from gateway.kafka.context import LISTENER, Services
 from gateway.kafka.fetch_sessions import FetchSessions
+from gateway.kafka.late_requests import LateRequests
 from gateway.listeners import LateFrontEnd, Listeners, listening_on
 from gateway.metrics.groups import watch_groups
 from gateway.metrics.registry import Metrics
@@ -203,7 +203,7 @@ class _Broker:
             self._metrics.watch(name, help_text, read)
         watch_groups(self._metrics, runtime.groups, runtime.leases)
         watch_transactions(
-            self._metrics, runtime.transactions, runtime.flusher, services.connection_order
+            self._metrics, runtime.transactions, runtime.flusher, services.late_requests
         )
         watch_staging(self._metrics, runtime.staging)
 
@@ -293,7 +293,7 @@ def _kafka_services(runtime: Runtime) -> Services:
         groups=runtime.groups,
         transactions=runtime.transactions,
         staging=runtime.staging,
-        connection_order=ConnectionOrder(),
+        late_requests=LateRequests(),
         fetch_sessions=FetchSessions(
             runtime.configs.broker_int("max.incremental.fetch.session.cache.slots")
         ),

@@ -15,8 +15,8 @@ from core.group.values import ClientIdentity
 
 if TYPE_CHECKING:
     from core.types import LiveBroker
-    from gateway.kafka.connection_order import ConnectionOrder
     from gateway.kafka.fetch_sessions import FetchSessions
+    from gateway.kafka.late_requests import LateRequests
     from gateway.kafka.pipelined_requests import PipelinedRequests
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.groups.groups import Groups
@@ -89,7 +89,7 @@ class Services:
     transactions: Transactions
     staging: Staging
     fetch_sessions: FetchSessions
-    connection_order: ConnectionOrder
+    late_requests: LateRequests
     clock: Callable[[], int]
     listener: str = LISTENER
 
@@ -168,8 +168,8 @@ class RequestContext:
         return self.services.fetch_sessions
 
     @property
-    def connection_order(self) -> ConnectionOrder:
-        return self.services.connection_order
+    def late_requests(self) -> LateRequests:
+        return self.services.late_requests
 
     @property
     def clock(self) -> Callable[[], int]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client import Counter, Histogram
 
-from gateway.kafka.connection_order import ConnectionOrder
+from gateway.kafka.late_requests import LateRequests
 from gateway.metrics.registry import Metrics
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.transactions.coordinator import Transactions
@@ -26,7 +26,7 @@ def watch_transactions(
     metrics: Metrics,
     transactions: Transactions,
     flusher: Flusher,
-    connection_order: ConnectionOrder,
+    late_requests: LateRequests,
 ) -> None:
     """Makes the metrics."""
     ended = Counter(
@@ -64,7 +64,7 @@ def watch_transactions(
     for name, read in (
         ("coordinator", lambda: transactions.fenced),
         ("produce", lambda: flusher.fenced),
-        ("connection", lambda: connection_order.refused),
+        ("connection", lambda: late_requests.refused),
     ):
         metrics.watch(
             "penstock_transactions_fenced_requests",

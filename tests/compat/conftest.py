@@ -93,7 +93,7 @@ def gateway(
     ):
         made = start(*quick, database_url=url)
         yield made
-    # Of all that these clients do nothing is late (gateway/kafka/connection_order.py).
+    # Of all that these clients do nothing is late (gateway/kafka/late_requests.py).
     assert "has gone on on another connection" not in made.log()
 
 
@@ -164,7 +164,9 @@ def make_group(bootstrap: str, group_id: str, make_topic: MakeTopic) -> Iterator
         def made(partitions: int = 6, topic: str | None = None) -> Group:
             nonlocal count
             count += 1
-            return make(f"{group_id}-{count}", topic or make_topic(partitions), partitions)
+            # Records of any time stay: tests ask for offsets by time.
+            kept = {"retention.ms": "-1"}
+            return make(f"{group_id}-{count}", topic or make_topic(partitions, kept), partitions)
 
         yield made
 

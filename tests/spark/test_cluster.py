@@ -127,7 +127,7 @@ def broker(start_gateway: StartGateway, database_url: str) -> Gateway:
     return gateway
 
 
-def test_an_attempt_that_is_overtaken_writes_nothing(
+def test_an_attempt_that_is_late_writes_nothing(
     master: str, broker: Gateway, tmp_path: Path
 ) -> None:
     records = [Written(b"%d" % n, partition=n % PARTITIONS) for n in range(RECORDS)]

@@ -10,29 +10,31 @@ Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-8
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
-from gateway.kafka.api import CLOSE_CONNECTION, api
+from gateway.kafka.api import api
 from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.late_requests import refuse_late
 
 
 def _unavailable(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(error_code=kafka_code(Error.COORDINATOR_NOT_AVAILABLE))
 
 
+def _about(request: AddOffsetsToTxnRequest) -> tuple[ProducerIdAndEpoch, str]:
+    return ProducerIdAndEpoch(request.producer_id, request.producer_epoch), "AddOffsetsToTxn"
+
+
 @api(25, versions=range(5), unavailable=_unavailable)
+@refuse_late(_about, lambda answer: answer.error_code == 0)
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, ctx: RequestContext
-) -> AddOffsetsToTxnResponse | object:
+) -> AddOffsetsToTxnResponse:
     """Have the group take part."""
     refusal = transactional_id_refusal(request.transactional_id)
     if refusal is not Error.NONE:
         return AddOffsetsToTxnResponse(error_code=kafka_code(refusal))
-    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    if ctx.connection_order.is_overtaken(producer, "AddOffsetsToTxn", ctx.connection):
-        return CLOSE_CONNECTION
+    producer, _ = _about(request)
     error = await ctx.transactions.add_group(request.transactional_id, producer, request.group_id)
-    if error is Error.NONE:
-        ctx.connection_order.carried(producer, "AddOffsetsToTxn", ctx.connection)
     error = known_to(AddOffsetsToTxnRequest.API_KEY, ctx.api_version, error)
     return AddOffsetsToTxnResponse(error_code=kafka_code(error))

@@ -17,10 +17,11 @@ from core.errors import Error
 from core.topic.rules import is_internal
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
-from gateway.kafka.api import CLOSE_CONNECTION, api
+from gateway.kafka.api import api
 from gateway.kafka.codec import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.late_requests import refuse_late
 
 _Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -39,26 +40,35 @@ def _unavailable(
     return AddPartitionsToTxnResponse(error_code=kafka_code(away), results_by_transaction=[])
 
 
+def _about(request: AddPartitionsToTxnRequest) -> tuple[ProducerIdAndEpoch, str]:
+    producer = ProducerIdAndEpoch(
+        request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    )
+    return producer, "AddPartitionsToTxn"
+
+
+def _is_granted(answer: AddPartitionsToTxnResponse) -> bool:
+    return all(
+        each.partition_error_code == 0
+        for topic in answer.results_by_topic_v3_and_below
+        for each in topic.results_by_partition
+    )
+
+
 @api(24, versions=range(6), unavailable=_unavailable)
+@refuse_late(_about, _is_granted)
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, ctx: RequestContext
-) -> AddPartitionsToTxnResponse | object:
+) -> AddPartitionsToTxnResponse:
     """Have the partitions take part, or tell whether they do."""
     if ctx.api_version < _FIRST_VERSION_FOR_BROKERS:
-        producer = ProducerIdAndEpoch(
-            request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
-        )
-        order = ctx.connection_order
-        if order.is_overtaken(producer, "AddPartitionsToTxn", ctx.connection):
-            return CLOSE_CONNECTION
+        producer, _ = _about(request)
         errors = await _errors(
             request.v3_and_below_transactional_id,
             producer,
             _places(request.v3_and_below_topics),
             ctx,
         )
-        if all(error is Error.NONE for error in errors.values()):
-            order.carried(producer, "AddPartitionsToTxn", ctx.connection)
         return _single(request, errors, ctx)
     results = []
     for each in request.transactions:

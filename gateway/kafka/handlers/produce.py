@@ -30,6 +30,7 @@ from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse, made
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.late_requests import transaction_version
 from gateway.kafka.records import (
     KafkaBatch,
     parse_produce_batch,
@@ -46,7 +47,6 @@ _RecordError: TypeAlias = (
     ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
 )
 TOPIC_IDS_SINCE: Final = 13
-_FIRST_VERSION_OF_V2: Final = 12
 _WRITER_OF_INTERNAL_TOPICS: Final = "__admin_client"  # AdminUtils.ADMIN_CLIENT_ID
 _UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
 _UNKNOWN_ID = Refusal(Error.UNKNOWN_TOPIC_ID)
@@ -80,7 +80,7 @@ async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceRespon
     for each in _each(answers):
         if each.appended is not None:
             await each.appended  # as a rule all are done at once
-    if request.transactional_id is not None and ctx.api_version < _FIRST_VERSION_OF_V2:
+    if request.transactional_id is not None and _version(ctx) is TransactionVersion.V1:
         if any(each.refusal is _OVERTAKEN for each in _each(answers)):
             return CLOSE_CONNECTION
         _note_carried(answers, ctx)
@@ -113,7 +113,7 @@ def _note_carried(answers: _Answers, ctx: RequestContext) -> None:
                 continue
             if each.appended.result().error is Error.NONE:
                 place = _place(data, each.index)
-                ctx.connection_order.carried(each.producer, place, ctx.connection)
+                ctx.late_requests.carried(each.producer, place, ctx.connection)
 
 
 async def _submit(request: ProduceRequest, ctx: RequestContext) -> _Answers:
@@ -172,7 +172,7 @@ def _submit_now(
                     answer.refusal = _NAMELESS
                 elif batch.batch.is_transactional and not request.transactional_id:
                     answer.refusal = _EMPTY_ID
-                elif batch.batch.is_transactional and _is_overtaken(batch, data, answer, ctx):
+                elif batch.batch.is_transactional and _is_late(batch, data, answer, ctx):
                     answer.refusal = _OVERTAKEN
                 elif retry_order and _is_early(batch, data, part.index, ctx):
                     answer.refusal = _EARLIER_FIRST
@@ -198,17 +198,17 @@ def _checked(
     return validate_batch(records)
 
 
-def _is_overtaken(
+def _is_late(
     batch: KafkaBatch,
     data: ProduceRequest.TopicProduceData,
     answer: _Partition,
     ctx: RequestContext,
 ) -> bool:
-    if ctx.api_version >= _FIRST_VERSION_OF_V2:
+    if _version(ctx) is TransactionVersion.V2:
         return False
     answer.producer = ProducerIdAndEpoch(batch.batch.producer_id, batch.batch.producer_epoch)
     place = _place(data, answer.index)
-    return ctx.connection_order.is_overtaken(answer.producer, place, ctx.connection)
+    return ctx.late_requests.is_late(answer.producer, place, ctx.connection)
 
 
 def _turn_away(part: Any, data: ProduceRequest.TopicProduceData, ctx: RequestContext) -> Refusal:
@@ -256,14 +256,13 @@ def _append(
         topic.config,
         accepted.batch,
         accepted.payload,
-        _transaction_version(ctx),
+        _version(ctx),
         transactional_id,
     )
 
 
-def _transaction_version(ctx: RequestContext) -> TransactionVersion:
-    is_v2 = ctx.api_version >= _FIRST_VERSION_OF_V2
-    return TransactionVersion.V2 if is_v2 else TransactionVersion.V1
+def _version(ctx: RequestContext) -> TransactionVersion:
+    return transaction_version(ProduceRequest.API_KEY, ctx.api_version)
 
 
 def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:

@@ -13,17 +13,16 @@ from typing import Any, Final
 from core.errors import Error
 from core.group.records import CommittedOffset
 from core.transaction.coordinator import transactional_id_refusal
-from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
-from gateway.kafka.api import CLOSE_CONNECTION, api
+from core.transaction.values import ProducerIdAndEpoch
+from gateway.kafka.api import api
 from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from gateway.kafka.connection_order import kept_name
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.late_requests import kept_name, refuse_late, transaction_version
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = _Topic.TxnOffsetCommitResponsePartition
 _FIRST_VERSION_WITH_MEMBERS: Final = 3
-_FIRST_VERSION_OF_V2: Final = 5
 
 
 def _unavailable(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
@@ -31,16 +30,21 @@ def _unavailable(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOff
     return _answer(request, [[error] * len(topic.partitions) for topic in request.topics])
 
 
+def _about(request: TxnOffsetCommitRequest) -> tuple[ProducerIdAndEpoch, tuple[str, str]]:
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    return producer, ("TxnOffsetCommit", kept_name(request.group_id))
+
+
+def _is_granted(answer: TxnOffsetCommitResponse) -> bool:
+    return any(each.error_code == 0 for topic in answer.topics for each in topic.partitions)
+
+
 @api(28, versions=range(6), unavailable=_unavailable)
+@refuse_late(_about, _is_granted)
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, ctx: RequestContext
-) -> TxnOffsetCommitResponse | object:
+) -> TxnOffsetCommitResponse:
     """Put aside what can be; one error for each partition."""
-    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    place = ("TxnOffsetCommit", kept_name(request.group_id))
-    is_v1 = ctx.api_version < _FIRST_VERSION_OF_V2
-    if is_v1 and ctx.connection_order.is_overtaken(producer, place, ctx.connection):
-        return CLOSE_CONNECTION
     topics = await ctx.topics.get_many({each.name for each in request.topics})
     max_length = ctx.configs.broker_int("offset.metadata.max.bytes")
     now = ctx.clock()
@@ -67,8 +71,6 @@ async def txn_offset_commit(
         errors.append(found)
     if offsets:
         verdict = _known(await _commit(request, list(offsets.values()), ctx), ctx)
-        if is_v1 and verdict is Error.NONE:
-            ctx.connection_order.carried(producer, place, ctx.connection)
         errors = [[verdict if e is Error.NONE else e for e in found] for found in errors]
     return _answer(request, errors)
 
@@ -79,7 +81,6 @@ async def _commit(
     refusal = transactional_id_refusal(request.transactional_id)
     if request.group_id and refusal is not Error.NONE:  # no group is what is said first
         return refusal
-    is_v2 = ctx.api_version >= _FIRST_VERSION_OF_V2
     has_member = ctx.api_version >= _FIRST_VERSION_WITH_MEMBERS
     return await ctx.groups.commit_transactional_offsets(
         request.group_id,
@@ -90,8 +91,8 @@ async def _commit(
             lease,
             request.group_id,
             request.transactional_id,
-            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-            TransactionVersion.V2 if is_v2 else TransactionVersion.V1,
+            _about(request)[0],
+            transaction_version(TxnOffsetCommitRequest.API_KEY, ctx.api_version),
             offsets,
         ),
     )

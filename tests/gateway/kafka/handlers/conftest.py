@@ -17,9 +17,9 @@ from core.types import Endpoint
 from gateway.compose import configs_of, wire
 from gateway.kafka.api import CLOSE_CONNECTION, load_handlers
 from gateway.kafka.codec import decode_message, encode_message
-from gateway.kafka.connection_order import ConnectionOrder
 from gateway.kafka.context import RequestContext, Services
 from gateway.kafka.fetch_sessions import FetchSessions
+from gateway.kafka.late_requests import LateRequests
 from gateway.kafka.pipelined_requests import PipelinedRequests
 from gateway.runtime.cluster.membership import Cluster
 from storage.brokers import ClusterStore
@@ -38,7 +38,7 @@ class Broker:
         self.database = database
         configs = configs_of(database, TAIL_CACHE | dict(static), cluster.broker_id)
         self.runtime = wire(database, cluster, configs)
-        self.connection_order = ConnectionOrder()
+        self.late_requests = LateRequests()
         self.fetch_sessions = FetchSessions(100)
         self.connection = 1
         self.behind: PipelinedRequests | None = None
@@ -86,7 +86,7 @@ class Broker:
             transactions=self.transactions,
             staging=self.staging,
             fetch_sessions=self.fetch_sessions,
-            connection_order=self.connection_order,
+            late_requests=self.late_requests,
             clock=self.clock,
         )
         return RequestContext(

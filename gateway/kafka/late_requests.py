@@ -6,24 +6,82 @@ its connection up and asks again on a new one; the first request may arrive all 
 next transaction is open, and would end it or write into it (Jepsen's finding on Kafka; V2, KIP-890,
 raises the epoch instead and needs none of this). So: what a producer asks on an older connection
 than the one which has carried a newer request of the same API is refused, by closing it. Knows this
-process's connections only. It reads no request and answers none.
+process's connections only; of a request that lay in another process, see `when_lapsed`.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import Final
+from collections.abc import Callable, Hashable
+from typing import Any, Final
 
 import structlog
 
-from core.transaction.values import ProducerIdAndEpoch
+from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
+from gateway.kafka.api import CLOSE_CONNECTION, Handler, Unavailable
+from gateway.kafka.codec import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+from gateway.kafka.context import RequestContext
 
 log = structlog.get_logger(__name__)
 
 _KEPT: Final = 100_000  # places remembered; 20 to 60 MB, by the length of names
 _LONGEST_NAME: Final = 100
+
+
+# Of the requests that both versions of transactions send (KIP-890). AddPartitionsToTxn is the
+# brokers' own from v4 on; AddOffsetsToTxn no client of V2 sends.
+_V2_SINCE: Final = {
+    ProduceRequest.API_KEY: 12,
+    AddPartitionsToTxnRequest.API_KEY: 4,
+    EndTxnRequest.API_KEY: 5,
+    TxnOffsetCommitRequest.API_KEY: 5,
+}
+
+
+def transaction_version(api_key: int, version: int) -> TransactionVersion:
+    """Which version of transactions a client speaks that sends this version of the API."""
+    since = _V2_SINCE.get(api_key)
+    return TransactionVersion.V1 if since is None or version < since else TransactionVersion.V2
+
+
+def refuse_late(
+    about: Callable[[Any], tuple[ProducerIdAndEpoch, Hashable]],
+    is_granted: Callable[[Any], bool],
+    *,
+    when_lapsed: Unavailable | None = None,
+) -> Callable[[Handler], Handler]:
+    """Stands around a handler: a request of V1 that is late closes its connection.
+
+    about: whose request it is, and its place. is_granted: whether the answer says so of it.
+    when_lapsed: answers where this process has stood still, so that the client may have asked
+    another broker meanwhile and begun its next transaction, which V1 does not tell from this one.
+    """
+
+    def around(handler: Handler) -> Handler:
+        @functools.wraps(handler)
+        async def ordered(request: Any, ctx: RequestContext) -> Any:
+            if transaction_version(request.API_KEY, ctx.api_version) is TransactionVersion.V2:
+                return await handler(request, ctx)
+            producer, place = about(request)
+            if ctx.late_requests.is_late(producer, place, ctx.connection):
+                return CLOSE_CONNECTION
+            if when_lapsed is not None and ctx.cluster.has_lapsed:
+                return when_lapsed(request, ctx)
+            answer = await handler(request, ctx)
+            if is_granted(answer):
+                ctx.late_requests.carried(producer, place, ctx.connection)
+            return answer
+
+        return ordered
+
+    return around
 
 
 def kept_name(name: str) -> str:
@@ -33,7 +91,7 @@ def kept_name(name: str) -> str:
     return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
 
-class ConnectionOrder:
+class LateRequests:
     """Which connection, numbered as they were accepted, has carried a producer's newest requests.
 
     A place is what is compared: an API and, where several requests of one producer are under way in
@@ -49,7 +107,7 @@ class ConnectionOrder:
         self.refused = 0
         """Requests refused so far."""
 
-    def is_overtaken(self, producer: ProducerIdAndEpoch, place: Hashable, connection: int) -> bool:
+    def is_late(self, producer: ProducerIdAndEpoch, place: Hashable, connection: int) -> bool:
         """Whether the same producer, with the same epoch, has gone on on a newer connection."""
         newest = self._newest.get((producer.producer_id, place))
         if newest is None or newest[0] != producer.producer_epoch or newest[1] <= connection:
