@@ -44,12 +44,12 @@ class RecordBatch:
     record_count: int
     max_timestamp: int
     size: int
+    format: BatchFormat
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     base_sequence: int = NO_SEQUENCE
     is_transactional: bool = False
     is_control: bool = False
-    format: BatchFormat = BatchFormat.KAFKA_V2
 
     @property
     def has_producer_id(self) -> bool:

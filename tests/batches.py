@@ -12,7 +12,7 @@ from kafka.record import MemoryRecordsBuilder
 
 from core.log.effects import StagedBatch
 from core.transaction.values import Marker
-from core.types import RecordBatch
+from core.types import BatchFormat, RecordBatch
 
 T0 = 1_700_000_000_000
 
@@ -26,9 +26,12 @@ def batch(
     epoch: int = -1,
     sequence: int = -1,
     transactional: bool = False,
+    batch_format: BatchFormat = BatchFormat.KAFKA_V2,
 ) -> RecordBatch:
     """A batch as the log sees it."""
-    return RecordBatch(records, timestamp, size, producer, epoch, sequence, transactional)
+    return RecordBatch(
+        records, timestamp, size, batch_format, producer, epoch, sequence, transactional
+    )
 
 
 def control_batch(marker: Marker, *, timestamp: int = T0, size: int = 78) -> RecordBatch:
@@ -37,6 +40,7 @@ def control_batch(marker: Marker, *, timestamp: int = T0, size: int = 78) -> Rec
         1,
         timestamp,
         size,
+        BatchFormat.KAFKA_V2,
         marker.producer_id,
         marker.producer_epoch,
         is_transactional=True,

@@ -19,7 +19,7 @@ from kafka.record import MemoryRecordsBuilder
 
 from core.log.effects import StagedBatch
 from core.log.partition_log import PartitionLog, PartitionState
-from core.types import RecordBatch
+from core.types import BatchFormat, RecordBatch
 from gateway.kafka import codec, records
 from gateway.kafka.framing import Framer, make_scratch
 
@@ -233,6 +233,7 @@ def decide(producers: int, batches: int) -> Step:
                 record_count=16,
                 max_timestamp=TIMESTAMP,
                 size=16_384,
+                format=BatchFormat.KAFKA_V2,
                 producer_id=number % producers,
                 producer_epoch=0,
                 base_sequence=base_sequence + number // producers * 16,

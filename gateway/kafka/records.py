@@ -18,7 +18,7 @@ import cramjam
 from crc32c import crc32c
 
 from core.errors import Error, Refusal
-from core.types import RecordBatch, TimestampType
+from core.types import BatchFormat, RecordBatch, TimestampType
 
 HEADER_SIZE: Final = 61
 _LOG_OVERHEAD: Final = 12  # base offset and length, which the length does not count
@@ -173,6 +173,7 @@ def validate_batch(records: memoryview) -> KafkaBatch | Refusal:
             record_count=count,
             max_timestamp=max_timestamp,
             size=len(records),
+            format=BatchFormat.KAFKA_V2,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,

@@ -236,7 +236,7 @@ def token_batches(tokens: PGresult, places: PGresult) -> dict[UUID, list[TokenBa
                 *names[partition_id],
                 partition_id,
                 StagedBatch(
-                    RecordBatch(count, timestamp, size, format=_FORMATS[form]),
+                    RecordBatch(count, timestamp, size, _FORMATS[form]),
                     NO_BATCH_ID,
                     segment_id,
                     Place(payload_id, position),

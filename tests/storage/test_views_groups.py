@@ -19,7 +19,7 @@ from core.group.records import (
 )
 from core.group.shard import shard_of
 from core.ports.groups import GuardedEffects, Lease
-from core.types import RecordBatch
+from core.types import BatchFormat, RecordBatch
 from storage.groups.store import GroupStore
 from storage.views import VIEWS
 from tests.batches import batch
@@ -73,7 +73,9 @@ def watched(log: Log) -> Watched:
 
 def control() -> RecordBatch:
     """An end of a transaction: one record that no reader gets."""
-    return RecordBatch(1, T0, 78, producer_id=9, producer_epoch=0, is_control=True)
+    return RecordBatch(
+        1, T0, 78, BatchFormat.KAFKA_V2, producer_id=9, producer_epoch=0, is_control=True
+    )
 
 
 async def test_lag_is_what_a_reader_has_yet_to_read(watched: Watched) -> None:

@@ -21,7 +21,7 @@ from core.errors import Error
 from core.log.leader_epochs import UNDEFINED_EPOCH, check_leader_epoch, epoch_at
 from core.ports.log import StoreUnavailable
 from core.topic.topic import Topic
-from core.types import NO_OFFSET, IsolationLevel
+from core.types import NO_OFFSET, BatchFormat, IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import FetchRequest, FetchResponse, isolation_level, made
 from gateway.kafka.context import RequestContext
@@ -211,6 +211,12 @@ def _answer(asked: FetchPartition, found: Found, committed: bool) -> _Partition:
         return _refused(asked, found.error)
     records: list[Any] = []
     for batch in found.batches:
+        if batch.format is not BatchFormat.KAFKA_V2:
+            # Another protocol's bytes would be read as broken: what comes before them is given,
+            # then their reader is told.
+            if not records:
+                return _refused(asked, Error.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+            break
         epoch = epoch_at(found.leader_epochs, batch.base_offset)
         records += patched(batch.payload, batch.base_offset, epoch)
     return made(

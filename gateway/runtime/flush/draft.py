@@ -24,7 +24,7 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
-from core.types import RecordBatch
+from core.types import BatchFormat, RecordBatch
 from gateway.runtime.flush.work import (
     Pending,
     PendingAppend,
@@ -200,6 +200,7 @@ class FlushDraft:
             record_count=1,
             max_timestamp=self._now_ms,
             size=len(payload),
+            format=BatchFormat.KAFKA_V2,
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             is_transactional=True,

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from core.log.producer_state import ProducerState
 from core.log.retry_order import REMEMBERED_FOR_S, RetryOrder
-from core.types import RecordBatch
+from core.types import BatchFormat, RecordBatch
 
-FIRST = RecordBatch(10, 0, 100, producer_id=7, producer_epoch=0, base_sequence=20)
+FIRST = RecordBatch(
+    10, 0, 100, BatchFormat.KAFKA_V2, producer_id=7, producer_epoch=0, base_sequence=20
+)
 SECOND = replace(FIRST, base_sequence=30)
 UNKNOWN = ProducerState(7)
 BEFORE = UNKNOWN.replay_append(replace(FIRST, base_sequence=10), 100)
@@ -107,7 +109,7 @@ def test_many_at_once_are_remembered_and_forgotten() -> None:
 
 def test_a_producer_without_idempotence_never_waits() -> None:
     refused = RetryOrder()
-    plain = RecordBatch(10, 0, 100)
+    plain = RecordBatch(10, 0, 100, BatchFormat.KAFKA_V2)
     refused.note(1, plain, 0.0)
     assert not refused.must_wait(1, plain, UNKNOWN, 0.0)
 

@@ -12,13 +12,11 @@ RENAMED = {
     "NONE": "NoError",
     "UNKNOWN_SERVER_ERROR": "UnknownError",
     "INVALID_TOPIC_EXCEPTION": "InvalidTopicError",
-    "NETWORK_EXCEPTION": "NetworkExceptionError",
     "INVALID_CONFIG": "InvalidConfigurationError",
     "REQUEST_TIMED_OUT": "RequestTimedOutError",
     "NOT_LEADER_OR_FOLLOWER": "NotLeaderForPartitionError",
     "MESSAGE_TOO_LARGE": "MessageSizeTooLargeError",
     "CORRUPT_MESSAGE": "CorruptRecordError",
-    "RECORD_LIST_TOO_LARGE": "RecordListTooLargeError",
     "INVALID_REPLICA_ASSIGNMENT": "InvalidReplicationAssignmentError",
 }
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from core.errors import Error, Refusal
-from core.types import RecordBatch, TimestampType
+from core.types import BatchFormat, RecordBatch, TimestampType
 from gateway.kafka import records
 from gateway.kafka.records import Compression, InvalidRecords, KafkaBatch
 
@@ -101,7 +101,7 @@ def with_field(layout: str, at: int, value: int, payload: bytes | None = None) -
 def test_a_good_batch(codec: Compression) -> None:
     payload = built(ROWS, codec)
     batch = parsed(payload)
-    assert batch.batch == RecordBatch(record_count=3, max_timestamp=T0 + 500, size=len(payload))
+    assert batch.batch == RecordBatch(3, T0 + 500, len(payload), BatchFormat.KAFKA_V2)
     assert batch.timestamp_type is TimestampType.CREATE_TIME
     assert batch.payload.obj is payload
 

@@ -11,8 +11,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from core.types import BatchFormat
 from gateway.kafka.pipelined_requests import PipelinedRequests
-from tests.batches import kafka_batch
+from tests.batches import batch, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.fetching import batches, fetch_request
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
@@ -22,6 +23,7 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR = 1, 3, 56
 FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH = 70, 71
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 74, 75, 100
 FETCH_SESSION_TOPIC_ID_ERROR = 106
+UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 
 LIST_OFFSETS = 2
 
@@ -76,6 +78,18 @@ async def test_refusals(log_broker: Broker) -> None:
     assert (await fetch(log_broker, leader_epoch=1)).error_code == UNKNOWN_LEADER_EPOCH
     for known in (0, -1, -2):  # what is negative is none
         assert (await fetch(log_broker, leader_epoch=known)).error_code == 0
+
+
+async def test_another_protocols_batches_are_not_given_as_kafkas(log_broker: Broker) -> None:
+    topic = await create(log_broker)
+    await produce(log_broker, kafka_batch())
+    foreign = batch(batch_format=BatchFormat.PULSAR, size=9)
+    (partition_id,) = topic.partition_ids
+    payload = memoryview(b"x" * 9)
+    await log_broker.runtime.partitions.append(partition_id, topic.config, foreign, payload)
+    part = await fetch(log_broker)
+    assert (part.error_code, [offset for offset, _, _ in batches(part)]) == (0, [0])
+    assert (await fetch(log_broker, offsets={0: 1})).error_code == UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 @pytest.mark.parametrize("session", [(0, -1), (0, 0)])
