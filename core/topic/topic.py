@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 from uuid import UUID
 
 from core.config.values import TopicConfig
+
+Key = TypeVar("Key", str, UUID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +32,9 @@ class Topic:
     def partition_id(self, number: int) -> int | None:
         """The id of partition `number`, or None where the topic has no such partition."""
         return self.partition_ids[number] if 0 <= number < len(self.partition_ids) else None
+
+
+def find_partition(topics: Mapping[Key, Topic], topic: Key, number: int) -> int | None:
+    """The id of a topic's partition, or None where there is no such topic or partition."""
+    found = topics.get(topic)
+    return None if found is None else found.partition_id(number)

@@ -232,6 +232,11 @@ def made(kind: Any, **fields: Any) -> Any:
     return message
 
 
+def java_length(text: str | None) -> int:
+    """As Java counts and Kafka compares: a character beyond the first 65,536 is two."""
+    return len((text or "").encode("utf-16-le")) // 2
+
+
 def isolation_level(number: int) -> IsolationLevel | None:
     """What a request's int8 stands for (IsolationLevel.forId). None: for nothing."""
     try:

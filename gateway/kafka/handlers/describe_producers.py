@@ -12,7 +12,7 @@ from typing import Any
 from core.errors import Error, Refusal
 from core.ports.topics import ActiveProducer
 from core.topic.rules import unknown_topic
-from core.topic.topic import Topic
+from core.topic.topic import find_partition
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeProducersRequest, DescribeProducersResponse
 from gateway.kafka.context import RequestContext
@@ -48,7 +48,7 @@ async def describe_producers(
         partition_id
         for each in request.topics
         for number in each.partition_indexes
-        if (partition_id := _partition_id(topics.get(each.name), number)) is not None
+        if (partition_id := find_partition(topics, each.name, number)) is not None
     }
     producers: dict[int, list[ActiveProducer]] = defaultdict(list)
     for producer in await ctx.topics.active_producers(partition_ids):
@@ -57,7 +57,7 @@ async def describe_producers(
     for each in request.topics:
         partitions = []
         for number in each.partition_indexes:
-            partition_id = _partition_id(topics.get(each.name), number)
+            partition_id = find_partition(topics, each.name, number)
             partitions.append(
                 _refused(number, unknown_topic(each.name))
                 if partition_id is None
@@ -65,12 +65,6 @@ async def describe_producers(
             )
         answers.append(TopicAnswer(name=each.name, partitions=partitions))
     return DescribeProducersResponse(topics=answers)
-
-
-def _partition_id(topic: Topic | None, number: int) -> int | None:
-    if topic is None or not 0 <= number < len(topic.partition_ids):
-        return None
-    return topic.partition_ids[number]
 
 
 def _refused(number: int, refusal: Refusal) -> Any:

@@ -17,7 +17,7 @@ from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, epoch_at
 from core.log.partition_log import PartitionState
 from core.ports.log import StoredBatch, StoreUnavailable
-from core.topic.topic import Topic
+from core.topic.topic import find_partition
 from core.types import IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level
@@ -61,14 +61,14 @@ async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> List
     )
     try:
         topics = await ctx.topics.get_many([topic.name for topic in request.topics])
-        ids = [_partition_id(topics.get(name), index) for name, index in counted]
+        ids = [find_partition(topics, name, index) for name, index in counted]
         states = await _states(request, [i for i in ids if i is not None], ctx)
     except StoreUnavailable:
         return _all_refused(request, Error.NOT_LEADER_OR_FOLLOWER)
     answered: dict[str, dict[int, _Partition]] = {}
     for topic in request.topics:
         for asked in topic.partitions:
-            partition_id = _partition_id(topics.get(topic.name), asked.partition_index)
+            partition_id = find_partition(topics, topic.name, asked.partition_index)
             state = states.get(partition_id) if partition_id is not None else None
             if counted[topic.name, asked.partition_index] > 1:
                 answer = _refused(asked, Error.INVALID_REQUEST)
@@ -98,12 +98,6 @@ async def _states(
         if all(each.current_leader_epoch in (-1, epoch) for each in asked for epoch in epochs):
             return states  # else one may have to be refused, which takes a fresh look
     return await ctx.partitions.refresh(partition_ids)
-
-
-def _partition_id(topic: Topic | None, index: int) -> int | None:
-    if topic is None or not 0 <= index < len(topic.partition_ids):
-        return None
-    return topic.partition_ids[index]
 
 
 async def _find(

@@ -19,7 +19,7 @@ from core.errors import Error
 from core.group.records import CommittedOffset
 from core.topic.topic import Topic
 from gateway.kafka.api import api
-from gateway.kafka.codec import OffsetCommitRequest, OffsetCommitResponse
+from gateway.kafka.codec import OffsetCommitRequest, OffsetCommitResponse, java_length
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 
@@ -55,7 +55,7 @@ async def offset_commit(request: OffsetCommitRequest, ctx: RequestContext) -> Of
             partition_id = None if topic is None else topic.partition_id(asked.partition_index)
             if partition_id is None:
                 found.append(_unknown(topic, ctx))
-            elif _java_length(asked.committed_metadata) > max_length:
+            elif java_length(asked.committed_metadata) > max_length:
                 found.append(Error.OFFSET_METADATA_TOO_LARGE)
             else:
                 found.append(Error.NONE)
@@ -103,11 +103,6 @@ def _unknown(topic: Topic | None, ctx: RequestContext) -> Error:
     if topic is None and ctx.api_version >= _FIRST_VERSION_WITH_IDS:
         return Error.UNKNOWN_TOPIC_ID
     return Error.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _java_length(text: str | None) -> int:
-    """As Java counts and Kafka compares: a character beyond the first 65,536 is two."""
-    return len((text or "").encode("utf-16-le")) // 2
 
 
 def _expiry(request: OffsetCommitRequest, ctx: RequestContext, now: int) -> int:

@@ -4,10 +4,8 @@ Versions: v0. Behavior: an unknown topic or partition is an error of its own. Th
 also if nothing is left to delete; if it refuses, that is the whole answer.
 """
 
-from typing import Any
-
 from core.errors import Error
-from core.topic.topic import Topic
+from core.topic.topic import find_partition
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetDeleteRequest, OffsetDeleteResponse
 from gateway.kafka.context import RequestContext
@@ -29,7 +27,8 @@ async def offset_delete(request: OffsetDeleteRequest, ctx: RequestContext) -> Of
         (each.name, partition_id)
         for each in request.topics
         for partition in each.partitions
-        if (partition_id := _partition_id(topics.get(each.name), partition)) is not None
+        if (partition_id := find_partition(topics, each.name, partition.partition_index))
+        is not None
     ]
     deleted = await ctx.groups.delete_offsets(request.group_id, known)
     if isinstance(deleted, Error):
@@ -38,7 +37,7 @@ async def offset_delete(request: OffsetDeleteRequest, ctx: RequestContext) -> Of
     for each in request.topics:
         partitions = []
         for partition in each.partitions:
-            partition_id = _partition_id(topics.get(each.name), partition)
+            partition_id = find_partition(topics, each.name, partition.partition_index)
             error = Error.UNKNOWN_TOPIC_OR_PARTITION
             if partition_id is not None:
                 error = deleted[partition_id]
@@ -47,10 +46,6 @@ async def offset_delete(request: OffsetDeleteRequest, ctx: RequestContext) -> Of
             )
         answers.append(_Topic(name=each.name, partitions=partitions))
     return OffsetDeleteResponse(error_code=0, topics=answers)
-
-
-def _partition_id(topic: Topic | None, partition: Any) -> int | None:
-    return None if topic is None else topic.partition_id(partition.partition_index)
 
 
 def _refused(error: Error) -> OffsetDeleteResponse:

@@ -11,7 +11,7 @@ from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, end_of_epoch
 from core.log.partition_log import PartitionState
 from core.ports.log import EpochStart, StoreUnavailable
-from core.topic.topic import Topic
+from core.topic.topic import Topic, find_partition
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from gateway.kafka.context import RequestContext
@@ -35,7 +35,7 @@ async def offset_for_leader_epoch(
         return _answer(request, lambda *_: (Error.NOT_LEADER_OR_FOLLOWER, -1, -1))
 
     def find(name: str, each: _Asked) -> tuple[Error, int, int]:
-        partition_id = _partition_id(topics, name, each.partition)
+        partition_id = find_partition(topics, name, each.partition)
         state = states.get(partition_id) if partition_id is not None else None
         if state is None:
             return Error.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
@@ -55,7 +55,7 @@ async def _read(
 ) -> tuple[Mapping[int, PartitionState], Mapping[int, Sequence[EpochStart]]]:
     """The partitions' states by id, and where their epochs began, where there are several."""
     named = {
-        _partition_id(topics, asked.topic, each.partition)
+        find_partition(topics, asked.topic, each.partition)
         for asked in request.topics
         for each in asked.partitions
     }
@@ -65,11 +65,6 @@ async def _read(
         for partition_id, state in states.items()
         if state.leader_epoch > 0
     }
-
-
-def _partition_id(topics: Mapping[str, Topic], name: str, index: int) -> int | None:
-    topic = topics.get(name)
-    return None if topic is None else topic.partition_id(index)
 
 
 def _answer(

@@ -15,7 +15,7 @@ from core.group.records import CommittedOffset
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
-from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse, java_length
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code, known_to
 from gateway.kafka.late_requests import kept_name, refuse_late, transaction_version
@@ -57,7 +57,7 @@ async def txn_offset_commit(
             partition_id = None if topic is None else topic.partition_id(asked.partition_index)
             if partition_id is None:
                 found.append(Error.UNKNOWN_TOPIC_OR_PARTITION)
-            elif len((asked.committed_metadata or "").encode("utf-16-le")) // 2 > max_length:
+            elif java_length(asked.committed_metadata) > max_length:
                 found.append(Error.OFFSET_METADATA_TOO_LARGE)
             else:
                 found.append(Error.NONE)
