@@ -49,7 +49,7 @@ def test_what_cannot_be_altered_says_why(shell: Shell) -> None:
     assert shell.run("topics", "alter", topic)[0] == 2
     code, _, said = shell.run("topics", "alter", topic[:-1] + "_", "--partitions", 9)
     assert code == 1
-    assert said.endswith(f"Did you mean {topic}?\n")
+    assert topic in said.partition("Did you mean ")[2]
 
 
 @pytest.mark.parametrize("command", ["describe", "delete"])
@@ -57,7 +57,7 @@ def test_a_near_topic_is_suggested(shell: Shell, command: str) -> None:
     topic = made(shell, 1)
     code, _, said = shell.run("topics", command, topic[:-1] + "_")
     assert code == 1
-    assert said.endswith(f" Did you mean {topic}?\n")
+    assert topic in said.partition(" Did you mean ")[2]
 
 
 def test_the_newest_records_are_shown(shell: Shell) -> None:

@@ -167,9 +167,7 @@ def test_database_server_killed_and_away_for_a_while(
     verify(load.history, gateway, server.url, "load")
 
 
-@pytest.mark.parametrize(
-    ("brokers", "number"), [(2, signal.SIGKILL), (3, signal.SIGKILL), (3, signal.SIGTERM)]
-)
+@pytest.mark.parametrize(("brokers", "number"), [(2, signal.SIGKILL), (3, signal.SIGTERM)])
 def test_one_of_several_brokers_goes(
     brokers: int,
     number: signal.Signals,
