@@ -4,9 +4,8 @@ Knows flags, exit codes and sentences for people. What is heavy is imported when
 that `--help` is quick. Exit codes: 0 done, 1 the broker could not go on, 2 a wrong setting.
 """
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -17,7 +16,7 @@ from cli.banner import banner
 from core.version import VERSION
 
 if TYPE_CHECKING:
-    from cli.supervised import ReadyFile
+    from cli.supervised import OrderlyEnd, ReadyFile
     from gateway.config import Settings
     from storage.server.embedded import EmbeddedPostgres
 
@@ -138,19 +137,17 @@ def serve(
     if stop_with_stdin:
         supervised.stop_with_stdin()
     ready = supervised.ReadyFile(ready_file)
-    with supervised.stopped_in_order() as end_if_asked:
+    with supervised.OrderlyEnd() as end:
         try:
             with ready.only_while_serving():
-                _run(settings, ready, end_if_asked, ephemeral=ephemeral)
+                _run(settings, ready, end, ephemeral=ephemeral)
         except OSError as error:
             if ready_file is None or error.filename is None:
                 raise
             _refuse(f"--ready-file: {ready_file} cannot be written ({error.strerror}).")
 
 
-def _run(
-    settings: "Settings", ready: "ReadyFile", end_if_asked: Callable[[], None], *, ephemeral: bool
-) -> None:
+def _run(settings: "Settings", ready: "ReadyFile", end: "OrderlyEnd", *, ephemeral: bool) -> None:
     from core.ports.log import StoreUnavailable
     from core.ports.topics import BrokerIdTaken
     from gateway.config import SettingsError
@@ -158,20 +155,23 @@ def _run(
 
     def greet(port: int) -> None:
         _greet(settings, server, port, ready)
-        end_if_asked()
+        end.if_asked()
 
     try:
-        settings, server = _server(settings, ephemeral=ephemeral)
-        # PostgreSQL starts while the rest of the program is loaded: each takes half a second.
-        with _thrown_away(server), ThreadPoolExecutor(1) as pool:
-            starting = pool.submit(server.start) if server else None
+        with ExitStack() as removals:
+            with end.held():
+                settings, server = _server(settings, removals, ephemeral=ephemeral)
+                # PostgreSQL starts while the rest of the program is loaded: each takes half a
+                # second. The pool's exit knows no thread whose start an exception met.
+                pool = removals.enter_context(ThreadPoolExecutor(1))
+                starting = pool.submit(server.start) if server else None
             from gateway.app import BrokerFailed, run
             from storage.migrate import SchemaRefused
 
             try:
                 if starting is not None:
                     starting.result()
-                end_if_asked()
+                end.if_asked()
                 run(settings, server, on_ready=greet)
             except SchemaRefused as error:
                 _refuse(str(error))
@@ -183,8 +183,13 @@ def _run(
         _refuse(_unreachable(str(error)))
 
 
-def _server(settings: "Settings", *, ephemeral: bool) -> "tuple[Settings, EmbeddedPostgres | None]":
-    """The embedded server, if it is to be used, and the settings that go with it."""
+def _server(
+    settings: "Settings", removals: ExitStack, *, ephemeral: bool
+) -> "tuple[Settings, EmbeddedPostgres | None]":
+    """The embedded server, if it is to be used, and the settings that go with it.
+
+    Its data is among the removals if it is only for now.
+    """
     from storage.server.embedded import EmbeddedPostgres
 
     if not ephemeral:
@@ -195,23 +200,12 @@ def _server(settings: "Settings", *, ephemeral: bool) -> "tuple[Settings, Embedd
     from storage.server.ephemeral import EphemeralPostgres
 
     server = EphemeralPostgres()
+    removals.callback(server.discard)
     listen = settings.listen if "listen" in settings.model_fields_set else Endpoint("127.0.0.1", 0)
     # Kafka's 3 seconds of waiting for a group's other members help no test.
     broker = {"group.initial.rebalance.delay.ms": "0", **settings.broker}
     chosen = {"data": server.data_dir, "listen": listen, "broker": broker}
     return settings.model_copy(update=chosen), server
-
-
-@contextmanager
-def _thrown_away(server: "EmbeddedPostgres | None") -> Iterator[None]:
-    """Removes the data in the end, if it was only for now."""
-    from storage.server.ephemeral import EphemeralPostgres
-
-    try:
-        yield
-    finally:
-        if isinstance(server, EphemeralPostgres):
-            server.discard()
 
 
 def _greet(

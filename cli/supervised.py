@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, Self
 
 
 class ReadyFile:
@@ -65,24 +66,40 @@ def stop_with_stdin() -> None:
     threading.Thread(target=watch, name="stop-with-stdin", daemon=True).start()
 
 
-@contextlib.contextmanager
-def stopped_in_order() -> Iterator[Callable[[], None]]:
-    """SIGTERM ends the program through its `finally` clauses, before the broker hears it itself.
+class OrderlyEnd:
+    """While it is entered, SIGTERM ends the program through its `finally` clauses.
 
-    Gives what to call between two steps: some library's `except:` may have swallowed the end.
+    The broker takes the signal over once it runs.
     """
-    asked: list[int] = []
 
-    def end(number: int, _: object) -> None:
-        asked.append(number)
-        raise SystemExit(128 + number)
+    def __init__(self) -> None:
+        self._asked: int | None = None
+        self._is_held = False
+        self._before: Any = signal.SIG_DFL
 
-    def end_if_asked() -> None:
-        if asked:
-            os.kill(os.getpid(), asked[0])
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGTERM, self._end)
+        return self
 
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield end_if_asked
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    def _end(self, number: int, _: object) -> None:
+        self._asked = number
+        if not self._is_held:
+            raise SystemExit(128 + number)
+
+    def if_asked(self) -> None:
+        """To be called between two steps: some library's `except:` may have swallowed the end."""
+        if self._asked is not None:
+            os.kill(os.getpid(), self._asked)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """The end waits until behind it: for making something and noting that it is to go."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        self.if_asked()

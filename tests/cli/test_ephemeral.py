@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -54,9 +54,10 @@ def properties(ready: Path) -> dict[str, str]:
 def data_of(pid: int) -> Path | None:
     """The directory whose lock the process holds."""
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        target = str(entry.readlink()) if entry.is_symlink() else ""
-        if target.endswith("/owner.lock"):
-            return Path(target).parent
+        with suppress(FileNotFoundError):  # closed since
+            target = entry.readlink()
+            if target.name == "owner.lock":
+                return target.parent
     return None
 
 

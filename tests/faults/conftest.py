@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -52,6 +53,20 @@ def quiet_aiokafka(caplog: pytest.LogCaptureFixture) -> None:
 def seconds() -> float:
     """Seconds the campaign goes on."""
     return duration_s()
+
+
+def kill_postmaster(data_dir: Path) -> None:
+    """SIGKILL to the embedded server; waits for one, where the one before was only just killed."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            lines = (data_dir / "pgdata" / "postmaster.pid").read_text().splitlines()
+            os.kill(int(lines[0]), signal.SIGKILL)
+        except (OSError, IndexError):
+            assert time.monotonic() < deadline, "PostgreSQL was not started again"
+            time.sleep(0.02)
+        else:
+            return
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,14 @@ import pytest
 
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import Gateway, StartGateway, free_port, wait_until_ready
-from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, query, verify
+from tests.faults.conftest import (
+    PARTITIONS,
+    create_topic,
+    embedded_url,
+    kill_postmaster,
+    query,
+    verify,
+)
 from tests.faults.history import Outcome
 from tests.faults.load import Load
 from tests.faults.proxies import BrokerProxy, running
@@ -100,8 +107,7 @@ def test_embedded_postgres_killed(
 def kill_postgres(kind: str, data_dir: Path, url: str, chance: random.Random) -> None:
     """One of three ways."""
     if kind == "postmaster":
-        pid = int((data_dir / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
-        os.kill(pid, signal.SIGKILL)
+        kill_postmaster(data_dir)
         return
     pid = chance.choice(gateways_backends(url))
     with contextlib.suppress(ProcessLookupError):

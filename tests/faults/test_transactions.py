@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,7 @@ from gateway.kafka import codec
 from gateway.kafka.errors import kafka_code
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import Gateway, StartGateway, free_port, wait_until_ready
-from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, query
+from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, kill_postmaster, query
 from tests.faults.coordination import Wire
 from tests.faults.txn_history import TxnAnomaly, TxnFlaw, check_transactions
 from tests.faults.txn_load import TIMEOUT_MS, JavaTxnLoad, LibrdkafkaTxnLoad, TxnLoad
@@ -154,8 +152,7 @@ def test_the_database_killed(
         kills = 0
         while time_left() or kills < 3:
             time.sleep(chance.uniform(0.1, 1.0))
-            pid = int((data_dir / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
-            os.kill(pid, signal.SIGKILL)
+            kill_postmaster(data_dir)
             kills += 1
             load.wait_for_progress(1)
         load.wait_for_progress()
