@@ -9,6 +9,9 @@ NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
 
+Payload = bytes | bytearray | memoryview
+"""The bytes of a stored batch."""
+
 
 class BatchFormat(Enum):
     """Whose bytes a stored batch holds. A reader of the same protocol gets them untouched."""

@@ -33,6 +33,7 @@ from gateway.runtime.transactions.producer_ids import ProducerIds
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.connection.pool import Database
+from storage.flush.segments import Segments
 from storage.groups.leases import LeaseStore
 from storage.groups.store import GroupStore
 from storage.log.retention import PostgresRetentionStore
@@ -155,7 +156,8 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
     topics = Topics(TopicStore(database), configs, lambda: cluster.live_ids)
     feed = PostgresChangeFeed(database)
     announcer = Announcer(feed, lambda: cluster.is_alone)
-    log_store = PostgresLogStore(database)
+    segments = Segments(database)
+    log_store = PostgresLogStore(database, segments)
     max_flush_bytes = configs.broker_int("penstock.flush.max.bytes")
     flusher = Flusher(log_store, max_flush_bytes=max_flush_bytes, make_marker=control_batch)
     partitions = Partitions(
@@ -179,8 +181,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
     )
     leases = CoordinatorLeases(LeaseStore(database), cluster)
     staging = Staging(
-        PostgresStagingStore(database),
-        log_store,
+        PostgresStagingStore(database, segments),
         flusher,
         max_flush_bytes=max_flush_bytes,
         max_bytes=configs.reader("penstock.staged.max.bytes"),
@@ -203,7 +204,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         announcer=announcer,
         snapshots=SnapshotWatch(PostgresSnapshots(database).oldest),
         janitor=Janitor(
-            PostgresRetentionStore(database),
+            PostgresRetentionStore(database, segments),
             topics,
             configs,
             partitions,

@@ -7,11 +7,11 @@ them durable: PostgreSQL's log is in one order. SQL compares numbers here and no
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.ports.log import Payload
+from core.ports.log import SegmentGone
 from core.staging.values import TokenEffects
 from storage.connection.binary import integer, rows_of
 from storage.connection.kept_session import KeptSession
@@ -29,6 +29,7 @@ from storage.flush.staging import (
 
 if TYPE_CHECKING:
     from storage.connection.pool import Database
+    from storage.flush.segments import Segments
 
 STATEMENTS = {
     b"load_tokens": LOAD_TOKENS,
@@ -41,8 +42,9 @@ STATEMENTS = {
 class PostgresStagingStore:
     """`core.ports.staging.StagingStore` on PostgreSQL. One `stage` at a time."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, segments: Segments) -> None:
         self._database = database
+        self._segments = segments
         self._kept = KeptSession(database, STATEMENTS)
         self._writing = WritingSession(
             database, {b"stage": STAGE}, begin_with=b"SET synchronous_commit = off"
@@ -55,23 +57,21 @@ class PostgresStagingStore:
         (result, *_) = await self._kept.run_or_fail("load_tokens", [statement])
         return {UUID(bytes=token): integer(batches) for token, batches in rows_of(result)}
 
-    async def stage(
-        self,
-        effects: Sequence[TokenEffects],
-        payloads: Mapping[int, Payload],
-        expiration_s: float,
-    ) -> None:
+    async def stage(self, effects: Sequence[TokenEffects], expiration_s: float) -> None:
         """See StagingStore."""
         started = time.perf_counter()
-        staged = [batch.staged for each in effects for batch in each.added]
-        payload = FlushPayload([(each, payloads[each.batch_id]) for each in staged])
         session, writer = await self._writing.open()
-        await writer.prepare(payload)
-        parameters = stage_parameters(effects, payload, expiration_s)
+        batches = (batch.incoming for each in effects for batch in each.added)
         try:
+            payload = await FlushPayload.of(batches, self._segments)
+            await writer.prepare(payload)
+            parameters = stage_parameters(effects, payload, expiration_s)
             statements = [*writer.statements(payload), (b"stage", parameters)]
             with writer.blaming_the_file():
                 await session.run(statements, commits=True)
+        except SegmentGone:
+            self._segments.forget()
+            raise
         finally:
             self._database.observe("stage", time.perf_counter() - started)
 

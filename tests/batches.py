@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from crc32c import crc32c
 from kafka.record import MemoryRecordsBuilder
 
-from core.log.effects import StagedBatch
+from core.log.effects import IncomingBatch, StoredBytes
 from core.transaction.values import Marker
 from core.types import BatchFormat, RecordBatch
 
@@ -48,9 +48,15 @@ def control_batch(marker: Marker, *, timestamp: int = T0, size: int = 78) -> Rec
     )
 
 
-def staged(of: RecordBatch, batch_id: int = 1, segment_id: int = 1) -> StagedBatch:
-    """The batch with a place for its payload."""
-    return StagedBatch(of, batch_id, segment_id)
+def incoming(of: RecordBatch, mark: int = 0, retention_class: str = "week") -> IncomingBatch:
+    """The batch on its way into the log, with bytes told apart by `mark`."""
+    return IncomingBatch(of, payload_of(of, mark), retention_class)
+
+
+def mark_of(incoming: IncomingBatch) -> int:
+    """What `incoming` was told its bytes apart by."""
+    assert not isinstance(incoming.content, StoredBytes)
+    return int.from_bytes(incoming.content[:8], "big")
 
 
 def payload_of(of: RecordBatch, mark: int = 0) -> bytes:

@@ -17,7 +17,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer.produce import ProduceRequest, ProduceResponse
 from kafka.record import MemoryRecordsBuilder
 
-from core.log.effects import StagedBatch
+from core.log.effects import IncomingBatch
 from core.log.partition_log import PartitionLog, PartitionState
 from core.types import BatchFormat, RecordBatch
 from gateway.kafka import codec, records
@@ -238,7 +238,7 @@ def decide(producers: int, batches: int) -> Step:
                 producer_epoch=0,
                 base_sequence=base_sequence + number // producers * 16,
             )
-            draft.prepare_append(StagedBatch(arrived, number, 1))
+            draft.prepare_append(IncomingBatch(arrived, b"", "week"))
         effects = draft.effects()
         if effects is None or len(effects.rows) != batches:
             raise AssertionError("not every batch was accepted")

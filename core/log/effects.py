@@ -5,44 +5,41 @@ from typing import NamedTuple
 
 from core.log.aborted_txns import AbortedTransaction
 from core.log.producer_state import ProducerState
-from core.types import RecordBatch
-
-NO_BATCH_ID = -1
+from core.types import Payload, RecordBatch
 
 
-class Place(NamedTuple):
-    """Where in its segment a batch begins: a payload, and a position in it, in bytes."""
+class StoredBytes:
+    """Names bytes that the store has already; only the store knows where."""
 
-    payload_id: int
-    position: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StagedBatch:
-    """A batch whose payload has (or gets) a place in the store, and no offset yet.
+@dataclass(frozen=True, slots=True, eq=False)
+class IncomingBatch:
+    """A batch on its way into the log; it has no offset yet.
 
-    batch_id: from a block of ids this broker holds, or NO_BATCH_ID where `place` says that the
-    payload lies there already. segment_id: the payload's table.
+    content: its bytes; or their name, where they were staged before. retention_class: whose
+    segment new bytes go to. Compared by identity: one control batch may enter many partitions, and
+    its bytes are stored once.
     """
 
     batch: RecordBatch
-    batch_id: int
-    segment_id: int
-    place: Place | None = None
+    content: Payload | StoredBytes
+    retention_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendedRow:
-    """A row of the log's index: where a staged batch has been given its place."""
+    """A row of the log's index: a batch that has been given its offsets."""
 
-    staged: StagedBatch
+    incoming: IncomingBatch
     base_offset: int
     running_max_timestamp: int
 
     @property
     def last_offset(self) -> int:
         """Offset of the batch's last record."""
-        return self.base_offset + self.staged.batch.record_count - 1
+        return self.base_offset + self.incoming.batch.record_count - 1
 
 
 class OpenTransaction(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from core.errors import Error
 from core.log.aborted_txns import AbortedIndex, AbortedTransaction
-from core.log.effects import AppendedRow, LogEffects, OpenTransaction, StagedBatch
+from core.log.effects import AppendedRow, IncomingBatch, LogEffects, OpenTransaction
 from core.log.producer_state import ProducerState
 from core.transaction.values import Marker
 from core.types import NO_PRODUCER_ID, NO_TIMESTAMP
@@ -106,13 +106,13 @@ class LogDraft:
         self._open: dict[int, int] = dict(state.open_transactions)
         self._aborted: list[AbortedTransaction] = []
 
-    def prepare_append(self, staged: StagedBatch, *, is_v2: bool = False) -> Decision:
+    def prepare_append(self, incoming: IncomingBatch, *, is_v2: bool = False) -> Decision:
         """Decides on one batch, in arrival order.
 
         The producer's state must be loaded (KeyError otherwise: a bug in the caller). is_v2: see
         ProducerState.refusal.
         """
-        batch = staged.batch
+        batch = incoming.batch
         base_offset = self._next_offset
         if base_offset > MAX_OFFSET - batch.record_count:
             return Refused(Error.INVALID_RECORD, "the partition has no offsets left")
@@ -125,9 +125,9 @@ class LogDraft:
             self._producers[batch.producer_id] = known.replay_append(batch, base_offset)
             if batch.is_transactional:
                 self._open.setdefault(batch.producer_id, base_offset)
-        return self._place(staged)
+        return self._add(incoming)
 
-    def prepare_marker(self, marker: Marker, staged: StagedBatch) -> Appended:
+    def prepare_marker(self, marker: Marker, incoming: IncomingBatch) -> Appended:
         """Appends a control batch of one record, whether the producer has written here or not.
 
         Nothing is refused: whoever ends a transaction has its row, and that is the authority. For a
@@ -137,21 +137,21 @@ class LogDraft:
         known = self.producer(marker.producer_id)
         offset = self._next_offset
         self._producers[marker.producer_id] = known.replay_marker(
-            marker, staged.batch.max_timestamp
+            marker, incoming.batch.max_timestamp
         )
         self._open.pop(marker.producer_id, None)
         if known.txn_first_offset is not None and not marker.is_commit:
             self._aborted.append(
                 AbortedTransaction(marker.producer_id, known.txn_first_offset, offset)
             )
-        return self._place(staged)
+        return self._add(incoming)
 
-    def _place(self, staged: StagedBatch) -> Appended:
+    def _add(self, incoming: IncomingBatch) -> Appended:
         """The next offsets are the batch's."""
-        batch, base_offset = staged.batch, self._next_offset
+        batch, base_offset = incoming.batch, self._next_offset
         if batch.max_timestamp > self._max_timestamp:
             self._max_timestamp = batch.max_timestamp
-        self._rows.append(AppendedRow(staged, base_offset, self._max_timestamp))
+        self._rows.append(AppendedRow(incoming, base_offset, self._max_timestamp))
         self._next_offset += batch.record_count
         self._bytes += batch.size
         return Appended(base_offset)

@@ -4,20 +4,21 @@ Implemented by `storage`; only what `gateway.runtime` really calls. Knows no SQL
 and brokers have their ports in `core.ports.topics`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
 from core.log.aborted_txns import AbortedTransaction
-from core.log.effects import LogEffects, StagedBatch
+from core.log.effects import LogEffects
 from core.log.partition_log import PartitionState
 from core.log.producer_state import ProducerState
 from core.staging.values import Guard, PublicationEffects, TokenBatch
 from core.transaction.values import StoredTransaction, TransactionEffects
-from core.types import BatchFormat
+from core.types import BatchFormat, Payload
 
-Payload = bytes | bytearray | memoryview
+BATCH_ROW_BYTES = 138
+"""What a flush carries to the store for a batch beside its payload, about."""
 
 
 class StoreUnavailable(Exception):
@@ -37,7 +38,7 @@ class RowLocked(Exception):
 
 
 class SegmentGone(Exception):
-    """The segment's table has been dropped meanwhile; nothing took effect."""
+    """The segment's table has been dropped meanwhile; nothing took effect. Try again."""
 
 
 class EffectRefused(Exception):
@@ -126,8 +127,9 @@ class Flush(Protocol):
     """One database transaction at a time, for appends. After an exception nothing took effect
     (CommitUnknown apart), and the object serves the next flush."""
 
-    async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
-        """Takes the payload, without locking a row. Raises StoreUnavailable, SegmentGone."""
+    async def prepare(self, retention_classes: Iterable[str]) -> None:
+        """Gets ready to store batches of these classes, so that nothing else has to be waited for
+        while rows are locked. Raises StoreUnavailable."""
 
     async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
         """Locks transactions, guards, tokens, then partitions, each by id, and reads all of it
@@ -139,12 +141,12 @@ class Flush(Protocol):
         transactions: Sequence[TransactionEffects] = (),
         publications: PublicationEffects | None = None,
     ) -> None:
-        """Applies and commits; what was committed before is then as durable as this, also where
-        there is nothing to apply. Or raises VersionMismatch, RowLocked, SegmentGone, EffectRefused,
-        StoreUnavailable, CommitUnknown."""
+        """Stores new payload, applies and commits; what was committed before is then as durable as
+        this, also where there is nothing to apply. Or raises VersionMismatch, RowLocked,
+        SegmentGone, EffectRefused, StoreUnavailable, CommitUnknown."""
 
     async def rollback(self) -> None:
-        """Forgets what was staged and locked."""
+        """Lets go of what is locked."""
 
     async def close(self) -> None:
         """Gives the connection back for good."""
@@ -156,17 +158,8 @@ class LogStore(Protocol):
     def open_flush(self) -> Flush:
         """A flush of one's own; it connects when it is first used."""
 
-    async def allocate_batch_ids(self, count: int) -> range:
-        """A block of batch ids nobody else gets, ever."""
-
     async def allocate_producer_ids(self, count: int) -> range:
         """A block of producer ids nobody else gets, ever."""
-
-    async def current_segment(self, retention_class: str) -> int:
-        """The segment open for a class of retention, made if there is none."""
-
-    def forget_segments(self) -> None:
-        """Makes `current_segment` look again."""
 
     async def load(
         self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()

@@ -15,18 +15,6 @@ class PartitionUsage:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSegment:
-    """The segment that a class of retention writes to now. is_used: a live or a
-    staged batch points to it."""
-
-    segment_id: int
-    retention_class: str
-    size_bytes: int
-    age_s: float
-    is_used: bool
-
-
 class RetentionStore(Protocol):
     """Deleting what has had its time."""
 
@@ -58,11 +46,12 @@ class RetentionStore(Protocol):
     async def forget_published(self, idle_s: float) -> int:
         """Forgets queries that have published nothing for `idle_s` seconds; how many."""
 
-    async def open_segments(self) -> list[OpenSegment]:
-        """The segments now written to."""
+    async def seal_segments(self, segment_bytes: int) -> None:
+        """Ends what has grown to `segment_bytes`, or old, or out of use; new payload goes elsewhere
+        from then on."""
 
-    async def seal(self, segment_id: int) -> None:
-        """Ends a segment and opens the next of its class."""
+    def forget_segments(self) -> None:
+        """Looks again where new payload goes: another broker may have sealed something."""
 
     async def drop_unused_segments(self) -> list[int]:
         """Drops sealed segments no live or staged batch points into; their ids."""

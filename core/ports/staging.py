@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from core.ports.log import Payload
 from core.staging.values import TokenEffects
 
 
@@ -17,13 +16,8 @@ class StagingStore(Protocol):
     async def load(self, tokens: Sequence[UUID]) -> Mapping[UUID, int]:
         """How many batches each holds; who does not exist lacks."""
 
-    async def stage(
-        self,
-        effects: Sequence[TokenEffects],
-        payloads: Mapping[int, Payload],
-        expiration_s: float,
-    ) -> None:
-        """Stores batches and their payload (by batch id), in one commit that waits for no disk.
+    async def stage(self, effects: Sequence[TokenEffects], expiration_s: float) -> None:
+        """Stores batches and their payload, in one commit that waits for no disk.
 
         They expire `expiration_s` after this, with all else of their token. Raises
         VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable, CommitUnknown.

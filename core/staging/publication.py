@@ -128,11 +128,11 @@ def _append(
     first: dict[int, tuple[TokenBatch, int]] = {}
     counts: dict[int, int] = {}
     for batch in batches:
-        decision = logs[batch.partition_id].prepare_append(batch.staged)
+        decision = logs[batch.partition_id].prepare_append(batch.incoming)
         assert isinstance(decision, Appended), "staged batches have no producer"
         first.setdefault(batch.partition_id, (batch, decision.base_offset))
         counts[batch.partition_id] = (
-            counts.get(batch.partition_id, 0) + batch.staged.batch.record_count
+            counts.get(batch.partition_id, 0) + batch.incoming.batch.record_count
         )
     return tuple(
         PublishedPartition(batch.topic, batch.partition, base_offset, counts[partition_id])

@@ -11,8 +11,7 @@ from enum import Enum
 from uuid import UUID
 
 from core.errors import Error
-from core.log.effects import StagedBatch
-from core.types import RecordBatch
+from core.log.effects import IncomingBatch
 
 MAX_BATCHES = 50_000
 """Of one publication. It is decided at once, in one commit, while its partitions are locked: that
@@ -23,24 +22,13 @@ BATCH_JOB = -1
 
 
 @dataclass(frozen=True, slots=True)
-class NewBatch:
-    """A batch that is to be staged for a partition, by its topic's name and number and its id."""
-
-    topic: str
-    partition: int
-    partition_id: int
-    retention_class: str
-    batch: RecordBatch
-
-
-@dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """A batch of a token, where its payload lies, and the partition it is for."""
+    """A batch of a token, and the partition it is for: its topic's name, its number and its id."""
 
     topic: str
     partition: int
     partition_id: int
-    staged: StagedBatch
+    incoming: IncomingBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from core.config.values import TopicConfig
 from core.errors import Error, Refusal
 from core.log.validation import must_see_every_timestamp, refuse_batch, refuse_timestamp
-from core.ports.log import Payload
-from core.types import NO_TIMESTAMP, RecordBatch, TimestampType
+from core.types import NO_TIMESTAMP, Payload, RecordBatch, TimestampType
 from gateway.kafka.records import (
     InvalidRecords,
     KafkaBatch,

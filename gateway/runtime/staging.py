@@ -8,7 +8,7 @@ Publications queue among the appends (`flusher.py`). Knows no protocol and no SQ
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,13 +17,10 @@ from uuid import UUID
 import structlog
 
 from core.errors import Error
-from core.log.effects import StagedBatch
 from core.log.partition_log import Refused
 from core.ports.log import (
     CommitUnknown,
     EffectRefused,
-    LogStore,
-    Payload,
     RowLocked,
     SegmentGone,
     StoreUnavailable,
@@ -33,7 +30,6 @@ from core.ports.staging import StagingStore
 from core.staging.publication import malformed
 from core.staging.token import Staged, StagedBefore, StageDecision, TokenDraft
 from core.staging.values import (
-    NewBatch,
     Outcome,
     Publication,
     PublicationAnswer,
@@ -46,7 +42,6 @@ from gateway.runtime.log.append_gate import AppendGate
 
 log = structlog.get_logger(__name__)
 
-ID_BLOCK: Final = 10_000
 TOKENS_IN_MEMORY: Final = 10_000
 ATTEMPTS: Final = 20
 TOTAL_IS_FRESH_S: Final = 1.0
@@ -64,14 +59,13 @@ class StageResult:
 
 @dataclass(slots=True)
 class _Pending:
-    """A request on its way into the store. added: placed, once it is its turn."""
+    """A request on its way into the store."""
 
     token: UUID
     first_batch: int
-    batches: Sequence[tuple[NewBatch, Payload]]
+    batches: Sequence[TokenBatch]
     done: asyncio.Future[StageResult]
     size: int
-    added: tuple[TokenBatch, ...] = ()
 
     def resolve(self, result: StageResult) -> None:
         if not self.done.done():
@@ -87,7 +81,6 @@ class Staging:
     def __init__(
         self,
         store: StagingStore,
-        log_store: LogStore,
         flusher: Flusher,
         *,
         max_flush_bytes: int,
@@ -95,14 +88,12 @@ class Staging:
         expiration_ms: Callable[[], int],
     ) -> None:
         self._store = store
-        self._log_store = log_store
         self._flusher = flusher
         self._max_bytes = max_bytes
         self._expiration_ms = expiration_ms
         self.append_gate = AppendGate()
         self._on_published: Callable[[], None] = lambda: None
         self._queue = FlushQueue(self._flush_safely, limit=max_flush_bytes, weigh=_size)
-        self._batch_ids: deque[int] = deque()
         self._tokens: OrderedDict[UUID, int] = OrderedDict()  # how many batches each has
         self._total = 0  # bytes staged in the whole cluster, as last read, and by this one since
         self._total_read_at = float("-inf")
@@ -122,7 +113,7 @@ class Staging:
         return self._expiration_ms()
 
     def stage(
-        self, token: UUID, first_batch: int, batches: Sequence[tuple[NewBatch, Payload]]
+        self, token: UUID, first_batch: int, batches: Sequence[TokenBatch]
     ) -> asyncio.Future[StageResult]:
         """Queues a request at once; requests of a token are staged in the order of these calls.
 
@@ -130,7 +121,7 @@ class Staging:
         resolves when all of it is stored (a crash of the database may undo that), or refused.
         """
         done: asyncio.Future[StageResult] = asyncio.get_running_loop().create_future()
-        size = sum(each.batch.size for each, _ in batches)
+        size = sum(each.incoming.batch.size for each in batches)
         self._queue.put(_Pending(token, first_batch, batches, done, size))
         return done
 
@@ -162,8 +153,7 @@ class Staging:
         await self._store.drop(tokens)
 
     def forget_everything(self) -> None:
-        """Drops ids and what is known of tokens: the database has another history."""
-        self._batch_ids.clear()
+        """Drops what is known of tokens: the database has another history."""
         self._tokens.clear()
         self._total_read_at = float("-inf")
 
@@ -238,7 +228,6 @@ class Staging:
             if self._now() - self._total_read_at > TOTAL_IS_FRESH_S:
                 await self._read_total()
                 is_total_fresh = True
-            await self._place(work)
             drafts, decisions = self._decide(work, known)
             if not is_total_fresh and any(map(_is_for_want_of_room, decisions)):
                 self._total_read_at = float("-inf")
@@ -255,14 +244,11 @@ class Staging:
             effects = [effect for draft in drafts.values() if (effect := draft.effects())]
             try:
                 if effects:
-                    payloads = _payloads(work)
-                    await self._store.stage(effects, payloads, self._expiration_ms() / 1000)
+                    await self._store.stage(effects, self._expiration_ms() / 1000)
             except VersionMismatch:
                 known, fresh = {}, set()
             except SegmentGone:
-                self._log_store.forget_segments()
-                for pending in work:
-                    pending.added = ()
+                continue
             else:
                 self._answer(work, drafts, decisions, effects)
                 return
@@ -279,7 +265,7 @@ class Staging:
             if draft is None:
                 draft = drafts[pending.token] = TokenDraft(pending.token, known[pending.token])
             decision = draft.prepare_stage(
-                pending.first_batch, pending.added, has_room=pending.size <= left
+                pending.first_batch, pending.batches, has_room=pending.size <= left
             )
             if isinstance(decision, Staged):
                 left -= pending.size
@@ -294,7 +280,7 @@ class Staging:
         effects: Sequence[TokenEffects],
     ) -> None:
         for effect in effects:
-            self._total += sum(each.staged.batch.size for each in effect.added)
+            self._total += sum(each.incoming.batch.size for each in effect.added)
         for token, draft in drafts.items():
             self._tokens[token] = draft.batches
             self._tokens.move_to_end(token)
@@ -327,23 +313,6 @@ class Staging:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def _place(self, work: Sequence[_Pending]) -> None:
-        """Gives each batch an id of its payload and the segment open for it."""
-        for pending in work:
-            if pending.added:
-                continue
-            added = []
-            for new, _ in pending.batches:
-                segment_id = await self._log_store.current_segment(new.retention_class)
-                staged = StagedBatch(new.batch, await self._next_batch_id(), segment_id)
-                added.append(TokenBatch(new.topic, new.partition, new.partition_id, staged))
-            pending.added = tuple(added)
-
-    async def _next_batch_id(self) -> int:
-        while not self._batch_ids:
-            self._batch_ids.extend(await self._log_store.allocate_batch_ids(ID_BLOCK))
-        return self._batch_ids.popleft()
-
 
 def _size(pending: _Pending) -> int:
     return pending.size
@@ -351,11 +320,3 @@ def _size(pending: _Pending) -> int:
 
 def _is_for_want_of_room(decision: StageDecision) -> bool:
     return isinstance(decision, Refused) and decision.error is Error.THROTTLING_QUOTA_EXCEEDED
-
-
-def _payloads(work: Iterable[_Pending]) -> dict[int, Payload]:
-    return {
-        placed.staged.batch_id: payload
-        for pending in work
-        for placed, (_, payload) in zip(pending.added, pending.batches, strict=True)
-    }

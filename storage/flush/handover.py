@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from core.ports.log import Payload
+from core.types import Payload
 
 MEMORY = Path("/dev/shm")
 _PREFIX = "penstock-handover-"

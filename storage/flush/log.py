@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.log.effects import AppendedRow, LogEffects, OpenTransaction, StagedBatch
+from core.log.effects import AppendedRow, LogEffects, OpenTransaction
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
-from core.ports.log import Locked, Payload, StoreUnavailable, ToLock
+from core.ports.log import Locked, SegmentGone, StoreUnavailable, ToLock
 from core.staging.values import PublicationEffects
 from core.transaction.values import TransactionEffects
 from storage.connection.binary import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
     from storage.connection.pool import Database
+    from storage.flush.segments import Segments
 
 # Guards every append: locks the partitions in order of id, moves each whose next_offset is still
 # the one decided on, writes index rows, and raises PS001 unless all were moved. The UPDATE sees a
@@ -159,27 +160,21 @@ STATEMENTS: Mapping[bytes, str] = {
 
 
 class FlushSession:
-    """One flush at a time on one connection: `stage`, then `commit`, or in between `lock`.
+    """One flush at a time on one connection: `prepare`, perhaps `lock`, then `commit`.
 
     Raises what `core.ports.log` names; after any exception nothing of the flush has taken effect
     (CommitUnknown apart) and the session is ready for the next one, or broken.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, segments: Segments) -> None:
         self._database = database
+        self._segments = segments
         self._writing = WritingSession(database, STATEMENTS)
         self._in_transaction = False
-        self._payload = FlushPayload()
 
-    async def stage(self, batches: Sequence[tuple[StagedBatch, Payload]]) -> None:
-        """Gives each batch its place in its segment's payload, which `commit` sends.
-
-        Batches of one segment lie in the payload in the order given, under the first one's id.
-        No row is locked. Raises StoreUnavailable, SegmentGone.
-        """
-        self._payload = FlushPayload(batches)
-        _, writer = await self._open()
-        await self._prepare_segments(writer)
+    async def prepare(self, retention_classes: Iterable[str]) -> None:
+        """See `core.ports.log.Flush`."""
+        await self._segments.prepare(retention_classes)
 
     async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
         """See `core.ports.log.Flush`. Raises RowLocked, StoreUnavailable."""
@@ -210,13 +205,21 @@ class FlushSession:
         CommitUnknown.
         """
         session, writer = await self._open()
-        await self._prepare_segments(writer)
+        ordered = sorted(effects, key=lambda effect: effect.partition_id)
+        # What will be read together lies side by side.
+        batches = (row.incoming for effect in ordered for row in effect.rows)
+        try:
+            payload = await FlushPayload.of(batches, self._segments)
+            await writer.prepare(payload)
+        except BaseException as error:
+            await self._give_up(error)
+            raise
         statements = transaction_rows.guards(transactions)
         if publications:
             statements += staging_rows.put_guards(publications)
-        statements += writer.statements(self._payload)
+        statements += writer.statements(payload)
         if effects:
-            statements.append((b"append_batches", _append_parameters(effects, self._payload)))
+            statements.append((b"append_batches", _append_parameters(ordered, payload)))
         if any(effect.producers for effect in effects):
             statements.append((b"put_producers", _producer_parameters(effects)))
         if any(effect.aborted for effect in effects):
@@ -232,16 +235,15 @@ class FlushSession:
         try:
             with writer.blaming_the_file():
                 await session.run(statements, commits=True)
-        except BaseException:
-            await self._abandon(in_transaction=self._in_transaction)
+        except BaseException as error:
+            await self._give_up(error)
             raise
         finally:
             self._database.observe("flush", time.perf_counter() - started)
         self._in_transaction = False
-        self._payload = FlushPayload()
 
     async def rollback(self) -> None:
-        """Forgets what was staged and whatever is locked."""
+        """Lets go of whatever is locked."""
         await self._abandon(in_transaction=self._in_transaction)
 
     async def close(self) -> None:
@@ -255,15 +257,12 @@ class FlushSession:
             raise StoreUnavailable("the connection was lost while rows were locked")
         return await self._writing.open()
 
-    async def _prepare_segments(self, writer: PayloadWriter) -> None:
-        try:
-            await writer.prepare(self._payload)
-        except BaseException:
-            await self._abandon(in_transaction=self._in_transaction)
-            raise
+    async def _give_up(self, error: BaseException) -> None:
+        if isinstance(error, SegmentGone):
+            self._segments.forget()
+        await self._abandon(in_transaction=self._in_transaction)
 
     async def _abandon(self, *, in_transaction: bool) -> None:
-        self._payload = FlushPayload()
         self._in_transaction = False
         session = self._writing.session
         if in_transaction and session is not None:
@@ -394,7 +393,7 @@ def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
 
 
 def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> list[bytes]:
-    ordered = sorted(effects, key=lambda effect: effect.partition_id)
+    """Of effects in the order of their partitions."""
     partitions = [
         (
             effect.partition_id,
@@ -404,11 +403,11 @@ def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> 
             effect.added_bytes,
             len(effect.rows),
         )
-        for effect in ordered
+        for effect in effects
     ]
     rows = [
         (effect.partition_id, *_index_row(row, payload))
-        for effect in ordered
+        for effect in effects
         for row in effect.rows
     ]
     return columns("qqqqqq", partitions) + columns("qqqqiiiqqqihh??", rows)
@@ -416,12 +415,13 @@ def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> 
 
 def _index_row(row: AppendedRow, payload: FlushPayload) -> tuple[int, ...]:
     """As APPEND_BATCHES has them, from base_offset on."""
-    staged, batch = row.staged, row.staged.batch
+    batch, position = row.incoming.batch, payload.position_of(row.incoming)
     return (
         row.base_offset,
         row.last_offset,
-        *payload.place_of(staged),
-        staged.segment_id,
+        position.payload_id,
+        position.position,
+        position.segment_id,
         batch.size,
         batch.max_timestamp,
         row.running_max_timestamp,

@@ -7,16 +7,18 @@ Knows where each batch begins, and how to prepare a segment's statements. Knows 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import structlog
 
-from core.log.effects import Place, StagedBatch
-from core.ports.log import EffectRefused, Payload, StoreUnavailable
+from core.log.effects import IncomingBatch, StoredBytes
+from core.ports.log import EffectRefused, StoreUnavailable
+from core.types import Payload
 from storage.connection.session import HotSession, Statement
 from storage.flush.handover import Handover, HandoverFile
+from storage.flush.segments import Position, Segments
 from storage.schema import CHUNK_BYTES, chunk_table_name
 
 if TYPE_CHECKING:
@@ -40,26 +42,44 @@ _BIGINT = struct.Struct(">q")
 
 
 class FlushPayload:
-    """Batches of one segment lie in its payload in the order given, under the first one's id.
+    """The bytes that a flush adds to each segment, one payload each."""
 
-    places: by batch id.
-    """
-
-    def __init__(self, batches: Sequence[tuple[StagedBatch, Payload]] = ()) -> None:
+    def __init__(self) -> None:
         self._by_segment: dict[int, tuple[int, list[Payload]]] = {}
-        self.places: dict[int, Place] = {}
-        sizes: dict[int, int] = {}
-        for staged, payload in batches:
-            segment_id = staged.segment_id
-            payload_id, parts = self._by_segment.setdefault(segment_id, (staged.batch_id, []))
-            position = sizes.get(segment_id, 0)
-            self.places[staged.batch_id] = Place(payload_id, position)
-            sizes[segment_id] = position + len(payload)
-            parts.append(payload)
+        self._positions: dict[IncomingBatch, Position] = {}
 
-    def place_of(self, staged: StagedBatch) -> Place:
-        """Where a batch lies: staged before, or in this payload."""
-        return staged.place or self.places[staged.batch_id]
+    @classmethod
+    async def of(cls, batches: Iterable[IncomingBatch], segments: Segments) -> FlushPayload:
+        """The bytes of these batches that are not stored yet, each once, in the order given.
+
+        Raises StoreUnavailable.
+        """
+        payload = cls()
+        new = {each: None for each in batches if not isinstance(each.content, StoredBytes)}
+        if new:
+            await segments.prepare({each.retention_class for each in new})
+            payload._add(new, segments)
+        return payload
+
+    def _add(self, batches: Iterable[IncomingBatch], segments: Segments) -> None:
+        sizes: dict[int, int] = {}
+        for each in batches:
+            content = each.content
+            assert not isinstance(content, StoredBytes), "they are in a payload already"
+            segment_id = segments.current(each.retention_class)
+            if segment_id not in self._by_segment:
+                self._by_segment[segment_id] = (segments.next_payload_id(), [])
+            payload_id, parts = self._by_segment[segment_id]
+            position = sizes.get(segment_id, 0)
+            self._positions[each] = Position(segment_id, payload_id, position)
+            sizes[segment_id] = position + len(content)
+            parts.append(content)
+
+    def position_of(self, incoming: IncomingBatch) -> Position:
+        """Where a batch's bytes lie: in this payload, or stored before."""
+        if isinstance(incoming.content, Position):
+            return incoming.content
+        return self._positions[incoming]
 
     def by_segment(self) -> Iterator[tuple[int, int, Sequence[Payload]]]:
         """Segment, id of its payload, parts in their order."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.log.effects import NO_BATCH_ID, Place, StagedBatch
+from core.log.effects import IncomingBatch
 from core.staging.values import Guard, PublicationEffects, TokenBatch, TokenEffects
 from core.types import BatchFormat, RecordBatch
 from storage.connection.binary import (
@@ -29,6 +29,7 @@ from storage.connection.binary import (
 from storage.connection.client_text import key_of, written
 from storage.connection.session import Statement
 from storage.flush.payload import FlushPayload
+from storage.flush.segments import Position
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -189,27 +190,27 @@ def stage_parameters(
         for each in effects
         for index, batch in enumerate(each.added)
     ]
-    staged = [batch.staged for _, _, batch in rows]
-    places = [payload.place_of(each) for each in staged]
+    incoming = [batch.incoming for _, _, batch in rows]
+    positions = [payload.position_of(each) for each in incoming]
     return [
         token_array([each.token for each in effects]),
         integer_array([each.expected_batches for each in effects]),
         integer_array([each.expected_batches + len(each.added) for each in effects]),
-        bigint_array([sum(b.staged.batch.record_count for b in each.added) for each in effects]),
-        bigint_array([sum(b.staged.batch.size for b in each.added) for each in effects]),
+        bigint_array([sum(b.incoming.batch.record_count for b in each.added) for each in effects]),
+        bigint_array([sum(b.incoming.batch.size for b in each.added) for each in effects]),
         struct.pack(">d", expiration_s),
         uuid_array([token for token, _, _ in rows]),
         integer_array([number for _, number, _ in rows]),
         text_array([written(batch.topic) for _, _, batch in rows]),
         integer_array([batch.partition for _, _, batch in rows]),
         bigint_array([batch.partition_id for _, _, batch in rows]),
-        bigint_array([place.payload_id for place in places]),
-        integer_array([place.position for place in places]),
-        integer_array([each.segment_id for each in staged]),
-        integer_array([each.batch.size for each in staged]),
-        integer_array([each.batch.record_count for each in staged]),
-        bigint_array([each.batch.max_timestamp for each in staged]),
-        smallint_array([each.batch.format.value for each in staged]),
+        bigint_array([each.payload_id for each in positions]),
+        integer_array([each.position for each in positions]),
+        integer_array([each.segment_id for each in positions]),
+        integer_array([each.batch.size for each in incoming]),
+        integer_array([each.batch.record_count for each in incoming]),
+        bigint_array([each.batch.max_timestamp for each in incoming]),
+        smallint_array([each.batch.format.value for each in incoming]),
     ]
 
 
@@ -235,11 +236,9 @@ def token_batches(tokens: PGresult, places: PGresult) -> dict[UUID, list[TokenBa
             TokenBatch(
                 *names[partition_id],
                 partition_id,
-                StagedBatch(
+                IncomingBatch(
                     RecordBatch(count, timestamp, size, _FORMATS[form]),
-                    NO_BATCH_ID,
-                    segment_id,
-                    Place(payload_id, position),
+                    Position(segment_id, payload_id, position),
                 ),
             )
             for partition_id, payload_id, position, segment_id, size, count, timestamp, form in zip(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from psycopg.errors import LockNotAvailable, QueryCanceled, UndefinedTable
 
-from core.ports.retention import OpenSegment, PartitionUsage
+from core.ports.retention import PartitionUsage
+from storage.flush.segments import OpenSegment, Segments, should_seal
 from storage.flush.staging import DROP_TOKENS, FORGET_GUARDS, LOCK_EXPIRED
 from storage.schema import chunk_table_name, create_chunk_table_sql
 
@@ -116,8 +117,9 @@ TOKENS_PER_DELETE = 100
 class PostgresRetentionStore:
     """`core.ports.retention.RetentionStore` on PostgreSQL."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, segments: Segments) -> None:
         self._database = database
+        self._segments = segments
 
     async def usage(self) -> list[PartitionUsage]:
         """See RetentionStore."""
@@ -207,16 +209,28 @@ class PostgresRetentionStore:
             await cursor.execute(FORGET_GUARDS, {"idle_s": idle_s})
             return cursor.rowcount
 
-    async def open_segments(self) -> list[OpenSegment]:
+    async def seal_segments(self, segment_bytes: int) -> None:
         """See RetentionStore."""
+        for segment in await self.open_segments():
+            if should_seal(segment, segment_bytes):
+                await self.seal(segment.segment_id)
+        # A segment that is still written to would never be out of use.
+        self._segments.forget()
+
+    def forget_segments(self) -> None:
+        """See RetentionStore."""
+        self._segments.forget()
+
+    async def open_segments(self) -> list[OpenSegment]:
+        """The segments now written to."""
         async with self._database.reader("open_segments") as cursor:
             await cursor.execute(OPEN_SEGMENTS)
             return [OpenSegment(*row) for row in await cursor.fetchall()]
 
     async def seal(self, segment_id: int) -> None:
-        """See RetentionStore.
+        """Ends a segment and opens the next of its class.
 
-        Who still holds the old segment as the current one goes on writing to it; that is why a
+        A broker that still takes the old one for the current one goes on writing to it; so a
         segment is only ever dropped when it is not referred to, under a lock that excludes writers.
         """
         async with (

@@ -1,4 +1,4 @@
-"""The log outside the flush: blocks of ids, segments, reads, lookups. Implements LogStore."""
+"""The log outside the flush: producer ids, reads, lookups. Implements LogStore."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import OpenTransaction
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
-from core.ports.log import EpochStart, Payload, ReadRange, SegmentGone, StoredBatch
+from core.ports.log import EpochStart, ReadRange, SegmentGone, StoredBatch
 from core.transaction.values import StoredTransaction
-from core.types import BatchFormat
+from core.types import BatchFormat, Payload
 from storage.connection.binary import bigint_array, uuid_array
 from storage.connection.kept_session import KeptSession
 from storage.flush.log import PARTITION_COLUMNS, FlushSession
 from storage.flush.transactions import READ_TRANSACTIONS, transactions
-from storage.schema import CHUNK_BYTES, chunk_table_name, create_chunk_table_sql
+from storage.schema import CHUNK_BYTES, chunk_table_name
 
 if TYPE_CHECKING:
     from storage.connection.pool import Cursor, Database
+    from storage.flush.segments import Segments
 
 LOAD_PARTITIONS = f"""
 SELECT {PARTITION_COLUMNS}
@@ -138,20 +139,9 @@ JOIN aborted_transaction a
 ORDER BY r.n, a.last_offset
 """
 
-ALLOCATE_BATCH_IDS = """
-UPDATE cluster SET next_batch_id = next_batch_id + %(count)s RETURNING next_batch_id - %(count)s
-"""
 ALLOCATE_PRODUCER_IDS = """
 UPDATE cluster SET next_producer_id = next_producer_id + %(count)s
 RETURNING next_producer_id - %(count)s
-"""
-
-CURRENT_SEGMENT = """
-SELECT segment_id FROM segment WHERE retention_class = %(retention_class)s AND sealed_at IS NULL
-"""
-OPEN_SEGMENT = """
-INSERT INTO segment (retention_class) VALUES (%(retention_class)s)
-ON CONFLICT (retention_class) WHERE sealed_at IS NULL DO NOTHING RETURNING segment_id
 """
 
 
@@ -240,57 +230,23 @@ async def _with_payload(cursor: Cursor, index: Sequence[_IndexRow]) -> list[Stor
 class PostgresLogStore:
     """`core.ports.log.LogStore` on PostgreSQL."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, segments: Segments) -> None:
         self._database = database
-        self._segments: dict[str, int] = {}
+        self._segments = segments
         self._batch_sizes: dict[int, int] = {}  # the mean, in bytes, of a partition's last read
         self._transactions = KeptSession(database, {b"read_transactions": READ_TRANSACTIONS})
 
     def open_flush(self) -> FlushSession:
         """See LogStore."""
-        return FlushSession(self._database)
-
-    async def allocate_batch_ids(self, count: int) -> range:
-        """See LogStore."""
-        return await self._allocate("allocate_batch_ids", ALLOCATE_BATCH_IDS, count)
+        return FlushSession(self._database, self._segments)
 
     async def allocate_producer_ids(self, count: int) -> range:
         """See LogStore."""
-        return await self._allocate("allocate_producer_ids", ALLOCATE_PRODUCER_IDS, count)
-
-    async def _allocate(self, name: str, statement: str, count: int) -> range:
-        async with self._database.reader(name) as cursor:
-            await cursor.execute(statement, {"count": count})
+        async with self._database.reader("allocate_producer_ids") as cursor:
+            await cursor.execute(ALLOCATE_PRODUCER_IDS, {"count": count})
             row = await cursor.fetchone()
             assert row is not None, "the cluster row exists since the first migration"
             return range(row[0], row[0] + count)
-
-    async def current_segment(self, retention_class: str) -> int:
-        """See LogStore."""
-        known = self._segments.get(retention_class)
-        if known is not None:
-            return known
-        parameters = {"retention_class": retention_class}
-        async with self._database.reader("current_segment") as cursor:
-            while True:
-                await cursor.execute(CURRENT_SEGMENT, parameters)
-                row = await cursor.fetchone()
-                if row is not None:
-                    break
-                async with cursor.connection.transaction():
-                    await cursor.execute(OPEN_SEGMENT, parameters)
-                    row = await cursor.fetchone()
-                    if row is not None:
-                        for statement in create_chunk_table_sql(row[0]):
-                            await cursor.execute(statement.encode())
-                        break
-        segment_id: int = row[0]
-        self._segments[retention_class] = segment_id
-        return segment_id
-
-    def forget_segments(self) -> None:
-        """See LogStore."""
-        self._segments.clear()
 
     async def load(
         self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()

@@ -26,7 +26,7 @@ from core.log.partition_log import (
 )
 from core.log.producer_state import MAX_SEQUENCE, ProducerState
 from core.types import RecordBatch
-from tests.batches import batch, staged
+from tests.batches import batch, incoming, mark_of
 
 PARTITIONS = (1, 2)
 BROKERS = (0, 1)
@@ -53,7 +53,7 @@ class ModelStore:
             )
             for row in e.rows:
                 self.rows.setdefault(e.partition_id, []).append(
-                    (row.base_offset, row.last_offset, row.staged.batch, row.staged.batch_id)
+                    (row.base_offset, row.last_offset, row.incoming.batch, mark_of(row.incoming))
                 )
             for producer in e.producers:
                 self.producers[e.partition_id, producer.producer_id] = producer
@@ -177,7 +177,7 @@ class LogMachine(RuleBasedStateMachine):
         decided = []
         for sent in group:
             self.batch_ids += 1
-            place = staged(sent.batch, self.batch_ids)
+            place = incoming(sent.batch, self.batch_ids)
             decided.append((sent, drafts[sent.partition].prepare_append(place)))
         effects = [each for draft in drafts.values() if (each := draft.effects())]
         return decided, effects, drafts
@@ -233,7 +233,7 @@ class LogMachine(RuleBasedStateMachine):
     def append_elsewhere(self, p: int) -> None:
         draft = PartitionLog(self.store.states[p]).draft()
         self.batch_ids += 1
-        draft.prepare_append(staged(batch(), self.batch_ids))
+        draft.prepare_append(incoming(batch(), self.batch_ids))
         effects = draft.effects()
         assert effects is not None
         assert self.store.commit([effects])

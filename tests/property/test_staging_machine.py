@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from core.errors import Error
-from core.log.effects import LogEffects, StagedBatch
+from core.log.effects import IncomingBatch, LogEffects
 from core.log.partition_log import LogDraft, PartitionState, Refused
 from core.staging.publication import PublicationDraft
 from core.staging.token import Staged, StageDecision, TokenDraft
@@ -32,7 +32,7 @@ from core.staging.values import (
     TokenEffects,
     WantedToken,
 )
-from tests.batches import batch
+from tests.batches import batch, incoming, mark_of
 
 EXAMPLES = int(os.environ.get("PENSTOCK_STAGING_MACHINE_EXAMPLES", "100"))
 PARTITIONS = (1, 2)
@@ -51,7 +51,7 @@ class State:
     tokens: dict[UUID, tuple[TokenBatch, ...]] = field(default_factory=dict)
     guards: dict[Guard, int] = field(default_factory=dict)
     partitions: dict[int, int] = field(default_factory=lambda: dict.fromkeys(PARTITIONS, 0))
-    log: tuple[tuple[int, int, StagedBatch], ...] = ()
+    log: tuple[tuple[int, int, IncomingBatch], ...] = ()
 
 
 class ModelStore:
@@ -79,7 +79,7 @@ class ModelStore:
         for each in logs:
             assert partitions[each.partition_id] == each.expected_offset
             partitions[each.partition_id] = each.next_offset
-            log += [(each.partition_id, row.base_offset, row.staged) for row in each.rows]
+            log += [(each.partition_id, row.base_offset, row.incoming) for row in each.rows]
         tokens = {token: held for token, held in state.tokens.items() if token not in effects.gone}
         self.commit(State(tokens, guards, partitions, tuple(log)))
 
@@ -163,8 +163,8 @@ class StagingMachine(RuleBasedStateMachine):
             for _ in range(cut):
                 self.contents += 1
                 partition = PARTITIONS[(which + self.contents) % 2]
-                staged = StagedBatch(batch(1 + which % 3), self.contents, 1)
-                batches.append(TokenBatch("t", partition, partition, staged))
+                new = incoming(batch(1 + which % 3), self.contents)
+                batches.append(TokenBatch("t", partition, partition, new))
             requests.append(Request(token, first, tuple(batches)))
             first += cut
         writer = Writer(requests)
@@ -324,25 +324,25 @@ class StagingMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_batch_is_published_once_and_whole(self) -> None:
-        published = [staged.batch_id for _, _, staged in self.store.state.log]
+        published = [mark_of(each) for _, _, each in self.store.state.log]
         assert len(published) == len(set(published)), "something is there twice"
         there = set(published)
         visible: dict[tuple[Guard, int], Attempt] = {}
         for attempt in self.attempts:
-            contents = [b.staged.batch_id for w in attempt.writers for b in w.batches]
+            contents = [mark_of(b.incoming) for w in attempt.writers for b in w.batches]
             if there.isdisjoint(contents):
                 continue
             for partition in PARTITIONS:
                 in_order = [
-                    b.staged.batch_id
+                    mark_of(b.incoming)
                     for w in attempt.writers
                     for b in w.batches
                     if b.partition_id == partition
                 ]
                 found = [
-                    s.batch_id
+                    mark_of(s)
                     for p, _, s in self.store.state.log
-                    if p == partition and s.batch_id in set(contents)
+                    if p == partition and mark_of(s) in set(contents)
                 ]
                 assert found == in_order, "a part of a publication"
             there -= set(contents)

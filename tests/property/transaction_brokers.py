@@ -43,7 +43,7 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
-from tests.batches import batch, control_batch, staged
+from tests.batches import batch, control_batch, incoming, mark_of
 from tests.property.transaction_world import (
     Broker,
     Instance,
@@ -109,7 +109,7 @@ class Group:
             )
             if joining.error is not Error.NONE:
                 return Refused(joining.error, joining.message or "")
-        place = staged(sent.batch, batch_id=len(self.rows))
+        place = incoming(sent.batch, len(self.rows))
         decision = log.prepare_append(place)
         if isinstance(decision, Appended):
             self.rows[place.batch_id] = sent
@@ -117,7 +117,7 @@ class Group:
         return decision
 
     def plain(self, p: int) -> None:
-        place = staged(batch(), batch_id=len(self.rows))
+        place = incoming(batch(), len(self.rows))
         self.rows[place.batch_id] = None
         self.log(p, -1).prepare_append(place)
 
@@ -129,7 +129,7 @@ class Group:
         marker = transition.marker
         if marker is not None:
             for p in sorted(partitions):
-                place = staged(control_batch(marker), batch_id=len(self.rows))
+                place = incoming(control_batch(marker), len(self.rows))
                 self.rows[place.batch_id] = marker
                 self.log(p, marker.producer_id).prepare_marker(marker, place)
             self.events.append((transactional_id, marker))
@@ -245,9 +245,9 @@ class Brokers:
             self.store.put(change, self.now)
         for each in effects:
             rows = [
-                Row(row.base_offset, row.last_offset, row.staged.batch, of, None)
-                if not isinstance(of := group.rows[row.staged.batch_id], Marker)
-                else Row(row.base_offset, row.last_offset, row.staged.batch, None, of)
+                Row(row.base_offset, row.last_offset, row.incoming.batch, of, None)
+                if not isinstance(of := group.rows[mark_of(row.incoming)], Marker)
+                else Row(row.base_offset, row.last_offset, row.incoming.batch, None, of)
                 for row in each.rows
             ]
             self.store.append(each, rows)

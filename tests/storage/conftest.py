@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,14 +21,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from core.log.effects import LogEffects
+from core.log.effects import IncomingBatch, LogEffects
 from core.log.partition_log import LogDraft, PartitionLog, PartitionState
-from core.ports.log import Payload
 from core.types import RecordBatch
 from storage.connection.pool import Database
+from storage.flush.segments import Segments
 from storage.log.store import PostgresLogStore
 from storage.migrate import upgrade
-from tests.batches import payload_of, staged
+from tests.batches import payload_of
 from tests.conftest import memory, open_directory
 from tests.databases import Copies
 
@@ -131,8 +131,14 @@ class Log:
 
     url: str
     database: Database
-    store: PostgresLogStore
     psql: psycopg.Connection[Any]
+    segments: Segments = field(init=False)
+    store: PostgresLogStore = field(init=False)
+    marks: int = 0
+
+    def __post_init__(self) -> None:
+        self.segments = Segments(self.database)
+        self.store = PostgresLogStore(self.database, self.segments)
 
     def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """What a statement of that person gives, at once committed."""
@@ -164,26 +170,25 @@ class Log:
 
     async def drafted(
         self, partition_id: int, *batches: RecordBatch, segment: str = "week"
-    ) -> tuple[LogEffects, list[tuple[Any, Payload]]]:
-        """Decides on the partition as it is; gives the effects, and the payload to stage."""
+    ) -> tuple[LogEffects, list[bytes]]:
+        """Decides on the partition as it is; gives the effects, and the payload they carry."""
         producers = sorted({(partition_id, each.producer_id) for each in batches})
         states, known = await self.store.load([partition_id], producers)
         log = PartitionLog(states[partition_id])
         log.load(
             states[partition_id], {producer: known.get((p, producer)) for p, producer in producers}
         )
-        return await self.draft(log.draft(), *batches, segment=segment)
+        return self.draft(log.draft(), *batches, segment=segment)
 
-    async def draft(
+    def draft(
         self, draft: LogDraft, *batches: RecordBatch, segment: str = "week"
-    ) -> tuple[LogEffects, list[tuple[Any, Payload]]]:
-        """Decides on a draft; gives the effects, and the payload to stage."""
-        segment_id = await self.store.current_segment(segment)
-        payload: list[tuple[Any, Payload]] = []
+    ) -> tuple[LogEffects, list[bytes]]:
+        """Decides on a draft; gives the effects, and the payload they carry."""
+        payload: list[bytes] = []
         for each in batches:
-            (batch_id,) = await self.store.allocate_batch_ids(1)
-            payload.append((staged(each, batch_id, segment_id), payload_of(each, batch_id)))
-            draft.prepare_append(payload[-1][0])
+            self.marks += 1
+            payload.append(payload_of(each, self.marks))
+            draft.prepare_append(IncomingBatch(each, payload[-1], segment))
         effects = draft.effects()
         assert effects is not None
         return effects, payload
@@ -195,11 +200,15 @@ class Log:
         effects, payload = await self.drafted(partition_id, *batches, segment=segment)
         flush = self.store.open_flush()
         try:
-            await flush.stage(payload)
             await flush.commit([effects])
         finally:
             await flush.close()
-        return [bytes(each) for _, each in payload]
+        return payload
+
+    async def segment(self, retention_class: str = "week") -> int:
+        """The segment open for a class, made if there is none."""
+        await self.segments.prepare([retention_class])
+        return self.segments.current(retention_class)
 
     async def state(self, partition_id: int) -> PartitionState:
         """The partition's row."""
@@ -217,7 +226,7 @@ class Log:
 async def open_log(url: str) -> AsyncIterator[Log]:
     database = Database(url)
     with psycopg.connect(url, autocommit=True) as psql:
-        yield Log(url, database, PostgresLogStore(database), psql)
+        yield Log(url, database, psql)
     await database.close()
 
 

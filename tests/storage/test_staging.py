@@ -13,11 +13,10 @@ import psycopg
 import pytest
 from psycopg.pq.abc import PGresult
 
-from core.log.effects import StagedBatch
+from core.log.effects import IncomingBatch
 from core.log.partition_log import PartitionLog
 from core.ports.log import (
     Locked,
-    Payload,
     ReadRange,
     RowLocked,
     SegmentGone,
@@ -53,9 +52,9 @@ class Stage:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.store = PostgresStagingStore(log.database)
+        self.store = PostgresStagingStore(log.database, log.segments)
         self.flush: FlushSession = log.store.open_flush()
-        self.retention = PostgresRetentionStore(log.database)
+        self.retention = PostgresRetentionStore(log.database, log.segments)
 
     async def stage(
         self,
@@ -66,16 +65,15 @@ class Stage:
         segment: str = "week",
     ) -> list[bytes]:
         """Batches by partition; gives the payload written."""
-        segment_id = await self.log.store.current_segment(segment)
         added: list[TokenBatch] = []
-        payloads: dict[int, Payload] = {}
+        payloads: list[bytes] = []
         for partition_id, each in batches:
-            (batch_id,) = await self.log.store.allocate_batch_ids(1)
-            added.append(TokenBatch("t", 0, partition_id, StagedBatch(each, batch_id, segment_id)))
-            payloads[batch_id] = payload_of(each, batch_id)
-        effects = TokenEffects(token, expected, tuple(added))
-        await self.store.stage([effects], payloads, expiration_s)
-        return [bytes(each) for each in payloads.values()]
+            self.log.marks += 1
+            payloads.append(payload_of(each, self.log.marks))
+            incoming = IncomingBatch(each, payloads[-1], segment)
+            added.append(TokenBatch("t", 0, partition_id, incoming))
+        await self.store.stage([TokenEffects(token, expected, tuple(added))], expiration_s)
+        return payloads
 
     async def lock(
         self, *tokens: UUID, guard: Guard = GUARD, skip_locked: bool = False, **wanted: Any
@@ -91,7 +89,6 @@ class Stage:
         wanted = tuple(WantedToken(*each) for each in tokens)
         answer = draft.prepare_publish(Publication(GUARD, batch_id, wanted), logs.get)
         found = [effect for each in logs.values() if (effect := each.effects())]
-        await self.flush.stage([])
         await self.flush.commit(found, (), draft.effects())
         return answer
 
@@ -190,7 +187,6 @@ async def test_a_token_is_staged_to_by_one_of_many_at_once(stage: Stage) -> None
 async def test_a_guard_moves_from_where_it_was_decided_on(stage: Stage) -> None:
     async def move(expected: int | None, batch_id: int) -> None:
         effects = PublicationEffects((GuardMove(GUARD, expected, batch_id),))
-        await stage.flush.stage([])
         await stage.flush.commit([], (), effects)
 
     await move(None, 3)
@@ -212,7 +208,7 @@ async def test_what_a_lock_reads(stage: Stage) -> None:
     assert (locked.published, locked.held_guards, locked.held_tokens) == ({}, set(), set())
     assert locked.tokens.keys() == {token}
     found = [
-        (each.topic, each.partition, each.partition_id, each.staged.batch.record_count)
+        (each.topic, each.partition, each.partition_id, each.incoming.batch.record_count)
         for each in locked.tokens[token]
     ]
     assert found == [("t", 0, q, 3), ("t", 0, p, 2)]
@@ -305,7 +301,7 @@ async def test_a_live_token_keeps_its_segment(stage: Stage) -> None:
     (p,) = log.new_partitions()
     token = uuid4()
     (payload,) = await stage.stage(token, (p, batch(size=60_000)))
-    segment = await log.store.current_segment("week")
+    segment = await log.segment("week")
     (found,) = await stage.retention.open_segments()
     assert found.is_used
     await stage.retention.seal(segment)
@@ -323,7 +319,7 @@ async def test_a_dropped_token_lets_go_of_its_segment(stage: Stage) -> None:
     (p,) = stage.log.new_partitions()
     token = uuid4()
     await stage.stage(token, (p, batch(size=60_000)))
-    segment = await stage.log.store.current_segment("week")
+    segment = await stage.log.segment("week")
     await stage.retention.seal(segment)
     await stage.store.drop([token])
     assert await stage.retention.drop_unused_segments() == [segment]
@@ -337,9 +333,9 @@ async def test_a_segment_is_kept_while_its_batches_are_being_published(stage: St
     for number in range(15):
         token = uuid4()
         await stage.stage(token, (p, batch(size=60_000)))
-        segment = await log.store.current_segment("week")
+        segment = await log.segment("week")
         await stage.retention.seal(segment)
-        log.store.forget_segments()
+        log.segments.forget()
         dropped, answer = await asyncio.gather(
             stage.retention.drop_unused_segments(), stage.publish(number, (token, 1))
         )
@@ -430,7 +426,6 @@ class Worker:
             await self.log.drafted(p, batch(size=50))
             for p in self.random.sample(self.partitions, 2)
         ]
-        await self.stage.flush.stage([each for _, payload in drafted for each in payload])
         await self.stage.flush.commit([effects for effects, _ in drafted])
 
     async def drop(self) -> None:

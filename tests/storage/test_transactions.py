@@ -217,8 +217,7 @@ async def test_another_version_leaves_nothing(world: World, guarded: Guarded, de
     other = await world.here.begin("other", 2**30)
     await world.here.put(by_moving(stored))
     stored = await world.here.load("t")
-    effects, payload = await world.here.drafted(stored, p)
-    await world.here.flush.stage(payload)
+    effects, _ = await world.here.drafted(stored, p)
     with pytest.raises(VersionMismatch):
         await world.here.flush.commit(effects, [by_moving(other), guarded(stored, delta)])
     assert await world.here.load("t") == stored

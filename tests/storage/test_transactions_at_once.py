@@ -15,6 +15,7 @@ from core.group.shard import shard_of
 from core.ports.groups import GuardedEffects, Lease
 from core.ports.log import RowLocked, StoreUnavailable, VersionMismatch
 from core.transaction.values import StoredTransaction, TransactionEffects, TransactionState
+from storage.flush.segments import Segments
 from storage.log.retention import PostgresRetentionStore
 from tests.storage.conftest import Log
 from tests.storage.transacting import LEASES, Broker, offset, opened, pending
@@ -36,7 +37,7 @@ class Worker:
         self.broker = broker
         self.partitions = partitions
         self.random = Random(seed)
-        self.retention = PostgresRetentionStore(broker.database)
+        self.retention = PostgresRetentionStore(broker.database, Segments(broker.database))
         self.succeeded: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -59,12 +60,11 @@ class Worker:
     async def write(self) -> None:
         """Batches of several transactions in one flush, which holds some and moves others."""
         partitions = self.random.sample(self.partitions, len(self.partitions))
-        effects, payloads, transactions = [], [], []
+        effects, transactions = [], []
         for name, partition_id in zip(self.some(NAMES), partitions, strict=False):
             stored = await self.broker.load(name)
-            (effect,), payload = await self.broker.drafted(stored, partition_id)
+            (effect,), _ = await self.broker.drafted(stored, partition_id)
             effects.append(effect)
-            payloads += payload
             metadata = stored.metadata
             transactions.append(
                 TransactionEffects(
@@ -74,7 +74,6 @@ class Worker:
                     joined=(partition_id,),
                 )
             )
-        await self.broker.flush.stage(payloads)
         await self.broker.flush.commit(effects, transactions)
 
     async def join(self) -> None:

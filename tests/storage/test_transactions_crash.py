@@ -131,8 +131,7 @@ async def test_a_lost_join_is_made_good_by_the_first_batch(crashing: Crashing) -
     await crashing.crash()
     assert crashing.joined() == [p]
     # The broker still believes in the join: its first batch there writes it again.
-    effects, payload = await crashing.broker.drafted(answered, q)
-    await crashing.broker.flush.stage(payload)
+    effects, _ = await crashing.broker.drafted(answered, q)
     held = decide_append(answered, q, is_first=True)
     await crashing.broker.flush.commit(effects, [held])
     assert crashing.joined() == [p, q]

@@ -12,11 +12,11 @@ from typing import Any
 
 from core.group.records import CommittedOffset, GroupEffects, OffsetEffects
 from core.group.shard import shard_of
-from core.log.effects import LogEffects, StagedBatch
+from core.log.effects import IncomingBatch, LogEffects
 from core.log.partition_log import LogDraft
 from core.log.retention import CONTROL
 from core.ports.groups import GuardedEffects, Lease
-from core.ports.log import Payload, ToLock
+from core.ports.log import ToLock
 from core.ports.transactions import PendingOffsets, TransactionJoin
 from core.transaction.values import (
     Marker,
@@ -28,10 +28,11 @@ from core.transaction.values import (
 from storage.connection.pool import Database
 from storage.flush.groups import GroupFlush
 from storage.flush.log import FlushSession
+from storage.flush.segments import Segments
 from storage.groups.store import GroupStore
 from storage.log.store import PostgresLogStore
 from storage.transactions import PostgresTransactionStore
-from tests.batches import batch, control_batch, payload_of, staged
+from tests.batches import batch, control_batch, incoming, payload_of
 
 T0 = 1_750_000_000_000
 LEASES = (
@@ -67,10 +68,11 @@ class Broker:
     groups: GroupStore = field(init=False)
     flush: FlushSession = field(init=False)
     group_flush: GroupFlush = field(init=False)
+    marks: int = 0
 
     def __post_init__(self) -> None:
         self.database = Database(self.url)
-        self.logs = PostgresLogStore(self.database)
+        self.logs = PostgresLogStore(self.database, Segments(self.database))
         self.store = PostgresTransactionStore(self.database)
         self.groups = GroupStore(self.database)
         self.flush = self.logs.open_flush()
@@ -127,16 +129,14 @@ class Broker:
 
     async def drafted(
         self, stored: StoredTransaction, *partition_ids: int
-    ) -> tuple[list[LogEffects], list[tuple[StagedBatch, Payload]]]:
+    ) -> tuple[list[LogEffects], list[bytes]]:
         """A transactional batch for each partition, in sequence; gives effects and payload."""
         producer_id = stored.metadata.producer_id
-        segment_id = await self.logs.current_segment("week")
         states, known = await self.logs.load(
             partition_ids, [(partition_id, producer_id) for partition_id in partition_ids]
         )
-        batch_ids = await self.logs.allocate_batch_ids(len(partition_ids))
         effects, payload = [], []
-        for partition_id, batch_id in zip(partition_ids, batch_ids, strict=True):
+        for partition_id in partition_ids:
             producer = known.get((partition_id, producer_id))
             draft = LogDraft(states[partition_id], {producer_id: producer})
             of = batch(
@@ -145,17 +145,17 @@ class Broker:
                 sequence=producer.last_sequence + 1 if producer else 0,
                 transactional=True,
             )
-            payload.append((staged(of, batch_id, segment_id), payload_of(of, batch_id)))
-            draft.prepare_append(payload[-1][0])
+            self.marks += 1
+            payload.append(payload_of(of, self.marks))
+            draft.prepare_append(IncomingBatch(of, payload[-1], "week"))
             effects.append(effect_of(draft))
-        return effects, list(payload)
+        return effects, payload
 
     async def append(
         self, stored: StoredTransaction, *partition_ids: int, joins: bool = False
     ) -> None:
         """A batch for each partition, in one flush that stands on what is known."""
-        effects, payload = await self.drafted(stored, *partition_ids)
-        await self.flush.stage(payload)
+        effects, _ = await self.drafted(stored, *partition_ids)
         metadata = stored.metadata
         joined = partition_ids if joins else ()
         held = TransactionEffects(metadata.transactional_id, metadata.version, None, tuple(joined))
@@ -165,18 +165,15 @@ class Broker:
         """Ends what is open under the ids, by what is read under the lock; whether any was."""
         locked = await self.flush.lock(ToLock((), (), names), skip_locked=skip_locked)
         done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        segment_id = await self.logs.current_segment(CONTROL)
         drafts: dict[int, LogDraft] = {}
-        payload, ended = [], []
+        ended = []
         for found in locked.transactions:
             metadata = found.metadata
             is_asked = metadata.transactional_id in names
             if not is_asked or metadata.state is not TransactionState.ONGOING:
                 continue
             marker = Marker(metadata.producer_id, metadata.producer_epoch, commit, 0)
-            (batch_id,) = await self.logs.allocate_batch_ids(1)
-            control = staged(control_batch(marker), batch_id, segment_id)
-            payload.append((control, payload_of(control.batch)))
+            control = incoming(control_batch(marker), retention_class=CONTROL)
             for partition_id in sorted(found.partitions & set(locked.partitions)):
                 draft = drafts.setdefault(
                     partition_id,
@@ -204,7 +201,6 @@ class Broker:
         if not ended:
             await self.flush.rollback()
             return False
-        await self.flush.stage(payload if drafts else [])
         await self.flush.commit([effect_of(draft) for draft in drafts.values()], ended)
         return True
 

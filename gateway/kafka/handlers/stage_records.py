@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from core.errors import Error, Refusal
+from core.log.effects import IncomingBatch
 from core.log.retention import retention_class
-from core.ports.log import Payload, StoreUnavailable
-from core.staging.values import NewBatch
+from core.ports.log import StoreUnavailable
+from core.staging.values import TokenBatch
 from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import StageRecordsRequest, StageRecordsResponse
@@ -67,7 +68,7 @@ def _stage(
 ) -> asyncio.Future[StageResult] | Refusal:
     if request.token is None:
         return _NO_TOKEN
-    batches: list[tuple[NewBatch, Payload]] = []
+    batches: list[TokenBatch] = []
     for part in request.partitions:
         topic = topics.get(part.topic)
         accepted = _accepted(part, topic, ctx)
@@ -75,18 +76,9 @@ def _stage(
             message = f"{part.topic}-{part.index}: {accepted.message or accepted.error.name}"
             return Refusal(accepted.error, message)
         assert topic is not None, "a batch was accepted for it"
-        batches.append(
-            (
-                NewBatch(
-                    topic.name,
-                    part.index,
-                    topic.partition_ids[part.index],
-                    retention_class(topic.config),
-                    accepted.batch,
-                ),
-                accepted.payload,
-            )
-        )
+        incoming = IncomingBatch(accepted.batch, accepted.payload, retention_class(topic.config))
+        partition_id = topic.partition_ids[part.index]
+        batches.append(TokenBatch(topic.name, part.index, partition_id, incoming))
     return ctx.staging.stage(request.token, request.first_batch, batches)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from core.errors import Error
-from core.log.effects import LogEffects, StagedBatch
+from core.log.effects import IncomingBatch, LogEffects
 from core.log.partition_log import Decision, LogDraft, PartitionLog, Refused
-from core.ports.log import Payload
+from core.log.retention import CONTROL
 from core.staging.publication import PublicationDraft
 from core.staging.values import PublicationAnswer, PublicationEffects
 from core.transaction.draft import TransactionDraft
@@ -83,7 +83,6 @@ class FlushDraft:
         self._now_ms = now_ms
         self._drafts: dict[int, LogDraft] = {}
         self._transactions: dict[str | int, TransactionDraft] = {}
-        self._markers: dict[int, tuple[StagedBatch, Payload]] = {}
         self.decisions: list[Decision | Answer | PublicationAnswer] = []
         self.doubtful: set[int] = set()
         """Producers whose transaction must be read again before a refusal may be given."""
@@ -117,10 +116,6 @@ class FlushDraft:
         """The transactions decided on, as they are once the effects are stored."""
         return [stored for each in self._transactions.values() if (stored := each.committed())]
 
-    def markers(self) -> Mapping[int, tuple[StagedBatch, Payload]]:
-        """The control batches written, by batch id. One payload serves all its partitions."""
-        return self._markers
-
     def _log(self, partition_id: int) -> LogDraft | None:
         draft = self._drafts.get(partition_id)
         if draft is None and (known := self._logs.get(partition_id)) is not None:
@@ -129,7 +124,6 @@ class FlushDraft:
 
     def _decide_append(self, pending: PendingAppend) -> Decision:
         draft = self._log(pending.partition_id)
-        assert pending.staged is not None, "placed before it is decided on"
         if draft is None:
             return NO_PARTITION
         if self._must_wait(pending, draft):
@@ -137,7 +131,7 @@ class FlushDraft:
         if pending.batch.is_transactional and (refused := self._join(pending, draft)):
             return refused
         is_v2 = pending.transaction_version is TransactionVersion.V2
-        return draft.prepare_append(pending.staged, is_v2=is_v2)
+        return draft.prepare_append(pending.incoming, is_v2=is_v2)
 
     def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
         """Why its transaction may not have the batch. A duplicate is in one already."""
@@ -189,12 +183,11 @@ class FlushDraft:
         transition, partitions = draft.prepare_transition(pending.decide)
         self.needs_lock |= not self._is_locked and transition.put is None
         if transition.marker is not None and partitions:
-            self._write_markers(pending, transition.marker, partitions)
+            self._write_markers(transition.marker, partitions)
         return transition
 
-    def _write_markers(
-        self, pending: PendingTransition, marker: Marker, partitions: frozenset[int]
-    ) -> None:
+    def _write_markers(self, marker: Marker, partitions: frozenset[int]) -> None:
+        """One control batch, whose bytes are stored once, serves all partitions."""
         payload = self._make_marker(marker, self._now_ms)
         batch = RecordBatch(
             record_count=1,
@@ -206,9 +199,8 @@ class FlushDraft:
             is_transactional=True,
             is_control=True,
         )
-        staged = StagedBatch(batch, pending.batch_id, pending.segment_id)
-        self._markers[pending.batch_id] = (staged, payload)
+        incoming = IncomingBatch(batch, payload, CONTROL)
         for partition_id in sorted(partitions):
             # A partition may have been deleted since it joined.
             if (log := self._log(partition_id)) is not None:
-                log.prepare_marker(marker, staged)
+                log.prepare_marker(marker, incoming)

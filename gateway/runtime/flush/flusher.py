@@ -11,12 +11,12 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
 from core.errors import Error
-from core.log.effects import LogEffects, StagedBatch
+from core.log.effects import LogEffects
 from core.log.partition_log import (
     Appended,
     Decision,
@@ -33,7 +33,6 @@ from core.ports.log import (
     Flush,
     Locked,
     LogStore,
-    Payload,
     RowLocked,
     SegmentGone,
     StoreUnavailable,
@@ -61,16 +60,15 @@ from gateway.runtime.flush.work import (
 
 log = structlog.get_logger(__name__)
 
-BATCH_ID_BLOCK = 10_000
 CONTENDED_FOR_S = 1.0
 PARKED_RETRY_S = 0.2
 PARKED_LIMIT_S = 30.0
 MISMATCHES_UNDER_LOCK = 10
 """One may come of a row that was not there to be locked; so many are a bug, which must end."""
 
-OnAppended = Callable[[LogEffects, Mapping[int, Payload]], None]
-"""Called after each commit with a partition's effects and the payload of its rows by batch id
-(without those of another history of the database than the present one)."""
+OnAppended = Callable[[LogEffects, bool], None]
+"""Called after each commit with a partition's effects, and whether they are of the database's
+present history."""
 
 
 class Flusher:
@@ -84,14 +82,13 @@ class Flusher:
         self._store = store
         self.logs: dict[int, PartitionLog] = {}
         self._memory = FlushMemory(store, self.logs)
-        self._on_appended: OnAppended = lambda effects, payloads: None
+        self._on_appended: OnAppended = lambda effects, is_current: None
         self._make_marker = make_marker
         self._max_bytes = max_flush_bytes
         self._queue: deque[Pending] = deque()
         self._arrivals = itertools.count()
         self._wake = asyncio.Event()
         self._settling = asyncio.Lock()  # one flush at a time decides and commits
-        self._batch_ids: deque[int] = deque()
         self._contended_until: dict[int, float] = {}
         self._locked_rows = LockedRows()
         self._coalescing = Coalescing(self._enqueue)
@@ -168,11 +165,10 @@ class Flusher:
         self._memory.remember({stored.metadata.producer_id: stored})
 
     def forget_everything(self) -> None:
-        """Drops ids and what was known of partitions and transactions: after a failover, another
-        history may hand the ids out again."""
+        """Drops what was known of partitions and transactions: after a failover, another history
+        may hand their ids out again."""
         self._history += 1
         self.logs.clear()
-        self._batch_ids.clear()
         self._memory.transactions.clear()
         self._retry_order.forget_everything()
 
@@ -207,7 +203,7 @@ class Flusher:
     async def _flush_work(
         self, flush: Flush, work: list[Pending], *, from_parked: bool = False
     ) -> None:
-        """Places, decides, commits and answers, one way or another."""
+        """Decides, commits and answers, one way or another."""
         try:
             await self._settle(flush, work, from_parked=from_parked)
         except (StoreUnavailable, RowLocked) as error:
@@ -252,24 +248,6 @@ class Flusher:
             if not pending.done.done():
                 self._retry_order.note(pending.partition_id, pending.batch, now)
 
-    async def _place(self, work: Sequence[Pending]) -> None:
-        """Gives each an id of its payload and the segment open for it."""
-        for pending in work:
-            if isinstance(pending, PendingTransition):
-                pending.batch_id = await self._next_batch_id()
-                pending.segment_id = await self._store.current_segment(CONTROL)
-            elif isinstance(pending, PendingAppend):
-                pending.staged = StagedBatch(
-                    pending.batch,
-                    await self._next_batch_id(),
-                    await self._store.current_segment(pending.retention_class),
-                )
-
-    async def _next_batch_id(self) -> int:
-        while not self._batch_ids:
-            self._batch_ids.extend(await self._store.allocate_batch_ids(BATCH_ID_BLOCK))
-        return self._batch_ids.popleft()
-
     # Deciding and committing.
 
     async def _settle(
@@ -282,7 +260,7 @@ class Flusher:
         fresh_producers: set[int] = set()
         absent: set[int] = set()
         failures = segments_gone = 0
-        await self._place(work)
+        await flush.prepare(_retention_classes(work))
         while True:
             if not from_parked:
                 work = self._without_parked(work)
@@ -329,11 +307,9 @@ class Flusher:
             moves = any(each.put or each.is_deleted for each in transactions)
             if not (effects or moves or published or any(map(_is_stored, draft.decisions))):
                 await flush.rollback()
-                self._answer(work, draft, (), {})
+                self._answer(work, draft, ())
                 return
             try:
-                payloads = _payloads(work, effects, draft)
-                await flush.stage(_in_order(effects, payloads))
                 await flush.commit(effects, transactions, published)
             except VersionMismatch:
                 failures += under_lock
@@ -348,14 +324,13 @@ class Flusher:
                 segments_gone += 1
                 if segments_gone == 5:
                     raise StoreUnavailable("segments are dropped faster than written") from None
-                self._store.forget_segments()
-                await self._place(work)
+                await flush.prepare(_retention_classes(work))
             except EffectRefused as error:
                 await self._find_culprit(flush, work, error, from_parked=from_parked)
                 return
             else:
                 if effects or moves or published or history == self._history:
-                    self._answer(work, draft, effects, payloads)
+                    self._answer(work, draft, effects)
                     return
                 # Nothing was guarded, and it was committed to another history than was read from.
             fresh, fresh_producers = set(), set()
@@ -395,19 +370,18 @@ class Flusher:
         work: Sequence[Pending],
         draft: FlushDraft,
         effects: Sequence[LogEffects],
-        payloads: Mapping[int, Payload],
     ) -> None:
         """Replays committed effects, then lets every waiting answer go."""
-        if any(pending.history != self._history for pending in work):
-            payloads = {}  # they may have been committed to a history that is no more
-        else:
+        # Else they may have been committed to a history that is no more.
+        is_current = all(pending.history == self._history for pending in work)
+        if is_current:
             for stored in draft.committed():
                 self._memory.remember({stored.metadata.producer_id: stored})
         for effect in effects:
             if known := self._memory.logs.get(effect.partition_id):
                 known.replay(effect)
                 known.trim()
-            self._on_appended(effect, payloads)
+            self._on_appended(effect, is_current)
         for pending, decision in zip(work, draft.decisions, strict=True):
             if isinstance(pending, PendingAppend):
                 assert not isinstance(decision, Answer | PublicationAnswer), "not an append's"
@@ -546,24 +520,9 @@ def _name(pending: Pending) -> int | str:
     return pending.transactional_id
 
 
-def _payloads(
-    work: Sequence[Pending], effects: Sequence[LogEffects], draft: FlushDraft
-) -> dict[int, Payload]:
-    """The payload that the effects need written, by batch id."""
-    given = {p.staged.batch_id: p.payload for p in appends(work) if p.staged is not None}
-    given |= {batch_id: payload for batch_id, (_, payload) in draft.markers().items()}
-    return {batch_id: given[batch_id] for batch_id in _written(effects)}
-
-
-def _written(effects: Iterable[LogEffects]) -> dict[int, StagedBatch]:
-    """Rows whose payload this flush writes; what was staged before lies there."""
-    rows = (row.staged for effect in effects for row in effect.rows)
-    return {staged.batch_id: staged for staged in rows if staged.place is None}
-
-
-def _in_order(
-    effects: Sequence[LogEffects], payloads: Mapping[int, Payload]
-) -> list[tuple[StagedBatch, Payload]]:
-    """Side by side in the payload what will be read together; a marker of many partitions once."""
-    ordered = sorted(effects, key=lambda effect: effect.partition_id)
-    return [(each, payloads[batch_id]) for batch_id, each in _written(ordered).items()]
+def _retention_classes(work: Sequence[Pending]) -> set[str]:
+    """Whose segments the work may write to."""
+    classes = {pending.incoming.retention_class for pending in appends(work)}
+    if any(isinstance(pending, PendingTransition) for pending in work):
+        classes.add(CONTROL)  # its marker
+    return classes

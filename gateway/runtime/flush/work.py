@@ -11,14 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from core.errors import Error
-from core.log.effects import StagedBatch
-from core.ports.log import Payload
+from core.log.effects import IncomingBatch
+from core.ports.log import BATCH_ROW_BYTES
 from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
 from core.transaction.values import Answer, TransactionVersion
 from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
-
-INDEX_ROW_BYTES = 138  # of a batch, on its way to the database: an element of each of 15 arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +44,23 @@ class PendingAppend:
     """
 
     partition_id: int
-    retention_class: str
-    batch: RecordBatch
-    payload: Payload
+    incoming: IncomingBatch
     done: asyncio.Future[AppendResult]
     transaction_version: TransactionVersion = TransactionVersion.V1
     transactional_id: str | None = None
     history: int = 0
-    staged: StagedBatch | None = None
     arrival: int = 0
     parked_at: float = 0.0
 
     @property
+    def batch(self) -> RecordBatch:
+        """What the log must know of it."""
+        return self.incoming.batch
+
+    @property
     def size(self) -> int:
-        """Bytes it adds to a flush."""
-        return self.batch.size
+        """Bytes of payload it adds to a flush."""
+        return self.incoming.batch.size
 
     def resolve(self, result: AppendResult) -> None:
         """Answers, unless whoever asked has gone."""
@@ -76,9 +76,8 @@ class PendingAppend:
 class PendingTransition:
     """A decision on a transactional id, made when its turn comes, on what is stored by then.
 
-    batch_id, segment_id: where its marker's payload goes, should it write one. producer_id: where
-    it may be decided on what memory has of this producer's transaction, if it then changes
-    something; None where it must be read first.
+    producer_id: where it may be decided on what memory has of this producer's transaction, if it
+    then changes something; None where it must be read first.
     """
 
     transactional_id: str
@@ -86,8 +85,6 @@ class PendingTransition:
     done: asyncio.Future[Answer]
     producer_id: int | None = None
     history: int = 0
-    batch_id: int = -1
-    segment_id: int = -1
     arrival: int = 0
     parked_at: float = 0.0
 
@@ -121,8 +118,8 @@ class PendingPublication:
 
     @property
     def size(self) -> int:
-        """What its index rows add to a flush: many publications are several flushes."""
-        return INDEX_ROW_BYTES * sum(wanted.batches for wanted in self.publication.tokens)
+        """What its batches' rows add to a flush: many publications are several flushes."""
+        return BATCH_ROW_BYTES * sum(wanted.batches for wanted in self.publication.tokens)
 
     def resolve(self, answer: PublicationAnswer) -> None:
         """Answers, unless whoever asked has gone."""

@@ -7,7 +7,7 @@ protocol and no SQL; payload is opaque here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -15,19 +15,18 @@ import structlog
 from core.config.values import TopicConfig
 from core.errors import Error
 from core.log.aborted_txns import AbortedTransaction
-from core.log.effects import LogEffects
+from core.log.effects import IncomingBatch, LogEffects, StoredBytes
 from core.log.partition_log import PartitionLog, PartitionState
 from core.log.retention import retention_class
 from core.ports.log import (
     EpochStart,
     LogStore,
-    Payload,
     ReadRange,
     SegmentGone,
     StoredBatch,
 )
 from core.transaction.values import TransactionVersion
-from core.types import IsolationLevel, RecordBatch
+from core.types import IsolationLevel, Payload, RecordBatch
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.work import (
     AppendResult,
@@ -121,13 +120,8 @@ class Partitions:
         self._read_ahead.clear()
         self._epochs.clear()
         self._starts_known = (None, set())
-        self._store.forget_segments()
         for partition_id in list(self._waiters):
             self._wake(partition_id)
-
-    def forget_segments(self) -> None:
-        """Looks again which segments are open, at the next append: some may have been sealed."""
-        self._store.forget_segments()
 
     # Appending.
 
@@ -149,9 +143,7 @@ class Partitions:
         self._flusher.submit(
             PendingAppend(
                 partition_id,
-                retention_class(config),
-                batch,
-                payload,
+                IncomingBatch(batch, payload, retention_class(config)),
                 done,
                 transaction_version,
                 transactional_id,
@@ -159,14 +151,16 @@ class Partitions:
         )
         return done
 
-    def _on_appended(self, effects: LogEffects, payloads: Mapping[int, Payload]) -> None:
+    def _on_appended(self, effects: LogEffects, is_current: bool) -> None:
         partition_id = effects.partition_id
-        for row in effects.rows:
-            payload = payloads.get(row.staged.batch_id)
-            if payload is not None:
+        for row in effects.rows if is_current else ():
+            content = row.incoming.content
+            if not isinstance(content, StoredBytes):
                 self._tail.append(
                     partition_id,
-                    StoredBatch(row.base_offset, row.last_offset, payload, row.staged.batch.format),
+                    StoredBatch(
+                        row.base_offset, row.last_offset, content, row.incoming.batch.format
+                    ),
                 )
         self._wake(partition_id)
         self._announce((partition_id,))

@@ -1,8 +1,8 @@
 """The janitor: moves log starts by time and size, deletes index rows, seals and drops segments.
 
 Any broker may do any of it at any time: each step is safe to do twice. So that brokers do not do it
-all N times, the live one with the lowest id does; the others only forget which segments are open,
-in case one was sealed.
+all N times, the live one with the lowest id does; the others only look again which segments are
+open, in case one was sealed.
 """
 
 import asyncio
@@ -12,11 +12,7 @@ from typing import Final
 
 import structlog
 
-from core.log.retention import (
-    bytes_to_delete,
-    oldest_kept_timestamp,
-    should_seal,
-)
+from core.log.retention import bytes_to_delete, oldest_kept_timestamp
 from core.ports.log import StoreUnavailable
 from core.ports.retention import PartitionUsage, RetentionStore
 from core.topic.topic import Topic
@@ -52,7 +48,7 @@ class Janitor:
         while True:
             await asyncio.sleep(self._configs.broker_int(CHECK_CONFIG) / 1000)
             if not self._is_on_duty():
-                self._partitions.forget_segments()
+                self._store.forget_segments()
                 continue
             try:
                 await self.clean()
@@ -76,11 +72,7 @@ class Janitor:
         forget_ms = self._configs.broker_int("penstock.published.batch.expiration.ms")
         await self._store.forget_published(forget_ms / 1000)
         segment_bytes = self._configs.broker_int("log.segment.bytes")
-        for segment in await self._store.open_segments():
-            if should_seal(segment, segment_bytes):
-                await self._store.seal(segment.segment_id)
-        # Each broker, whoever sealed what: a segment still written to would never be empty.
-        self._partitions.forget_segments()
+        await self._store.seal_segments(segment_bytes)
         dropped = await self._store.drop_unused_segments()
         if dropped:
             log.info("segments_dropped", segments=dropped)

@@ -19,7 +19,7 @@ from core.log.partition_log import (
 from core.log.producer_state import ProducerState
 from core.transaction.values import Marker
 from core.types import RecordBatch
-from tests.batches import T0, batch, control_batch, staged
+from tests.batches import T0, batch, control_batch, incoming
 
 P = 7
 
@@ -40,9 +40,9 @@ def effects_of(draft: LogDraft) -> LogEffects:
 
 def test_the_last_offsets_there_are() -> None:
     draft = log_at(2**63 - 3).draft()
-    assert isinstance(draft.prepare_append(staged(batch(3))), Refused)
-    assert draft.prepare_append(staged(batch(2))) == Appended(2**63 - 3)
-    assert draft.prepare_append(staged(batch(1))) == Refused(
+    assert isinstance(draft.prepare_append(incoming(batch(3))), Refused)
+    assert draft.prepare_append(incoming(batch(2))) == Appended(2**63 - 3)
+    assert draft.prepare_append(incoming(batch(1))) == Refused(
         Error.INVALID_RECORD, "the partition has no offsets left"
     )
     assert effects_of(draft).next_offset == 2**63 - 1
@@ -52,7 +52,7 @@ def test_offsets_follow_each_other_within_a_draft() -> None:
     draft = log_at(50, max_timestamp=T0 + 5).draft()
     stamps = (T0, T0 + 9, T0 + 7)
     decided = [
-        draft.prepare_append(staged(batch(n, timestamp=stamp, size=10 * n), batch_id=n))
+        draft.prepare_append(incoming(batch(n, timestamp=stamp, size=10 * n), n))
         for n, stamp in zip((3, 1, 2), stamps, strict=True)
     ]
     assert decided == [Appended(50), Appended(53), Appended(54)]
@@ -74,22 +74,22 @@ def test_deciding_changes_nothing_until_it_is_replayed() -> None:
     log.load(log.state, {1: None})
     before = log.state
     draft = log.draft()
-    draft.prepare_append(staged(of(1, 0)))
+    draft.prepare_append(incoming(of(1, 0)))
     assert log.state is before
-    assert log.draft().prepare_append(staged(of(1, 0))) == Appended(5)
+    assert log.draft().prepare_append(incoming(of(1, 0))) == Appended(5)
     log.replay(effects_of(draft))
     assert log.state.next_offset == 6
-    assert log.draft().prepare_append(staged(of(1, 0))) == Duplicate(5, T0)
+    assert log.draft().prepare_append(incoming(of(1, 0))) == Duplicate(5, T0)
 
 
 def test_two_batches_of_one_producer_in_one_draft() -> None:
     log = log_at()
     log.load(log.state, {1: None})
     draft = log.draft()
-    assert draft.prepare_append(staged(of(1, 0, records=2))) == Appended(0)
-    assert draft.prepare_append(staged(of(1, 2))) == Appended(2)
-    assert draft.prepare_append(staged(of(1, 0, records=2))) == Duplicate(0, T0)
-    refused = draft.prepare_append(staged(of(1, 9)))
+    assert draft.prepare_append(incoming(of(1, 0, records=2))) == Appended(0)
+    assert draft.prepare_append(incoming(of(1, 2))) == Appended(2)
+    assert draft.prepare_append(incoming(of(1, 0, records=2))) == Duplicate(0, T0)
+    refused = draft.prepare_append(incoming(of(1, 9)))
     assert isinstance(refused, Refused)
     assert refused.error is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
     effects = effects_of(draft)
@@ -102,14 +102,14 @@ def test_a_draft_that_appends_nothing_has_no_effects() -> None:
     log = log_at()
     log.load(log.state, {1: ProducerState(1).replay_append(of(1, 0), 0)})
     draft = log.draft()
-    assert draft.prepare_append(staged(of(1, 0))) == Duplicate(0, T0)
-    assert isinstance(draft.prepare_append(staged(of(1, 5))), Refused)
+    assert draft.prepare_append(incoming(of(1, 0))) == Duplicate(0, T0)
+    assert isinstance(draft.prepare_append(incoming(of(1, 5))), Refused)
     assert draft.effects() is None
 
 
 def test_a_producer_that_was_not_loaded_is_a_bug() -> None:
     with pytest.raises(KeyError):
-        log_at().draft().prepare_append(staged(of(1, 0)))
+        log_at().draft().prepare_append(incoming(of(1, 0)))
 
 
 @pytest.mark.parametrize("producer_id", [-1, -2, -(2**63)])
@@ -119,8 +119,8 @@ def test_negative_producer_ids_are_no_producers(producer_id: int) -> None:
     strange = of(producer_id, 5)
     assert log.missing_producers([producer_id]) == set()
     draft = log.draft()
-    assert draft.prepare_append(staged(strange)) == Appended(0)
-    assert draft.prepare_append(staged(strange)) == Appended(1)
+    assert draft.prepare_append(incoming(strange)) == Appended(0)
+    assert draft.prepare_append(incoming(strange)) == Appended(1)
     assert effects_of(draft).producers == ()
 
 
@@ -135,7 +135,7 @@ def test_effects_of_another_version_are_not_replayed() -> None:
     log = log_at(5)
     log.load(log.state, {1: None})
     draft = log.draft()
-    draft.prepare_append(staged(of(1, 0)))
+    draft.prepare_append(incoming(of(1, 0)))
     log.advance(PartitionState(P, 9))
     log.replay(effects_of(draft))
     assert log.state.next_offset == 9
@@ -176,7 +176,7 @@ def test_an_older_read_of_the_same_version_moves_nothing_back() -> None:
 def test_replay_keeps_what_readers_have_learnt_meanwhile() -> None:
     log = log_at(5)
     draft = log.draft()
-    draft.prepare_append(staged(batch(timestamp=T0)))
+    draft.prepare_append(incoming(batch(timestamp=T0)))
     log.advance(PartitionState(P, 5, 4, 1))
     log.replay(effects_of(draft))
     assert log.state == PartitionState(P, 6, 4, 1, T0)
@@ -187,7 +187,7 @@ def test_states_are_replaced_never_changed() -> None:
     before = dataclasses.replace(log.state)
     held = log.state
     draft = log.draft()
-    draft.prepare_append(staged(batch()))
+    draft.prepare_append(incoming(batch()))
     log.replay(effects_of(draft))
     assert held == before
     assert log.state is not held
@@ -203,7 +203,7 @@ def test_the_producers_unheard_of_for_longest_are_forgotten(
         log.load(log.state, dict.fromkeys(log.missing_producers([producer])))
         draft = log.draft()
         sequence = 1 if producer == 1 and log.state.next_offset else 0
-        assert isinstance(draft.prepare_append(staged(of(producer, sequence))), Appended)
+        assert isinstance(draft.prepare_append(incoming(of(producer, sequence))), Appended)
         log.replay(effects_of(draft))
     log.trim()
     assert log.missing_producers([1, 2, 3, 4]) == {2}
@@ -218,7 +218,7 @@ def in_txn(producer: int, sequence: int, records: int = 1, epoch: int = 0) -> Re
 
 def end(draft: LogDraft, producer: int, *, is_commit: bool, epoch: int = 0) -> Appended:
     marker = Marker(producer, epoch, is_commit, 0)
-    return draft.prepare_marker(marker, staged(control_batch(marker)))
+    return draft.prepare_marker(marker, incoming(control_batch(marker)))
 
 
 def replayed(log: PartitionLog, draft: LogDraft) -> PartitionLog:
@@ -230,10 +230,10 @@ def test_the_last_stable_offset_is_the_first_record_of_the_oldest_open_transacti
     log = log_at(10)
     log.load(log.state, {1: None, 2: None})
     draft = log.draft()
-    draft.prepare_append(staged(batch(5)))
-    draft.prepare_append(staged(in_txn(1, 0, records=3)))
-    draft.prepare_append(staged(in_txn(2, 0)))
-    draft.prepare_append(staged(in_txn(1, 3)))
+    draft.prepare_append(incoming(batch(5)))
+    draft.prepare_append(incoming(in_txn(1, 0, records=3)))
+    draft.prepare_append(incoming(in_txn(2, 0)))
+    draft.prepare_append(incoming(in_txn(1, 3)))
     effects = effects_of(draft)
     assert effects.open_transactions == (OpenTransaction(1, 15), OpenTransaction(2, 18))
     assert log.state.last_stable_offset == 10  # nothing is true before it is committed
@@ -243,7 +243,7 @@ def test_the_last_stable_offset_is_the_first_record_of_the_oldest_open_transacti
     # The older one ends; plain records behind the other are still held back.
     draft = log.draft()
     assert end(draft, 1, is_commit=True) == Appended(20)
-    draft.prepare_append(staged(batch(4)))
+    draft.prepare_append(incoming(batch(4)))
     replayed(log, draft)
     assert (log.state.last_stable_offset, log.state.high_watermark) == (18, 25)
 
@@ -268,22 +268,22 @@ def test_a_transaction_that_begins_and_ends_in_one_draft() -> None:
     log = log_at()
     log.load(log.state, {1: None})
     draft = log.draft()
-    draft.prepare_append(staged(in_txn(1, 0, records=2)))
+    draft.prepare_append(incoming(in_txn(1, 0, records=2)))
     end(draft, 1, is_commit=False, epoch=1)
-    assert draft.prepare_append(staged(in_txn(1, 0, epoch=1))) == Appended(3)
+    assert draft.prepare_append(incoming(in_txn(1, 0, epoch=1))) == Appended(3)
     effects = effects_of(draft)
     assert effects.aborted == (AbortedTransaction(1, 0, 2),)
     assert effects.open_transactions == (OpenTransaction(1, 3),)
     (producer,) = effects.producers
     assert (producer.producer_epoch, producer.txn_first_offset) == (1, 3)
-    assert [row.staged.batch.is_control for row in effects.rows] == [False, True, False]
+    assert [row.incoming.batch.is_control for row in effects.rows] == [False, True, False]
 
 
 def test_a_committed_transaction_and_one_that_wrote_nothing_are_not_in_the_index() -> None:
     log = log_at()
     log.load(log.state, {1: None, 2: None})
     draft = log.draft()
-    draft.prepare_append(staged(in_txn(1, 0)))
+    draft.prepare_append(incoming(in_txn(1, 0)))
     end(draft, 1, is_commit=True)
     assert end(draft, 2, is_commit=False) == Appended(2)
     effects = effects_of(draft)
@@ -295,7 +295,7 @@ def test_a_committed_transaction_and_one_that_wrote_nothing_are_not_in_the_index
 def test_an_unknown_producers_v2_transaction_is_refused_from_the_middle_on() -> None:
     log = log_at()
     log.load(log.state, {1: None})
-    middle = staged(in_txn(1, 5))
+    middle = incoming(in_txn(1, 5))
     refused = log.draft().prepare_append(middle, is_v2=True)
     assert isinstance(refused, Refused)
     assert refused.error is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -307,7 +307,7 @@ def test_a_markers_timestamp_becomes_its_producers_last() -> None:
     log.load(log.state, {1: None})
     draft = log.draft()
     marker = Marker(1, 0, True, 0)
-    draft.prepare_marker(marker, staged(control_batch(marker, timestamp=T0 + 9)))
+    draft.prepare_marker(marker, incoming(control_batch(marker, timestamp=T0 + 9)))
     (producer,) = effects_of(draft).producers
     assert producer.last_timestamp == T0 + 9
 
@@ -316,8 +316,8 @@ def test_a_draft_does_not_see_other_drafts_transactions() -> None:
     log = log_at()
     log.load(log.state, {1: None})
     first, second = log.draft(), log.draft()
-    first.prepare_append(staged(in_txn(1, 0)))
-    second.prepare_append(staged(batch()))
+    first.prepare_append(incoming(in_txn(1, 0)))
+    second.prepare_append(incoming(batch()))
     assert effects_of(second).open_transactions == ()
 
 
@@ -325,12 +325,12 @@ def test_a_draft_of_duplicates_leaves_open_what_is_open() -> None:
     log = log_at()
     log.load(log.state, {1: None})
     draft = log.draft()
-    draft.prepare_append(staged(in_txn(1, 0)))
+    draft.prepare_append(incoming(in_txn(1, 0)))
     replayed(log, draft)
     draft = log.draft()
-    assert draft.prepare_append(staged(in_txn(1, 0))) == Duplicate(0, T0)
+    assert draft.prepare_append(incoming(in_txn(1, 0))) == Duplicate(0, T0)
     assert draft.effects() is None
-    draft.prepare_append(staged(batch()))
+    draft.prepare_append(incoming(batch()))
     assert replayed(log, draft).state.last_stable_offset == 0
 
 
@@ -338,7 +338,7 @@ def test_a_partition_that_moved_on_takes_over_what_is_open_and_forgets_the_abort
     log = log_at()
     log.load(log.state, {1: None})
     draft = log.draft()
-    draft.prepare_append(staged(in_txn(1, 0)))
+    draft.prepare_append(incoming(in_txn(1, 0)))
     end(draft, 1, is_commit=False)
     replayed(log, draft)
     assert log.aborted.overlapping(0, 2) == [AbortedTransaction(1, 0, 1)]
@@ -353,7 +353,7 @@ def test_effects_of_another_version_abort_nothing_in_memory() -> None:
     log = log_at()
     log.load(log.state, {1: None})
     draft = log.draft()
-    draft.prepare_append(staged(in_txn(1, 0)))
+    draft.prepare_append(incoming(in_txn(1, 0)))
     end(draft, 1, is_commit=False)
     log.advance(PartitionState(P, 2))
     log.replay(effects_of(draft))

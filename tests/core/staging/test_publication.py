@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from core.errors import Error
-from core.log.effects import NO_BATCH_ID, Place, StagedBatch
+from core.log.effects import IncomingBatch, StoredBytes
 from core.log.partition_log import LogDraft, PartitionState
 from core.staging.publication import PublicationDraft
 from core.staging.values import (
@@ -30,10 +30,9 @@ P, Q, DELETED = 70, 71, 72
 PUBLISHED, ALREADY = Outcome.PUBLISHED, Outcome.ALREADY_PUBLISHED
 
 
-def of(partition_id: int, records: int = 1, payload_id: int = 9) -> TokenBatch:
-    place = Place(payload_id, 0)
-    staged = StagedBatch(batch(records), NO_BATCH_ID, 1, place)
-    return TokenBatch("t", partition_id - P, partition_id, staged)
+def of(partition_id: int, records: int = 1) -> TokenBatch:
+    incoming = IncomingBatch(batch(records), StoredBytes())
+    return TokenBatch("t", partition_id - P, partition_id, incoming)
 
 
 TOKENS = {A: [of(P, 2), of(Q, 3), of(P, 4)], B: [of(P, 5)]}
@@ -73,10 +72,10 @@ def test_all_tokens_get_offsets_in_the_order_given() -> None:
     effects = flush.logs[P].effects()
     assert effects is not None
     assert [row.base_offset for row in effects.rows] == [100, 105, 107]
-    assert [row.staged for row in effects.rows] == [
-        TOKENS[B][0].staged,
-        TOKENS[A][0].staged,
-        TOKENS[A][2].staged,
+    assert [row.incoming for row in effects.rows] == [
+        TOKENS[B][0].incoming,
+        TOKENS[A][0].incoming,
+        TOKENS[A][2].incoming,
     ]
     assert flush.draft.effects() == PublicationEffects((GuardMove(GUARD, None, 0),), (B, A))
 

@@ -10,13 +10,13 @@ from core.errors import Error
 from core.log.partition_log import Refused
 from core.staging.token import Staged, StagedBefore, TokenDraft
 from core.staging.values import MAX_BATCHES, TokenBatch
-from tests.batches import batch, staged
+from tests.batches import batch, incoming
 
 TOKEN = UUID(int=1)
 
 
 def batches(count: int, first: int = 0) -> list[TokenBatch]:
-    return [TokenBatch("t", 0, 7, staged(batch(), first + n)) for n in range(count)]
+    return [TokenBatch("t", 0, 7, incoming(batch(), first + n)) for n in range(count)]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.work import AppendResult
 from gateway.runtime.log.partitions import Partitions
 from storage.connection.pool import Database
+from storage.flush.segments import Segments
 from storage.log.store import PostgresLogStore
 from tests.batches import payload_of
 from tests.gateway.runtime.coordinators import MakeCoordinator, Psql, coordinators
@@ -29,6 +30,7 @@ class Broker:
     """One process's partitions. announced: what it would have told the others."""
 
     database: Database
+    segments: Segments
     store: PostgresLogStore
     flusher: Flusher
     partitions: Partitions
@@ -46,6 +48,11 @@ class Broker:
         """What a broker does when the database has another history."""
         self.flusher.forget_everything()
         self.partitions.forget_everything()
+
+    async def segment(self, retention_class: str = "week") -> int:
+        """The segment open for a class, made if there is none."""
+        await self.segments.prepare([retention_class])
+        return self.segments.current(retention_class)
 
     async def close_log(self) -> None:
         """Finishes what is queued."""
@@ -75,13 +82,14 @@ async def make_broker(database_url: str) -> AsyncIterator[MakeBroker]:
 
         def make(url: str = database_url, tail_cache_bytes: int = 2**20) -> Broker:
             database = Database(url)
-            store = PostgresLogStore(database)
+            segments = Segments(database)
+            store = PostgresLogStore(database, segments)
             announced: list[int] = []
             flusher = Flusher(store, max_flush_bytes=4 * 2**20, make_marker=control_batch)
             partitions = Partitions(
                 store, flusher, tail_cache_bytes=tail_cache_bytes, announce=announced.extend
             )
-            broker = Broker(database, store, flusher, partitions, announced)
+            broker = Broker(database, segments, store, flusher, partitions, announced)
             database.on_identity_change(broker.forget_everything)
             flusher.start()
             stack.push_async_callback(database.close)

@@ -19,10 +19,10 @@ from core.log.retention import retention_class
 from core.staging.values import (
     MAX_BATCHES,
     Guard,
-    NewBatch,
     Outcome,
     Publication,
     PublicationAnswer,
+    TokenBatch,
     WantedToken,
 )
 from core.types import RecordBatch
@@ -30,7 +30,7 @@ from gateway.runtime.flush import flusher
 from gateway.runtime.flush.work import PendingPublication
 from gateway.runtime.staging import StageResult, Staging
 from storage.staging import PostgresStagingStore
-from tests.batches import batch, payload_of
+from tests.batches import batch, incoming
 from tests.conftest import open_directory
 from tests.gateway.runtime.conftest import Broker, MakeBroker
 from tests.gateway.runtime.flush.test_flusher import (
@@ -56,8 +56,7 @@ class Stager:
         self.marks = 0
         self.published = 0
         self.staging = Staging(
-            PostgresStagingStore(broker.database),
-            broker.store,
+            PostgresStagingStore(broker.database, broker.segments),
             broker.flusher,
             max_flush_bytes=4 * 2**20,
             max_bytes=lambda: 10**9,
@@ -72,12 +71,11 @@ class Stager:
         self, token: UUID, first: int, *batches: tuple[int, RecordBatch]
     ) -> asyncio.Future[StageResult]:
         """Queues batches by partition, with payload nobody else has."""
-        payload = []
+        added = []
         for partition_id, each in batches:
             self.marks += 1
-            new = NewBatch("t", 0, partition_id, CLASS, each)
-            payload.append((new, payload_of(each, self.marks)))
-        return self.staging.stage(token, first, payload)
+            added.append(TokenBatch("t", 0, partition_id, incoming(each, self.marks, CLASS)))
+        return self.staging.stage(token, first, added)
 
     async def stage(
         self, token: UUID, first: int, *batches: tuple[int, RecordBatch]
@@ -195,7 +193,7 @@ async def test_a_dropped_segment_is_followed_to_the_next(stager: Stager, log: Lo
     (p,) = log.new_partitions()
     gone, token = uuid4(), uuid4()
     await stager.stage(gone, 0, (p, batch()))
-    segment = await stager.broker.store.current_segment(CLASS)
+    segment = await stager.broker.segment(CLASS)
     log.rows("UPDATE segment SET sealed_at = now()")
     log.rows(f"DROP TABLE record_chunk_{segment}")
     assert (await stager.stage(token, 0, (p, batch(size=60_000)))).error is OK

@@ -19,6 +19,7 @@ from core.transaction.values import TransactionEffects, TransactionMetadata, Tra
 from storage.connection import pool
 from storage.connection.kept_session import KeptSession
 from storage.connection.pool import READERS, Database, HotConnection
+from storage.flush.segments import Segments
 from storage.log.store import PostgresLogStore
 from storage.migrate import upgrade
 from storage.notifications import PostgresChangeFeed
@@ -270,7 +271,8 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     log.database.on_identity_change(lambda: dropped.append("here"))
     other.on_identity_change(lambda: dropped.append("there"))
     await (await other.connect()).close()
-    (batch_id,) = await log.store.allocate_batch_ids(1)
+    await log.segments.prepare(["week"])
+    payload_id = log.segments.next_payload_id()
     (producer_id,) = await log.store.allocate_producer_ids(1)
     log.rows(
         "INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)"
@@ -306,8 +308,8 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     overdue = await PostgresTransactionStore(log.database).overdue(10)
     assert overdue.transactional_ids == ["id"]
     assert log.value("SELECT partition_id FROM transaction_partition") == p
-    (after,) = await log.store.allocate_batch_ids(1)
-    assert after > batch_id + 10**8
+    await log.segments.prepare(["week"])
+    assert log.segments.next_payload_id() > payload_id + 10**8
     (after,) = await log.store.allocate_producer_ids(1)
     assert after > producer_id + 10**5
     assert log.new_partitions()[0] > q + 10**6
@@ -411,7 +413,7 @@ async def test_a_promoted_server_is_another_history(own_postgres: EmbeddedPostgr
     database = Database(own_postgres.url)
     dropped: list[bool] = []
     database.on_identity_change(lambda: dropped.append(True))
-    store = PostgresLogStore(database)
+    store = PostgresLogStore(database, Segments(database))
     (before,) = await store.allocate_producer_ids(1)
     own_postgres.stop()
     own_postgres.start()

@@ -15,7 +15,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from core.log.effects import StagedBatch
+from core.log.effects import IncomingBatch
 from core.ports.log import (
     CommitUnknown,
     Payload,
@@ -30,7 +30,6 @@ from storage.connection.pool import Database
 from storage.flush.handover import MEMORY, Handover, HandoverFile
 from storage.flush.log import FlushSession
 from storage.flush.payload import COPIED_BYTES, PayloadWriter
-from storage.log.store import PostgresLogStore
 from storage.migrate import upgrade
 from storage.schema import CHUNK_BYTES
 from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
@@ -57,7 +56,7 @@ async def log(server: EmbeddedPostgres) -> AsyncIterator[Log]:
     upgrade(server.url)
     database = Database(server.url, handover=server.handover)
     with psycopg.connect(server.url, autocommit=True) as psql:
-        yield Log(server.url, database, PostgresLogStore(database), psql)
+        yield Log(server.url, database, psql)
     await database.close()
 
 
@@ -88,10 +87,17 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def one_handed_over(log: Log, partition_id: int) -> FlushSession:
     """A flush's session that has handed something over, and has its file still."""
-    effects, payload = await log.drafted(partition_id, batch(size=LARGE))
+    effects, _ = await log.drafted(partition_id, batch(size=LARGE))
     flush = log.store.open_flush()
-    await flush.stage(payload)
     await flush.commit([effects])
+    return flush
+
+
+async def opened(log: Log, partition_id: int) -> FlushSession:
+    """A flush whose session is open, and has a file, and has written nothing yet."""
+    flush = log.store.open_flush()
+    await flush.lock(ToLock([partition_id]))
+    await flush.rollback()
     return flush
 
 
@@ -135,9 +141,8 @@ async def test_a_file_serves_one_flush_after_the_other(
     written: list[bytes] = []
     for size in (LARGE, 100_000, 10, 4_000_000, 80_000):  # it shrinks, too
         effects, payload = await log.drafted(p, batch(size=size), batch(size=70))
-        await flush.stage(payload)
         await flush.commit([effects])
-        written += [bytes(each) for _, each in payload]
+        written += payload
         (file,) = files(server)
     assert await payloads(log, p) == written
     assert copied == [LARGE + 70, 100_070, 4_000_070, 80_070]
@@ -153,12 +158,11 @@ async def test_segments_of_one_flush(log: Log, copied: list[int]) -> None:
     week, payload = await log.drafted(p, batch(size=LARGE), segment="week")
     (q,) = log.new_partitions()
     day, more = await log.drafted(q, batch(size=LARGE), segment="day")
-    await flush.stage([*payload, *more])
     await flush.commit([week, day])
     await flush.close()
     assert copied == [LARGE]
-    assert await payloads(log, p) == [bytes(each) for _, each in payload]
-    assert await payloads(log, q) == [bytes(each) for _, each in more]
+    assert await payloads(log, p) == payload
+    assert await payloads(log, q) == more
 
 
 async def test_what_is_decided_anew_is_handed_over_again(log: Log, copied: list[int]) -> None:
@@ -166,24 +170,21 @@ async def test_what_is_decided_anew_is_handed_over_again(log: Log, copied: list[
     flush = log.store.open_flush()
     effects, payload = await log.drafted(p, batch(size=LARGE))
     overtaking = await log.append(p, batch())
-    await flush.stage(payload)
     with pytest.raises(VersionMismatch):
         await flush.commit([effects])
     await flush.lock(ToLock([p]))
     effects, payload = await log.drafted(p, batch(size=LARGE + 1))
-    await flush.stage(payload)
     await flush.commit([effects])
     await flush.close()
     assert copied == [LARGE, LARGE + 1]
-    assert await payloads(log, p) == [*overtaking, *(bytes(each) for _, each in payload)]
+    assert await payloads(log, p) == [*overtaking, *payload]
 
 
 async def test_a_segment_that_is_gone(log: Log, copied: list[int]) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
-    effects, payload = await log.drafted(p, batch(size=LARGE))
-    await flush.stage(payload)
-    log.rows("DROP TABLE record_chunk_1")
+    effects, _ = await log.drafted(p, batch(size=LARGE))
+    log.rows(f"DROP TABLE record_chunk_{await log.segment()}")
     with pytest.raises(SegmentGone):
         await flush.commit([effects])
     assert copied == [LARGE]
@@ -192,13 +193,11 @@ async def test_a_segment_that_is_gone(log: Log, copied: list[int]) -> None:
 
 async def test_what_is_staged_is_handed_over_too(log: Log, copied: list[int]) -> None:
     (p,) = log.new_partitions()
-    store = PostgresStagingStore(log.database)
+    store = PostgresStagingStore(log.database, log.segments)
     large = batch(size=LARGE)
-    (batch_id,) = await log.store.allocate_batch_ids(1)
-    segment_id = await log.store.current_segment("week")
-    added = TokenBatch("t", 0, p, StagedBatch(large, batch_id, segment_id))
-    payload = payload_of(large, batch_id)
-    await store.stage([TokenEffects(uuid4(), 0, (added,))], {batch_id: payload}, 60.0)
+    payload = payload_of(large)
+    added = TokenBatch("t", 0, p, IncomingBatch(large, payload, "week"))
+    await store.stage([TokenEffects(uuid4(), 0, (added,))], 60.0)
     assert copied == [LARGE]
     assert log.value("SELECT string_agg(data, '' ORDER BY seq) FROM record_chunk_1") == payload
 
@@ -216,17 +215,15 @@ async def test_nobody_else_may_look(server: EmbeddedPostgres, log: Log) -> None:
 async def test_a_file_that_was_removed_costs_one_flush(server: EmbeddedPostgres, log: Log) -> None:
     """As systemd's RemoveIPC does when a user has logged out."""
     (p,) = log.new_partitions()
-    flush = log.store.open_flush()
+    flush = await opened(log, p)
     effects, payload = await log.drafted(p, batch(size=LARGE))
-    await flush.stage(payload)
     assert server.handover is not None
     shutil.rmtree(server.handover.directory)
     with pytest.raises(StoreUnavailable):
         await flush.commit([effects])
     assert await payloads(log, p) == []
-    await flush.stage(payload)
     await flush.commit([effects])  # as a parameter
-    assert await payloads(log, p) == [bytes(each) for _, each in payload]
+    assert await payloads(log, p) == payload
     await flush.close()
     written = await log.append(p, batch(size=LARGE))  # a new session, which can have no file
     assert (await payloads(log, p))[1:] == written
@@ -237,24 +234,21 @@ async def test_a_file_is_not_written_while_the_server_may_read_it(
 ) -> None:
     """A flush whose task is cancelled may be about to be run: what comes next goes another way."""
     p, q = log.new_partitions(2)
-    flush = log.store.open_flush()
+    flush = await one_handed_over(log, log.new_partitions()[0])  # the statements are prepared
     first, payload = await log.drafted(p, batch(size=LARGE))
     second, more = await log.drafted(q, batch(size=LARGE))
-    await flush.stage([*payload, *more])  # both segments' statements are prepared
     with psycopg.connect(server.url) as holder:
         holder.execute("LOCK TABLE record_chunk_1 IN ACCESS EXCLUSIVE MODE")
-        await flush.stage(payload)
         cancelled = asyncio.create_task(flush.commit([first]))
         await asyncio.sleep(0.1)
         cancelled.cancel()
         await asyncio.gather(cancelled, return_exceptions=True)
-        await flush.stage(more)
         behind = asyncio.create_task(flush.commit([second]))
         await asyncio.sleep(0.1)
         assert not behind.done()
     await behind
-    assert await payloads(log, p) == [bytes(each) for _, each in payload]
-    assert await payloads(log, q) == [bytes(each) for _, each in more]
+    assert await payloads(log, p) == payload
+    assert await payloads(log, q) == more
     await flush.close()
 
 
@@ -265,11 +259,9 @@ async def test_a_new_session_has_a_new_file(server: EmbeddedPostgres, log: Log) 
     (file,) = files(server)
     (backend,) = log.backends("query LIKE '%%locked%%'")
     log.rows("SELECT pg_terminate_backend(%s)", backend)
-    effects, payload = await log.drafted(p, batch(size=LARGE))
-    await flush.stage(payload)
+    effects, _ = await log.drafted(p, batch(size=LARGE))
     with pytest.raises(CommitUnknown):
         await flush.commit([effects])
-    await flush.stage(payload)
     await flush.commit([effects])
     (other,) = files(server)
     assert other != file
@@ -284,13 +276,11 @@ async def test_what_cannot_be_read_as_it_should_costs_one_flush(
     flush = log.store.open_flush()
     effects, payload = await log.drafted(p, batch(size=LARGE))
     monkeypatch.setattr("storage.flush.handover._FIELDS", 4)
-    await flush.stage(payload)
     with pytest.raises(StoreUnavailable):
         await flush.commit([effects])
-    await flush.stage(payload)
     await flush.commit([effects])
     await flush.close()
-    assert await payloads(log, p) == [bytes(each) for _, each in payload]
+    assert await payloads(log, p) == payload
 
 
 MAKE_AND_WAIT = """
@@ -366,12 +356,11 @@ async def test_a_full_memory_costs_nothing(
         raise OSError(28, "No space left on device")
 
     (p,) = log.new_partitions()
-    flush = log.store.open_flush()
+    flush = await opened(log, p)
     effects, payload = await log.drafted(p, batch(size=LARGE))
-    await flush.stage(payload)
     assert len(files(server)) == 1
     monkeypatch.setattr(os, "pwritev", full)
     await flush.commit([effects])
     assert files(server) == []
-    assert await payloads(log, p) == [bytes(each) for _, each in payload]
+    assert await payloads(log, p) == payload
     await flush.close()

@@ -39,8 +39,7 @@ async def read_all(log: Log, partition_id: int) -> list[bytes]:
 
 async def assert_usable(log: Log, flush: FlushSession, partition_id: int, size: int = 50) -> None:
     """The session takes the next flush, as its port promises after any exception."""
-    effects, payload = await log.drafted(partition_id, batch(size=size))
-    await flush.stage(payload)
+    effects, _ = await log.drafted(partition_id, batch(size=size))
     await flush.commit([effects])
     assert (await log.state(partition_id)).next_offset == effects.next_offset
 
@@ -71,10 +70,9 @@ async def test_what_was_appended_is_there_in_full(log: Log, size: int) -> None:
         batch(2, size=size + 8001, timestamp=T0),
     )
     two, payload_two = await log.drafted(q, batch(size=1))
-    await flush.stage(payload_one + payload_two)
     await flush.commit([two, one])
-    assert await read_all(log, p) == [bytes(each) for _, each in payload_one]
-    assert await read_all(log, q) == [bytes(each) for _, each in payload_two]
+    assert await read_all(log, p) == payload_one
+    assert await read_all(log, q) == payload_two
     assert log.rows(
         "SELECT next_offset, max_timestamp, size_bytes, batch_count FROM topic_partition"
         " WHERE partition_id = ANY (%s) ORDER BY partition_id",
@@ -96,10 +94,9 @@ async def test_what_was_appended_is_there_in_full(log: Log, size: int) -> None:
 async def test_another_version_leaves_nothing(log: Log, size: int) -> None:
     p, q = log.new_partitions(2)
     flush = log.store.open_flush()
-    right, payload = await log.drafted(p, batch(size=size, producer=7, epoch=0, sequence=0))
-    wrong, more = await log.drafted(q, batch(size=size))
+    right, _ = await log.drafted(p, batch(size=size, producer=7, epoch=0, sequence=0))
+    wrong, _ = await log.drafted(q, batch(size=size))
     wrong = replace(wrong, expected_offset=3, next_offset=4)
-    await flush.stage(payload + more)
     with pytest.raises(VersionMismatch):
         await flush.commit([right, wrong])
     assert untouched(log)
@@ -110,9 +107,8 @@ async def test_another_version_leaves_nothing(log: Log, size: int) -> None:
 async def test_a_partition_that_is_gone_is_another_version(log: Log) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
-    effects, payload = await log.drafted(p, batch())
+    effects, _ = await log.drafted(p, batch())
     log.rows("DELETE FROM topic_partition WHERE partition_id = %s", p)
-    await flush.stage(payload)
     with pytest.raises(VersionMismatch):
         await flush.commit([effects])
     assert untouched(log)
@@ -125,8 +121,6 @@ async def test_of_two_sessions_at_once_one_appends(log: Log, size: int) -> None:
     flushes = [log.store.open_flush() for _ in range(2)]
     for round_number in range(10):
         drafts = [await log.drafted(p, batch(size=size)) for _ in flushes]
-        for flush, (_, payload) in zip(flushes, drafts, strict=True):
-            await flush.stage(payload)
         outcomes = await asyncio.gather(
             *(flush.commit([e]) for flush, (e, _) in zip(flushes, drafts, strict=True)),
             return_exceptions=True,
@@ -143,11 +137,10 @@ async def test_of_two_sessions_at_once_one_appends(log: Log, size: int) -> None:
 
 async def test_who_waited_for_the_lock_sees_the_version_it_waited_for(log: Log) -> None:
     (p,) = log.new_partitions()
-    effects, payload = await log.drafted(p, batch())
+    effects, _ = await log.drafted(p, batch())
     flush = log.store.open_flush()
     with psycopg.connect(log.url) as other:
         other.execute("SELECT 1 FROM topic_partition WHERE partition_id = %s FOR UPDATE", [p])
-        await flush.stage(payload)
         waiting = asyncio.create_task(flush.commit([effects]))
         await asyncio.sleep(0.2)
         assert not waiting.done()
@@ -161,11 +154,10 @@ async def test_who_waited_for_the_lock_sees_the_version_it_waited_for(log: Log) 
 @SIZES
 async def test_a_row_held_for_long_is_row_locked(log: Log, size: int) -> None:
     (p,) = log.new_partitions()
-    effects, payload = await log.drafted(p, batch(size=size))
+    effects, _ = await log.drafted(p, batch(size=size))
     flush = log.store.open_flush()
     with psycopg.connect(log.url) as other:
         other.execute("SELECT 1 FROM topic_partition WHERE partition_id = %s FOR UPDATE", [p])
-        await flush.stage(payload)
         with pytest.raises(RowLocked):
             await flush.commit([effects])
         with pytest.raises(RowLocked):
@@ -200,17 +192,16 @@ async def test_lock_can_leave_out_what_another_holds(log: Log) -> None:
 async def test_decide_and_commit_under_the_lock(log: Log, size: int) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
-    segment = await log.store.current_segment("week")
+    segment = await log.segment("week")
     for round_number in range(3):
         draft = PartitionLog(await log.state(p)).draft()  # only to make the payload
-        _, payload = await log.draft(draft, batch(size=size))
-        await flush.stage(payload)
+        drafted, _ = log.draft(draft, batch(size=size))
         # Another broker was quicker: what is read under the lock counts.
         await log.append(p, batch(size=10))
         states = (await flush.lock(ToLock([p]))).partitions
         assert states[p].next_offset == 2 * round_number + 1
         locked = PartitionLog(states[p]).draft()
-        locked.prepare_append(payload[0][0])
+        locked.prepare_append(drafted.rows[0].incoming)
         effects = locked.effects()
         assert effects is not None
         await flush.commit([effects])
@@ -253,14 +244,12 @@ async def test_a_refused_row_refuses_the_flush_and_the_session_goes_on(log: Log,
     p, q = log.new_partitions(2)
     log.rows(REFUSE.format(p=p))
     flush = log.store.open_flush()
-    one, payload = await log.drafted(p, batch(size=size))
-    two, more = await log.drafted(q, batch(size=size, producer=3, epoch=0, sequence=0))
-    await flush.stage(payload + more)
+    one, _ = await log.drafted(p, batch(size=size))
+    two, _ = await log.drafted(q, batch(size=size, producer=3, epoch=0, sequence=0))
     with pytest.raises(EffectRefused, match="poison") as refusal:
         await flush.commit([one, two])
     assert not refusal.value.out_of_space
     assert untouched(log)
-    await flush.stage(more)
     await flush.commit([two])
     assert (await log.state(q)).next_offset == 1
     await flush.close()
@@ -271,8 +260,7 @@ async def test_no_space_left_is_told_apart(log: Log, size: int) -> None:
     (p,) = log.new_partitions()
     log.rows(REFUSE.format(p=p).replace("'poison'", "'full' USING ERRCODE = '53100'"))
     flush = log.store.open_flush()
-    effects, payload = await log.drafted(p, batch(size=size))
-    await flush.stage(payload)
+    effects, _ = await log.drafted(p, batch(size=size))
     with pytest.raises(EffectRefused) as refusal:
         await flush.commit([effects])
     assert refusal.value.out_of_space
@@ -283,25 +271,21 @@ async def test_no_space_left_is_told_apart(log: Log, size: int) -> None:
 
 
 @SIZES
-@pytest.mark.parametrize("point", ["idle", "staged", "locked"])
+@pytest.mark.parametrize("point", ["idle", "locked"])
 async def test_a_session_killed_between_its_steps(log: Log, size: int, point: str) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
     await assert_usable(log, flush, p)
-    effects, payload = await log.drafted(p, batch(size=size))
+    effects, _ = await log.drafted(p, batch(size=size))
     (pid,) = [each for each in log.backends("query NOT LIKE '%%SELECT%%'") if each is not None] or [
         log.backends()[-1]
     ]
     pids = log.backends()
-    if point != "idle":
-        await flush.stage(payload)
     if point == "locked":
         await flush.lock(ToLock([p]))
     for each in {pid, *pids}:
         log.rows("SELECT pg_terminate_backend(%s, 5000)", each)
     with pytest.raises(StoreUnavailable):
-        if point == "idle":
-            await flush.stage(payload)
         await flush.commit([effects])
     assert (await log.state(p)).next_offset == 1
     await assert_usable(log, flush, p)
@@ -328,8 +312,7 @@ async def test_a_session_killed_within_the_statement(log: Log, size: int) -> Non
     (p,) = log.new_partitions()
     log.rows(SLEEP)
     flush = log.store.open_flush()
-    effects, payload = await log.drafted(p, batch(size=size))
-    await flush.stage(payload)
+    effects, _ = await log.drafted(p, batch(size=size))
     committing = asyncio.create_task(flush.commit([effects]))
     pid = await wait_for_backend(log, "wait_event = 'PgSleep'")
     log.rows("SELECT pg_terminate_backend(%s, 5000)", pid)
@@ -345,8 +328,7 @@ async def test_a_statement_over_its_time_took_no_effect(log: Log) -> None:
     (p,) = log.new_partitions()
     log.rows(SLEEP)
     flush = log.store.open_flush()
-    effects, payload = await log.drafted(p, batch())
-    await flush.stage(payload)
+    effects, _ = await log.drafted(p, batch())
     committing = asyncio.create_task(flush.commit([effects]))
     pid = await wait_for_backend(log, "wait_event = 'PgSleep'")
     log.rows("SELECT pg_cancel_backend(%s)", pid)
@@ -361,8 +343,7 @@ async def test_a_statement_over_its_time_took_no_effect(log: Log) -> None:
 async def test_a_broker_stalled_under_the_lock_loses_it_within_seconds(log: Log) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
-    effects, payload = await log.drafted(p, batch())
-    await flush.stage(payload)
+    effects, _ = await log.drafted(p, batch())
     await flush.lock(ToLock([p]))
     await asyncio.sleep(2.4)
     await log.append(p, batch(size=7))  # the other broker goes on
@@ -382,15 +363,13 @@ async def test_segment_gone(log: Log, is_prepared: bool) -> None:
     flush = log.store.open_flush()
     if is_prepared:
         await assert_usable(log, flush, p)
-    effects, payload = await log.drafted(p, batch())
-    log.rows(f"DROP TABLE record_chunk_{payload[0][0].segment_id}")
+    effects, _ = await log.drafted(p, batch())
+    log.rows(f"DROP TABLE record_chunk_{await log.segment()}")
     before = (await log.state(p)).next_offset
     with pytest.raises(SegmentGone):
-        await flush.stage(payload)
         await flush.commit([effects])
     assert (await log.state(p)).next_offset == before
     log.rows("UPDATE segment SET sealed_at = now()")
-    log.store.forget_segments()
     await assert_usable(log, flush, p)
     await flush.close()
 
@@ -401,27 +380,12 @@ async def test_segment_gone_under_the_lock(log: Log, is_prepared: bool) -> None:
     flush = log.store.open_flush()
     if is_prepared:
         await assert_usable(log, flush, p)
-    effects, payload = await log.drafted(p, batch())
-    await flush.stage(payload)
+    effects, _ = await log.drafted(p, batch())
     await flush.lock(ToLock([p]))
-    log.rows(f"DROP TABLE record_chunk_{payload[0][0].segment_id}")
+    log.rows(f"DROP TABLE record_chunk_{await log.segment()}")
     with pytest.raises(SegmentGone):
         await flush.commit([effects])
     log.rows("UPDATE segment SET sealed_at = now()")
-    log.store.forget_segments()
-    await assert_usable(log, flush, p, size=LARGE)
-    await flush.close()
-
-
-async def test_segment_gone_while_staging(log: Log) -> None:
-    (p,) = log.new_partitions()
-    flush = log.store.open_flush()
-    _, payload = await log.drafted(p, batch(size=LARGE))
-    log.rows(f"DROP TABLE record_chunk_{payload[0][0].segment_id}")
-    with pytest.raises(SegmentGone):
-        await flush.stage(payload)
-    log.rows("UPDATE segment SET sealed_at = now()")
-    log.store.forget_segments()
     await assert_usable(log, flush, p, size=LARGE)
     await flush.close()
 
@@ -431,11 +395,10 @@ async def test_a_chunk_table_that_is_locked_is_row_locked(log: Log, size: int) -
     # VACUUM FULL by hand, say.
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
-    effects, payload = await log.drafted(p, batch(size=size))
+    effects, _ = await log.drafted(p, batch(size=size))
     with psycopg.connect(log.url) as other:
-        other.execute(f"LOCK TABLE record_chunk_{payload[0][0].segment_id}")
+        other.execute(f"LOCK TABLE record_chunk_{await log.segment()}")
         with pytest.raises(RowLocked):
-            await flush.stage(payload)
             await flush.commit([effects])
     assert untouched(log)
     await assert_usable(log, flush, p, size=size)
@@ -445,11 +408,10 @@ async def test_a_chunk_table_that_is_locked_is_row_locked(log: Log, size: int) -
 async def test_a_chunk_table_locked_between_lock_and_commit(log: Log) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
-    effects, payload = await log.drafted(p, batch())
-    await flush.stage(payload)
+    effects, _ = await log.drafted(p, batch())
     await flush.lock(ToLock([p]))
     with psycopg.connect(log.url) as other:
-        other.execute(f"LOCK TABLE record_chunk_{payload[0][0].segment_id}")
+        other.execute(f"LOCK TABLE record_chunk_{await log.segment()}")
         with pytest.raises(RowLocked):
             await flush.commit([effects])
         # The partition is free for others again, and the session for the next flush.
@@ -470,9 +432,8 @@ async def test_producer_state_goes_there_and_back(log: Log, batches: int) -> Non
             2, producer=1000, epoch=32767, sequence=(2**31 - 3 + 2 * number) % 2**31, timestamp=-1
         )
         state = state.replay_append(each, 2**40 + 2 * number)
-    effects, payload = await log.drafted(p, batch())
+    effects, _ = await log.drafted(p, batch())
     flush = log.store.open_flush()
-    await flush.stage(payload)
     await flush.commit([replace(effects, producers=(state,))])
     _, loaded = await log.store.load([p], [(p, 1000), (p, 1001)])
     assert loaded == {(p, 1000): state}
@@ -490,10 +451,10 @@ async def test_what_is_loaded_decides_as_what_was_remembered(log: Log) -> None:
     known.load(states[p], {42: producers[p, 42]})
     draft = known.draft()
     from core.log.partition_log import Duplicate
-    from tests.batches import staged
+    from tests.batches import incoming
 
     decisions = [
-        draft.prepare_append(staged(batch(producer=42, epoch=1, sequence=sequence)))
+        draft.prepare_append(incoming(batch(producer=42, epoch=1, sequence=sequence)))
         for sequence in range(7)
     ]
     assert [d.base_offset for d in decisions if isinstance(d, Duplicate)] == [2, 3, 4, 5, 6]
@@ -511,7 +472,6 @@ async def test_a_flush_of_many_partitions_and_batches(log: Log) -> None:
         effects.append(one)
         payload += more
     flush = log.store.open_flush()
-    await flush.stage(payload)
     await flush.commit(effects)
     assert log.rows("SELECT DISTINCT next_offset, batch_count FROM topic_partition") == [(10, 5)]
     await flush.close()
@@ -545,8 +505,6 @@ async def test_locks_are_taken_in_order_of_id(log: Log) -> None:
     for _ in range(10):
         outcomes = []
         drafts = [[await log.drafted(i, batch()) for i in order] for order in (ids, ids[::-1])]
-        for flush, drafted in zip(flushes, drafts, strict=True):
-            await flush.stage([each for _, payload in drafted for each in payload])
         outcomes = await asyncio.gather(
             *(
                 flush.commit([effects for effects, _ in drafted])

@@ -8,20 +8,21 @@ import psycopg
 import pytest
 
 from core.log.partition_log import LogDraft
-from core.log.retention import CONTROL, should_seal
+from core.log.retention import CONTROL
 from core.ports.log import ReadRange, SegmentGone, StoreUnavailable
 from core.transaction.values import Marker
 from storage.connection.pool import Database
+from storage.flush.segments import Segments, should_seal
 from storage.log import retention
 from storage.log.retention import PostgresRetentionStore
-from tests.batches import T0, batch, control_batch, payload_of, staged
+from tests.batches import T0, batch, control_batch, incoming
 from tests.storage.conftest import Log
 
 LARGE = 60_000
 
 
 def retention_of(log: Log) -> PostgresRetentionStore:
-    return PostgresRetentionStore(log.database)
+    return PostgresRetentionStore(log.database, log.segments)
 
 
 async def test_usage(log: Log) -> None:
@@ -84,7 +85,7 @@ async def test_two_brokers_delete_the_same_rows_once(log: Log) -> None:
     await log.append(p, *[batch(size=10) for _ in range(50)])
     await log.store.advance_log_start(p, 40)
     other = Database(log.url)
-    stores = [retention_of(log), PostgresRetentionStore(other)]
+    stores = [retention_of(log), PostgresRetentionStore(other, Segments(other))]
     deleted = await asyncio.gather(*(store.delete_rows(p) for store in stores * 3))
     assert sum(deleted) == 40
     assert log.rows("SELECT size_bytes, batch_count FROM topic_partition") == [(100, 10)]
@@ -153,7 +154,6 @@ async def test_producers_with_an_open_transaction_do_not_expire(log: Log) -> Non
 
 async def aborted(log: Log, partition_id: int, *transactions: int) -> None:
     """Transactions of one batch and its marker, two offsets each, one after the other."""
-    segment_id = await log.store.current_segment(CONTROL)
     for producer_id in transactions:
         await log.append(
             partition_id, batch(producer=producer_id, epoch=0, sequence=0, transactional=True)
@@ -161,13 +161,11 @@ async def aborted(log: Log, partition_id: int, *transactions: int) -> None:
         marker = Marker(producer_id, 0, is_commit=False, coordinator_epoch=0)
         states, known = await log.store.load([partition_id], [(partition_id, producer_id)])
         draft = LogDraft(states[partition_id], {producer_id: known[partition_id, producer_id]})
-        (batch_id,) = await log.store.allocate_batch_ids(1)
-        control = staged(control_batch(marker), batch_id, segment_id)
+        control = incoming(control_batch(marker), retention_class=CONTROL)
         draft.prepare_marker(marker, control)
         effects = draft.effects()
         assert effects is not None
         flush = log.store.open_flush()
-        await flush.stage([(control, payload_of(control.batch))])
         await flush.commit([effects])
         await flush.close()
 
@@ -217,7 +215,7 @@ async def test_segments_of_markers_are_sealed_and_dropped(log: Log) -> None:
     store = retention_of(log)
     (p,) = log.new_partitions()
     await aborted(log, p, *range(5, 12))
-    segment = await log.store.current_segment(CONTROL)
+    segment = await log.segment(CONTROL)
     old = "UPDATE segment SET created_at = now() - '2 days'::interval WHERE segment_id = %s"
     log.rows(old, segment)
     log.rows(f"INSERT INTO record_chunk_{segment} SELECT -n, 0, 'x' FROM generate_series(1, 999) n")
@@ -225,7 +223,7 @@ async def test_segments_of_markers_are_sealed_and_dropped(log: Log) -> None:
     assert found.retention_class == CONTROL
     assert should_seal(found, 2**30)
     await store.seal(segment)
-    log.store.forget_segments()
+    log.segments.forget()
     await aborted(log, p, 12)  # into the next one
     assert segment not in await store.drop_unused_segments()
     await log.store.advance_log_start(p, 14)
@@ -237,13 +235,13 @@ async def test_segments_of_markers_are_sealed_and_dropped(log: Log) -> None:
 
 
 async def test_a_segment_is_sealed_once_and_another_opened(log: Log) -> None:
-    first = await log.store.current_segment("week")
+    first = await log.segment("week")
     other = Database(log.url)
-    stores = [retention_of(log), PostgresRetentionStore(other)]
+    stores = [retention_of(log), PostgresRetentionStore(other, Segments(other))]
     await asyncio.gather(*(store.seal(first) for store in stores * 2))
     assert log.value("SELECT count(*) FROM segment") == 2
-    log.store.forget_segments()
-    assert await log.store.current_segment("week") != first
+    log.segments.forget()
+    assert await log.segment("week") != first
     await other.close()
 
 
@@ -251,7 +249,7 @@ async def fill(log: Log, batches: int = 20, segment: str = "week") -> tuple[int,
     """A partition with so many large batches; gives it and its segment."""
     (p,) = log.new_partitions()
     await log.append(p, *[batch(size=LARGE) for _ in range(batches)], segment=segment)
-    return p, await log.store.current_segment(segment)
+    return p, await log.segment(segment)
 
 
 async def test_open_segments_tell_size_and_use(log: Log) -> None:
@@ -274,7 +272,7 @@ async def test_disk_space_is_free_once_nobody_points_into_a_segment(log: Log) ->
     p, segment = await fill(log)
     q, _ = await fill(log, 1)
     await store.seal(segment)
-    log.store.forget_segments()
+    log.segments.forget()
     await log.append(q, batch(size=LARGE))
     table = f"record_chunk_{segment}"
     assert log.value("SELECT pg_total_relation_size(%s)", table) > 21 * LARGE
@@ -324,10 +322,9 @@ async def test_a_segment_is_not_dropped_under_a_flush_under_way(log: Log, commit
 async def test_a_flush_that_comes_after_the_drop_is_refused_whole(log: Log) -> None:
     segment = await sealed_and_unused(log)
     (p,) = log.new_partitions()
-    effects, payload = await log.drafted(p, batch(size=LARGE))
-    assert payload[0][0].segment_id == segment
+    effects, _ = await log.drafted(p, batch(size=LARGE))
+    assert await log.segment() == segment
     flush = log.store.open_flush()
-    await flush.stage(payload)
     assert await retention_of(log).drop_unused_segments() == [segment]
     with pytest.raises(SegmentGone):
         await flush.commit([effects])

@@ -14,6 +14,7 @@ from core.log.producer_state import ProducerState
 from core.ports.log import EpochStart, ReadRange, SegmentGone, StoredBatch, StoreUnavailable
 from core.types import BatchFormat
 from storage.connection.pool import Database
+from storage.flush.segments import Segments
 from storage.log import store as logs
 from storage.log.store import PostgresLogStore
 from storage.schema import CHUNK_BYTES
@@ -122,7 +123,7 @@ async def test_payload_over_several_segments(log: Log) -> None:
 async def test_missing_payload_is_segment_gone(log: Log, what: str) -> None:
     (p,) = log.new_partitions()
     await log.append(p, batch(size=20_000))
-    table = f"record_chunk_{await log.store.current_segment('week')}"
+    table = f"record_chunk_{await log.segment('week')}"
     await read_one(log, p, 0, 1, 1)  # prepares the statement
     if what == "the table":
         log.rows(f"DROP TABLE {table}")
@@ -253,39 +254,45 @@ async def test_a_row_that_another_holds_is_a_store_unavailable(log: Log) -> None
 
 async def test_blocks_of_ids_never_repeat(log: Log) -> None:
     other = Database(log.url)
-    stores = [log.store, PostgresLogStore(other), PostgresLogStore(other)]
-    for kind in ("allocate_batch_ids", "allocate_producer_ids"):
-        blocks = await asyncio.gather(
-            *(getattr(store, kind)(size) for size in (1, 10, 100) for store in stores * 4)
-        )
-        ids = [each for block in blocks for each in block]
-        assert len(ids) == len(set(ids)) == 12 * 111
-        assert min(ids) > 0
+    segments = [log.segments, Segments(other), Segments(other)]
+    stores = [log.store, *(PostgresLogStore(other, each) for each in segments[1:])]
+    blocks = await asyncio.gather(
+        *(store.allocate_producer_ids(size) for size in (1, 10, 100) for store in stores * 4)
+    )
+    ids = [each for block in blocks for each in block]
+    assert len(ids) == len(set(ids)) == 12 * 111
+    assert min(ids) > 0
+    classes = ["hour", "day", "week"]
+    await asyncio.gather(*(each.prepare(classes) for each in segments))
+    payloads = [each.next_payload_id() for each in segments for _ in classes]
+    assert len(payloads) == len(set(payloads))
+    assert min(payloads) > 0
     await other.close()
 
 
 async def test_all_brokers_write_to_one_open_segment_a_class(log: Log) -> None:
     databases = [Database(log.url) for _ in range(3)]
-    stores = [PostgresLogStore(each) for each in databases]
-    found = await asyncio.gather(*(s.current_segment("week") for s in stores for _ in range(3)))
-    assert len(set(found)) == 1
-    other = await stores[0].current_segment("hour")
-    assert other != found[0]
+    brokers = [Segments(each) for each in databases]
+    await asyncio.gather(*(each.prepare(["week"]) for each in brokers for _ in range(3)))
+    found = {each.current("week") for each in brokers}
+    assert len(found) == 1
+    await brokers[0].prepare(["hour"])
+    assert brokers[0].current("hour") not in found
     assert log.value("SELECT count(*) FROM segment") == 2
     for database in databases:
         await database.close()
 
 
 async def test_a_sealed_segment_is_left_once_it_is_looked_for_again(log: Log) -> None:
-    first = await log.store.current_segment("week")
+    first = await log.segment("week")
     log.rows("UPDATE segment SET sealed_at = now()")
-    assert await log.store.current_segment("week") == first
-    log.store.forget_segments()
-    assert await log.store.current_segment("week") != first
+    assert await log.segment("week") == first
+    log.segments.forget()
+    assert await log.segment("week") != first
 
 
 async def test_chunk_tables_are_never_toasted(log: Log) -> None:
-    table = f"record_chunk_{await log.store.current_segment('week')}"
+    table = f"record_chunk_{await log.segment('week')}"
     assert log.value(
         "SELECT attstorage FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'data'",
         table,

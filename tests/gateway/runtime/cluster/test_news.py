@@ -20,6 +20,7 @@ from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.log.partitions import Partitions, Want
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
+from storage.flush.segments import Segments
 from storage.log.store import PostgresLogStore
 from storage.notifications import PostgresChangeFeed
 from tests.batches import batch, payload_of
@@ -41,7 +42,7 @@ class Broker:
         )
         self.feed = PostgresChangeFeed(self.database)
         self.announcer = Announcer(self.feed, lambda: self.cluster.is_alone)
-        store = PostgresLogStore(self.database)
+        store = PostgresLogStore(self.database, Segments(self.database))
         self.flusher = Flusher(store, max_flush_bytes=2**22, make_marker=control_batch)
         self.partitions = Partitions(
             store, self.flusher, tail_cache_bytes=2**20, announce=self.announcer.announce

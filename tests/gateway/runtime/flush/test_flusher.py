@@ -307,7 +307,7 @@ async def test_a_locked_table_is_refused_for_now(
     (p,) = log.new_partitions()
     await broker.append(p, batch())
     if table == "record_chunk":
-        table = f"record_chunk_{await broker.store.current_segment('week')}"
+        table = f"record_chunk_{await broker.segment('week')}"
     with psycopg.connect(log.url) as other:
         other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
         answer = broker.submit(p, batch(size=size))
@@ -393,7 +393,7 @@ async def test_a_dropped_segment_is_followed_to_the_next(broker: Broker, log: Lo
     (p,) = log.new_partitions()
     for size in (100, 60_000):
         await broker.append(p, batch(size=size))
-        segment = await broker.store.current_segment("week")
+        segment = await broker.segment("week")
         log.rows("UPDATE segment SET sealed_at = now()")
         log.rows(f"DROP TABLE record_chunk_{segment}")
         result = await broker.append(p, batch(size=size))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from core.errors import Error
 from core.ports.log import EpochStart, ReadRange, StoredBatch
 from gateway.runtime.log.partitions import Found, Want
+from storage.log.retention import PostgresRetentionStore
 from tests.batches import batch
 from tests.gateway.runtime.conftest import Broker, MakeBroker
 from tests.storage.conftest import Log
@@ -295,7 +296,7 @@ async def test_a_segment_dropped_under_a_reader_is_out_of_range(
     await here.append(p, batch(2))
     await here.append(p, batch(2))
     await there.partitions.delete_records(p, 4)
-    log.rows(f"DROP TABLE record_chunk_{await here.store.current_segment('week')}")
+    log.rows(f"DROP TABLE record_chunk_{await here.segment('week')}")
     assert (await read_one(here, p, 0)).error is Error.OFFSET_OUT_OF_RANGE
     assert (await read_one(here, p, 4)).error is Error.NONE
 
@@ -312,16 +313,13 @@ async def test_batches_come_with_the_partitions_epochs(broker: Broker, log: Log)
 
 
 async def test_appends_go_to_the_next_segment_once_one_is_sealed(broker: Broker, log: Log) -> None:
-    """The janitor's part of it: without it a segment in use would never be empty, nor dropped."""
-    from gateway.runtime.log.retention import Janitor
-    from storage.log.retention import PostgresRetentionStore
-
-    assert Janitor is not None
+    """Else a segment in use would never be empty, nor dropped."""
     (p,) = log.new_partitions()
     await broker.append(p, batch())
-    first = await broker.store.current_segment("week")
-    await PostgresRetentionStore(broker.database).seal(first)
-    broker.partitions.forget_segments()
+    first = await broker.segment("week")
+    retention = PostgresRetentionStore(broker.database, broker.segments)
+    await retention.seal(first)
+    retention.forget_segments()
     await broker.append(p, batch())
     segments = log.rows("SELECT segment_id FROM record_batch ORDER BY base_offset")
     assert segments[0] == (first,)

@@ -10,16 +10,16 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from core.ports.retention import OpenSegment
 from core.topic.rules import NewTopic
 from core.types import Endpoint
 from gateway.runtime.cluster.membership import Cluster
-from gateway.runtime.log import retention
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
+from storage.flush.segments import OpenSegment
+from storage.log import retention as storage_retention
 from storage.log.retention import PostgresRetentionStore
 from storage.topics import TopicStore
 from tests.batches import batch
@@ -51,7 +51,7 @@ class Keeper:
         self.topics = Topics(topic_store, self.configs, lambda: {1})
         self.is_on_duty = True
         self.janitor = Janitor(
-            PostgresRetentionStore(database),
+            PostgresRetentionStore(database, broker.segments),
             self.topics,
             self.configs,
             broker.partitions,
@@ -155,7 +155,7 @@ async def test_disk_space_comes_back_while_writing_goes_on(
     def seals_always(segment: OpenSegment, segment_bytes: int) -> bool:
         return segment.size_bytes > 32 * 1024
 
-    monkeypatch.setattr(retention, "should_seal", seals_always)
+    monkeypatch.setattr(storage_retention, "should_seal", seals_always)
     await keeper.topic("t", retention_ms="0", message_timestamp_before_max_ms=str(10**12))
     sizes = []
     for _ in range(6):
@@ -183,7 +183,7 @@ async def test_nobody_writes_to_a_sealed_segment_after_the_round(
     await other.append("t")
     first = log.value("SELECT segment_id FROM segment")
     monkeypatch.setattr(
-        retention, "should_seal", lambda segment, limit: segment.segment_id == first
+        storage_retention, "should_seal", lambda segment, limit: segment.segment_id == first
     )
     await keeper.janitor.clean()
     await other.janitor.clean()
@@ -234,7 +234,7 @@ async def test_only_the_broker_on_duty_does_the_round(
         nonlocal forgotten
         forgotten += 1
 
-    monkeypatch.setattr(keeper.broker.partitions, "forget_segments", forget)
+    monkeypatch.setattr(keeper.broker.segments, "forget", forget)
     monkeypatch.setattr(keeper.configs, "broker_int", lambda name: 50)
     keeper.is_on_duty = False
     running = asyncio.create_task(keeper.janitor.run())
