@@ -27,12 +27,12 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from core.ports.groups import Lease
-from core.ports.log import BROKERS_CHANGED
 from core.ports.topics import BrokerIdTaken, BrokerRegistration, Heartbeat
 from core.types import Endpoint, LiveBroker
 from storage.connection.binary import integer, rows_of
 from storage.connection.kept_session import KeptSession
 from storage.connection.pool import Database
+from storage.notifications import BROKERS_CHANGED
 from storage.schema import broker, broker_endpoint, cluster
 
 FORGET_AFTER_S = 24 * 3600

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from core.ports.log import (
-    BROKERS_CHANGED,
-    METADATA_CHANGED,
-    PARTITIONS_CHANGED,
-    RECONNECTED,
-    StoreUnavailable,
-)
+from core.ports.log import News, StoreUnavailable
 
 if TYPE_CHECKING:
     from storage.connection.pool import Database
+
+PARTITIONS_CHANGED = "penstock_partition"
+METADATA_CHANGED = "penstock_metadata"
+BROKERS_CHANGED = "penstock_broker"
+_CHANNELS = {
+    PARTITIONS_CHANGED: News.PARTITIONS,
+    METADATA_CHANGED: News.METADATA,
+    BROKERS_CHANGED: News.BROKERS,
+}
 
 # A payload may have 8,000 bytes; ids have up to 19 digits.
 _IDS_PER_MESSAGE = 350
@@ -46,14 +49,14 @@ class PostgresChangeFeed:
             await self._sender.close()
             raise StoreUnavailable(str(error).strip()) from error
 
-    async def listen(self, on_news: Callable[[str, Sequence[int]], None]) -> None:
+    async def listen(self, on_news: Callable[[News, Sequence[int]], None]) -> None:
         """See ChangeFeed. A broker does not hear its own `publish`."""
         connection = await self._database.connect()
         try:
-            for channel in (PARTITIONS_CHANGED, METADATA_CHANGED, BROKERS_CHANGED):
+            for channel in _CHANNELS:
                 await connection.execute(f"LISTEN {channel}")
             connection.deadline_s = None  # there may be no news for a long time
-            on_news(RECONNECTED, ())
+            on_news(News.RECONNECTED, ())
             async for notice in connection.notifies():
                 if self._sender is not None and notice.pid == self._sender.info.backend_pid:
                     continue
@@ -61,7 +64,7 @@ class PostgresChangeFeed:
                 if notice.channel == PARTITIONS_CHANGED:
                     # Anybody who may connect may also say something here.
                     ids = [int(each) for each in notice.payload.split(",") if each.isdecimal()]
-                on_news(notice.channel, ids)
+                on_news(_CHANNELS[notice.channel], ids)
         except psycopg.Error as error:
             raise StoreUnavailable(str(error).strip()) from error
         finally:

@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from core.ports.log import METADATA_CHANGED, StoreUnavailable
+from core.ports.log import StoreUnavailable
 from core.ports.topics import (
     ActiveProducer,
     PartitionSize,
@@ -42,6 +42,7 @@ from core.ports.topics import (
 )
 from storage import configs
 from storage.connection.pool import Database
+from storage.notifications import METADATA_CHANGED
 from storage.schema import (
     cluster,
     deleted_partition,

@@ -6,6 +6,7 @@ and brokers have their ports in `core.ports.topics`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Protocol
 from uuid import UUID
 
@@ -198,21 +199,22 @@ class LogStore(Protocol):
         """Moves the log start offset up to `offset` (never back, never past the end)."""
 
 
+class News(Enum):
+    """What one broker hears of another. RECONNECTED comes first, and again whenever some may have
+    been missed: what is watched has to be read again."""
+
+    PARTITIONS = auto()
+    METADATA = auto()
+    BROKERS = auto()
+    RECONNECTED = auto()
+
+
 class ChangeFeed(Protocol):
     """News between brokers. It may be lost: whoever relies on it looks again by itself."""
 
     async def publish(self, partition_ids: Sequence[int]) -> None:
         """Tells other brokers that partitions have grown or changed. Raises StoreUnavailable."""
 
-    async def listen(self, on_news: Callable[[str, Sequence[int]], None]) -> None:
-        """Calls `on_news(channel, partition ids)` until cancelled.
-
-        First, and again after each reconnect, with RECONNECTED: whatever is watched has to be
-        read again. Raises StoreUnavailable when the connection is lost.
-        """
-
-
-PARTITIONS_CHANGED = "penstock_partition"
-METADATA_CHANGED = "penstock_metadata"
-BROKERS_CHANGED = "penstock_broker"
-RECONNECTED = "reconnected"
+    async def listen(self, on_news: Callable[[News, Sequence[int]], None]) -> None:
+        """Calls `on_news(news, partition ids)` until cancelled. Raises StoreUnavailable when the
+        connection is lost."""

@@ -8,18 +8,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from core.ports.log import (
+from core.ports.log import News, StoreUnavailable
+from storage.connection.pool import Database
+from storage.notifications import (
     BROKERS_CHANGED,
     METADATA_CHANGED,
     PARTITIONS_CHANGED,
-    RECONNECTED,
-    StoreUnavailable,
+    PostgresChangeFeed,
 )
-from storage.connection.pool import Database
-from storage.notifications import PostgresChangeFeed
 from tests.storage.conftest import Log
 
-News = list[tuple[str, list[int]]]
+Heard = list[tuple[News, list[int]]]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -29,8 +28,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def listening(feed: PostgresChangeFeed) -> AsyncIterator[News]:
-    news: News = []
+async def listening(feed: PostgresChangeFeed) -> AsyncIterator[Heard]:
+    news: Heard = []
 
     def on_news(channel: str, ids: Sequence[int]) -> None:
         news.append((channel, list(ids)))
@@ -62,8 +61,8 @@ async def test_others_hear_and_one_does_not_hear_oneself(feeds: Feeds) -> None:
         await until(lambda: len(heard_there) == 2)
         await there.publish([5])
         await until(lambda: len(heard_here) == 2)
-    assert heard_there == [(RECONNECTED, []), (PARTITIONS_CHANGED, [1, 2**62])]
-    assert heard_here == [(RECONNECTED, []), (PARTITIONS_CHANGED, [5])]
+    assert heard_there == [(News.RECONNECTED, []), (News.PARTITIONS, [1, 2**62])]
+    assert heard_here == [(News.RECONNECTED, []), (News.PARTITIONS, [5])]
 
 
 async def test_more_than_fits_one_message(feeds: Feeds) -> None:
@@ -83,7 +82,7 @@ async def test_other_channels(log: Log, feeds: Feeds) -> None:
         # Not ours, by a person in psql: no reason to fall over.
         log.rows(f"NOTIFY {PARTITIONS_CHANGED}, 'x,7,,-'")
         await until(lambda: len(heard) == 4)
-    assert heard[1:] == [(METADATA_CHANGED, []), (BROKERS_CHANGED, []), (PARTITIONS_CHANGED, [7])]
+    assert heard[1:] == [(News.METADATA, []), (News.BROKERS, []), (News.PARTITIONS, [7])]
 
 
 async def test_a_lost_connection_ends_listening(log: Log, feeds: Feeds) -> None:
@@ -98,7 +97,7 @@ async def test_a_lost_connection_ends_listening(log: Log, feeds: Feeds) -> None:
     async with listening(here) as heard:
         await there.publish([3])
         await until(lambda: len(heard) == 2)
-    assert heard[0] == (RECONNECTED, [])
+    assert heard[0] == (News.RECONNECTED, [])
 
 
 async def test_a_lost_sender_is_replaced(log: Log, feeds: Feeds) -> None:
@@ -111,4 +110,4 @@ async def test_a_lost_sender_is_replaced(log: Log, feeds: Feeds) -> None:
     async with listening(there) as heard:
         await here.publish([3])
         await until(lambda: len(heard) == 2)
-    assert heard[1] == (PARTITIONS_CHANGED, [3])
+    assert heard[1] == (News.PARTITIONS, [3])

@@ -8,9 +8,10 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from core.ports.log import METADATA_CHANGED, StoreUnavailable
+from core.ports.log import StoreUnavailable
 from core.ports.topics import TopicRow
 from storage.connection.pool import Database
+from storage.notifications import METADATA_CHANGED
 from storage.topics import TopicStore
 
 

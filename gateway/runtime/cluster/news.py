@@ -11,11 +11,8 @@ from typing import Final
 import structlog
 
 from core.ports.log import (
-    BROKERS_CHANGED,
-    METADATA_CHANGED,
-    PARTITIONS_CHANGED,
-    RECONNECTED,
     ChangeFeed,
+    News,
     StoreUnavailable,
 )
 from gateway.runtime.cluster.membership import Cluster
@@ -76,15 +73,15 @@ class NewsReader:
         self._changed: set[int] = set()
         self._wake = asyncio.Event()
 
-    def _on_news(self, channel: str, partition_ids: Sequence[int]) -> None:
-        if channel in (METADATA_CHANGED, RECONNECTED):
+    def _on_news(self, news: News, partition_ids: Sequence[int]) -> None:
+        if news in (News.METADATA, News.RECONNECTED):
             self._on_metadata()
-        if channel in (BROKERS_CHANGED, RECONNECTED):
+        if news in (News.BROKERS, News.RECONNECTED):
             self._cluster.look()
-        if channel == PARTITIONS_CHANGED:
+        if news is News.PARTITIONS:
             self._changed.update(partition_ids)
             self._wake.set()
-        elif channel == RECONNECTED:
+        elif news is News.RECONNECTED:
             self._changed.update(self._partitions.watched())
             self._wake.set()
 

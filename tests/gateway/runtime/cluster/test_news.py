@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from core.config.values import topic_config
-from core.ports.log import METADATA_CHANGED
 from core.types import Endpoint
 from gateway.kafka.markers import control_batch
 from gateway.runtime.cluster import news
@@ -22,7 +21,7 @@ from storage.brokers import ClusterStore
 from storage.connection.pool import Database
 from storage.flush.segments import Segments
 from storage.log.store import PostgresLogStore
-from storage.notifications import PostgresChangeFeed
+from storage.notifications import METADATA_CHANGED, PostgresChangeFeed
 from tests.batches import batch, payload_of
 from tests.storage.conftest import Log
 
