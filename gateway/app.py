@@ -35,6 +35,7 @@ from gateway.metrics.groups import watch_groups
 from gateway.metrics.registry import Metrics
 from gateway.metrics.staging import watch_staging
 from gateway.metrics.transactions import watch_transactions
+from gateway.request_memory import RequestMemory
 from gateway.runtime.cluster.membership import Cluster
 from storage.connection.pool import Database
 from storage.migrate import upgrade
@@ -152,7 +153,11 @@ class _Broker:
     async def _serve(self, runtime: Runtime, listeners: Listeners, kafka: LateFrontEnd) -> None:
         services = _kafka_services(runtime)
         front_end = KafkaFrontEnd(
-            load_handlers(), services, listeners.limits, self._metrics.observe_request
+            load_handlers(),
+            services,
+            listeners.limits,
+            RequestMemory(listeners.limits),
+            self._metrics.observe_request,
         )
         self._watch(runtime, services, listeners)
         runtime.start()

@@ -22,6 +22,7 @@ from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.framing import Framer, make_scratch
 from gateway.kafka.pipelined_requests import PipelinedRequests
 from gateway.listener import ConnectionLimits as ConnectionLimits
+from gateway.request_memory import RequestMemory
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,8 @@ class KafkaFrontEnd:
     """What the connections of one listener share. `gateway.listener.FrontEnd`.
 
     registry: the APIs to serve, complete. services: handed to handlers with each request.
-    observer: called after each answer, with seconds and sizes in bytes.
+    memory: shared with the other front-ends. observer: called after each answer, with seconds and
+    sizes in bytes.
     """
 
     def __init__(
@@ -54,20 +56,17 @@ class KafkaFrontEnd:
         registry: Registry,
         services: Services,
         limits: ConnectionLimits,
+        memory: RequestMemory,
         observer: Observer = _observe_nothing,
     ) -> None:
         self.registry = registry
         self.services = services
         self.limits = limits
+        self.memory = memory
         self.observer = observer
         self.scratch = make_scratch()
         self.running: set[asyncio.Task[Any]] = set()
-        self.connections: set[KafkaConnection] = set()
         self._accepted = 0
-        # A single request must never be what fills the memory.
-        self._most_bytes = max(limits.queued_max_request_bytes, 2 * limits.socket_request_max_bytes)
-        self._held_bytes = 0
-        self._is_full = False
 
     def connection(self, on_lost: Callable[[], None]) -> "KafkaConnection":
         """The protocol object of a new connection."""
@@ -78,39 +77,6 @@ class KafkaFrontEnd:
         """Wait for handlers whose clients have gone (no Produce is cancelled), up to a time."""
         if self.running:
             await asyncio.wait(set(self.running), timeout=timeout_s)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether requests of all connections hold `queued.max.request.bytes` or more."""
-        return self._is_full
-
-    def hold(self, count: int) -> None:
-        """`count` more bytes of requests are held (fewer, where negative)."""
-        self._held_bytes += count
-        limit = self._most_bytes
-        if self._is_full:
-            if self._held_bytes <= limit // 2:
-                self._is_full = False
-                for connection in list(self.connections):
-                    connection.adjust_reading()
-        elif count > 0 and self._held_bytes >= limit:
-            self._is_full = True
-            log.warning("request memory is used up; reading pauses", bytes=self._held_bytes)
-            for connection in list(self.connections):
-                connection.adjust_reading()
-            self._cut_hoarders(limit // 2)
-
-    def _cut_hoarders(self, allowance: int) -> None:
-        """Close who holds the most of incomplete requests, if these are what fills the memory.
-
-        Complete requests will be answered and let go; parts never will, while nobody reads.
-        """
-        parts = sum(connection.partial_bytes for connection in self.connections)
-        by_size = sorted(self.connections, key=lambda connection: connection.partial_bytes)
-        while parts > allowance and by_size:
-            largest = by_size.pop()
-            parts -= largest.partial_bytes
-            largest.close_for("it holds the largest part of the memory for incomplete requests")
 
 
 class _Request:
@@ -139,6 +105,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._front_end = front_end
         self._number = number
         self._limits = front_end.limits
+        self._memory = front_end.memory
         self._on_lost = on_lost
         self._framer = Framer(self._limits.socket_request_max_bytes, front_end.scratch)
         self._waiting: deque[_Request] = deque()  # received, not started
@@ -159,7 +126,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._partial_timer: asyncio.TimerHandle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
-        self.partial_bytes = 0  # as counted by the front-end
+        self.partial_bytes = 0  # as counted by the request memory
 
     # The transport's side.
 
@@ -174,7 +141,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._limits.connections_max_idle_ms / 1000, self._close_if_idle
         )
         self._is_connected = True
-        self._front_end.connections.add(self)
+        self._memory.join(self)
         if self._is_finishing:
             self._close()
         self.adjust_reading()
@@ -197,7 +164,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if arrived or held != self.partial_bytes:
             change = arrived + held - self.partial_bytes
             self.partial_bytes = held
-            self._front_end.hold(change)
+            self._memory.hold(change)
         self._watch_partial(bool(frames))
         if frames or framer.error is not None:
             self._serve()
@@ -228,8 +195,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._let_go(request)
         self._waiting.clear()
         self._cancel_long_polls()
-        self._front_end.connections.discard(self)
-        self._front_end.hold(-self.partial_bytes)
+        self._memory.leave(self)
+        self._memory.hold(-self.partial_bytes)
         self.partial_bytes = 0
         self._on_lost()
 
@@ -293,7 +260,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         wanted = (
             not self._is_finishing
             and self._failure is None
-            and not self._front_end.is_full
+            and not self._memory.is_full
             and len(self._waiting) + len(self._running)
             < limits.max_in_flight_requests_per_connection
             and self._bytes_in_flight < limits.max_in_flight_bytes_per_connection
@@ -506,4 +473,4 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _let_go(self, request: _Request) -> None:
         self._bytes_in_flight -= request.size
-        self._front_end.hold(-request.size)
+        self._memory.hold(-request.size)

@@ -37,6 +37,7 @@ from gateway.kafka.codec import (
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.context import RequestContext, Services
 from gateway.listener import Listener
+from gateway.request_memory import RequestMemory
 from tests.gateway.event_loops import on_every_loop
 
 LIMITS = ConnectionLimits()
@@ -137,7 +138,8 @@ async def serving(
     tls: ssl.SSLContext | None = None,
     **options: Any,
 ) -> AsyncIterator[Listener]:
-    front_end = KafkaFrontEnd(script.registry, SERVICES, limits, **options)
+    memory = RequestMemory(limits)
+    front_end = KafkaFrontEnd(script.registry, SERVICES, limits, memory, **options)
     listener = Listener(front_end, "127.0.0.1", 0, limits, tls)
     await listener.start()
     try:
@@ -147,7 +149,7 @@ async def serving(
             gate.set()
         await listener.shutdown(5)
         await front_end.drain(5)
-        assert front_end._held_bytes == 0, "every byte of every request was given back"
+        assert memory.held_bytes == 0, "every byte of every request was given back"
 
 
 @dataclass

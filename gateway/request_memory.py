@@ -1,0 +1,84 @@
+"""The memory that requests of all connections hold, whatever protocol they speak.
+
+Kafka's `queued.max.request.bytes`: when it is used up, no connection reads until half of it is free
+again. Knows no socket and no frame; connections count what they hold and are told when to stop.
+"""
+
+from typing import Protocol
+
+import structlog
+
+from gateway.listener import ConnectionLimits
+
+log = structlog.get_logger(__name__)
+
+
+class RequestHolder(Protocol):
+    """A connection, as the memory sees it. partial_bytes: of a request that is not complete yet."""
+
+    partial_bytes: int
+
+    def adjust_reading(self) -> None:
+        """The memory is used up, or no longer: `is_full` says which."""
+
+    def close_for(self, reason: str) -> None:
+        """Close, with one line in the log."""
+
+
+class RequestMemory:
+    """One per process; front-ends share it. Connections `join`, `hold` and `leave`."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        # A single request must never be what fills the memory.
+        self._most_bytes = max(limits.queued_max_request_bytes, 2 * limits.socket_request_max_bytes)
+        self._holders: set[RequestHolder] = set()
+        self._held_bytes = 0
+        self._is_full = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether requests of all connections hold `queued.max.request.bytes` or more."""
+        return self._is_full
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of requests received and not answered, parts of requests included."""
+        return self._held_bytes
+
+    def join(self, holder: RequestHolder) -> None:
+        """From now on the connection is told when to stop reading."""
+        self._holders.add(holder)
+
+    def leave(self, holder: RequestHolder) -> None:
+        """The connection has gone; what it still holds, it lets go itself."""
+        self._holders.discard(holder)
+
+    def hold(self, count: int) -> None:
+        """`count` more bytes of requests are held (fewer, where negative)."""
+        self._held_bytes += count
+        limit = self._most_bytes
+        if self._is_full:
+            if self._held_bytes <= limit // 2:
+                self._is_full = False
+                self._adjust_reading()
+        elif count > 0 and self._held_bytes >= limit:
+            self._is_full = True
+            log.warning("request memory is used up; reading pauses", bytes=self._held_bytes)
+            self._adjust_reading()
+            self._cut_hoarders(limit // 2)
+
+    def _adjust_reading(self) -> None:
+        for holder in list(self._holders):
+            holder.adjust_reading()
+
+    def _cut_hoarders(self, allowance: int) -> None:
+        """Close who holds the most of incomplete requests, if these are what fills the memory.
+
+        Complete requests will be answered and let go; parts never will, while nobody reads.
+        """
+        parts = sum(holder.partial_bytes for holder in self._holders)
+        by_size = sorted(self._holders, key=lambda holder: holder.partial_bytes)
+        while parts > allowance and by_size:
+            largest = by_size.pop()
+            parts -= largest.partial_bytes
+            largest.close_for("it holds the largest part of the memory for incomplete requests")
