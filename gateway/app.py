@@ -34,7 +34,7 @@ from gateway.listeners import LateFrontEnd, Listeners, listening_on
 from gateway.metrics.groups import watch_groups
 from gateway.metrics.registry import Metrics
 from gateway.metrics.staging import watch_staging
-from gateway.metrics.transactions import watch_transactions
+from gateway.metrics.transactions import watch_fenced, watch_transactions
 from gateway.request_memory import RequestMemory
 from gateway.runtime.cluster.membership import Cluster
 from storage.connection.pool import Database
@@ -94,7 +94,7 @@ async def _serve_on(
     settings: Settings, url: str, server: EmbeddedPostgres | None, on_ready: OnReady
 ) -> None:
     await asyncio.to_thread(upgrade, url)
-    metrics = Metrics({served.key: served.name for served in load_handlers().table()})
+    metrics = Metrics()
     handover = server.handover if server else None
     database = Database(url, observe=metrics.observe_query, handover=handover)
     try:
@@ -152,12 +152,13 @@ class _Broker:
 
     async def _serve(self, runtime: Runtime, listeners: Listeners, kafka: LateFrontEnd) -> None:
         services = _kafka_services(runtime)
+        registry = load_handlers()
         front_end = KafkaFrontEnd(
-            load_handlers(),
+            registry,
             services,
             listeners.limits,
             RequestMemory(listeners.limits),
-            self._metrics.observe_request,
+            self._metrics.requests({served.key: served.name for served in registry.table()}),
         )
         self._watch(runtime, services, listeners)
         runtime.start()
@@ -207,9 +208,8 @@ class _Broker:
         ):
             self._metrics.watch(name, help_text, read)
         watch_groups(self._metrics, runtime.groups, runtime.leases)
-        watch_transactions(
-            self._metrics, runtime.transactions, runtime.flusher, services.late_requests
-        )
+        watch_transactions(self._metrics, runtime.transactions, runtime.flusher)
+        watch_fenced(self._metrics, "connection", lambda: services.late_requests.refused)
         watch_staging(self._metrics, runtime.staging)
 
     async def _stop_in_order(self, *steps: Callable[[], Awaitable[None]]) -> None:

@@ -22,12 +22,10 @@ from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.framing import Framer, make_scratch
 from gateway.kafka.pipelined_requests import PipelinedRequests
 from gateway.listener import ConnectionLimits as ConnectionLimits
+from gateway.metrics.registry import RequestObserver
 from gateway.request_memory import RequestMemory
 
 log = structlog.get_logger(__name__)
-
-# observer(api_key, version, seconds, request_bytes, response_bytes)
-Observer = Callable[[int, int, float, int, int], None]
 
 # Handlers that may wait for minutes; cancelled when their client has gone. A group forgets who
 # waited there, not what they said: its member stays until its session ends, as in Kafka. The other
@@ -57,7 +55,7 @@ class KafkaFrontEnd:
         services: Services,
         limits: ConnectionLimits,
         memory: RequestMemory,
-        observer: Observer = _observe_nothing,
+        observer: RequestObserver = _observe_nothing,
     ) -> None:
         self.registry = registry
         self.services = services

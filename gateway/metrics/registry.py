@@ -24,15 +24,15 @@ _REQUEST_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30
 _QUERY_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30)
 
 
+# (key, version, seconds, request_bytes, response_bytes)
+RequestObserver = Callable[[int, int, float, int, int], None]
+
+
 class Metrics:
-    """Everything counted in one process.
+    """Everything counted in one process."""
 
-    api_names: Kafka's API names by key; a key without a name is counted under its number.
-    """
-
-    def __init__(self, api_names: Mapping[int, str]) -> None:
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._api_names = api_names
         self._requests = Counter(
             "kafka_network_requestmetrics_requests",
             "Requests answered.",
@@ -69,28 +69,36 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         # Looking a labelled metric up by its labels costs more than counting.
-        self._by_api: dict[tuple[int, int], tuple[Counter, Histogram, Counter, Counter]] = {}
         self._by_query: dict[str, Histogram] = {}
         self._watched: dict[str, Gauge] = {}
 
-    def observe_request(
-        self, api_key: int, version: int, seconds: float, request_bytes: int, response_bytes: int
-    ) -> None:
-        """One request answered; a `gateway.kafka.connection.Observer`."""
-        found = self._by_api.get((api_key, version))
-        if found is None:
-            name = self._api_names.get(api_key, str(api_key))
-            found = self._by_api[api_key, version] = (
-                self._requests.labels(name, str(version)),
-                self._request_ms.labels(name),
-                self._request_bytes.labels(name),
-                self._response_bytes.labels(name),
-            )
-        count, milliseconds, received, sent = found
-        count.inc()
-        milliseconds.observe(seconds * 1000)
-        received.inc(request_bytes)
-        sent.inc(response_bytes)
+    def requests(self, names: Mapping[int, str]) -> RequestObserver:
+        """What a front-end calls for each request it has answered.
+
+        names: of its requests, by key, as values of the label `request`; no two front-ends share
+        one. A key without a name is counted under its number.
+        """
+        by_key: dict[tuple[int, int], tuple[Counter, Histogram, Counter, Counter]] = {}
+
+        def observe(
+            key: int, version: int, seconds: float, request_bytes: int, response_bytes: int
+        ) -> None:
+            found = by_key.get((key, version))
+            if found is None:
+                name = names.get(key, str(key))
+                found = by_key[key, version] = (
+                    self._requests.labels(name, str(version)),
+                    self._request_ms.labels(name),
+                    self._request_bytes.labels(name),
+                    self._response_bytes.labels(name),
+                )
+            count, milliseconds, received, sent = found
+            count.inc()
+            milliseconds.observe(seconds * 1000)
+            received.inc(request_bytes)
+            sent.inc(response_bytes)
+
+        return observe
 
     def observe_query(self, name: str, seconds: float) -> None:
         """One query done; a `storage.connection.pool.QueryObserver`."""

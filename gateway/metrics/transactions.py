@@ -3,11 +3,11 @@
 Under penstock_… names: Kafka counts none of it but what is being loaded. Knows no rule.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import Counter, Histogram
 
-from gateway.kafka.late_requests import LateRequests
 from gateway.metrics.registry import Metrics
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.transactions.coordinator import Transactions
@@ -22,12 +22,7 @@ _ENDS: Final = (
 )
 
 
-def watch_transactions(
-    metrics: Metrics,
-    transactions: Transactions,
-    flusher: Flusher,
-    late_requests: LateRequests,
-) -> None:
+def watch_transactions(metrics: Metrics, transactions: Transactions, flusher: Flusher) -> None:
     """Makes the metrics."""
     ended = Counter(
         "penstock_transactions",
@@ -61,18 +56,19 @@ def watch_transactions(
         "For how long the oldest open transaction is open.",
         lambda: transactions.oldest_s,
     )
-    for name, read in (
-        ("coordinator", lambda: transactions.fenced),
-        ("produce", lambda: flusher.fenced),
-        ("connection", lambda: late_requests.refused),
-    ):
-        metrics.watch(
-            "penstock_transactions_fenced_requests",
-            "Requests and batches refused because their producer has been fenced, or (connection)"
-            " because they are late and it has gone on on another connection.",
-            read,
-            {"by": name},
-        )
+    watch_fenced(metrics, "coordinator", lambda: transactions.fenced)
+    watch_fenced(metrics, "produce", lambda: flusher.fenced)
+
+
+def watch_fenced(metrics: Metrics, by: str, read: Callable[[], float]) -> None:
+    """Makes the metric of what one place has refused; front-ends may have places of their own."""
+    metrics.watch(
+        "penstock_transactions_fenced_requests",
+        "Requests and batches refused because their producer has been fenced, or (connection)"
+        " because they are late and it has gone on on another connection.",
+        read,
+        {"by": by},
+    )
 
 
 def _outcome(is_commit: bool) -> str:

@@ -9,10 +9,11 @@ from gateway.metrics.registry import Metrics
 
 
 def test_requests_are_counted_under_kafkas_names() -> None:
-    metrics = Metrics({0: "Produce"})
-    metrics.observe_request(0, 11, 0.0021, 1000, 60)
-    metrics.observe_request(0, 11, 0.0021, 500, 40)
-    metrics.observe_request(99, 0, 0.1, 1, 1)
+    metrics = Metrics()
+    observe = metrics.requests({0: "Produce"})
+    observe(0, 11, 0.0021, 1000, 60)
+    observe(0, 11, 0.0021, 500, 40)
+    observe(99, 0, 0.1, 1, 1)
     value = metrics.registry.get_sample_value
     produce = {"request": "Produce"}
     assert value("kafka_network_requestmetrics_requests_total", produce | {"version": "11"}) == 2
@@ -22,8 +23,18 @@ def test_requests_are_counted_under_kafkas_names() -> None:
     assert value("kafka_network_requestmetrics_totaltimems_count", {"request": "99"}) == 1
 
 
+def test_equal_keys_of_two_front_ends_are_told_apart() -> None:
+    metrics = Metrics()
+    one, other = metrics.requests({6: "One"}), metrics.requests({6: "Other"})
+    one(6, 0, 0.001, 10, 1)
+    other(6, 0, 0.001, 20, 2)
+    value = metrics.registry.get_sample_value
+    assert value("kafka_network_requestmetrics_requestbytes_total", {"request": "One"}) == 10
+    assert value("kafka_network_requestmetrics_requestbytes_total", {"request": "Other"}) == 20
+
+
 def test_queries_are_timed_by_name() -> None:
-    metrics = Metrics({})
+    metrics = Metrics()
     metrics.observe_query("flush", 0.001)
     metrics.observe_query("flush", 0.002)
     value = metrics.registry.get_sample_value
@@ -32,7 +43,7 @@ def test_queries_are_timed_by_name() -> None:
 
 
 def test_processes_do_not_share_a_registry() -> None:
-    one, other = Metrics({}), Metrics({})
+    one, other = Metrics(), Metrics()
     one.observe_query("flush", 1.0)
     assert (
         other.registry.get_sample_value("penstock_query_seconds_count", {"query": "flush"}) is None
@@ -40,7 +51,7 @@ def test_processes_do_not_share_a_registry() -> None:
 
 
 def test_everything_is_served_on_request() -> None:
-    metrics = Metrics({})
+    metrics = Metrics()
     connections = 3
     name = "kafka_server_socketservermetrics_connection_count"
     metrics.watch(name, "Connections now open.", lambda: connections)

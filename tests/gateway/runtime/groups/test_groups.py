@@ -479,7 +479,7 @@ async def test_whoever_asks_for_an_unknown_group_just_as_it_was_looked_up(
 
 async def test_groups_are_counted_under_kafkas_names(broker: Coordinator) -> None:
     (p0,) = await broker.create_topic("t", 1)
-    metrics = Metrics({})
+    metrics = Metrics()
     watch_groups(metrics, broker.groups, broker.leases)
     await broker.form("classic")
     await broker.consume("new", "m", subscribed_topic_names=("t",))

@@ -17,7 +17,6 @@ from core.transaction.values import (
     TransactionState,
     TransactionVersion,
 )
-from gateway.kafka.late_requests import LateRequests
 from gateway.metrics.registry import Metrics
 from gateway.metrics.transactions import watch_transactions
 from gateway.runtime.flush.flusher import CONTENDED_FOR_S
@@ -476,9 +475,9 @@ async def test_a_join_that_comes_in_while_an_end_is_decided_on(
 
 
 async def test_what_is_counted(here: Coordinator, log: Log) -> None:
-    metrics = Metrics({})
+    metrics = Metrics()
     transactions = here.transactions
-    watch_transactions(metrics, transactions, here.broker.flusher, LateRequests())
+    watch_transactions(metrics, transactions, here.broker.flusher)
     value = metrics.registry.get_sample_value
 
     def ends() -> dict[tuple[str, str], float]:
