@@ -4,6 +4,7 @@ Knows flags, exit codes and sentences for people. What is heavy is imported when
 that `--help` is quick. Exit codes: 0 done, 1 the broker could not go on, 2 a wrong setting.
 """
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -153,8 +154,8 @@ def _run(settings: "Settings", ready: "ReadyFile", end: "OrderlyEnd", *, ephemer
     from gateway.config import SettingsError
     from storage.server.embedded import EmbeddedPostgresError
 
-    def greet(port: int) -> None:
-        _greet(settings, server, port, ready)
+    def greet(ports: Mapping[str, int]) -> None:
+        _greet(settings, server, ports, ready)
         end.if_asked()
 
     try:
@@ -196,28 +197,33 @@ def _server(
         return settings, None if settings.database_url else EmbeddedPostgres(settings.data_dir)
     if settings.data is not None or settings.database_url is not None:
         _refuse("--ephemeral makes a database of its own: leave out --data and --database-url.")
-    from gateway.config import Endpoint
+    from gateway.config import LISTENERS, Endpoint
     from storage.server.ephemeral import EphemeralPostgres
 
     server = EphemeralPostgres()
     removals.callback(server.discard)
-    listen = settings.listen if "listen" in settings.model_fields_set else Endpoint("127.0.0.1", 0)
+    unset = {each.listen for each in LISTENERS.values()} - settings.model_fields_set
     # Kafka's 3 seconds of waiting for a group's other members help no test.
     broker = {"group.initial.rebalance.delay.ms": "0", **settings.broker}
-    chosen = {"data": server.data_dir, "listen": listen, "broker": broker}
+    chosen = {"data": server.data_dir, "broker": broker}
+    chosen |= dict.fromkeys(unset, Endpoint("127.0.0.1", 0))
     return settings.model_copy(update=chosen), server
 
 
 def _greet(
-    settings: "Settings", server: "EmbeddedPostgres | None", port: int, ready: "ReadyFile"
+    settings: "Settings",
+    server: "EmbeddedPostgres | None",
+    ports: Mapping[str, int],
+    ready: "ReadyFile",
 ) -> None:
     from cli.supervised import ready_lines
+    from gateway.config import KAFKA
     from storage.connection.url import describe_url
 
     url = describe_url(settings.database_url or "")
     shown = url if server is None else str(settings.data_dir)
     psql = f"psql '{url}'" if server is None else server.psql_command
-    bootstrap, tls = str(settings.advertised(port)), settings.tls_cert is not None
+    bootstrap, tls = str(settings.advertised(KAFKA, ports[KAFKA])), settings.tls_cert is not None
     text = banner(bootstrap, psql, database=shown, version=VERSION, tls=tls)
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
     # A URL of one's own may hold a password.

@@ -24,7 +24,7 @@ from core.ports.topics import BrokerIdTaken
 from core.types import Endpoint
 from gateway import logs
 from gateway.compose import Runtime, cluster_of, compose
-from gateway.config import Settings, SettingsError
+from gateway.config import KAFKA, Settings, SettingsError
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.context import LISTENER, Services
@@ -47,10 +47,10 @@ SUPERVISE_INTERVAL_S = 0.2
 LEAVE_TIMEOUT_S = 3.0
 
 
-OnReady = Callable[[int], None]
+OnReady = Callable[[Mapping[str, int]], None]
 
 
-def _silent(port: int) -> None:
+def _silent(ports: Mapping[str, int]) -> None:
     pass
 
 
@@ -69,7 +69,7 @@ def run(
     """Serves until SIGTERM or SIGINT.
 
     server: the embedded PostgreSQL, started; stopped in the end. None: settings.database_url.
-    on_ready: called with the port once clients are served.
+    on_ready: called with the port of each listener once clients are served.
     Raises StoreUnavailable, SchemaRefused, EmbeddedPostgresError, BrokerIdTaken or SettingsError
     (an address, a certificate) where the broker cannot start; BrokerIdTaken also where another
     process takes its place later, and BrokerFailed where it cannot go on.
@@ -128,7 +128,7 @@ class _Broker:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         settings = self._settings
-        static = settings.static_broker_values(-1, settings.listen.port)
+        static = settings.static_broker_values(-1, {})
         listeners = Listeners(_limits(static))
         try:
             kafka = await listeners.open(settings.listen, "--listen", _tls(settings))
@@ -136,7 +136,7 @@ class _Broker:
                 with listening_on(endpoint, "--metrics-listen"):
                     self._metrics.serve(endpoint.host, endpoint.port)
             # The port is known once it is bound, and the id once the database has given it.
-            advertised = settings.advertised(kafka.port)
+            advertised = settings.advertised(KAFKA, kafka.port)
             cluster = cluster_of(
                 self._database,
                 static,
@@ -145,7 +145,7 @@ class _Broker:
                 rack=settings.rack,
             )
             await cluster.join()
-            static = settings.static_broker_values(cluster.broker_id, kafka.port)
+            static = settings.static_broker_values(cluster.broker_id, {KAFKA: kafka.port})
             await self._serve(await compose(self._database, cluster, static), listeners, kafka)
         finally:
             await listeners.shutdown(0)
@@ -171,7 +171,7 @@ class _Broker:
         gc.collect()
         gc.freeze()
         kafka.open(front_end)
-        self._on_ready(kafka.port)
+        self._on_ready({KAFKA: kafka.port})
         await self._stop.wait()
         log.info("stopping")
         if self._server is not None:

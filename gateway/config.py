@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -75,6 +75,28 @@ def parse_endpoint(text: object) -> Endpoint:
 
 
 EndpointSetting = Annotated[Endpoint, NoDecode, BeforeValidator(parse_endpoint)]
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """Which fields of Settings hold a listener's addresses.
+
+    listen: where; it may be None, then nothing listens. advertise: what clients are told to connect
+    to; None where that cannot be set and is the address listened on.
+    """
+
+    listen: str
+    advertise: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """The option that says where to listen."""
+        return _flag(self.listen)
+
+
+KAFKA: Final = "kafka"
+LISTENERS: Final = {KAFKA: ListenerSettings("listen", "advertise")}
+"""By the name that a front-end gives its listener."""
 
 
 class Settings(BaseSettings):
@@ -179,11 +201,13 @@ class Settings(BaseSettings):
         for path in (self.tls_cert, self.tls_key):
             if path is not None and not os.access(path, os.R_OK):
                 raise ValueError(f"{path} cannot be read; name a PEM file that can")
-        if self.advertise is not None and self.advertise.host in _WILDCARDS:
-            raise ValueError(
-                "clients cannot connect to "
-                f"{self.advertise}; set --advertise to a name they can reach"
-            )
+        for field in (each.advertise for each in LISTENERS.values() if each.advertise):
+            advertise: Endpoint | None = getattr(self, field)
+            if advertise is not None and advertise.host in _WILDCARDS:
+                raise ValueError(
+                    f"clients cannot connect to {advertise}; "
+                    f"set {_flag(field)} to a name they can reach"
+                )
         return self
 
     @property
@@ -191,26 +215,43 @@ class Settings(BaseSettings):
         """Directory of the embedded PostgreSQL."""
         return self.data or default_data_dir()
 
-    def advertised(self, port: int) -> Endpoint:
-        """What clients are told to connect to. port: the one listened on (listen may say 0)."""
-        if self.advertise is not None:
-            return Endpoint(self.advertise.host, self.advertise.port or port)
-        host = self.listen.host
-        return Endpoint(socket.gethostname() if host in _WILDCARDS else host, port)
+    def listen_on(self, listener: str) -> Endpoint | None:
+        """Where a listener is to listen, if anywhere."""
+        endpoint: Endpoint | None = getattr(self, LISTENERS[listener].listen)
+        return endpoint
 
-    def static_broker_values(self, broker_id: int, port: int) -> dict[str, str]:
-        """Kafka's broker properties as DescribeConfigs shows them, those set by flags included."""
+    def advertised(self, listener: str, port: int) -> Endpoint:
+        """What clients are told to connect to. port: the one listened on (listen may say 0)."""
+        field = LISTENERS[listener].advertise
+        advertise: Endpoint | None = getattr(self, field) if field else None
+        if advertise is not None:
+            return Endpoint(advertise.host, advertise.port or port)
+        listen = self.listen_on(listener)
+        assert listen is not None, "what does not listen is not advertised"
+        return Endpoint(socket.gethostname() if listen.host in _WILDCARDS else listen.host, port)
+
+    def static_broker_values(self, broker_id: int, ports: Mapping[str, int]) -> dict[str, str]:
+        """Kafka's broker properties as DescribeConfigs shows them, those set by flags included.
+
+        ports: listened on, by listener; those that are not there yet are as set.
+        """
         protocol = "SSL" if self.tls_cert else "PLAINTEXT"
+        port = ports.get(KAFKA, self.listen.port)
         values = {
             **self.broker,
             "broker.id": str(broker_id),
             "node.id": str(broker_id),
             "listeners": f"{protocol}://{Endpoint(self.listen.host, port)}",
-            "advertised.listeners": f"{protocol}://{self.advertised(port)}",
+            "advertised.listeners": f"{protocol}://{self.advertised(KAFKA, port)}",
         }
         if self.rack is not None:
             values["broker.rack"] = self.rack
         return values
+
+
+def _flag(field: str) -> str:
+    """How a field is spelt on the command line."""
+    return f"--{field.replace('_', '-')}"
 
 
 def default_data_dir() -> Path:
@@ -353,7 +394,7 @@ def _sentence(
         return f"{message[:1].upper()}{message[1:]}."
     variable = f"{ENVIRONMENT_PREFIX}{field.upper()}"
     if field in flags:
-        where = f"--{field.replace('_', '-')}"
+        where = _flag(field)
     elif any(re.fullmatch(f"{variable}(__.*)?", name.upper()) for name in os.environ):
         where = variable
     else:

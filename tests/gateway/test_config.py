@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from gateway.config import (
+    KAFKA,
+    LISTENERS,
     ROOT_DATA_DIR,
     Endpoint,
+    ListenerSettings,
     Settings,
     SettingsError,
     default_data_dir,
@@ -272,16 +275,29 @@ def test_endpoints(text: str, endpoint: Endpoint) -> None:
 
 
 def test_what_is_advertised_can_be_reached() -> None:
-    assert load_settings({"listen": "127.0.0.1:0"}).advertised(4711) == Endpoint("127.0.0.1", 4711)
+    assert load_settings({"listen": "127.0.0.1:0"}).advertised(KAFKA, 4711) == Endpoint(
+        "127.0.0.1", 4711
+    )
     everywhere = load_settings({"listen": "0.0.0.0:9092"})
-    assert everywhere.advertised(9092) == Endpoint(socket.gethostname(), 9092)
+    assert everywhere.advertised(KAFKA, 9092) == Endpoint(socket.gethostname(), 9092)
     named = load_settings({"listen": "0.0.0.0:9092", "advertise": "broker.example:19092"})
-    assert named.advertised(9092) == Endpoint("broker.example", 19092)
+    assert named.advertised(KAFKA, 9092) == Endpoint("broker.example", 19092)
+
+
+def test_each_listener_has_settings_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the next protocol's will be: fields of another name, and what is advertised not set."""
+    monkeypatch.setitem(LISTENERS, "metrics", ListenerSettings("metrics_listen"))
+    assert LISTENERS["metrics"].flag == "--metrics-listen"
+    assert load_settings({}).listen_on("metrics") is None
+    settings = load_settings({"metrics_listen": ":9100", "advertise": "broker.example:19092"})
+    assert settings.listen_on("metrics") == Endpoint("", 9100)
+    assert settings.advertised("metrics", 9100) == Endpoint(socket.gethostname(), 9100)
+    assert settings.listen_on(KAFKA) == Endpoint("127.0.0.1", 9092)
 
 
 def test_flags_show_as_broker_properties() -> None:
     settings = load_settings({"rack": "r1", "broker": {"num.partitions": "4"}})
-    assert settings.static_broker_values(broker_id=7, port=9092) == {
+    assert settings.static_broker_values(7, {KAFKA: 9092}) == {
         "num.partitions": "4",
         "broker.id": "7",
         "node.id": "7",
