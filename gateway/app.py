@@ -23,7 +23,7 @@ from core.ports.log import StoreUnavailable
 from core.ports.topics import BrokerIdTaken
 from core.types import Endpoint
 from gateway import logs
-from gateway.compose import Runtime, cluster_of, compose
+from gateway.compose import cluster_of, compose
 from gateway.config import KAFKA, Settings, SettingsError
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
@@ -37,6 +37,7 @@ from gateway.metrics.staging import watch_staging
 from gateway.metrics.transactions import watch_fenced, watch_transactions
 from gateway.request_memory import RequestMemory
 from gateway.runtime.cluster.membership import Cluster
+from gateway.runtime.runtime import Runtime
 from storage.connection.pool import Database
 from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError

@@ -218,3 +218,6 @@ class ChangeFeed(Protocol):
     async def listen(self, on_news: Callable[[News, Sequence[int]], None]) -> None:
         """Calls `on_news(news, partition ids)` until cancelled. Raises StoreUnavailable when the
         connection is lost."""
+
+    async def close(self) -> None:
+        """Ends its connections for good."""

@@ -1,0 +1,100 @@
+"""Everything of this room that one broker has: what front-ends ask, and what keeps it going.
+
+`gateway.compose` makes it. Knows no protocol and no SQL; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from core.ports.log import ChangeFeed
+from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.membership import Cluster
+from gateway.runtime.cluster.news import Announcer, NewsReader
+from gateway.runtime.cluster.snapshots import SnapshotWatch
+from gateway.runtime.flush.flusher import Flusher
+from gateway.runtime.groups.groups import Groups
+from gateway.runtime.log.partitions import Partitions
+from gateway.runtime.log.retention import Janitor
+from gateway.runtime.staging import Staging
+from gateway.runtime.topics.configs import Configs
+from gateway.runtime.topics.topics import Topics
+from gateway.runtime.transactions.coordinator import Transactions
+from gateway.runtime.transactions.producer_ids import ProducerIds
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What front-ends ask, and what keeps it going. One per process, over one database.
+
+    changed: set when settings or topics have changed at any broker; who waits for it clears it.
+    """
+
+    cluster: Cluster
+    configs: Configs
+    topics: Topics
+    flusher: Flusher
+    partitions: Partitions
+    producer_ids: ProducerIds
+    transactions: Transactions
+    leases: CoordinatorLeases
+    groups: Groups
+    staging: Staging
+    feed: ChangeFeed
+    announcer: Announcer
+    snapshots: SnapshotWatch
+    janitor: Janitor
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def start(self) -> None:
+        """Starts what takes requests; `background` is the caller's to run."""
+        self.flusher.start()
+        self.groups.start()
+
+    def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        """What runs until it is cancelled, beside the requests."""
+        news = NewsReader(self.feed, self.partitions, self.cluster, self.on_metadata)
+        return (
+            self.cluster.run(),
+            self.groups.run(),
+            self.groups.run_expiry(),
+            self.transactions.run(),
+            self.staging.run(),
+            self.announcer.run(),
+            news.listen(),
+            news.run(),
+            self.janitor.run(),
+            self.snapshots.run(),
+        )
+
+    def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """Steps that finish what is under way, in order, once nobody asks for more."""
+        return (
+            self.staging.close,
+            self.flusher.close,
+            self.partitions.close,
+            self.groups.close,
+        )
+
+    def on_metadata(self) -> None:
+        """Topics or settings have changed, at whatever broker."""
+        self.configs.invalidate()
+        self.topics.invalidate()
+        self.changed.set()
+
+    def on_other_history(self) -> None:
+        """The database came back with another history: nothing that was known of it holds."""
+        log.warning("database_history_changed")
+        self.flusher.forget_everything()
+        self.partitions.forget_everything()
+        self.producer_ids.forget()
+        self.groups.forget_everything()
+        self.staging.forget_everything()
+        self.on_metadata()
