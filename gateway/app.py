@@ -11,10 +11,9 @@ import gc
 import signal
 import ssl
 import sys
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -24,17 +23,15 @@ from core.ports.topics import BrokerIdTaken
 from core.types import Endpoint
 from gateway import logs
 from gateway.compose import cluster_of, compose
-from gateway.config import KAFKA, Settings, SettingsError
-from gateway.kafka.api import load_handlers
-from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
-from gateway.kafka.context import LISTENER, Services
-from gateway.kafka.fetch_sessions import FetchSessions
-from gateway.kafka.late_requests import LateRequests
+from gateway.config import LISTENERS, Settings, SettingsError
+from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
+from gateway.kafka.front_end import FRONT_END as KAFKA
+from gateway.listener import ConnectionLimits
 from gateway.listeners import LateFrontEnd, Listeners, listening_on
 from gateway.metrics.groups import watch_groups
 from gateway.metrics.registry import Metrics
 from gateway.metrics.staging import watch_staging
-from gateway.metrics.transactions import watch_fenced, watch_transactions
+from gateway.metrics.transactions import watch_transactions
 from gateway.request_memory import RequestMemory
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.runtime import Runtime
@@ -43,6 +40,9 @@ from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
 
 log = structlog.get_logger(__name__)
+
+FRONT_ENDS: Final[tuple[FrontEndFactory, ...]] = (KAFKA,)
+"""What this process speaks, in the order in which addresses are bound and opened."""
 
 SUPERVISE_INTERVAL_S = 0.2
 LEAVE_TIMEOUT_S = 3.0
@@ -132,36 +132,35 @@ class _Broker:
         static = settings.static_broker_values(-1, {})
         listeners = Listeners(_limits(static))
         try:
-            kafka = await listeners.open(settings.listen, "--listen", _tls(settings))
+            bound = await _bind(settings, listeners)
             if (endpoint := settings.metrics_listen) is not None:
                 with listening_on(endpoint, "--metrics-listen"):
                     self._metrics.serve(endpoint.host, endpoint.port)
-            # The port is known once it is bound, and the id once the database has given it.
-            advertised = settings.advertised(KAFKA, kafka.port)
+            # Ports are known once they are bound, and the id once the database has given it.
             cluster = cluster_of(
                 self._database,
                 static,
-                endpoints=[Endpoint(LISTENER, advertised.host, advertised.port)],
+                endpoints=_endpoints(settings, bound),
                 broker_id=settings.broker_id,
                 rack=settings.rack,
             )
             await cluster.join()
-            static = settings.static_broker_values(cluster.broker_id, {KAFKA: kafka.port})
-            await self._serve(await compose(self._database, cluster, static), listeners, kafka)
+            static = settings.static_broker_values(cluster.broker_id, _ports(bound))
+            await self._serve(await compose(self._database, cluster, static), listeners, bound)
         finally:
             await listeners.shutdown(0)
 
-    async def _serve(self, runtime: Runtime, listeners: Listeners, kafka: LateFrontEnd) -> None:
-        services = _kafka_services(runtime)
-        registry = load_handlers()
-        front_end = KafkaFrontEnd(
-            registry,
-            services,
-            listeners.limits,
-            RequestMemory(listeners.limits),
-            self._metrics.requests({served.key: served.name for served in registry.table()}),
-        )
-        self._watch(runtime, services, listeners)
+    async def _serve(
+        self, runtime: Runtime, listeners: Listeners, bound: Mapping[str, LateFrontEnd]
+    ) -> None:
+        memory = RequestMemory(listeners.limits)
+        around = Surroundings(self._settings, listeners.limits, memory, self._metrics)
+        front_ends = {
+            each.listener: each.make(runtime, around)
+            for each in FRONT_ENDS
+            if each.listener in bound
+        }
+        self._watch(runtime, listeners)
         runtime.start()
         await runtime.cluster.heartbeat()  # leases rest on it
         for work in (*runtime.background(), _follow_limits(runtime, listeners)):
@@ -171,8 +170,9 @@ class _Broker:
         # What is alive now stays alive: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        kafka.open(front_end)
-        self._on_ready({KAFKA: kafka.port})
+        for listener, front_end in front_ends.items():
+            bound[listener].open(front_end)
+        self._on_ready(_ports(bound))
         await self._stop.wait()
         log.info("stopping")
         if self._server is not None:
@@ -180,16 +180,16 @@ class _Broker:
         timeout_s = runtime.configs.broker_int("penstock.shutdown.timeout.ms") / 1000
         await self._stop_in_order(
             # First of all, so that clients turn to other brokers while this one finishes.
-            runtime.groups.stop,
+            *runtime.stopping(),
             partial(_leave, runtime.cluster),
             partial(listeners.shutdown, timeout_s),
-            partial(front_end.drain, timeout_s),
+            partial(_drain, front_ends.values(), timeout_s),
             *runtime.closing(),
             self._end_background,
             runtime.feed.close,
         )
 
-    def _watch(self, runtime: Runtime, services: Services, listeners: Listeners) -> None:
+    def _watch(self, runtime: Runtime, listeners: Listeners) -> None:
         for name, help_text, read in (
             (
                 "kafka_server_connection_count",
@@ -210,7 +210,6 @@ class _Broker:
             self._metrics.watch(name, help_text, read)
         watch_groups(self._metrics, runtime.groups, runtime.leases)
         watch_transactions(self._metrics, runtime.transactions, runtime.flusher)
-        watch_fenced(self._metrics, "connection", lambda: services.late_requests.refused)
         watch_staging(self._metrics, runtime.staging)
 
     async def _stop_in_order(self, *steps: Callable[[], Awaitable[None]]) -> None:
@@ -285,26 +284,32 @@ async def _leave(cluster: Cluster) -> None:
         log.info("left_without_notice", reason=str(error))
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+async def _bind(settings: Settings, listeners: Listeners) -> dict[str, LateFrontEnd]:
+    """Listens on the address of each front-end that is to have one."""
+    tls = _tls(settings)
+    bound = {}
+    for each in FRONT_ENDS:
+        if (endpoint := settings.listen_on(each.listener)) is not None:
+            flag = LISTENERS[each.listener].flag
+            bound[each.listener] = await listeners.open(endpoint, flag, tls)
+    return bound
 
 
-def _kafka_services(runtime: Runtime) -> Services:
-    return Services(
-        topics=runtime.topics,
-        partitions=runtime.partitions,
-        cluster=runtime.cluster,
-        configs=runtime.configs,
-        producer_ids=runtime.producer_ids,
-        groups=runtime.groups,
-        transactions=runtime.transactions,
-        staging=runtime.staging,
-        late_requests=LateRequests(),
-        fetch_sessions=FetchSessions(
-            runtime.configs.broker_int("max.incremental.fetch.session.cache.slots")
-        ),
-        clock=_now_ms,
-    )
+def _ports(bound: Mapping[str, LateFrontEnd]) -> dict[str, int]:
+    return {listener: late.port for listener, late in bound.items()}
+
+
+def _endpoints(settings: Settings, bound: Mapping[str, LateFrontEnd]) -> list[Endpoint]:
+    """What other brokers are told of this one's addresses."""
+    endpoints = []
+    for listener, port in _ports(bound).items():
+        advertised = settings.advertised(listener, port)
+        endpoints.append(Endpoint(listener, advertised.host, advertised.port))
+    return endpoints
+
+
+async def _drain(front_ends: Iterable[FrontEnd], timeout_s: float) -> None:
+    await asyncio.gather(*(each.drain(timeout_s) for each in front_ends))
 
 
 def _limits(static: Mapping[str, str]) -> ConnectionLimits:

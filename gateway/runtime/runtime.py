@@ -74,6 +74,10 @@ class Runtime:
             self.snapshots.run(),
         )
 
+    def stopping(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """Steps that turn clients to other brokers, in order, while this one still answers."""
+        return (self.groups.stop,)
+
     def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """Steps that finish what is under way, in order, once nobody asks for more."""
         return (

@@ -13,6 +13,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from gateway.app import FRONT_ENDS
+from gateway.config import LISTENERS, Settings
 from tests.conftest import StartGateway
 
 
@@ -26,6 +28,13 @@ def is_refused(port: int) -> bool:
             return False
         except ConnectionResetError:
             return True
+
+
+def test_each_front_end_has_settings_for_its_addresses() -> None:
+    names = [each.listener for each in FRONT_ENDS]
+    assert sorted(names) == sorted(LISTENERS)
+    for fields in LISTENERS.values():
+        assert {fields.listen, fields.advertise or fields.listen} <= set(Settings.model_fields)
 
 
 def test_killed_and_started_again_it_is_seen_once(

@@ -1,0 +1,53 @@
+"""Makes Kafka's front-end: its handlers, its services out of the runtime, and what it counts.
+
+The only file of this folder that `gateway.app` knows.
+"""
+
+import time
+from typing import Final
+
+from gateway.front_ends import FrontEndFactory, Surroundings
+from gateway.kafka.api import load_handlers
+from gateway.kafka.connection import KafkaFrontEnd
+from gateway.kafka.context import LISTENER, Services
+from gateway.kafka.fetch_sessions import FetchSessions
+from gateway.kafka.late_requests import LateRequests
+from gateway.metrics.transactions import watch_fenced
+from gateway.runtime.runtime import Runtime
+
+_REGISTRY: Final = load_handlers()  # when the program is loaded: the database starts meanwhile
+
+
+def make(runtime: Runtime, around: Surroundings) -> KafkaFrontEnd:
+    """See FrontEndFactory."""
+    services = services_of(runtime)
+    metrics = around.metrics
+    watch_fenced(metrics, "connection", lambda: services.late_requests.refused)
+    observer = metrics.requests({served.key: served.name for served in _REGISTRY.table()})
+    return KafkaFrontEnd(_REGISTRY, services, around.limits, around.memory, observer)
+
+
+def services_of(runtime: Runtime) -> Services:
+    """What handlers may ask."""
+    return Services(
+        topics=runtime.topics,
+        partitions=runtime.partitions,
+        cluster=runtime.cluster,
+        configs=runtime.configs,
+        producer_ids=runtime.producer_ids,
+        groups=runtime.groups,
+        transactions=runtime.transactions,
+        staging=runtime.staging,
+        late_requests=LateRequests(),
+        fetch_sessions=FetchSessions(
+            runtime.configs.broker_int("max.incremental.fetch.session.cache.slots")
+        ),
+        clock=_now_ms,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+FRONT_END: Final = FrontEndFactory(LISTENER, make)
