@@ -15,6 +15,9 @@ from core.errors import Error, Refusal
 MAX_TOPIC_NAME_LENGTH = 249
 """Kafka's `Topic.MAX_NAME_LENGTH`: a name, a dash and a partition had to fit a file name."""
 
+MAX_STORED_NAME_BYTES = 2_000
+"""Of a name in UTF-8, whatever protocol it is of: it has to fit a row of an index."""
+
 MAX_NEW_PARTITIONS = 10_000
 """Partitions one request may add (Kafka's `QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 
@@ -54,11 +57,20 @@ class TopicDefaults:
     replication_factor: int
 
 
-def check_topic_name(name: str) -> Refusal | None:
-    """Kafka's `Topic.validate`: INVALID_TOPIC_EXCEPTION with the reason, or None where legal.
+def is_storable_name(name: str) -> bool:
+    """Whether the database can hold the name at all; what it cannot hold is not there either.
 
-    A legal name is ASCII, so it holds no NUL and fits a btree row.
+    What a client may call a topic is the rule of its protocol, for instance `check_topic_name`.
     """
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return 0 < size <= MAX_STORED_NAME_BYTES and "\0" not in name
+
+
+def check_topic_name(name: str) -> Refusal | None:
+    """Kafka's `Topic.validate`: INVALID_TOPIC_EXCEPTION with the reason, or None where legal."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in {".", ".."}:

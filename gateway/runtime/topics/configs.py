@@ -40,7 +40,7 @@ from core.errors import Error, Refusal
 from core.group.settings import OffsetSettings, group_settings, offset_settings
 from core.group.values import GroupSettings
 from core.ports.topics import ConfigStore, MetadataChange, StoredTopic, TopicStore
-from core.topic.rules import check_topic_name, find_repeated, unknown_topic
+from core.topic.rules import find_repeated, is_storable_name, unknown_topic
 
 _ALL_BROKERS: Final = ""
 
@@ -146,8 +146,8 @@ class Configs:
         Two reads for all of them (Kafka's `ConfigHelper`). Raises StoreUnavailable.
         """
         names = {each.name for each in resources if each.type is ConfigResourceType.TOPIC}
-        legal = [name for name in names if not check_topic_name(name)]
-        topics = await self._topic_store.find_topics(legal) if legal else {}
+        storable = [name for name in names if is_storable_name(name)]
+        topics = await self._topic_store.find_topics(storable) if storable else {}
         await self.load()
         return [self._describe(resource, topics) for resource in resources]
 

@@ -28,13 +28,13 @@ from core.topic.rules import (
     NewTopic,
     TopicDefaults,
     check_new_name,
-    check_topic_name,
     check_total_added,
     collision_key,
     decide_added_partitions,
     decide_partition_count,
     find_repeated,
     is_internal,
+    is_storable_name,
     names_by_key,
 )
 from core.topic.topic import Topic
@@ -125,8 +125,7 @@ class Topics:
         Raises StoreUnavailable.
         """
         topics = {name: topic for name in names if (topic := self._by_name.get(name))}
-        # A name that may not be cannot be there; the database might not even hold its text.
-        missing = [name for name in names if name not in topics and not check_topic_name(name)]
+        missing = [name for name in names if name not in topics and is_storable_name(name)]
         if missing:
             topics |= await self._names.find(missing)
         return topics
@@ -294,7 +293,7 @@ class Topics:
         repeated = find_repeated(each.name for each in wanted)
         answers: dict[str, Refusal | None] = dict.fromkeys(repeated, _DUPLICATE_NAME)
         async with self._change("create_partitions") as change:
-            found = await change.find_topics(_legal(each.name for each in wanted))
+            found = await change.find_topics(_storable(each.name for each in wanted))
             additions: list[tuple[StoredTopic, int]] = []
             for each in wanted:
                 if each.name in repeated:
@@ -363,7 +362,7 @@ async def _decide_deletion(
             doomed[topic_id] = by_id[topic_id].name
         else:
             answers.append(DeletedTopic(None, topic_id, _UNKNOWN_ID))
-    by_name = await change.find_topics(_legal(names))
+    by_name = await change.find_topics(_storable(names))
     for name in dict.fromkeys(names):
         if name in repeated:
             continue
@@ -379,9 +378,9 @@ async def _decide_deletion(
     return answers, list(doomed)
 
 
-def _legal(names: Iterable[str]) -> list[str]:
-    """The names that a topic can have; the database might not even hold the others' text."""
-    return [name for name in names if not check_topic_name(name)]
+def _storable(names: Iterable[str]) -> list[str]:
+    """The names that can be asked for; the database refuses the others' text."""
+    return [name for name in names if is_storable_name(name)]
 
 
 def _row(created: CreatedTopic) -> TopicRow:

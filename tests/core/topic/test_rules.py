@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from core.errors import Error, Refusal
 from core.topic.rules import (
     MAX_NEW_PARTITIONS,
+    MAX_STORED_NAME_BYTES,
     NewTopic,
     ReplicaAssignment,
     TopicDefaults,
@@ -18,6 +19,7 @@ from core.topic.rules import (
     decide_partition_count,
     find_repeated,
     is_internal,
+    is_storable_name,
     names_by_key,
     unknown_topic,
 )
@@ -41,6 +43,18 @@ def test_names_with_other_characters_are_refused(name: str) -> None:
     assert refusal is not None
     assert refusal.error is Error.INVALID_TOPIC_EXCEPTION
     assert unknown_topic(name) == refusal
+
+
+@given(LEGAL)
+def test_legal_names_can_be_stored(name: str) -> None:
+    assert is_storable_name(name)
+
+
+def test_names_of_other_protocols_can_be_stored_if_they_fit() -> None:
+    assert is_storable_name("tenant/namespace/ü")
+    assert is_storable_name("ü" * (MAX_STORED_NAME_BYTES // 2))
+    for name in ("", "nul\0", "half \ud800", "ü" * (MAX_STORED_NAME_BYTES // 2) + "x"):
+        assert not is_storable_name(name)
 
 
 @given(LEGAL, LEGAL)

@@ -9,7 +9,7 @@ import pytest
 
 from core.config.rules import ConfigAlteration, ConfigOperation, ConfigResource
 from core.errors import Refusal
-from core.ports.topics import StoredTopic
+from core.ports.topics import StoredTopic, TopicRow
 from core.topic.rules import NewTopic
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import CreatedTopic, PartitionIncrease, Topics
@@ -75,7 +75,19 @@ async def test_many_who_miss_at_once_share_a_read(here: Side) -> None:
 async def test_names_no_topic_can_have_are_not_sent_to_the_database(here: Side) -> None:
     assert await here.topics.get("nul\0") is None
     assert await here.topics.get("x" * 40_000) is None
+    assert await here.topics.get("half \ud800") is None
     assert here.queries["find_topics"] == 0
+
+
+async def test_names_that_kafka_forbids_are_found(here: Side) -> None:
+    name = "tenant/namespace/one topic"
+    async with here.store.change("create_topics") as change:
+        await change.create_topics([TopicRow(uuid4(), name, False, 1, {})])
+    topic = await here.topics.get(name)
+    assert topic is not None
+    assert await here.topics.create_partitions([PartitionIncrease(name, 2)]) == {name: None}
+    [deleted] = await here.topics.delete([name])
+    assert deleted.refusal is None
 
 
 async def test_deletion_elsewhere_is_seen_after_the_news(here: Side, there: Side) -> None:
