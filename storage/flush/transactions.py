@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from core.group.shard import shard_of
+from core.shard import shard_of
 from core.transaction.values import (
     StoredTransaction,
     TransactionEffects,

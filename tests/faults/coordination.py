@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from core.group.shard import shard_of
+from core.shard import shard_of
 from gateway.kafka.codec import decode_message, encode_message
 from tests.conftest import Gateway
 

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from core.group.records import GroupEffects, GroupRow, OffsetEffects
-from core.group.shard import shard_of
 from core.ports.log import StoreUnavailable, ToLock, VersionMismatch
 from core.ports.transactions import TransactionJoin
+from core.shard import shard_of
 from core.transaction.values import (
     Marker,
     StoredTransaction,

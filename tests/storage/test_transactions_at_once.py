@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from core.group.records import GroupEffects, OffsetEffects
-from core.group.shard import shard_of
 from core.ports.groups import GuardedEffects, Lease
 from core.ports.log import RowLocked, StoreUnavailable, VersionMismatch
+from core.shard import shard_of
 from core.transaction.values import StoredTransaction, TransactionEffects, TransactionState
 from storage.flush.segments import Segments
 from storage.log.retention import PostgresRetentionStore

@@ -17,8 +17,8 @@ from core.group.records import (
     MemberRow,
     OffsetEffects,
 )
-from core.group.shard import shard_of
 from core.ports.groups import GuardedEffects, Lease
+from core.shard import shard_of
 from core.types import BatchFormat, RecordBatch
 from storage.groups.store import GroupStore
 from storage.views import VIEWS

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.group.records import CommittedOffset, GroupEffects, OffsetEffects
-from core.group.shard import shard_of
 from core.log.effects import IncomingBatch, LogEffects
 from core.log.partition_log import LogDraft
 from core.log.retention import CONTROL
 from core.ports.groups import GuardedEffects, Lease
 from core.ports.log import ToLock
 from core.ports.transactions import PendingOffsets, TransactionJoin
+from core.shard import shard_of
 from core.transaction.values import (
     Marker,
     StoredTransaction,

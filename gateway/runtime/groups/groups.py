@@ -19,7 +19,6 @@ from core.group.absent import ABSENT
 from core.group.classic.group import ClassicGroup
 from core.group.consumer.group import ConsumerGroup
 from core.group.records import CommittedOffset, OffsetEffects
-from core.group.shard import shard_of
 from core.group.values import (
     Answer,
     ConsumerHeartbeat,
@@ -36,6 +35,7 @@ from core.group.values import (
 )
 from core.ports.groups import GroupStore, Lease
 from core.ports.log import StoreUnavailable
+from core.shard import shard_of
 from core.types import LiveBroker
 from gateway.runtime.cluster.leases import CoordinatorLeases
 from gateway.runtime.groups.loaded_groups import LoadedGroup, LoadedGroups, instant

@@ -22,7 +22,6 @@ from core.group.classic.group import ClassicGroup
 from core.group.consumer.group import ConsumerGroup
 from core.group.coordinator import settle
 from core.group.records import GroupEffects, OffsetEffects, StoredGroup
-from core.group.shard import shard_of
 from core.group.values import (
     Answer,
     GroupSettings,
@@ -34,6 +33,7 @@ from core.group.values import (
 )
 from core.ports.groups import GroupStore, Lease
 from core.ports.log import StoreUnavailable
+from core.shard import shard_of
 from gateway.runtime.cluster.leases import CoordinatorLeases
 from gateway.runtime.groups.subscribed_topics import Subscriptions
 from gateway.runtime.groups.writes import GroupWriter, Owner

@@ -18,7 +18,6 @@ import psycopg
 
 from core.errors import Error
 from core.group.records import CommittedOffset
-from core.group.shard import shard_of
 from core.group.values import (
     ClientIdentity,
     ConsumerHeartbeat,
@@ -30,6 +29,7 @@ from core.group.values import (
     SyncRequest,
     SyncResult,
 )
+from core.shard import shard_of
 from core.topic.rules import NewTopic
 from core.types import Endpoint
 from gateway.compose import compose

@@ -7,7 +7,7 @@ import pytest
 from core.errors import Error
 from core.group.classic.group import ClassicGroup
 from core.group.records import StoredGroup
-from core.group.shard import shard_of
+from core.shard import shard_of
 from tests.gateway.runtime.coordinators import (
     Coordinator,
     MakeCoordinator,

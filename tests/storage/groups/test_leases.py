@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from core.group.records import GroupEffects, GroupRow
-from core.group.shard import shard_of
 from core.ports.groups import GuardedEffects, Lease
 from core.ports.log import CommitUnknown, RowLocked, StoreUnavailable, VersionMismatch
 from core.ports.topics import BrokerRegistration
+from core.shard import shard_of
 from core.types import Endpoint
 from storage import brokers as broker_statements
 from storage.brokers import ClusterStore

@@ -20,9 +20,9 @@ from core.group.records import (
     OffsetEffects,
     StoredGroup,
 )
-from core.group.shard import shard_of
 from core.ports.groups import AgedOffset, GuardedEffects, Lease, ListedGroup
 from core.ports.log import EffectRefused, VersionMismatch
+from core.shard import shard_of
 from storage.connection.client_text import key_of
 from storage.connection.pool import Database
 from storage.connection.session import HotSession, Statement

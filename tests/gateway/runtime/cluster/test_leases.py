@@ -6,9 +6,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from core.group.shard import SHARDS
 from core.leadership import choose_leader
 from core.ports.groups import Lease
+from core.shard import SHARDS
 from tests.gateway.runtime.coordinators import MakeCoordinator, Psql, until
 
 pytestmark = pytest.mark.timeout(120)

@@ -6,7 +6,6 @@ import time
 import pytest
 
 from core.errors import Error, Refusal
-from core.group.shard import shard_of
 from core.group.values import (
     DescribedConsumerGroup,
     DescribedGroup,
@@ -16,6 +15,7 @@ from core.group.values import (
     LeavingMember,
     SyncResult,
 )
+from core.shard import shard_of
 from gateway.metrics.groups import watch_groups
 from gateway.metrics.registry import Metrics
 from gateway.runtime.groups import loaded_groups

@@ -1,0 +1,15 @@
+"""Which shard a name falls into: the unit that a lease covers.
+
+Groups are coordinated by shard. Fixed arithmetic, alike in every process and for ever, because
+shards are written down with what belongs to them. Knows no leases.
+"""
+
+from zlib import crc32
+
+SHARDS = 64
+"""Few enough to read all leases each second, enough to spread over a handful of brokers."""
+
+
+def shard_of(name: str) -> int:
+    """The shard of a group's id, or of another name, from 0 to SHARDS - 1."""
+    return crc32(name.encode()) % SHARDS
