@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from core.ports.groups import Lease
+from core.ports.leases import Lease
 from core.ports.topics import BrokerIdTaken, BrokerRegistration, Heartbeat
 from core.types import Endpoint, LiveBroker
 from storage.connection.binary import integer, rows_of

@@ -1,4 +1,4 @@
-"""What the runtime asks of the store for groups: leases of coordinators, groups, offsets.
+"""What the runtime asks of the store for groups and their offsets.
 
 Implemented by `storage`; knows no SQL. Failures are those of `core.ports.log`: StoreUnavailable,
 CommitUnknown, VersionMismatch and EffectRefused.
@@ -7,43 +7,9 @@ CommitUnknown, VersionMismatch and EffectRefused.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
-from uuid import UUID
 
 from core.group.records import CommittedOffset, GroupEffects, GroupRow, OffsetEffects, StoredGroup
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to coordinate the groups of a shard, while the holder's session lasts.
-
-    generation: rises whenever the lease changes hands; it guards every write of the shard's groups.
-    """
-
-    shard: int
-    generation: int
-
-
-class LeaseStore(Protocol):
-    """Who coordinates which shard. A lease is free while its holder has no live session."""
-
-    async def acquire(self, shard: int, broker_id: int, incarnation: UUID) -> Lease | int:
-        """The lease, if it was this broker's or free; else the live broker that has it.
-
-        Locks the holder's broker row before it looks at the session, as a renewal does, so that
-        the two cannot both believe that they have it. The generation rises also where the lease was
-        this broker's already: whoever acquires is about to read the groups, and a write of unknown
-        outcome that is still on its way (CommitUnknown) must not come in after that.
-        Raises StoreUnavailable also where this broker's own session has run out.
-        """
-
-    async def holders(self, shards: Sequence[int]) -> Mapping[int, int]:
-        """The live holders of shards; a free shard lacks."""
-
-    async def free(self) -> list[int]:
-        """Shards that had a holder once and have no live one now."""
-
-    async def release(self, broker_id: int, incarnation: UUID) -> None:
-        """Gives up every lease of this broker's: it stops. They are free at once."""
+from core.ports.leases import Lease
 
 
 @dataclass(frozen=True, slots=True)

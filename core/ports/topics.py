@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from core.ports.groups import Lease
+from core.ports.leases import Lease
 from core.types import Endpoint, LiveBroker
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from core.group.records import CommittedOffset
-from core.ports.groups import Lease
+from core.ports.leases import Lease
 from core.transaction.values import StoredTransaction, TransactionMetadata
 
 

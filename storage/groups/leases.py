@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.ports.groups import Lease
+from core.ports.leases import Lease
 from core.ports.log import StoreUnavailable
 from storage.connection.binary import integer, rows_of
 from storage.connection.kept_session import KeptSession
@@ -96,7 +96,7 @@ _INTEGER = struct.Struct(">i")
 
 
 class LeaseStore:
-    """`core.ports.groups.LeaseStore`."""
+    """`core.ports.leases.LeaseStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

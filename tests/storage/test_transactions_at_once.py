@@ -11,7 +11,8 @@ from random import Random
 import pytest
 
 from core.group.records import GroupEffects, OffsetEffects
-from core.ports.groups import GuardedEffects, Lease
+from core.ports.groups import GuardedEffects
+from core.ports.leases import Lease
 from core.ports.log import RowLocked, StoreUnavailable, VersionMismatch
 from core.shard import shard_of
 from core.transaction.values import StoredTransaction, TransactionEffects, TransactionState

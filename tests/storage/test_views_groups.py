@@ -17,7 +17,8 @@ from core.group.records import (
     MemberRow,
     OffsetEffects,
 )
-from core.ports.groups import GuardedEffects, Lease
+from core.ports.groups import GuardedEffects
+from core.ports.leases import Lease
 from core.shard import shard_of
 from core.types import BatchFormat, RecordBatch
 from storage.groups.store import GroupStore

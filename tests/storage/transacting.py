@@ -14,7 +14,8 @@ from core.group.records import CommittedOffset, GroupEffects, OffsetEffects
 from core.log.effects import IncomingBatch, LogEffects
 from core.log.partition_log import LogDraft
 from core.log.retention import CONTROL
-from core.ports.groups import GuardedEffects, Lease
+from core.ports.groups import GuardedEffects
+from core.ports.leases import Lease
 from core.ports.log import ToLock
 from core.ports.transactions import PendingOffsets, TransactionJoin
 from core.shard import shard_of

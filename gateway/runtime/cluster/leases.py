@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from core.leadership import choose_leader
-from core.ports.groups import Lease, LeaseStore
+from core.ports.leases import Lease, LeaseStore
 from core.ports.topics import Heartbeat
 from core.types import LiveBroker
 from gateway.runtime.cluster.membership import Cluster, session_clock

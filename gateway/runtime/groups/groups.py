@@ -33,7 +33,8 @@ from core.group.values import (
     SyncRequest,
     SyncResult,
 )
-from core.ports.groups import GroupStore, Lease
+from core.ports.groups import GroupStore
+from core.ports.leases import Lease
 from core.ports.log import StoreUnavailable
 from core.shard import shard_of
 from core.types import LiveBroker

@@ -31,7 +31,8 @@ from core.group.values import (
     Reply,
     Token,
 )
-from core.ports.groups import GroupStore, Lease
+from core.ports.groups import GroupStore
+from core.ports.leases import Lease
 from core.ports.log import StoreUnavailable
 from core.shard import shard_of
 from gateway.runtime.cluster.leases import CoordinatorLeases

@@ -15,7 +15,8 @@ import structlog
 
 from core.errors import Error
 from core.group.records import GroupEffects, MemberRow, OffsetEffects
-from core.ports.groups import GroupFlush, GroupStore, GuardedEffects, Lease
+from core.ports.groups import GroupFlush, GroupStore, GuardedEffects
+from core.ports.leases import Lease
 from core.ports.log import (
     CommitUnknown,
     EffectRefused,

@@ -17,7 +17,7 @@ import structlog
 from core.errors import Error
 from core.group.records import CommittedOffset
 from core.log.producer_state import ProducerState
-from core.ports.groups import Lease
+from core.ports.leases import Lease
 from core.ports.log import LogStore, StoreUnavailable, VersionMismatch
 from core.ports.transactions import (
     OpenTransactions,

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 from core.group.records import GroupEffects, GroupRow
-from core.ports.groups import GuardedEffects, Lease
+from core.ports.groups import GuardedEffects
+from core.ports.leases import Lease
 from core.ports.log import CommitUnknown, RowLocked, StoreUnavailable, VersionMismatch
 from core.ports.topics import BrokerRegistration
 from core.shard import shard_of

@@ -20,7 +20,8 @@ from core.group.records import (
     OffsetEffects,
     StoredGroup,
 )
-from core.ports.groups import AgedOffset, GuardedEffects, Lease, ListedGroup
+from core.ports.groups import AgedOffset, GuardedEffects, ListedGroup
+from core.ports.leases import Lease
 from core.ports.log import EffectRefused, VersionMismatch
 from core.shard import shard_of
 from storage.connection.client_text import key_of

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from core.leadership import choose_leader
-from core.ports.groups import Lease
+from core.ports.leases import Lease
 from core.shard import SHARDS
 from tests.gateway.runtime.coordinators import MakeCoordinator, Psql, until
 
