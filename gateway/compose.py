@@ -12,7 +12,7 @@ from core.config.values import broker_int
 from core.types import Endpoint
 from core.version import VERSION
 from gateway.kafka.markers import control_batch
-from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer
 from gateway.runtime.cluster.snapshots import SnapshotWatch
@@ -30,8 +30,8 @@ from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.connection.pool import Database
 from storage.flush.segments import Segments
-from storage.groups.leases import LeaseStore
 from storage.groups.store import GroupStore
+from storage.leases import LeaseStore
 from storage.log.retention import PostgresRetentionStore
 from storage.log.store import PostgresLogStore
 from storage.notifications import PostgresChangeFeed
@@ -103,7 +103,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         ),
         is_alone=lambda: cluster.is_alone,
     )
-    leases = CoordinatorLeases(LeaseStore(database), cluster)
+    leases = ShardLeases(LeaseStore(database), cluster)
     staging = Staging(
         PostgresStagingStore(database, segments),
         flusher,

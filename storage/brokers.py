@@ -41,7 +41,7 @@ FORGET_AFTER_S = 24 * 3600
 # A heartbeat that takes longer has missed its purpose; the next one tries another connection.
 HEARTBEAT_DEADLINE_S = 3.0
 
-# A broker that stalls while registering must not keep others from its row: `groups/leases.py`.
+# A broker that stalls while registering must not keep others from its row: `leases.py`.
 _REGISTERING: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 
 RENEW = """

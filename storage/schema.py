@@ -361,8 +361,9 @@ published_batch = Table(
     postgresql_with={"fillfactor": "50"},
 )
 
-# Who coordinates the groups of a shard, while its session as a broker lasts. The generation rises
-# whenever the lease changes hands; it is the version that guards every write of the shard's groups.
+# Which broker has a shard, and coordinates its groups, while its session as a broker lasts. The
+# generation rises whenever the lease changes hands; it is the version that guards every write of
+# what is in the shard: groups.
 coordinator_lease = Table(
     "coordinator_lease",
     metadata,

@@ -12,7 +12,7 @@ from typing import Final
 
 from core.group.values import GroupType
 from gateway.metrics.registry import Metrics
-from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.groups.groups import Groups
 
 _SERVER: Final = "kafka_server_group_coordinator_metrics"
@@ -41,7 +41,7 @@ class _Counts:
         return sum(count for (each, _), count in self._counted.items() if each is kind)
 
 
-def watch_groups(metrics: Metrics, groups: Groups, leases: CoordinatorLeases) -> None:
+def watch_groups(metrics: Metrics, groups: Groups, leases: ShardLeases) -> None:
     """Makes the metrics."""
     watch, count = metrics.watch, _Counts(groups).of
     for kind in GroupType:

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from core.ports.log import ChangeFeed
-from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer, NewsReader
 from gateway.runtime.cluster.snapshots import SnapshotWatch
@@ -44,7 +44,7 @@ class Runtime:
     partitions: Partitions
     producer_ids: ProducerIds
     transactions: Transactions
-    leases: CoordinatorLeases
+    leases: ShardLeases
     groups: Groups
     staging: Staging
     feed: ChangeFeed

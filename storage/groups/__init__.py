@@ -1,1 +1,1 @@
-"""Groups and offsets as rows: reading, decoding, leases."""
+"""Groups and offsets as rows: reading, decoding."""

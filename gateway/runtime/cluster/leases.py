@@ -1,7 +1,7 @@
-"""Which shards of groups this broker coordinates: leases taken, proven by heartbeats, and lost.
+"""Which shards are this broker's: leases taken, proven by heartbeats, and lost.
 
 A lease lasts while its holder's broker session lasts. The database judges that for everybody else;
-this broker judges it for itself, on its own clock, and sooner. Knows no group.
+this broker judges it for itself, on its own clock, and sooner. Knows not what is in a shard.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from gateway.runtime.cluster.membership import Cluster, session_clock
 log = structlog.get_logger(__name__)
 
 
-class CoordinatorLeases:
+class ShardLeases:
     """The leases of this broker. One per process.
 
     A lease is held from `take` until it is lost, and each time it is taken its generation rises: so
-    whatever was decided under an earlier one cannot be written any more once groups are loaded.
+    whatever was decided under an earlier one cannot be written any more once the shard is read.
     """
 
     def __init__(self, store: LeaseStore, cluster: Cluster) -> None:
@@ -58,7 +58,7 @@ class CoordinatorLeases:
         return self._held.get(shard) if self.is_live else None
 
     def is_valid(self, lease: Lease) -> bool:
-        """Whether this very lease is held now. Nothing may be answered for its groups if not."""
+        """Whether this very lease is held now. Nothing may be answered for its shard if not."""
         return self._held.get(lease.shard) is lease and self.is_live
 
     @property
@@ -67,7 +67,7 @@ class CoordinatorLeases:
         return tuple(self._held) if self.is_live else ()
 
     async def find(self, shard: int) -> LiveBroker:
-        """Who coordinates the shard: the live holder, else the live broker that the hash gives it.
+        """Who has the shard or is to have it: its live holder, else the live broker by the hash.
 
         Raises StoreUnavailable.
         """
@@ -117,8 +117,10 @@ class CoordinatorLeases:
         return answer
 
     async def claim(self) -> list[Lease]:
-        """Takes the shards that have lost their coordinator and that the hash gives to this broker:
-        members that have vanished meanwhile must not be waited for. Raises StoreUnavailable."""
+        """Takes the shards that have lost their holder and that the hash gives to this broker.
+
+        Clients that have vanished meanwhile must not be waited for. Raises StoreUnavailable.
+        """
         if not self.is_live:
             return []
         is_alone, live = self._cluster.is_alone, self._cluster.live_ids

@@ -38,7 +38,7 @@ from core.ports.leases import Lease
 from core.ports.log import StoreUnavailable
 from core.shard import shard_of
 from core.types import LiveBroker
-from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.groups.loaded_groups import LoadedGroup, LoadedGroups, instant
 from gateway.runtime.groups.offset_expiry import OffsetExpiry
 from gateway.runtime.groups.subscribed_topics import Subscriptions
@@ -90,7 +90,7 @@ class Groups:
     def __init__(
         self,
         store: GroupStore,
-        leases: CoordinatorLeases,
+        leases: ShardLeases,
         topics: Topics,
         configs: Configs,
         unstable_partitions: UnstablePartitions,

@@ -35,7 +35,7 @@ from core.ports.groups import GroupStore
 from core.ports.leases import Lease
 from core.ports.log import StoreUnavailable
 from core.shard import shard_of
-from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.groups.subscribed_topics import Subscriptions
 from gateway.runtime.groups.writes import GroupWriter, Owner
 
@@ -108,7 +108,7 @@ class LoadedGroups:
     def __init__(
         self,
         store: GroupStore,
-        leases: CoordinatorLeases,
+        leases: ShardLeases,
         subscriptions: Subscriptions,
         settings_of: Callable[[str], GroupSettings],
     ) -> None:

@@ -16,7 +16,7 @@ from core.group.offsets import expired_offsets
 from core.group.records import CommittedOffset, GroupEffects, OffsetEffects
 from core.ports.groups import AgedOffset, GroupStore
 from core.ports.log import StoreUnavailable
-from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.groups.loaded_groups import LoadedGroup, LoadedGroups
 from gateway.runtime.topics.configs import Configs
 
@@ -29,7 +29,7 @@ class OffsetExpiry:
     """Looks for what has expired, in the background."""
 
     def __init__(
-        self, store: GroupStore, leases: CoordinatorLeases, loaded: LoadedGroups, configs: Configs
+        self, store: GroupStore, leases: ShardLeases, loaded: LoadedGroups, configs: Configs
     ) -> None:
         self._store = store
         self._leases = leases

@@ -33,7 +33,7 @@ from core.shard import shard_of
 from core.topic.rules import NewTopic
 from core.types import Endpoint
 from gateway.compose import compose
-from gateway.runtime.cluster.leases import CoordinatorLeases
+from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.groups.groups import Groups, OffsetsWanted
 from gateway.runtime.topics.configs import Configs
@@ -52,7 +52,7 @@ class Coordinator:
 
     database: Database
     cluster: Cluster
-    leases: CoordinatorLeases
+    leases: ShardLeases
     topics: Topics
     configs: Configs
     groups: Groups

@@ -1,4 +1,4 @@
-"""Leases of coordinators: who has one, for how long by whose clock, and who comes next."""
+"""Leases of shards: who has one, for how long by whose clock, and who comes next."""
 
 import asyncio
 from uuid import uuid4

@@ -19,12 +19,12 @@ from core.ports.topics import BrokerRegistration
 from core.shard import shard_of
 from core.types import Endpoint
 from storage import brokers as broker_statements
+from storage import leases as lease_statements
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
 from storage.flush.groups import HOLD_LEASES, GroupFlush
-from storage.groups import leases as lease_statements
-from storage.groups.leases import LeaseStore
 from storage.groups.store import GroupStore
+from storage.leases import LeaseStore
 
 G = "g"
 SHARD = shard_of(G)

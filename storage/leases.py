@@ -1,7 +1,7 @@
-"""Leases: which broker coordinates the groups of which shard. Implements LeaseStore.
+"""Leases: which broker has which shard. Implements LeaseStore. The table is `coordinator_lease`.
 
 A lease is live while its holder's row in `broker`, of the same incarnation, has a live session; all
-times are the database's. Knows nothing of groups.
+times are the database's. Knows not what is in a shard.
 """
 
 from __future__ import annotations
