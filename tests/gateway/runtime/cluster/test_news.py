@@ -11,41 +11,32 @@ import pytest
 
 from core.config.values import topic_config
 from core.types import Endpoint
-from gateway.kafka.markers import control_batch
+from gateway.compose import cluster_of, configs_of, wire
 from gateway.runtime.cluster import news
-from gateway.runtime.cluster.membership import Cluster
-from gateway.runtime.cluster.news import Announcer, NewsReader
-from gateway.runtime.flush.flusher import Flusher
-from gateway.runtime.log.partitions import Partitions, Want
-from storage.brokers import ClusterStore
+from gateway.runtime.cluster.news import NewsReader
+from gateway.runtime.log.partitions import Want
 from storage.connection.pool import Database
-from storage.flush.segments import Segments
-from storage.log.store import PostgresLogStore
-from storage.notifications import METADATA_CHANGED, PostgresChangeFeed
+from storage.notifications import METADATA_CHANGED
 from tests.batches import batch, payload_of
 from tests.storage.conftest import Log
 
 MUCH = 10**9
+STATIC = {
+    "penstock.broker.session.timeout.ms": "30000",
+    "penstock.tail.cache.bytes": str(2**20),
+}
 
 
 class Broker:
-    """Partitions with news of the others, as `gateway.app` puts them together."""
+    """Partitions with news of the others, as `gateway.compose` puts them together."""
 
     def __init__(self, url: str, port: int) -> None:
         self.database = Database(url)
-        self.cluster = Cluster(
-            ClusterStore(self.database),
-            endpoints=[Endpoint("kafka", "127.0.0.1", port)],
-            version="test",
-            session_timeout_s=30.0,
-        )
-        self.feed = PostgresChangeFeed(self.database)
-        self.announcer = Announcer(self.feed, lambda: self.cluster.is_alone)
-        store = PostgresLogStore(self.database, Segments(self.database))
-        self.flusher = Flusher(store, max_flush_bytes=2**22, make_marker=control_batch)
-        self.partitions = Partitions(
-            store, self.flusher, tail_cache_bytes=2**20, announce=self.announcer.announce
-        )
+        endpoint = Endpoint("kafka", "127.0.0.1", port)
+        self.cluster = cluster_of(self.database, STATIC, endpoints=[endpoint])
+        runtime = wire(self.database, self.cluster, configs_of(self.database, STATIC))
+        self.feed, self.announcer = runtime.feed, runtime.announcer
+        self.flusher, self.partitions = runtime.flusher, runtime.partitions
         self.metadata_news = 0
         self.news = NewsReader(self.feed, self.partitions, self.cluster, self._on_metadata)
         self.tasks: list[asyncio.Task[None]] = []
