@@ -181,13 +181,13 @@ async def test_what_is_decided_anew_is_handed_over_again(log: Log, copied: list[
 
 
 async def test_a_segment_that_is_gone(log: Log, copied: list[int]) -> None:
-    (p,) = log.new_partitions()
-    flush = log.store.open_flush()
+    p, q = log.new_partitions(2)
+    flush = await one_handed_over(log, q)
     effects, _ = await log.drafted(p, batch(size=LARGE))
     log.rows(f"DROP TABLE record_chunk_{await log.segment()}")
     with pytest.raises(SegmentGone):
         await flush.commit([effects])
-    assert copied == [LARGE]
+    assert copied == [LARGE, LARGE]
     await flush.close()
 
 
