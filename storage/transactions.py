@@ -11,6 +11,7 @@ from random import randrange
 from typing import TYPE_CHECKING
 
 from core.ports.transactions import OpenTransactions, PendingOffsets, TransactionJoin
+from core.transaction.key import TransactionKey
 from core.transaction.values import StoredTransaction, TransactionEffects, TransactionMetadata
 from storage.connection.binary import (
     bigint_array,
@@ -33,6 +34,7 @@ from storage.flush.transactions import (
     Statement,
     guards,
     transactions,
+    txn_key,
 )
 
 if TYPE_CHECKING:
@@ -135,24 +137,24 @@ class PostgresTransactionStore:
         self._pending = KeptSession(database, PENDING)
         self._reads = KeptSession(database, READS)
 
-    async def load(self, transactional_ids: Sequence[str]) -> dict[str, StoredTransaction]:
+    async def load(self, keys: Sequence[TransactionKey]) -> dict[TransactionKey, StoredTransaction]:
         """See TransactionStore."""
-        keys = uuid_array([key_of(each) for each in transactional_ids])
-        statement = (b"read_transactions", (keys, bigint_array(())))
+        wanted = uuid_array([txn_key(each) for each in keys])
+        statement = (b"read_transactions", (wanted, bigint_array(())))
         (result, *_) = await self._reads.run_or_fail("load_transactions", [statement])
-        return {each.metadata.transactional_id: each for _, each in transactions(result)}
+        return {each.metadata.key: each for _, each in transactions(result)}
 
     async def join(self, join: TransactionJoin) -> int:
         """See TransactionStore: one round trip, committed without waiting for the disk."""
-        effects = TransactionEffects(join.transactional_id, join.expected_version, join.put)
+        effects = TransactionEffects(join.key, join.expected_version, join.put)
         step = randrange(*ASYNCHRONOUS_STEP) if join.put is not None else 1
         statements: list[Statement] = [(b"asynchronously", ()), *guards([effects], step)]
         if join.partitions:
-            keys = uuid_array([key_of(join.transactional_id)] * len(join.partitions))
+            keys = uuid_array([txn_key(join.key)] * len(join.partitions))
             partitions = bigint_array(sorted(join.partitions))
             statements.append((b"join_partitions", (keys, partitions)))
-        if join.groups:
-            joins = [(join.transactional_id, group_id) for group_id in join.groups]
+        if join.participants:
+            joins = [(join.key, each.name) for each in join.participants]
             statements.append((b"join_groups", _group_columns(joins)))
         await self._joins.run_or_fail("join_transaction", statements)
         return join.expected_version + (step if join.put is not None else 0)
@@ -185,7 +187,7 @@ class PostgresTransactionStore:
                 ),
             )
         )
-        joins = [(each.join.transactional_id, each.group_id) for each in pending]
+        joins = [(each.join.key, each.group_id) for each in pending]
         statements.append((b"join_groups", _group_columns(joins)))
         statements.append((b"put_pending", _pending_columns(pending)))
         await self._pending.run_or_fail("put_pending_offsets", statements)
@@ -224,17 +226,17 @@ class PostgresTransactionStore:
 def _held(joins: Iterable[TransactionJoin]) -> list[TransactionEffects]:
     """Each transaction once, where all were decided on one version: moved, if any of them opens it,
     since a lock that is shared first and raised later is a deadlock with whoever does the same."""
-    effects: dict[tuple[str, int], TransactionEffects] = {}
+    effects: dict[tuple[TransactionKey, int], TransactionEffects] = {}
     for join in joins:
-        place = join.transactional_id, join.expected_version
+        place = join.key, join.expected_version
         if join.put is not None or place not in effects:
             effects[place] = TransactionEffects(*place, join.put)
     return list(effects.values())
 
 
-def _group_columns(joins: Iterable[tuple[str, str]]) -> list[bytes]:
-    """Parameters of JOIN_GROUPS, from ids of transactions and groups."""
-    rows = sorted({(key_of(name), key_of(group_id), group_id) for name, group_id in joins})
+def _group_columns(joins: Iterable[tuple[TransactionKey, str]]) -> list[bytes]:
+    """Parameters of JOIN_GROUPS, from transactions and ids of groups."""
+    rows = sorted({(txn_key(key), key_of(group_id), group_id) for key, group_id in joins})
     return [
         uuid_array([key for key, _, _ in rows]),
         uuid_array([group_key for _, group_key, _ in rows]),
@@ -245,7 +247,8 @@ def _group_columns(joins: Iterable[tuple[str, str]]) -> list[bytes]:
 def _found(result: PGresult) -> OpenTransactions:
     rows = rows_of(result)
     now = integer(rows[0][0]) if rows else -1
-    return OpenTransactions(now, [read((name or b"").decode()) for _, name in rows])
+    names = [read((name or b"").decode()) for _, name in rows]
+    return OpenTransactions(now, [TransactionKey.of_kafka(name) for name in names])
 
 
 def _pending_columns(pending: Sequence[PendingOffsets]) -> list[bytes]:

@@ -15,6 +15,7 @@ from core.log.effects import LogEffects
 from core.log.partition_log import PartitionState
 from core.log.producer_state import ProducerState
 from core.staging.values import Guard, PublicationEffects, TokenBatch
+from core.transaction.key import TransactionKey
 from core.transaction.values import StoredTransaction, TransactionEffects
 from core.types import BatchFormat, Payload
 
@@ -88,15 +89,15 @@ class EpochStart:
 class ToLock:
     """The rows that a flush is decided on.
 
-    producers: (partition, producer) pairs. transactional_ids: of transactions to be changed; what
-    joined them is locked too. producer_ids: of transactional appends, whose transaction's row is
+    producers: (partition, producer) pairs. transactions: those to be changed; what joined them is
+    locked too. producer_ids: of transactional appends, whose transaction's row is
     locked if it exists. guards, tokens: of publications; the partitions that tokens hold batches
     for are locked too.
     """
 
     partition_ids: Sequence[int]
     producers: Sequence[tuple[int, int]] = ()
-    transactional_ids: Sequence[str] = ()
+    transactions: Sequence[TransactionKey] = ()
     producer_ids: Sequence[int] = ()
     guards: Sequence[Guard] = ()
     tokens: Sequence[UUID] = ()
@@ -107,8 +108,8 @@ class Locked:
     """What was read under the lock; what does not exist, or is locked by another, lacks.
 
     producers: those asked for, and those of the transactions on the partitions that joined.
-    held_elsewhere: transactional ids asked for whose row, or one of whose partitions, another
-    broker holds (only where `skip_locked`). held_producers: those whose transaction's row it holds.
+    held_elsewhere: transactions asked for whose row, or one of whose partitions, another broker
+    holds (only where `skip_locked`). held_producers: those whose transaction's row it holds.
     published: the batch ids of guards that have one. tokens: what each holds, in order.
     held_guards, held_tokens: rows another broker holds, or for a token one of its partitions.
     """
@@ -116,7 +117,7 @@ class Locked:
     partitions: Mapping[int, PartitionState]
     producers: Mapping[tuple[int, int], ProducerState]
     transactions: Sequence[StoredTransaction] = ()
-    held_elsewhere: frozenset[str] = frozenset()
+    held_elsewhere: frozenset[TransactionKey] = frozenset()
     held_producers: frozenset[int] = frozenset()
     published: Mapping[Guard, int] = field(default_factory=dict)
     tokens: Mapping[UUID, Sequence[TokenBatch]] = field(default_factory=dict)

@@ -9,33 +9,34 @@ from typing import Protocol
 
 from core.group.records import CommittedOffset
 from core.ports.leases import Lease
+from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import StoredTransaction, TransactionMetadata
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionJoin:
-    """Partitions or groups that take part from now on, and the version this was decided on.
+    """What takes part from now on, and the version this was decided on.
 
     put: the transaction's row anew, where this opens it; else the row is only held still.
     """
 
-    transactional_id: str
+    key: TransactionKey
     expected_version: int
     put: TransactionMetadata | None = None
     partitions: tuple[int, ...] = ()
-    groups: tuple[str, ...] = ()
+    participants: tuple[Participant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
     """Transactions that have had their time by the database's clock.
 
-    now_ms: what that clock said. transactional_ids: the longest overdue first. open_count and
-    oldest_ms: how many are open at all, and for how long the oldest one.
+    now_ms: what that clock said. keys: the longest overdue first. open_count and oldest_ms: how
+    many are open at all, and for how long the oldest one.
     """
 
     now_ms: int
-    transactional_ids: Sequence[str]
+    keys: Sequence[TransactionKey]
     open_count: int = 0
     oldest_ms: int = 0
 
@@ -58,8 +59,10 @@ class PendingOffsets:
 class TransactionStore(Protocol):
     """The transactions' rows."""
 
-    async def load(self, transactional_ids: Sequence[str]) -> Mapping[str, StoredTransaction]:
-        """Transactions by id; what is not there lacks. One round trip."""
+    async def load(
+        self, keys: Sequence[TransactionKey]
+    ) -> Mapping[TransactionKey, StoredTransaction]:
+        """Transactions by key; what is not there lacks. One round trip."""
 
     async def join(self, join: TransactionJoin) -> int:
         """Writes what takes part, visible to every broker when it returns; gives the row's version.
@@ -84,7 +87,7 @@ class TransactionStore(Protocol):
         """Open transactions that are older than their timeout."""
 
     async def idle(self, expiration_ms: int, limit: int) -> OpenTransactions:
-        """Ids without an open transaction, not changed for `expiration_ms`."""
+        """Transactions of which none is open, not changed for `expiration_ms`."""
 
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
-        """All transactional ids, and the time by the database's clock (ms)."""
+        """All transactions, and the time by the database's clock (ms)."""

@@ -1,4 +1,4 @@
-"""Decides for one transactional id: who writes, what is open, how it ends (TransactionCoordinator).
+"""Decides for one transaction key: who writes, what is open, how it ends (TransactionCoordinator).
 
 Each function takes the row as it is known (None: there is none) and returns a value that takes
 effect as a whole, in one commit, or not at all. Kafka passes Prepare…, markers and Complete… one
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from core.errors import Error
+from core.transaction.key import Participant
 from core.transaction.state import ABORTING, COMMITTING, FENCING, IDLE_STATES, passed
 from core.transaction.values import (
     Answer,
@@ -136,7 +137,7 @@ def _created(
 ) -> Transition:
     """An id nobody knows, or one that has expired, whatever the client thinks it had."""
     put = TransactionMetadata(
-        request.transactional_id,
+        request.key,
         fresh_producer_id,
         0,
         TransactionState.EMPTY,
@@ -309,15 +310,15 @@ def prepare_join(
     return Joining(put=put, joins=True)
 
 
-def check_room(joining: Joining, group_id: str, groups: frozenset[str]) -> Joining:
+def check_room(joining: Joining, group: Participant, groups: frozenset[Participant]) -> Joining:
     """The same, or TRANSACTION_ABORTABLE where the open transaction has too many groups for this.
 
     groups: those that have joined what is known of as the last transaction.
     """
     is_new = joining.joins and joining.put is None
-    if not is_new or group_id in groups:
+    if not is_new or group in groups:
         return joining
-    characters = len(group_id) + sum(len(each) for each in groups)
+    characters = len(group.name) + sum(len(each.name) for each in groups)
     if len(groups) < MAX_GROUPS and characters <= MAX_GROUP_ID_CHARACTERS:
         return joining
     return Joining(Error.TRANSACTION_ABORTABLE)

@@ -1,4 +1,4 @@
-"""Decisions of one flush on one transactional id: what was read of it, and an overlay on top.
+"""Decisions of one flush on one transaction: what was read of it, and an overlay on top.
 
 Composes the coordinator's decisions in order of arrival; changes nothing by itself. Knows no store.
 """
@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from core.errors import Error
 from core.transaction.coordinator import verify_write
+from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import (
     Joining,
     Marker,
@@ -23,16 +24,19 @@ from core.transaction.values import (
 )
 
 Decide = Callable[[StoredTransaction | None], Transition]
-"""A request to the coordinator, complete but for what is known of its transactional id."""
+"""A request to the coordinator, complete but for what is known of its transaction."""
 
 
 class TransactionDraft:
-    """is_fresh: whether what it stands on was read within this flush, so that a refusal is true."""
+    """key: None for a producer that no row names, of which nothing is changed.
+
+    is_fresh: whether what it stands on was read within this flush, so that a refusal is true.
+    """
 
     def __init__(
-        self, transactional_id: str, stored: StoredTransaction | None, *, is_fresh: bool
+        self, key: TransactionKey | None, stored: StoredTransaction | None, *, is_fresh: bool
     ) -> None:
-        self.transactional_id = transactional_id
+        self.key = key
         self.is_fresh = is_fresh
         self._stored = stored
         self._metadata: TransactionMetadata | None = stored.metadata if stored else None
@@ -69,10 +73,11 @@ class TransactionDraft:
 
     def prepare_transition(self, decide: Decide) -> tuple[Transition, frozenset[int]]:
         """The coordinator's decision, and the partitions that its marker goes to."""
-        groups = self._stored.groups if self._stored and self._marker is None else frozenset()
         known = self._metadata
         transition = decide(
-            StoredTransaction(known, self._partitions, groups) if known is not None else None
+            StoredTransaction(known, self._partitions, self._participants())
+            if known is not None
+            else None
         )
         partitions: frozenset[int] = frozenset()
         if transition.put is not None:
@@ -90,18 +95,18 @@ class TransactionDraft:
         """What the decisions change, or what the appends among them stand on; None for neither."""
         expected = self._stored.metadata.version if self._stored else 0
         if self._is_deleted and self._metadata is None:
-            return TransactionEffects(self.transactional_id, expected, is_deleted=True)
+            return TransactionEffects(self._named(), expected, is_deleted=True)
         if self._put is None and not (self._is_used and self._stored):
             return None
         ended = self._stored if self._marker is not None else None
         return TransactionEffects(
-            transactional_id=self.transactional_id,
+            key=self._named(),
             expected_version=expected,
             put=self._put,
             joined=tuple(self._joined),
             marker=self._marker,
             partitions=ended.partitions if ended else frozenset(),
-            groups=ended.groups if ended else frozenset(),
+            participants=ended.participants if ended else frozenset(),
         )
 
     def committed(self) -> StoredTransaction | None:
@@ -109,9 +114,17 @@ class TransactionDraft:
         metadata = self._metadata
         if metadata is None:
             return None
-        groups = self._stored.groups if self._stored and self._marker is None else frozenset()
         if self._stored is None:
             version = first_version(metadata.producer_id)
         else:
             version = self._stored.metadata.version + (self._put is not None)
-        return StoredTransaction(replace(metadata, version=version), self._partitions, groups)
+        metadata = replace(metadata, version=version)
+        return StoredTransaction(metadata, self._partitions, self._participants())
+
+    def _participants(self) -> frozenset[Participant]:
+        """Those of what is open; an end lets all of them go."""
+        return self._stored.participants if self._stored and self._marker is None else frozenset()
+
+    def _named(self) -> TransactionKey:
+        assert self.key is not None, "without a row and a key nothing changes"
+        return self.key

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from core.errors import Error
+from core.transaction.key import Participant, TransactionKey
 from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 
@@ -44,10 +45,10 @@ class ProducerIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """A transactional id's row. Immutable, replaced as a whole.
+    """A transaction's row, by its key. Immutable, replaced as a whole.
 
     version: of the row, 0 where it is not stored yet; the store raises it with each change, and
-    guards with it. It never comes twice for one id (`first_version`). Joining a partition or a
+    guards with it. It never comes twice for one key (`first_version`). Joining a partition or a
     group is a row of its own and raises nothing.
     previous_producer_id: the one before the last rollover, or -1; last_producer_epoch: the epoch
     before the last bump by InitProducerId or EndTxn, or -1: both so that a retry is recognised.
@@ -55,7 +56,7 @@ class TransactionMetadata:
     coordinator_epoch: goes into markers; rises with each change of the database's history.
     """
 
-    transactional_id: str
+    key: TransactionKey
     producer_id: int
     producer_epoch: int
     state: TransactionState
@@ -88,7 +89,7 @@ class Marker:
 class InitProducerId:
     """InitProducerId. current: what the client had (KIP-360), or (-1, -1)."""
 
-    transactional_id: str
+    key: TransactionKey
     timeout_ms: int
     current: ProducerIdAndEpoch
     client_id: str
@@ -149,41 +150,41 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class StoredTransaction:
-    """A transactional id's row with what takes part in its open transaction, as it was read.
+    """A transaction's row with what takes part in what is open, as it was read.
 
-    partitions: partition ids. groups: group ids whose offsets are pending.
+    partitions: partition ids. participants: those with something pending.
     """
 
     metadata: TransactionMetadata
     partitions: frozenset[int] = frozenset()
-    groups: frozenset[str] = frozenset()
+    participants: frozenset[Participant] = frozenset()
 
 
 def first_version(producer_id: int) -> int:
     """The version of a row made anew, with a producer id that nobody has had.
 
-    Brokers may still remember the row that the id had before it expired. What they know of that one
-    must not pass the guard of this one.
+    Brokers may still remember the row that the key had before it expired. What they know of that
+    one must not pass the guard of this one.
     """
     return (producer_id << 24) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionEffects:
-    """What a flush changes of one transactional id.
+    """What a flush changes of one transaction.
 
     expected_version: of the row, as decided on; the store refuses the flush if it is another one by
     then. put: the row anew; None where it is only held still while partitions append or join.
     joined: partitions that take part from now on. marker: how the transaction ends (pending
-    offsets, joins); None where it does not. partitions, groups: all that take part, and whose
-    offsets are pending, as decided on, where it ends: the store refuses if it knows of others.
+    offsets, joins); None where it does not. partitions, participants: all that take part, as
+    decided on, where it ends: the store refuses if it knows of others.
     """
 
-    transactional_id: str
+    key: TransactionKey
     expected_version: int
     put: TransactionMetadata | None = None
     joined: tuple[int, ...] = ()
     marker: Marker | None = None
     partitions: frozenset[int] = frozenset()
-    groups: frozenset[str] = frozenset()
+    participants: frozenset[Participant] = frozenset()
     is_deleted: bool = False

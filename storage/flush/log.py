@@ -31,7 +31,6 @@ from storage.connection.binary import (
     text_array,
     uuid_array,
 )
-from storage.connection.client_text import key_of
 from storage.connection.session import HotSession, Statement
 from storage.flush import staging as staging_rows
 from storage.flush import transactions as transaction_rows
@@ -274,7 +273,7 @@ class FlushSession:
 def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
     """Locks in their order, then reads."""
     free = b"_free" if skip_locked else b""
-    keys = uuid_array([key_of(each) for each in wanted.transactional_ids])
+    keys = uuid_array([transaction_rows.txn_key(each) for each in wanted.transactions])
     transactions = (keys, bigint_array(wanted.producer_ids))
     guards = (uuid_array([staging_rows.guard_key(each) for each in wanted.guards]),)
     tokens = (staging_rows.token_array(wanted.tokens),)
@@ -284,7 +283,7 @@ def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
         (b"read_partitions", partitions),
         (b"read_producers", (*_pairs(wanted.producers), keys)),
     ]
-    if wanted.transactional_ids or wanted.producer_ids:
+    if wanted.transactions or wanted.producer_ids:
         locks.append((b"lock%b_transactions" % free, transactions))
         reads.append((b"read_transactions", transactions))
     if wanted.guards:
@@ -313,7 +312,7 @@ def _locked(wanted: ToLock, results: Mapping[bytes, PGresult]) -> Locked:
             locked,
             transactions=tuple(each for key, each in found if key in keys),
             held_elsewhere=frozenset(
-                each.metadata.transactional_id
+                each.metadata.key
                 for key, each in found
                 if key not in keys or held & each.partitions
             ),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from core.shard import shard_of
+from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import (
     StoredTransaction,
     TransactionEffects,
@@ -215,6 +216,12 @@ STATEMENTS: Mapping[bytes, str] = {
 Statement = tuple[bytes, Sequence[bytes | None]]
 
 
+def txn_key(key: TransactionKey) -> bytes:
+    """What stands for a transaction in the tables. By its name alone: there is one kind of them so
+    far, and the kind will be a column (see TransactionKind)."""
+    return key_of(key.name)
+
+
 def guards(effects: Sequence[TransactionEffects], step: int = 1) -> list[Statement]:
     """What comes first in a flush: rows held still, rows moved on by `step`, rows that go."""
     statements: list[Statement] = []
@@ -236,10 +243,10 @@ def guards(effects: Sequence[TransactionEffects], step: int = 1) -> list[Stateme
 def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
     """What comes after the log's own rows: offsets, joins forgotten, joins after an end."""
     statements: list[Statement] = []
-    joins = sorted((key_of(each.transactional_id), p) for each in effects for p in each.joined)
+    joins = sorted((txn_key(each.key), p) for each in effects for p in each.joined)
     ended = [each for each in effects if each.marker is not None]
-    if groups := sorted({(key_of(name), name) for each in ended for name in each.groups}):
-        statements.append((b"hold_groups", (uuid_array([key for key, _ in groups]),)))
+    if groups := sorted({key_of(of.name) for each in ended for of in each.participants}):
+        statements.append((b"hold_groups", (uuid_array(groups),)))
     for is_commit in (True, False):
         statements += _offsets_of(ended, is_commit=is_commit)
     if ended:
@@ -251,9 +258,9 @@ def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
 
 
 def _joins_of(ended: Sequence[TransactionEffects]) -> list[bytes]:
-    keys = [(key_of(each.transactional_id), each) for each in ended]
+    keys = [(txn_key(each.key), each) for each in ended]
     partitions = [(key, i) for key, each in keys for i in each.partitions]
-    groups = [(key, key_of(name)) for key, each in keys for name in each.groups]
+    groups = [(key, key_of(group.name)) for key, each in keys for group in each.participants]
     return [
         uuid_array([key for key, _ in keys]),
         uuid_array([key for key, _ in partitions]),
@@ -266,10 +273,10 @@ def _joins_of(ended: Sequence[TransactionEffects]) -> list[bytes]:
 def _offsets_of(ended: Sequence[TransactionEffects], *, is_commit: bool) -> list[Statement]:
     """What becomes of the pending offsets of transactions that end alike."""
     places = sorted(
-        (key_of(name), each.marker.producer_id, name)
+        (key_of(group.name), each.marker.producer_id, group.name)
         for each in ended
         if each.marker is not None and each.marker.is_commit is is_commit
-        for name in each.groups
+        for group in each.participants
     )
     if not places:
         return []
@@ -284,7 +291,7 @@ def _offsets_of(ended: Sequence[TransactionEffects], *, is_commit: bool) -> list
 
 def _versions(effects: Sequence[TransactionEffects]) -> list[bytes]:
     return [
-        uuid_array([key_of(each.transactional_id) for each in effects]),
+        uuid_array([txn_key(each.key) for each in effects]),
         bigint_array([each.expected_version for each in effects]),
     ]
 
@@ -292,8 +299,8 @@ def _versions(effects: Sequence[TransactionEffects]) -> list[bytes]:
 def _put_parameters(effects: Sequence[TransactionEffects], step: int) -> list[bytes]:
     rows = [each.put for each in effects if each.put is not None]
     return [
-        uuid_array([key_of(row.transactional_id) for row in rows]),
-        text_array([written(row.transactional_id) for row in rows]),
+        uuid_array([txn_key(row.key) for row in rows]),
+        text_array([written(row.key.name) for row in rows]),
         bigint_array([row.producer_id for row in rows]),
         smallint_array([row.producer_epoch for row in rows]),
         bigint_array([row.previous_producer_id for row in rows]),
@@ -330,7 +337,7 @@ def transactions(result: PGresult) -> list[tuple[bytes, StoredTransaction]]:
             _MIDDLE.unpack(b"".join(row[5:12]))
         )
         metadata = TransactionMetadata(
-            read(row[1].decode()),
+            TransactionKey.of_kafka(read(row[1].decode())),
             producer_id,
             epoch,
             TransactionState(row[4].decode()),
@@ -346,8 +353,8 @@ def transactions(result: PGresult) -> list[tuple[bytes, StoredTransaction]]:
             int.from_bytes(row[14], "big"),
         )
         partitions = frozenset(int.from_bytes(each, "big") for each in _elements(row[15]))
-        groups = frozenset(read(each.decode()) for each in _elements(row[16]))
-        found.append((row[0], StoredTransaction(metadata, partitions, groups)))
+        groups = (Participant.of_group(read(each.decode())) for each in _elements(row[16]))
+        found.append((row[0], StoredTransaction(metadata, partitions, frozenset(groups))))
     return found
 
 

@@ -93,7 +93,7 @@ class LogMachine(RuleBasedStateMachine):
         self.stale: list[PartitionState] = []
         self.highest = dict.fromkeys(PARTITIONS, 0)
         self.epochs: dict[tuple[int, int], int] = {}
-        self.batch_ids = 0
+        self.marks = 0
 
     # What clients do.
 
@@ -176,9 +176,9 @@ class LogMachine(RuleBasedStateMachine):
         drafts = {p: self.brokers[broker][p].draft() for p in {sent.partition for sent in group}}
         decided = []
         for sent in group:
-            self.batch_ids += 1
-            place = incoming(sent.batch, self.batch_ids)
-            decided.append((sent, drafts[sent.partition].prepare_append(place)))
+            self.marks += 1
+            new = incoming(sent.batch, self.marks)
+            decided.append((sent, drafts[sent.partition].prepare_append(new)))
         effects = [each for draft in drafts.values() if (each := draft.effects())]
         return decided, effects, drafts
 
@@ -232,8 +232,8 @@ class LogMachine(RuleBasedStateMachine):
 
     def append_elsewhere(self, p: int) -> None:
         draft = PartitionLog(self.store.states[p]).draft()
-        self.batch_ids += 1
-        draft.prepare_append(incoming(batch(), self.batch_ids))
+        self.marks += 1
+        draft.prepare_append(incoming(batch(), self.marks))
         effects = draft.effects()
         assert effects is not None
         assert self.store.commit([effects])

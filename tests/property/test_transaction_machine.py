@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from core.log.aborted_txns import AbortedTransaction
+from core.transaction.key import TransactionKey
 from core.transaction.values import TransactionState, TransactionVersion
 from tests.property.transaction_brokers import (
     EXPIRATION_MS,
@@ -63,19 +64,19 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
     @initialize(epoch=st.sampled_from([0, 32763, 32765]), versions=st.tuples(VERSION, VERSION))
     def start(self, epoch: int, versions: tuple[TransactionVersion, ...]) -> None:
         self.begin(epoch)
-        for transactional_id, version in zip(IDS, versions, strict=True):
-            self.an_instance_starts(transactional_id, version, 0)
+        for key, version in zip(IDS, versions, strict=True):
+            self.an_instance_starts(key, version, 0)
         self.all_requests_arrive(0)
 
     # What clients do.
 
-    @rule(transactional_id=ID, version=VERSION, more=st.integers(0, 4))
+    @rule(key=ID, version=VERSION, more=st.integers(0, 4))
     def an_instance_starts(
-        self, transactional_id: str, version: TransactionVersion, more: int
+        self, key: TransactionKey, version: TransactionVersion, more: int
     ) -> None:
-        alive = [each.transactional_id for each in self.instances if not each.is_dead]
-        if alive.count(transactional_id) < 1 + more // 4:
-            instance = Instance(transactional_id, version)
+        alive = [each.key for each in self.instances if not each.is_dead]
+        if alive.count(key) < 1 + more // 4:
+            instance = Instance(key, version)
             self.instances.append(instance)
             self.initialise(instance)
 
@@ -153,21 +154,21 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
 
     # What nobody asks for.
 
-    @rule(what=TROUBLE, by=WHICH, broker=BROKER, transactional_id=ID, p=PARTITION)
+    @rule(what=TROUBLE, by=WHICH, broker=BROKER, key=ID, p=PARTITION)
     def something_happens(
-        self, what: str, by: int, broker: int, transactional_id: str, p: int
+        self, what: str, by: int, broker: int, key: TransactionKey, p: int
     ) -> None:
         match what:
             case "time passes":
                 self.now += (1, TIMEOUT_MS // 2, TIMEOUT_MS)[by % 3]
             case "the overdue are aborted":
                 self.now += TIMEOUT_MS * 2 * (by % 3 == 0)
-                self.abort_overdue(broker, transactional_id)
+                self.abort_overdue(broker, key)
             case "the idle are forgotten":
                 self.now += EXPIRATION_MS * (by % 4 == 0)
-                self.forget_idle(broker, transactional_id)
+                self.forget_idle(broker, key)
             case "a marker comes from outside":
-                self.mark_from_outside(broker, transactional_id, p, is_commit=by % 3 == 0)
+                self.mark_from_outside(broker, key, p, is_commit=by % 3 == 0)
             case "a plain batch":
                 group = Group(self.store, self.brokers[broker], self.now, is_fresh=True)
                 group.plain(p)
@@ -268,14 +269,14 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
         if not hasattr(self, "store"):
             return
         self.now += MAX_TIMEOUT_MS
-        for transactional_id in IDS:
-            self.abort_overdue(0, transactional_id)
+        for key in IDS:
+            self.abort_overdue(0, key)
         for state in self.store.states.values():
             assert state.open_transactions == ()
             assert state.last_stable_offset == state.high_watermark
         assert not self.store.pending
         for row in self.store.rows.values():
-            assert not (row.partitions or row.groups)
+            assert not (row.partitions or row.participants)
         assert all(not each for each in self.open.values())
         self.the_log_and_what_is_known_of_it_agree()
         self.a_transaction_is_whole()
@@ -288,7 +289,7 @@ TestTransactionMachine.settings = settings(
 
 
 def scripted(version: TransactionVersion) -> tuple[TransactionMachine, Instance]:
-    """A producer of id "a" that broker 0 has initialised, for what chance comes upon too rarely."""
+    """A producer that broker 0 has initialised, for what chance comes upon too rarely."""
     machine = TransactionMachine()
     machine.start(0, (version, version))
     return machine, machine.instances[0]
@@ -296,7 +297,7 @@ def scripted(version: TransactionVersion) -> tuple[TransactionMachine, Instance]
 
 def successor(machine: TransactionMachine) -> None:
     """A second instance of the same id begins, at the other broker."""
-    machine.an_instance_starts("a", V2, 4)
+    machine.an_instance_starts(IDS[0], V2, 4)
     machine.arrive(machine.brokers[1], [machine.network.pop()], "well")
 
 
@@ -316,10 +317,10 @@ def test_memory_of_a_join_that_was_lost_does_not_let_a_zombie_write() -> None:
 def test_memory_of_an_expired_id_does_not_let_a_zombie_write() -> None:
     machine, zombie = scripted(V2)
     machine.now += EXPIRATION_MS
-    machine.forget_idle(1, "a")
+    machine.forget_idle(1, IDS[0])
     successor(machine)
-    before = machine.store.rows["a"]
+    before = machine.store.rows[IDS[0]]
     machine.write(zombie, 1, 1)
     machine.arrive(machine.brokers[0], [machine.network.pop()], "well")
     assert machine.store.states[1].next_offset == 0
-    assert machine.store.rows["a"] == before
+    assert machine.store.rows[IDS[0]] == before

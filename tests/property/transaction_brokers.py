@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from core.errors import Error
-from core.log.effects import LogEffects
+from core.log.effects import IncomingBatch, LogEffects
 from core.log.partition_log import (
     Appended,
     Decision,
@@ -30,6 +30,7 @@ from core.transaction.coordinator import (
     verify_write,
 )
 from core.transaction.draft import Decide, TransactionDraft
+from core.transaction.key import TransactionKey
 from core.transaction.values import (
     Answer,
     EndTransaction,
@@ -43,7 +44,8 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
-from tests.batches import batch, control_batch, incoming, mark_of
+from tests.batches import batch, control_batch, incoming
+from tests.keys import named
 from tests.property.transaction_world import (
     Broker,
     Instance,
@@ -55,7 +57,7 @@ from tests.property.transaction_world import (
 )
 
 PARTITIONS = (1, 2, 3)
-IDS = ("a", "b")
+IDS = (named("a"), named("b"))
 V1, V2 = TransactionVersion.V1, TransactionVersion.V2
 TIMEOUT_MS, MAX_TIMEOUT_MS, EXPIRATION_MS = 1_000, 10_000, 100_000
 
@@ -68,21 +70,21 @@ class Group:
         self.transactions: dict[str, TransactionDraft] = {}
         self.logs: dict[int, LogDraft] = {}
         self.needs_lock = False  # something asked changes nothing, as far as memory knows
-        self.rows: dict[int, Sent | Marker | None] = {}  # by batch id
+        self.rows: dict[IncomingBatch, Sent | Marker | None] = {}
         self.events: list[tuple[str, Sent | Marker]] = []  # writes and ends, in their order
 
-    def known(self, transactional_id: str) -> StoredTransaction | None:
-        if self.is_fresh or transactional_id not in self.broker.transactions:
-            stored = self.store.rows.get(transactional_id)
-            self.broker.transactions[transactional_id] = stored
-        return self.broker.transactions[transactional_id]
+    def known(self, key: TransactionKey) -> StoredTransaction | None:
+        if self.is_fresh or key not in self.broker.transactions:
+            stored = self.store.rows.get(key)
+            self.broker.transactions[key] = stored
+        return self.broker.transactions[key]
 
-    def transaction(self, transactional_id: str) -> TransactionDraft:
-        if transactional_id not in self.transactions:
-            stored = self.known(transactional_id)
-            draft = TransactionDraft(transactional_id, stored, is_fresh=self.is_fresh)
-            self.transactions[transactional_id] = draft
-        return self.transactions[transactional_id]
+    def transaction(self, key: TransactionKey) -> TransactionDraft:
+        if key not in self.transactions:
+            stored = self.known(key)
+            draft = TransactionDraft(key, stored, is_fresh=self.is_fresh)
+            self.transactions[key] = draft
+        return self.transactions[key]
 
     def log(self, p: int, producer_id: int) -> LogDraft:
         stored = {i: state for (of, i), state in self.store.producers.items() if of == p}
@@ -100,7 +102,7 @@ class Group:
         log = self.log(sent.partition, sent.batch.producer_id)
         known = log.producer(sent.batch.producer_id)
         if not known.find_duplicate(sent.batch):
-            joining = self.transaction(sent.instance.transactional_id).prepare_append(
+            joining = self.transaction(sent.instance.key).prepare_append(
                 sent.partition,
                 sent.producer,
                 sent.instance.version,
@@ -109,30 +111,30 @@ class Group:
             )
             if joining.error is not Error.NONE:
                 return Refused(joining.error, joining.message or "")
-        place = incoming(sent.batch, len(self.rows))
-        decision = log.prepare_append(place)
+        new = incoming(sent.batch)
+        decision = log.prepare_append(new)
         if isinstance(decision, Appended):
-            self.rows[place.batch_id] = sent
-            self.events.append((sent.instance.transactional_id, sent))
+            self.rows[new] = sent
+            self.events.append((sent.instance.key, sent))
         return decision
 
     def plain(self, p: int) -> None:
-        place = incoming(batch(), len(self.rows))
-        self.rows[place.batch_id] = None
-        self.log(p, -1).prepare_append(place)
+        new = incoming(batch())
+        self.rows[new] = None
+        self.log(p, -1).prepare_append(new)
 
-    def transition(self, transactional_id: str, decide: Decide) -> Transition:
+    def transition(self, key: TransactionKey, decide: Decide) -> Transition:
         """Ends and changes of the row."""
-        draft = self.transaction(transactional_id)
+        draft = self.transaction(key)
         transition, partitions = draft.prepare_transition(decide)
         self.needs_lock |= not self.is_fresh and transition.put is None
         marker = transition.marker
         if marker is not None:
             for p in sorted(partitions):
-                place = incoming(control_batch(marker), len(self.rows))
-                self.rows[place.batch_id] = marker
-                self.log(p, marker.producer_id).prepare_marker(marker, place)
-            self.events.append((transactional_id, marker))
+                new = incoming(control_batch(marker))
+                self.rows[new] = marker
+                self.log(p, marker.producer_id).prepare_marker(marker, new)
+            self.events.append((key, marker))
         return transition
 
     def effects(self) -> tuple[list[LogEffects], list[TransactionEffects]]:
@@ -163,8 +165,8 @@ class Brokers:
         self.instances: list[Instance] = []
         self.network: list[Sent] = []
         self.txns: list[Txn] = []
-        self.open: dict[str, list[Txn]] = {each: [] for each in IDS}
-        self.owner: dict[str, Instance | None] = dict.fromkeys(IDS)
+        self.open: dict[TransactionKey, list[Txn]] = {each: [] for each in IDS}
+        self.owner: dict[TransactionKey, Instance | None] = dict.fromkeys(IDS)
         self.epochs: dict[tuple[int, int], int] = {}
 
     def answer(self, sent: Sent, answer: Answer) -> None:
@@ -204,32 +206,30 @@ class Brokers:
                 continue
             for sent, answer in answers:
                 self.check_decided(sent, answer)
-            ends = [
-                sent.instance.transactional_id for sent in chosen if sent.kind is not Kind.WRITE
-            ]
+            ends = [sent.instance.key for sent in chosen if sent.kind is not Kind.WRITE]
             for sent, answer in answers:
-                if sent.kind is Kind.END and ends.count(sent.instance.transactional_id) == 1:
+                if sent.kind is Kind.END and ends.count(sent.instance.key) == 1:
                     self.check_end(sent, answer)
             return answers
 
     def decide(self, group: Group, sent: Sent) -> Answer:
-        transactional_id = sent.instance.transactional_id
+        key = sent.instance.key
         if sent.kind is Kind.WRITE:
             decision = group.write(sent)
             if isinstance(decision, Refused):
                 return Answer(decision.error)
             return Answer()
         if sent.kind is Kind.INIT:
-            asked = InitProducerId(transactional_id, TIMEOUT_MS, sent.producer, "client", "host")
+            asked = InitProducerId(key, TIMEOUT_MS, sent.producer, "client", "host")
             return group.transition(
-                transactional_id,
+                key,
                 lambda stored: prepare_init_producer_id(
                     stored and stored.metadata, asked, self.fresh(), self.now, MAX_TIMEOUT_MS
                 ),
             ).answer
         request = EndTransaction(sent.producer, sent.is_commit, sent.instance.version)
         return group.transition(
-            transactional_id,
+            key,
             lambda stored: prepare_end(stored and stored.metadata, request, self.fresh(), self.now),
         ).answer
 
@@ -246,7 +246,7 @@ class Brokers:
         for each in effects:
             rows = [
                 Row(row.base_offset, row.last_offset, row.incoming.batch, of, None)
-                if not isinstance(of := group.rows[mark_of(row.incoming)], Marker)
+                if not isinstance(of := group.rows[row.incoming], Marker)
                 else Row(row.base_offset, row.last_offset, row.incoming.batch, None, of)
                 for row in each.rows
             ]
@@ -267,20 +267,20 @@ class Brokers:
 
     def follow(self, events: list[tuple[str, Sent | Marker]]) -> None:
         """What was stored, in order: nobody who was fenced, nothing that has ended."""
-        for transactional_id, event in events:
+        for key, event in events:
             if isinstance(event, Marker):
-                self.ended(transactional_id, is_commit=event.is_commit)
+                self.ended(key, is_commit=event.is_commit)
                 continue
             assert event.txn is not None
-            assert event.instance is self.owner[transactional_id], "a zombie has written"
+            assert event.instance is self.owner[key], "a zombie has written"
             assert event.txn.fate is None or event.instance.version is V1, "written after the end"
             assert event.txn.fate is not True
             event.is_stored = True
-            if event.txn not in self.open[transactional_id]:
-                self.open[transactional_id].append(event.txn)
+            if event.txn not in self.open[key]:
+                self.open[key].append(event.txn)
 
-    def ended(self, transactional_id: str, *, is_commit: bool) -> None:
-        closed, self.open[transactional_id] = self.open[transactional_id], []
+    def ended(self, key: TransactionKey, *, is_commit: bool) -> None:
+        closed, self.open[key] = self.open[key], []
         for txn in closed:
             assert txn.fate in (None, is_commit), "a transaction has ended twice, and differently"
             txn.fate = is_commit
@@ -298,18 +298,18 @@ class Brokers:
     def check_decided(self, sent: Sent, answer: Answer) -> None:
         """Once it is committed, whoever comes to hear of it."""
         instance = sent.instance
-        transactional_id = instance.transactional_id
+        key = instance.key
         if sent.kind is Kind.INIT and answer.error is Error.NONE:
             for other in self.instances:
-                if other is not instance and other.transactional_id == transactional_id:
+                if other is not instance and other.key == key:
                     other.is_disturbed = True
             if not instance.awaits(sent):
                 instance.is_disturbed = True
-            self.owner[transactional_id] = instance
+            self.owner[key] = instance
 
     def check_end(self, sent: Sent, answer: Answer) -> None:
         """A retry is told what was told first, unless something has come in between."""
-        stored = self.store.rows.get(sent.instance.transactional_id)
+        stored = self.store.rows.get(sent.instance.key)
         if stored is None:
             return
         version = stored.metadata.version
@@ -323,7 +323,7 @@ class Brokers:
         is_fresh = False
         while True:
             group = Group(self.store, broker, self.now, is_fresh=is_fresh)
-            stored = group.known(sent.instance.transactional_id)
+            stored = group.known(sent.instance.key)
             joining = self.joining(stored, sent)
             if joining.error is not Error.NONE:
                 if is_fresh:
@@ -331,7 +331,7 @@ class Brokers:
             else:
                 assert stored is not None
                 join = TransactionJoin(
-                    sent.instance.transactional_id,
+                    sent.instance.key,
                     stored.metadata.version,
                     joining.put,
                     (sent.partition,) if sent.kind is Kind.JOIN else (),
@@ -343,11 +343,9 @@ class Brokers:
                     self.store.join(join, self.now, 1 if is_durable else self.steps)
                     if sent.kind is Kind.OFFSETS:
                         self.store.pending[sent.producer.producer_id] = sent
-                        self.follow([(join.transactional_id, sent)])
+                        self.follow([(join.key, sent)])
                         self.durable = self.store.copy()
-                    broker.transactions[join.transactional_id] = self.store.rows[
-                        join.transactional_id
-                    ]
+                    broker.transactions[join.key] = self.store.rows[join.key]
                     return Answer()
                 assert not is_fresh
             is_fresh = True
@@ -357,7 +355,7 @@ class Brokers:
         if sent.kind is Kind.JOIN:
             is_joined = bool(stored and sent.partition in stored.partitions)
             return prepare_join(known, sent.producer, V1, self.now, is_joined=is_joined)
-        is_joined = bool(stored and stored.groups)
+        is_joined = bool(stored and stored.participants)
         if sent.kind is Kind.JOIN_GROUP:
             return prepare_join(known, sent.producer, V1, self.now, is_joined=is_joined)
         version = sent.instance.version
@@ -370,38 +368,38 @@ class Brokers:
             each.is_disturbed = True
 
     def change(
-        self, broker: int, transactional_id: str, decide: Callable[[Group], Decide | None]
+        self, broker: int, key: TransactionKey, decide: Callable[[Group], Decide | None]
     ) -> Transition | None:
         group = Group(self.store, self.brokers[broker], self.now, is_fresh=True)
         wanted = decide(group)
         if wanted is None:
             return None
-        transition = group.transition(transactional_id, wanted)
+        transition = group.transition(key, wanted)
         assert self.commit(group)
         if transition.put or transition.is_deleted:
             for each in self.instances:
-                if each.transactional_id == transactional_id:
+                if each.key == key:
                     each.is_disturbed = True
         return transition
 
-    def abort_overdue(self, broker: int, transactional_id: str) -> None:
+    def abort_overdue(self, broker: int, key: TransactionKey) -> None:
         def decide(stored: StoredTransaction | None) -> Transition:
             due = prepare_timeout(stored and stored.metadata, self.fresh(), self.now)
             return due or Transition(Answer())
 
-        self.change(broker, transactional_id, lambda _: decide)
+        self.change(broker, key, lambda _: decide)
 
-    def forget_idle(self, broker: int, transactional_id: str) -> None:
+    def forget_idle(self, broker: int, key: TransactionKey) -> None:
         def decide(stored: StoredTransaction | None) -> Transition:
             idle = prepare_expiry(stored and stored.metadata, self.now, EXPIRATION_MS)
             return idle or Transition(Answer())
 
-        self.change(broker, transactional_id, lambda _: decide)
+        self.change(broker, key, lambda _: decide)
 
     def mark_from_outside(
-        self, broker: int, transactional_id: str, p: int, *, is_commit: bool
+        self, broker: int, key: TransactionKey, p: int, *, is_commit: bool
     ) -> None:
-        known = self.store.rows.get(transactional_id)
+        known = self.store.rows.get(key)
         if known is None:
             return
         marker = Marker(known.metadata.producer_id, known.metadata.producer_epoch, is_commit, 0)
@@ -419,4 +417,4 @@ class Brokers:
             producer = group.log(p, marker.producer_id).producer(marker.producer_id)
             return None if producer.marker_refusal(marker) else decide
 
-        self.change(broker, transactional_id, unless_refused)
+        self.change(broker, key, unless_refused)

@@ -14,6 +14,7 @@ from core.log.effects import LogEffects, OpenTransaction
 from core.log.partition_log import PartitionLog, PartitionState
 from core.log.producer_state import ProducerState
 from core.ports.transactions import TransactionJoin
+from core.transaction.key import TransactionKey
 from core.transaction.values import (
     Answer,
     Marker,
@@ -65,7 +66,7 @@ class Instance:
     is_disturbed: something has happened after which even a healthy client may be refused.
     """
 
-    transactional_id: str
+    key: TransactionKey
     version: TransactionVersion
     producer: ProducerIdAndEpoch = NOBODY
     sequences: dict[int, int] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class ModelStore:
     states: dict[int, PartitionState]
     log: dict[int, list[Row]]
     aborted: dict[int, list[AbortedTransaction]]
-    rows: dict[str, StoredTransaction] = field(default_factory=dict)
+    rows: dict[TransactionKey, StoredTransaction] = field(default_factory=dict)
     pending: dict[int, Sent] = field(default_factory=dict)
     producers: dict[tuple[int, int], ProducerState] = field(default_factory=dict)
     committed_offsets: list[Sent] = field(default_factory=list)
@@ -148,12 +149,12 @@ class ModelStore:
 
     def holds(self, each: TransactionEffects | TransactionJoin) -> bool:
         """The guard of a row."""
-        known = self.rows.get(each.transactional_id)
+        known = self.rows.get(each.key)
         if each.expected_version != (known.metadata.version if known else 0):
             return False
         if known is None or isinstance(each, TransactionJoin) or each.marker is None:
             return True
-        return (each.partitions, each.groups) == (known.partitions, known.groups)
+        return (each.partitions, each.participants) == (known.partitions, known.participants)
 
     def join(self, each: TransactionJoin, now: int, step: int = 1) -> None:
         """A join of its own, or with a commit of offsets.
@@ -162,20 +163,18 @@ class ModelStore:
         version behind that somebody else's next change gets too, for brokers remember it.
         """
         self.put(
-            TransactionEffects(
-                each.transactional_id, each.expected_version, each.put, each.partitions
-            ),
+            TransactionEffects(each.key, each.expected_version, each.put, each.partitions),
             now,
             step,
         )
-        row = self.rows[each.transactional_id]
-        self.rows[each.transactional_id] = replace(row, groups=row.groups | set(each.groups))
+        row = self.rows[each.key]
+        self.rows[each.key] = replace(row, participants=row.participants | set(each.participants))
 
     def put(self, each: TransactionEffects, now: int, step: int = 1) -> None:
         """The row anew or deleted, and what an end brings with it."""
-        known = self.rows.get(each.transactional_id)
+        known = self.rows.get(each.key)
         if each.is_deleted:
-            del self.rows[each.transactional_id]
+            del self.rows[each.key]
             return
         if each.put is not None:
             metadata = replace(
@@ -189,12 +188,12 @@ class ModelStore:
             known = replace(known or StoredTransaction(metadata), metadata=metadata)
         assert known is not None, "only what is there is held still"
         if each.marker is not None:
-            offsets = self.pending.pop(each.marker.producer_id, None) if each.groups else None
+            offsets = self.pending.pop(each.marker.producer_id, None) if each.participants else None
             if offsets and each.marker.is_commit:
                 self.committed_offsets.append(offsets)
             known = StoredTransaction(known.metadata)
         joined = known.partitions | set(each.joined)
-        self.rows[each.transactional_id] = replace(known, partitions=joined)
+        self.rows[each.key] = replace(known, partitions=joined)
 
     def append(self, each: LogEffects, rows: list[Row]) -> None:
         """Index rows, producers, aborted transactions; what is open is read from the producers."""
@@ -220,7 +219,7 @@ class ModelStore:
 class Broker:
     """What one broker remembers."""
 
-    transactions: dict[str, StoredTransaction | None] = field(default_factory=dict)
+    transactions: dict[TransactionKey, StoredTransaction | None] = field(default_factory=dict)
     logs: dict[int, PartitionLog] = field(default_factory=dict)
 
 

@@ -30,6 +30,7 @@ from storage.connection.client_text import key_of
 from storage.connection.pool import HOT_SESSION
 from storage.connection.session import HotSession, Statement
 from storage.flush import log as flush_of_the_log
+from tests.keys import groups, named
 from tests.storage.conftest import Log
 from tests.storage.transacting import (
     LEASES,
@@ -109,7 +110,7 @@ async def world(log: Log) -> AsyncIterator[World]:
 async def test_what_is_written_comes_back(world: World, name: str) -> None:
     (p, q) = world.log.new_partitions(2)
     metadata = TransactionMetadata(
-        name,
+        named(name),
         2**38,
         32_766,
         TransactionState.PREPARE_EPOCH_FENCE,
@@ -123,30 +124,30 @@ async def test_what_is_written_comes_back(world: World, name: str) -> None:
         ODD,
         "a\0b",
     )
-    await world.here.put(TransactionEffects(name, 0, metadata))
+    await world.here.put(TransactionEffects(named(name), 0, metadata))
     found = await world.here.load(name)
     now = world.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
     assert 0 <= now - found.metadata.updated_at < 60_000
     assert found.metadata == replace(
         metadata, version=first_version(2**38), updated_at=found.metadata.updated_at
     )
-    assert (found.partitions, found.groups) == (frozenset(), frozenset())
+    assert (found.partitions, found.participants) == (frozenset(), frozenset())
     version = await world.here.join(found, (q, p), (LONG, "g", ODD), opens=True)
     found = await world.here.load(name)
     assert found.metadata.version == version
     assert found.metadata.state is TransactionState.ONGOING
     assert 0 <= found.metadata.started_at - now < 60_000
-    assert (found.partitions, found.groups) == ({p, q}, {LONG, "g", ODD})
+    assert (found.partitions, found.participants) == ({p, q}, groups(LONG, "g", ODD))
     # The same by its producer, as a flush of appends looks for it.
     assert await world.here.logs.load_transactions([2**38, 1]) == {2**38: found}
     now, listed = await world.here.store.list_all()
-    assert [each.transactional_id for each in listed] == [name]
+    assert [each.key.name for each in listed] == [name]
     assert now >= found.metadata.started_at
 
 
 @pytest.mark.parametrize("state", TransactionState)
 async def test_every_state_is_kept_as_text(world: World, state: TransactionState) -> None:
-    await world.here.put(TransactionEffects("t", 0, replace(row_of("t"), state=state)))
+    await world.here.put(TransactionEffects(named("t"), 0, replace(row_of("t"), state=state)))
     assert (await world.here.load("t")).metadata.state is state
     assert world.value("SELECT state FROM transaction_state") == state.value
 
@@ -157,12 +158,12 @@ async def test_a_transaction_starts_when_it_is_opened(world: World) -> None:
     world.rows("UPDATE transaction_state SET started_at = 5")
     # Whatever else changes in it, it has begun when it has begun.
     version = first.metadata.version
-    await world.here.put(TransactionEffects("t", version, first.metadata))
+    await world.here.put(TransactionEffects(named("t"), version, first.metadata))
     assert (await world.here.load("t")).metadata.started_at == 5
     # One that ends, and the next that is opened in the same flush.
     marker = Marker(7, 0, is_commit=True, coordinator_epoch=0)
     effects = TransactionEffects(
-        "t", version + 1, first.metadata, (p,), marker=marker, partitions=first.partitions
+        named("t"), version + 1, first.metadata, (p,), marker=marker, partitions=first.partitions
     )
     await world.here.put(effects)
     found = await world.here.load("t")
@@ -173,20 +174,20 @@ async def test_a_transaction_starts_when_it_is_opened(world: World) -> None:
 async def test_who_has_had_its_time(world: World) -> None:
     for number, name in enumerate(("x", "y", "z")):
         await world.here.begin(name, number + 10, timeout_ms=60_000)
-    await world.here.put(TransactionEffects("idle", 0, row_of("idle", 5)))
+    await world.here.put(TransactionEffects(named("idle"), 0, row_of("idle", 5)))
     overdue = await world.here.store.overdue(10)
-    assert overdue.transactional_ids == []
+    assert overdue.keys == []
     world.rows(
         "UPDATE transaction_state SET started_at = started_at - 60000 - producer_id * 1000"
         " WHERE producer_id IN (10, 12)"
     )
     overdue = await world.here.store.overdue(10)
-    assert list(overdue.transactional_ids) == ["z", "x"]  # the longest overdue first
+    assert [each.name for each in overdue.keys] == ["z", "x"]  # the longest overdue first
     assert overdue.now_ms >= (await world.here.load("x")).metadata.started_at + 60_000
-    assert list((await world.here.store.overdue(1)).transactional_ids) == ["z"]
-    assert (await world.here.store.idle(60_000, 10)).transactional_ids == []
+    assert list((await world.here.store.overdue(1)).keys) == [named("z")]
+    assert (await world.here.store.idle(60_000, 10)).keys == []
     world.rows("UPDATE transaction_state SET updated_at = updated_at - 60000")
-    assert list((await world.here.store.idle(60_000, 10)).transactional_ids) == ["idle"]
+    assert list((await world.here.store.idle(60_000, 10)).keys) == [named("idle")]
 
 
 # The guard.
@@ -194,7 +195,7 @@ async def test_who_has_had_its_time(world: World) -> None:
 
 def by_holding(stored: StoredTransaction, delta: int = 0) -> TransactionEffects:
     metadata = stored.metadata
-    return TransactionEffects(metadata.transactional_id, metadata.version + delta)
+    return TransactionEffects(metadata.key, metadata.version + delta)
 
 
 def by_moving(stored: StoredTransaction, delta: int = 0) -> TransactionEffects:
@@ -284,7 +285,7 @@ async def test_of_two_that_make_an_id_one_does(world: World) -> None:
         name = f"t-{number}"
         outcomes = await asyncio.gather(
             *(
-                broker.put(TransactionEffects(name, 0, row_of(name, 2 * number + each)))
+                broker.put(TransactionEffects(named(name), 0, row_of(name, 2 * number + each)))
                 for each, broker in enumerate((world.here, world.there))
             ),
             return_exceptions=True,
@@ -299,7 +300,7 @@ async def test_who_waits_for_a_new_id_sees_it(world: World) -> None:
         "INSERT INTO transaction_state SELECT %s, 't', 9, 0, -1, -1, 'Empty', 1, 1, -1, 1, 0, '',"
         " '', 1"
     )
-    work = TransactionEffects("t", 0, row_of("t", 7))
+    work = TransactionEffects(named("t"), 0, row_of("t", 7))
     key = UUID(bytes=key_of("t"))
     with pytest.raises(VersionMismatch):
         await world.held_up(world.here.put(work), made, key)
@@ -335,7 +336,7 @@ async def test_ends_are_locked_in_order_transactions_before_partitions(world: Wo
     key = UUID(bytes=key_of(NAMES[0]))
     with world.psql() as other:
         other.execute("SELECT FROM transaction_state WHERE txn_key = %s FOR UPDATE", [key])
-        work = world.here.flush.lock(ToLock((), (), tuple(reversed(NAMES))))
+        work = world.here.flush.lock(ToLock((), (), [named(each) for each in reversed(NAMES)]))
         task = asyncio.ensure_future(work)
         await world.waits(task)
         other.execute("SELECT FROM transaction_state FOR UPDATE NOWAIT")
@@ -344,7 +345,9 @@ async def test_ends_are_locked_in_order_transactions_before_partitions(world: Wo
     await world.here.flush.rollback()
     with world.psql() as other:
         other.execute("SELECT FROM topic_partition WHERE partition_id = %s FOR UPDATE", [p])
-        task = asyncio.ensure_future(world.here.flush.lock(ToLock((), (), NAMES)))
+        task = asyncio.ensure_future(
+            world.here.flush.lock(ToLock((), (), [named(each) for each in NAMES]))
+        )
         await world.waits(task)
         other.execute("SELECT FROM topic_partition FOR UPDATE NOWAIT")
     await task
@@ -363,7 +366,7 @@ async def test_partitions_that_joined_during_the_wait_are_locked_and_read(world:
     with world.psql() as other:
         # Another broker's append to q, which joins.
         other.execute("SELECT FROM transaction_state FOR SHARE")
-        task = asyncio.ensure_future(world.here.flush.lock(ToLock((), (), ("t",))))
+        task = asyncio.ensure_future(world.here.flush.lock(ToLock((), (), (named("t"),))))
         await world.waits(task)
         key = UUID(bytes=key_of("t"))
         other.execute("INSERT INTO transaction_partition VALUES (%s, %s)", [key, q])
@@ -377,7 +380,7 @@ async def test_partitions_that_joined_during_the_wait_are_locked_and_read(world:
         other.execute("INSERT INTO transaction_group VALUES (%s, %s, 'g')", [key, key])
     locked = await task
     (found,) = locked.transactions
-    assert (found.partitions, found.groups) == ({p, q}, {"g"})
+    assert (found.partitions, found.participants) == ({p, q}, groups("g"))
     assert {i: state.open_transactions for i, state in locked.partitions.items()} == {
         p: ((7, 0),),
         q: ((7, 0),),
@@ -395,8 +398,10 @@ async def test_a_transaction_is_found_by_its_producer_as_well(world: World) -> N
     (p,) = world.log.new_partitions()
     await world.here.begin("t", 7)
     await world.here.begin("u", 8)
-    locked = await world.here.flush.lock(ToLock((p,), ((p, 7),), ("u", "nobody"), (7, 99)))
-    assert {each.metadata.transactional_id for each in locked.transactions} == {"t", "u"}
+    locked = await world.here.flush.lock(
+        ToLock((p,), ((p, 7),), (named("u"), named("nobody")), (7, 99))
+    )
+    assert {each.metadata.key.name for each in locked.transactions} == {"t", "u"}
     assert set(locked.partitions) == {p}
     with pytest.raises(psycopg.errors.LockNotAvailable), world.psql() as other:
         other.execute("SELECT FROM transaction_state WHERE producer_id = 7 FOR SHARE NOWAIT")
@@ -418,7 +423,7 @@ async def test_partitions_of_a_deleted_topic_are_left_out(world: World) -> None:
     await world.here.append(stored, p, q)
     world.rows("INSERT INTO deleted_partition VALUES (%s)", q)
     world.rows("DELETE FROM topic_partition WHERE partition_id = %s", q)
-    locked = await world.here.flush.lock(ToLock((), (), ("t",)), skip_locked=True)
+    locked = await world.here.flush.lock(ToLock((), (), (named("t"),)), skip_locked=True)
     assert (set(locked.partitions), locked.held_elsewhere) == ({p}, frozenset())
     await world.here.flush.rollback()
     assert await world.here.end("t")
@@ -434,12 +439,12 @@ async def test_what_another_holds_is_skipped_and_named(world: World) -> None:
     with world.psql() as other:
         other.execute("SELECT FROM transaction_state WHERE txn_key = %s FOR UPDATE", [key])
         other.execute("SELECT FROM topic_partition WHERE partition_id = %s FOR UPDATE", [q])
-        wanted = ToLock((p, q), (), NAMES[1:], (ord(NAMES[0]),))
+        wanted = ToLock((p, q), (), [named(each) for each in NAMES[1:]], (ord(NAMES[0]),))
         locked = await world.here.flush.lock(wanted, skip_locked=True)
-        assert {each.metadata.transactional_id for each in locked.transactions} == {*NAMES[1:]}
+        assert {each.metadata.key.name for each in locked.transactions} == {*NAMES[1:]}
         assert set(locked.partitions) == {p, r}
         # One's row is held, one's partition; the third is free.
-        assert locked.held_elsewhere == {NAMES[0], NAMES[1]}
+        assert locked.held_elsewhere == {named(NAMES[0]), named(NAMES[1])}
         assert locked.held_producers == {ord(NAMES[0])}
         await world.here.flush.rollback()
     locked = await world.here.flush.lock(wanted, skip_locked=True)
@@ -452,7 +457,7 @@ async def test_what_another_holds_is_skipped_and_named(world: World) -> None:
 
 async def test_a_join_is_seen_by_all_at_once_and_once(world: World) -> None:
     p, q = world.log.new_partitions(2)
-    await world.here.put(TransactionEffects("t", 0, row_of("t")))
+    await world.here.put(TransactionEffects(named("t"), 0, row_of("t")))
     stored = await world.here.load("t")
     version = await world.here.join(stored, (q, p), opens=True)
     found = await world.there.load("t")
@@ -460,21 +465,21 @@ async def test_a_join_is_seen_by_all_at_once_and_once(world: World) -> None:
     assert found.partitions == {p, q}
     for _ in range(2):  # once more, and by another broker
         assert await world.there.join(found, (p,), ("g",)) == version
-    assert await world.here.load("t") == replace(found, groups=frozenset({"g"}))
+    assert await world.here.load("t") == replace(found, participants=groups("g"))
     for stale in (stored, replace(found, metadata=replace(found.metadata, version=version + 1))):
         with pytest.raises(VersionMismatch):
             await world.here.join(stale, (p,), opens=True)
         with pytest.raises(VersionMismatch):
             await world.here.join(stale, (p,), ("h",))
     with pytest.raises(VersionMismatch):
-        await world.here.store.join(TransactionJoin("nobody", 1, None, (p,)))
-    assert (await world.here.load("t")).groups == {"g"}
+        await world.here.store.join(TransactionJoin(named("nobody"), 1, None, (p,)))
+    assert (await world.here.load("t")).participants == groups("g")
 
 
 async def test_versions_of_asynchronous_openings_do_not_come_twice(world: World) -> None:
     """A crash may lose one, though brokers know of it: what they know must fit nothing later."""
     (p,) = world.log.new_partitions()
-    await world.here.put(TransactionEffects("t", 0, row_of("t")))
+    await world.here.put(TransactionEffects(named("t"), 0, row_of("t")))
     stored = await world.here.load("t")
     before = stored.metadata.version
     seen = set()
@@ -491,7 +496,7 @@ async def test_versions_of_asynchronous_openings_do_not_come_twice(world: World)
 async def test_joins_wait_for_who_ends_the_transaction(world: World) -> None:
     p, q = world.log.new_partitions(2)
     stored = await world.here.begin("t", partitions=(p,))
-    locked = await world.here.flush.lock(ToLock((), (), ("t",)))
+    locked = await world.here.flush.lock(ToLock((), (), (named("t"),)))
     assert locked.transactions == (stored,)
     joining = asyncio.ensure_future(world.there.join(stored, (q,)))
     await world.waits(joining)
@@ -524,7 +529,7 @@ async def test_offsets_count_once_the_transaction_is_committed(world: World) -> 
     await world.here.pend(stored, "g", offset(p, 5, metadata=ODD, at=T0 + 1), offset(q, 6))
     await world.here.pend(stored, "h", offset(p, 7))
     await world.here.pend(stored, "g", offset(q, 8))  # once more
-    assert (await world.here.load("t")).groups == {"g", "h"}
+    assert (await world.here.load("t")).participants == groups("g", "h")
     assert await world.here.store.pending_partitions(["g", "none", "h"]) == [
         {p, q},
         frozenset(),
@@ -576,13 +581,13 @@ async def test_two_transactions_of_one_flush_with_one_offset(world: World) -> No
     stored = {name: await world.here.begin(name, ord(name)) for name in NAMES}
     for value, name in enumerate(reversed(NAMES)):
         await world.here.pend(stored[name], "g", offset(p, value))
-    await world.here.flush.lock(ToLock((), (), NAMES))
+    await world.here.flush.lock(ToLock((), (), [named(each) for each in NAMES]))
     effects = [
         replace(
             by_holding(stored[name]),
             put=row_of(name, ord(name)),
             marker=Marker(ord(name), 0, name != NAMES[0], 0),
-            groups=frozenset({"g"}),
+            participants=groups("g"),
         )
         for name in NAMES
     ]
@@ -607,13 +612,13 @@ async def test_pending_offsets_are_guarded_by_lease_and_transaction(world: World
     for table in ("pending_offset", "transaction_group", "consumer_group"):
         assert world.rows(f"SELECT 1 FROM {table}") == []
     await world.here.store.put_pending([good, pending(stored, "h", offset(p, 2))])
-    assert (await world.here.load("t")).groups == {"g", "h"}
+    assert (await world.here.load("t")).participants == groups("g", "h")
 
 
 async def test_offsets_of_two_groups_open_one_transaction(world: World) -> None:
     """V2: both were decided on before either was stored."""
     (p,) = world.log.new_partitions()
-    await world.here.put(TransactionEffects("t", 0, row_of("t")))
+    await world.here.put(TransactionEffects(named("t"), 0, row_of("t")))
     stored = await world.here.load("t")
     await world.here.store.put_pending(
         [
@@ -624,7 +629,7 @@ async def test_offsets_of_two_groups_open_one_transaction(world: World) -> None:
     found = await world.here.load("t")
     assert found.metadata.version == stored.metadata.version + 1
     assert found.metadata.state is TransactionState.ONGOING
-    assert found.groups == {"g", "h"}
+    assert found.participants == groups("g", "h")
 
 
 @pytest.mark.parametrize("change", ["generation = 2", "generation = 1"])
@@ -727,7 +732,7 @@ async def test_a_deletion_waits_for_an_end_and_deletes_what_it_committed(
             put=row_of("t"),
             joined=(partitions[0],),
             marker=Marker(7, 0, True, 0),
-            groups=frozenset({"g"}),
+            participants=groups("g"),
         )
         ending = asyncio.ensure_future(world.here.put(effects))
         await world.waits(ending)
@@ -936,8 +941,8 @@ async def test_how_often_the_database_is_asked(
     [
         {"partitions": frozenset()},
         {"partitions": frozenset({10**9})},
-        {"groups": frozenset()},
-        {"groups": frozenset({"another"})},
+        {"participants": frozenset()},
+        {"participants": groups("another")},
     ],
     ids=str,
 )
@@ -954,7 +959,7 @@ async def test_an_end_that_was_decided_on_other_joins_leaves_nothing(
         by_moving(stored),
         marker=Marker(7, 0, True, 0),
         partitions=stored.partitions,
-        groups=stored.groups,
+        participants=stored.participants,
     )
     if wrong.get("partitions"):
         wrong = {"partitions": frozenset({p + 1_000_000})}

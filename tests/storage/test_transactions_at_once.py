@@ -69,7 +69,7 @@ class Worker:
             metadata = stored.metadata
             transactions.append(
                 TransactionEffects(
-                    name,
+                    metadata.key,
                     metadata.version,
                     opened(metadata) if self.moves(stored) else None,
                     joined=(partition_id,),

@@ -25,6 +25,7 @@ from storage.connection.client_text import key_of
 from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import SMALL_POSTGRES
+from tests.keys import groups, named
 from tests.storage.transacting import LEASES, Broker, offset, row_of
 
 pytestmark = pytest.mark.fault
@@ -85,7 +86,7 @@ async def crashing(own_postgres: EmbeddedPostgres) -> AsyncIterator[Crashing]:
 
 def decide_append(stored: StoredTransaction, partition_id: int, *, is_first: bool) -> Any:
     """What a broker decides on a batch that is written where it believes to have joined."""
-    draft = TransactionDraft(stored.metadata.transactional_id, stored, is_fresh=False)
+    draft = TransactionDraft(stored.metadata.key, stored, is_fresh=False)
     metadata = stored.metadata
     draft.prepare_append(
         partition_id,
@@ -99,7 +100,7 @@ def decide_append(stored: StoredTransaction, partition_id: int, *, is_first: boo
 
 async def test_a_lost_opening_is_a_clean_refusal(crashing: Crashing) -> None:
     (p,) = crashing.new_partitions(1)
-    await crashing.broker.put(TransactionEffects("t", 0, row_of("t")))
+    await crashing.broker.put(TransactionEffects(named("t"), 0, row_of("t")))
     before = await crashing.broker.load("t")
     version = await crashing.broker.join(before, (p,), opens=True)
     answered = await crashing.broker.load("t")  # what a broker remembers of it
@@ -113,7 +114,7 @@ async def test_a_lost_opening_is_a_clean_refusal(crashing: Crashing) -> None:
         await crashing.broker.pend(answered, "g", offset(p, 1))
     assert await crashing.broker.end("t") is False
     # Nor does it fit once the row has moved on, by the client itself or by a successor.
-    await crashing.broker.put(TransactionEffects("t", before.metadata.version, row_of("t")))
+    await crashing.broker.put(TransactionEffects(named("t"), before.metadata.version, row_of("t")))
     with pytest.raises(VersionMismatch):
         await crashing.broker.append(answered, p)
     stored = await crashing.broker.load("t")
@@ -144,7 +145,7 @@ async def test_a_lost_join_is_made_good_by_the_first_batch(crashing: Crashing) -
 
 async def test_a_join_is_as_durable_as_what_is_written_after_it(crashing: Crashing) -> None:
     p, q = crashing.new_partitions(2)
-    await crashing.broker.put(TransactionEffects("t", 0, row_of("t")))
+    await crashing.broker.put(TransactionEffects(named("t"), 0, row_of("t")))
     await crashing.broker.join(await crashing.broker.load("t"), (p,), opens=True)
     stored = await crashing.broker.load("t")
     await crashing.broker.join(stored, (q,), ("h",))
@@ -152,7 +153,7 @@ async def test_a_join_is_as_durable_as_what_is_written_after_it(crashing: Crashi
     await crashing.crash()
     found = await crashing.broker.load("t")
     assert found.metadata == stored.metadata
-    assert (found.partitions, found.groups) == ({p, q}, {"h"})
+    assert (found.partitions, found.participants) == ({p, q}, groups("h"))
 
 
 @pytest.mark.parametrize("opens", [True, False])
@@ -160,13 +161,13 @@ async def test_pending_offsets_are_durable_with_their_transaction(
     crashing: Crashing, opens: bool
 ) -> None:
     (p,) = crashing.new_partitions(1)
-    await crashing.broker.put(TransactionEffects("t", 0, row_of("t")))
+    await crashing.broker.put(TransactionEffects(named("t"), 0, row_of("t")))
     if not opens:  # V1, by AddOffsetsToTxn
         await crashing.broker.join(await crashing.broker.load("t"), (), ("g",), opens=True)
     await crashing.broker.pend(await crashing.broker.load("t"), "g", offset(p, 5), opens=opens)
     await crashing.crash()
     found = await crashing.broker.load("t")
-    assert (found.metadata.state, found.groups) == (TransactionState.ONGOING, {"g"})
+    assert (found.metadata.state, found.participants) == (TransactionState.ONGOING, groups("g"))
     assert await crashing.broker.store.pending_partitions(["g"]) == [{p}]
     assert await crashing.broker.end("t")
     assert await crashing.broker.offsets("g") == {p: 5}
@@ -182,7 +183,7 @@ async def test_an_end_is_durable_with_all_it_brings(crashing: Crashing, commit: 
     await crashing.crash()
     done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
     found = await crashing.broker.load("t")
-    assert (found.metadata.state, found.partitions, found.groups) == (
+    assert (found.metadata.state, found.partitions, found.participants) == (
         done,
         frozenset(),
         frozenset(),

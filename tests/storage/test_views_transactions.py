@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from core.transaction.values import TransactionEffects, TransactionVersion
 from tests.batches import batch
+from tests.keys import named
 from tests.storage.conftest import Log
 from tests.storage.transacting import LEASES, Broker, offset, row_of
 
@@ -77,7 +78,7 @@ async def test_a_transaction_can_be_read(watched: Watched) -> None:
     )
     await watched.broker.pend(stored, G, offset(flights[0], 1), offset(taxis, 2))
     await watched.broker.join(stored, (), ("another",))
-    await watched.broker.put(TransactionEffects("idle", 0, row_of("idle", 8)))
+    await watched.broker.put(TransactionEffects(named("idle"), 0, row_of("idle", 8)))
     watched.log.rows("DELETE FROM topic WHERE name = 'gone'")
     idle, found = watched.dicts("SELECT * FROM v_transaction")
     assert timedelta() <= found.pop("age") < timedelta(seconds=60)

@@ -19,6 +19,7 @@ from core.ports.leases import Lease
 from core.ports.log import ToLock
 from core.ports.transactions import PendingOffsets, TransactionJoin
 from core.shard import shard_of
+from core.transaction.key import Participant
 from core.transaction.values import (
     Marker,
     StoredTransaction,
@@ -34,6 +35,7 @@ from storage.groups.store import GroupStore
 from storage.log.store import PostgresLogStore
 from storage.transactions import PostgresTransactionStore
 from tests.batches import batch, control_batch, incoming, payload_of
+from tests.keys import named
 
 T0 = 1_750_000_000_000
 LEASES = (
@@ -46,7 +48,7 @@ LEASES = (
 
 def row_of(name: str, producer_id: int = 7, **fields: Any) -> TransactionMetadata:
     """A row that is complete, and idle unless `fields` say otherwise."""
-    return TransactionMetadata(name, producer_id, 0, TransactionState.EMPTY, **fields)
+    return TransactionMetadata(named(name), producer_id, 0, TransactionState.EMPTY, **fields)
 
 
 def opened(metadata: TransactionMetadata) -> TransactionMetadata:
@@ -84,10 +86,10 @@ class Broker:
         await self.database.close()
 
     async def find(self, name: str) -> StoredTransaction | None:
-        return (await self.store.load([name])).get(name)
+        return (await self.store.load([named(name)])).get(named(name))
 
     async def load(self, name: str) -> StoredTransaction:
-        return (await self.store.load([name]))[name]
+        return (await self.store.load([named(name)]))[named(name)]
 
     async def put(self, *effects: TransactionEffects) -> None:
         """A flush of these alone."""
@@ -98,14 +100,14 @@ class Broker:
     ) -> StoredTransaction:
         """A new id with an open transaction."""
         metadata = opened(row_of(name, producer_id, **fields))
-        await self.put(TransactionEffects(name, 0, metadata, joined=tuple(partitions)))
+        await self.put(TransactionEffects(named(name), 0, metadata, joined=tuple(partitions)))
         return await self.load(name)
 
     async def reopen(self, stored: StoredTransaction, partitions: Iterable[int] = ()) -> None:
         """The next transaction of an id, opened by what a flush writes (V2)."""
         metadata = stored.metadata
         effects = TransactionEffects(
-            metadata.transactional_id,
+            metadata.key,
             metadata.version,
             opened(metadata),
             joined=tuple(partitions),
@@ -124,7 +126,11 @@ class Broker:
         put = opened(metadata) if opens else None
         return await self.store.join(
             TransactionJoin(
-                metadata.transactional_id, metadata.version, put, tuple(partitions), tuple(groups)
+                metadata.key,
+                metadata.version,
+                put,
+                tuple(partitions),
+                tuple(map(Participant.of_group, groups)),
             )
         )
 
@@ -159,18 +165,19 @@ class Broker:
         effects, _ = await self.drafted(stored, *partition_ids)
         metadata = stored.metadata
         joined = partition_ids if joins else ()
-        held = TransactionEffects(metadata.transactional_id, metadata.version, None, tuple(joined))
+        held = TransactionEffects(metadata.key, metadata.version, None, tuple(joined))
         await self.flush.commit(effects, [held])
 
     async def end(self, *names: str, commit: bool = True, skip_locked: bool = False) -> bool:
         """Ends what is open under the ids, by what is read under the lock; whether any was."""
-        locked = await self.flush.lock(ToLock((), (), names), skip_locked=skip_locked)
+        keys = [named(name) for name in names]
+        locked = await self.flush.lock(ToLock((), (), keys), skip_locked=skip_locked)
         done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         drafts: dict[int, LogDraft] = {}
         ended = []
         for found in locked.transactions:
             metadata = found.metadata
-            is_asked = metadata.transactional_id in names
+            is_asked = metadata.key in keys
             if not is_asked or metadata.state is not TransactionState.ONGOING:
                 continue
             marker = Marker(metadata.producer_id, metadata.producer_epoch, commit, 0)
@@ -191,12 +198,12 @@ class Broker:
                 draft.prepare_marker(marker, control)
             ended.append(
                 TransactionEffects(
-                    metadata.transactional_id,
+                    metadata.key,
                     metadata.version,
                     replace(metadata, state=done, started_at=-1),
                     marker=marker,
                     partitions=found.partitions,
-                    groups=found.groups,
+                    participants=found.participants,
                 )
             )
         if not ended:
@@ -246,7 +253,9 @@ def pending(
     """Offsets of a group in a transaction, decided on it as it is known."""
     metadata = stored.metadata
     put = opened(metadata) if opens else None
-    join = TransactionJoin(metadata.transactional_id, metadata.version, put, groups=(group_id,))
+    join = TransactionJoin(
+        metadata.key, metadata.version, put, participants=(Participant.of_group(group_id),)
+    )
     lease = Lease(shard_of(group_id), generation)
     return PendingOffsets(lease, join, metadata.producer_id, group_id, offsets)
 

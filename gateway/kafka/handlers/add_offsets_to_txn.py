@@ -9,6 +9,7 @@ Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-8
 
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
+from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
 from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -35,6 +36,8 @@ async def add_offsets_to_txn(
     if refusal is not Error.NONE:
         return AddOffsetsToTxnResponse(error_code=kafka_code(refusal))
     producer, _ = _about(request)
-    error = await ctx.transactions.add_group(request.transactional_id, producer, request.group_id)
+    key = TransactionKey.of_kafka(request.transactional_id)
+    group = Participant.of_group(request.group_id)
+    error = await ctx.transactions.add_participant(key, producer, group)
     error = known_to(AddOffsetsToTxnRequest.API_KEY, ctx.api_version, error)
     return AddOffsetsToTxnResponse(error_code=kafka_code(error))

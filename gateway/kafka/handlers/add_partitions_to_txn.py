@@ -16,6 +16,7 @@ from typing import Any, Final
 from core.errors import Error
 from core.topic.rules import is_internal
 from core.transaction.coordinator import transactional_id_refusal
+from core.transaction.key import TransactionKey
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
 from gateway.kafka.codec import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -104,11 +105,11 @@ async def _errors(
     refusal = transactional_id_refusal(transactional_id)
     if refusal is not Error.NONE:
         return dict.fromkeys(places, refusal)
-    ids = list(found.values())
+    key, ids = TransactionKey.of_kafka(transactional_id), list(found.values())
     if verify_only:
-        verdicts = await ctx.transactions.verify(transactional_id, producer, ids)
+        verdicts = await ctx.transactions.verify(key, producer, ids)
         return {place: verdicts[partition_id] for place, partition_id in found.items()}
-    error = await ctx.transactions.add_partitions(transactional_id, producer, ids)
+    error = await ctx.transactions.add_partitions(key, producer, ids)
     return dict.fromkeys(places, error)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
+from core.transaction.key import TransactionKey
 from core.transaction.values import StoredTransaction, TransactionState
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -40,7 +41,9 @@ async def describe_transactions(
 ) -> DescribeTransactionsResponse:
     """Describe each id."""
     wanted = [
-        each for each in request.transactional_ids if transactional_id_refusal(each) is Error.NONE
+        TransactionKey.of_kafka(each)
+        for each in request.transactional_ids
+        if transactional_id_refusal(each) is Error.NONE
     ]
     found = await ctx.transactions.describe(wanted)
     places: Mapping[int, _Place] = {}
@@ -52,7 +55,7 @@ async def describe_transactions(
         }
     states = []
     for each in request.transactional_ids:
-        stored = found.get(each)
+        stored = found.get(TransactionKey.of_kafka(each))
         if not each:
             states.append(_refused(each, Error.INVALID_REQUEST))
         elif stored is None or stored.metadata.state is TransactionState.DEAD:
@@ -67,12 +70,12 @@ def _described(stored: StoredTransaction, places: Mapping[int, _Place]) -> Any:
     for partition_id in stored.partitions:
         if place := places.get(partition_id):  # else deleted since it joined
             numbers[place[0]].add(place[1])
-    for group_id in stored.groups:
-        numbers[_OFFSETS_TOPIC].add(_offsets_partition(group_id))
+    for group in stored.participants:
+        numbers[_OFFSETS_TOPIC].add(_offsets_partition(group.name))
     known = stored.metadata
     return _State(
         error_code=0,
-        transactional_id=known.transactional_id,
+        transactional_id=known.key.name,
         transaction_state=known.state.value,
         transaction_timeout_ms=known.timeout_ms,
         transaction_start_time_ms=known.started_at,

@@ -6,6 +6,7 @@ transactions ends one (KIP-890): the epoch rises, and the answer tells it.
 
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
+from core.transaction.key import TransactionKey
 from core.transaction.values import EndTransaction, ProducerIdAndEpoch, TransactionVersion
 from gateway.kafka.api import api
 from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
@@ -32,7 +33,8 @@ async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse
     producer, _ = _about(request)
     version = transaction_version(EndTxnRequest.API_KEY, ctx.api_version)
     answer = await ctx.transactions.end(
-        request.transactional_id, EndTransaction(producer, request.committed, version)
+        TransactionKey.of_kafka(request.transactional_id),
+        EndTransaction(producer, request.committed, version),
     )
     error = known_to(EndTxnRequest.API_KEY, ctx.api_version, answer.error)
     if version is TransactionVersion.V1 or error is not Error.NONE:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from core.errors import Error, Refusal
+from core.transaction.key import TransactionKey
 from core.types import LiveBroker
 from gateway.kafka.api import api
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
@@ -36,8 +37,11 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """Name the coordinator of the key, or of each of the keys."""
     if request.key_type == _TRANSACTION:
-        coordinator_of = ctx.cluster.coordinator_of
-        return _answer([(key, coordinator_of(key)) for key in _keys(request, ctx)], ctx)
+        coordinators = [
+            (key, ctx.cluster.coordinator_of(TransactionKey.of_kafka(key)))
+            for key in _keys(request, ctx)
+        ]
+        return _answer(coordinators, ctx)
     if request.key_type != _GROUP:
         refusal = _refusal(request.key_type, ctx.api_version)
         return _answer([(key, refusal) for key in _keys(request, ctx)], ctx)

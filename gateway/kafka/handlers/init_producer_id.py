@@ -10,6 +10,7 @@ TRANSACTION_ABORTABLE (KIP-890); v6 two-phase commit (KIP-939) is not offered.
 
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
+from core.transaction.key import TransactionKey
 from core.transaction.values import InitProducerId, ProducerIdAndEpoch
 from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from gateway.kafka.api import api
@@ -37,7 +38,7 @@ async def init_producer_id(
         return _refused(refusal)
     answer = await ctx.transactions.init_producer_id(
         InitProducerId(
-            request.transactional_id,
+            TransactionKey.of_kafka(request.transactional_id),
             request.transaction_timeout_ms,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             ctx.client.client_id,

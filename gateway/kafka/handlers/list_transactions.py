@@ -49,8 +49,8 @@ async def list_transactions(
     found = [
         known
         for known in _filtered(request, every, now)
-        if (matches is None or matches(known.transactional_id.encode()))
-        and ctx.cluster.coordinator_of(known.transactional_id).broker_id == ctx.cluster.broker_id
+        if (matches is None or matches(known.key.name.encode()))
+        and ctx.cluster.coordinator_of(known.key).broker_id == ctx.cluster.broker_id
     ]
     return ListTransactionsResponse(
         error_code=0,
@@ -79,7 +79,7 @@ def _filtered(
 
 def _listed(known: TransactionMetadata) -> Any:
     return _State(
-        transactional_id=known.transactional_id,
+        transactional_id=known.key.name,
         producer_id=known.producer_id,
         transaction_state=known.state.value,
     )

@@ -24,6 +24,7 @@ from uuid import UUID
 from core.errors import Error, Refusal
 from core.ports.log import StoreUnavailable
 from core.topic.topic import Topic
+from core.transaction.key import TransactionKey
 from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from core.types import NO_TIMESTAMP
 from gateway.kafka.api import CLOSE_CONNECTION, api
@@ -152,6 +153,8 @@ def _submit_now(
     answers: _Answers = []
     retry_order = bool(ctx.partitions.append_gate.retry_order)
     has_wrong_acks = request.acks not in (0, 1, -1)
+    name = request.transactional_id
+    transaction = TransactionKey.of_kafka(name) if name else None
     for data in request.topic_data:
         topic = found.get(data.topic_id or data.name) or _cached(data, ctx)
         partitions: list[_Partition] = []
@@ -177,7 +180,7 @@ def _submit_now(
                 elif retry_order and _is_early(batch, data, part.index, ctx):
                     answer.refusal = _EARLIER_FIRST
                 else:
-                    _append(batch, topic, answer, ctx, request.transactional_id)
+                    _append(batch, topic, answer, ctx, transaction)
         if partitions:
             answers.append((data, partitions))
     return answers
@@ -242,7 +245,7 @@ def _append(
     topic: Topic,
     answer: _Partition,
     ctx: RequestContext,
-    transactional_id: str | None,
+    transaction: TransactionKey | None,
 ) -> None:
     """Queues the batch, if the topic takes it."""
     accepted = accept(kafka_batch, topic.config, ctx.clock())
@@ -257,7 +260,7 @@ def _append(
         accepted.batch,
         accepted.payload,
         _version(ctx),
-        transactional_id,
+        transaction,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from core.errors import Error
 from core.group.records import CommittedOffset
 from core.transaction.coordinator import transactional_id_refusal
+from core.transaction.key import TransactionKey
 from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
 from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse, java_length
@@ -90,7 +91,7 @@ async def _commit(
         lambda lease: ctx.transactions.commit_offsets(
             lease,
             request.group_id,
-            request.transactional_id,
+            TransactionKey.of_kafka(request.transactional_id),
             _about(request)[0],
             transaction_version(TxnOffsetCommitRequest.API_KEY, ctx.api_version),
             offsets,

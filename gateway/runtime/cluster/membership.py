@@ -18,6 +18,7 @@ import structlog
 from core.leadership import choose_leader
 from core.ports.log import StoreUnavailable
 from core.ports.topics import BrokerIdTaken, BrokerRegistration, ClusterStore, Heartbeat
+from core.transaction.key import TransactionKey
 from core.types import Endpoint, LiveBroker
 from gateway.runtime.topics.shared_read import SharedRead
 
@@ -155,9 +156,9 @@ class Cluster:
             self._leaders[partition_id] = leader
         return leader
 
-    def coordinator_of(self, transactional_id: str) -> LiveBroker:
-        """The live broker that clients are sent to for this transactional id. Any would do."""
-        chosen = choose_leader(zlib.crc32(transactional_id.encode()), self.live_ids)
+    def coordinator_of(self, key: TransactionKey) -> LiveBroker:
+        """The live broker that clients are sent to for this transaction. Any would do."""
+        chosen = choose_leader(zlib.crc32(key.name.encode()), self.live_ids)
         return self.find(chosen) or self._this
 
     def find(self, broker_id: int | None) -> LiveBroker | None:

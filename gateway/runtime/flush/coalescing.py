@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from core.transaction.key import TransactionKey
 from gateway.runtime.flush.work import Pending, PendingAppend, PendingTransition
 
 UNWRITTEN_S = 0.02
@@ -21,7 +22,7 @@ GATHER_S = 0.001
 
 @dataclass(slots=True)
 class _Announcement:
-    transactional_id: str
+    key: TransactionKey
     awaited: set[int]
     timer: asyncio.TimerHandle
     kept: list[PendingAppend] = field(default_factory=list)
@@ -34,9 +35,7 @@ class Coalescing:
         self._enqueue = enqueue
         self._by_producer: dict[int, _Announcement] = {}
 
-    def announce(
-        self, transactional_id: str, producer_id: int, partition_ids: Iterable[int]
-    ) -> None:
+    def announce(self, key: TransactionKey, producer_id: int, partition_ids: Iterable[int]) -> None:
         """These partitions have joined the producer's transaction."""
         known = self._by_producer.get(producer_id)
         if known is not None:
@@ -44,7 +43,7 @@ class Coalescing:
             return
         timer = asyncio.get_running_loop().call_later(UNWRITTEN_S, self.release, producer_id)
         awaited = set(partition_ids)
-        self._by_producer[producer_id] = _Announcement(transactional_id, awaited, timer)
+        self._by_producer[producer_id] = _Announcement(key, awaited, timer)
 
     def keeps(self, pending: Pending) -> bool:
         """Whether a batch waits here. Lets those go that do, where it was the last one awaited, or
@@ -85,7 +84,7 @@ class Coalescing:
             self.release(pending.producer_id)
             return
         for producer_id, each in list(self._by_producer.items()):
-            if each.transactional_id == pending.transactional_id:
+            if each.key == pending.key:
                 self.release(producer_id)
 
     def release_all(self) -> None:

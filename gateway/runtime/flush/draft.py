@@ -15,6 +15,7 @@ from core.log.retention import CONTROL
 from core.staging.publication import PublicationDraft
 from core.staging.values import PublicationAnswer, PublicationEffects
 from core.transaction.draft import TransactionDraft
+from core.transaction.key import TransactionKey
 from core.transaction.values import (
     Answer,
     Marker,
@@ -54,7 +55,7 @@ class FlushDraft:
     """The decisions of one flush.
 
     transactions: what is known, by producer id (None: there is no such row) and, for transitions,
-    by transactional id. is_locked: whether these were read under the lock; else memory has them,
+    by key. is_locked: whether these were read under the lock; else memory has them,
     and only what changes something may be released (see `needs_lock`). publications: on what was
     read of them under the lock.
     """
@@ -63,7 +64,7 @@ class FlushDraft:
         self,
         logs: Mapping[int, PartitionLog],
         by_producer: Mapping[int, StoredTransaction | None],
-        by_id: Mapping[str, StoredTransaction],
+        by_key: Mapping[TransactionKey, StoredTransaction],
         publications: PublicationDraft,
         *,
         is_locked: bool,
@@ -74,7 +75,7 @@ class FlushDraft:
     ) -> None:
         self._logs = logs
         self._by_producer = by_producer
-        self._by_id = by_id
+        self._by_key = by_key
         self._publications = publications
         self._is_locked = is_locked
         self._fresh = fresh_producers
@@ -82,7 +83,7 @@ class FlushDraft:
         self._must_wait = must_wait
         self._now_ms = now_ms
         self._drafts: dict[int, LogDraft] = {}
-        self._transactions: dict[str | int, TransactionDraft] = {}
+        self._transactions: dict[TransactionKey | int, TransactionDraft] = {}
         self.decisions: list[Decision | Answer | PublicationAnswer] = []
         self.doubtful: set[int] = set()
         """Producers whose transaction must be read again before a refusal may be given."""
@@ -141,7 +142,7 @@ class FlushDraft:
             return None
         transaction = self._transaction_of(batch.producer_id)
         is_first = known.txn_first_offset is None
-        if is_first and pending.transactional_id not in (None, transaction.transactional_id):
+        if is_first and pending.transaction not in (None, transaction.key):
             # With something open here, its producer is known to be the one (as in Kafka).
             return self._not_joined(transaction, batch.producer_id, _NOT_ITS)
         joining = transaction.prepare_append(
@@ -166,20 +167,20 @@ class FlushDraft:
     def _transaction_of(self, producer_id: int) -> TransactionDraft:
         stored = self._by_producer.get(producer_id)
         # One that no row names is a draft of its own, which changes nothing.
-        key = stored.metadata.transactional_id if stored else producer_id
-        draft = self._transactions.get(key)
+        key = stored.metadata.key if stored else None
+        place = producer_id if key is None else key
+        draft = self._transactions.get(place)
         if draft is None:
-            name = stored.metadata.transactional_id if stored else ""
             is_fresh = producer_id in self._fresh
-            draft = self._transactions[key] = TransactionDraft(name, stored, is_fresh=is_fresh)
+            draft = self._transactions[place] = TransactionDraft(key, stored, is_fresh=is_fresh)
         return draft
 
     def _decide_transition(self, pending: PendingTransition) -> Transition:
-        name = pending.transactional_id
-        draft = self._transactions.get(name)
+        key = pending.key
+        draft = self._transactions.get(key)
         if draft is None:
-            draft = TransactionDraft(name, self._by_id.get(name), is_fresh=self._is_locked)
-            self._transactions[name] = draft
+            draft = TransactionDraft(key, self._by_key.get(key), is_fresh=self._is_locked)
+            self._transactions[key] = draft
         transition, partitions = draft.prepare_transition(pending.decide)
         self.needs_lock |= not self._is_locked and transition.put is None
         if transition.marker is not None and partitions:

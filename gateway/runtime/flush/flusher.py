@@ -41,6 +41,7 @@ from core.ports.log import (
 from core.staging.publication import PublicationDraft
 from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
+from core.transaction.key import TransactionKey
 from core.transaction.values import Answer, StoredTransaction
 from core.types import NO_OFFSET
 from gateway.runtime.flush.coalescing import Coalescing
@@ -123,15 +124,15 @@ class Flusher:
             self._enqueue(pending)
 
     def transition(
-        self, transactional_id: str, decide: Decide, producer_id: int | None = None
+        self, key: TransactionKey, decide: Decide, producer_id: int | None = None
     ) -> asyncio.Future[Answer]:
-        """Queues a decision on a transactional id; resolves once it is stored.
+        """Queues a decision on a transaction; resolves once it is stored.
 
         decide: called when its turn comes, with what is stored by then; it may be called again.
         producer_id: of the transaction, where memory may serve for what is stored.
         """
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.submit(PendingTransition(transactional_id, decide, done, producer_id))
+        self.submit(PendingTransition(key, decide, done, producer_id))
         return done
 
     def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer]:
@@ -141,11 +142,11 @@ class Flusher:
         return done
 
     def announce_writes(
-        self, transactional_id: str, producer_id: int, partition_ids: Iterable[int]
+        self, key: TransactionKey, producer_id: int, partition_ids: Iterable[int]
     ) -> None:
         """A transaction's batches for these partitions are on their way, in requests of their own:
         they wait for each other, for a moment."""
-        self._coalescing.announce(transactional_id, producer_id, partition_ids)
+        self._coalescing.announce(key, producer_id, partition_ids)
 
     def _enqueue(self, pending: Pending) -> None:
         pending.arrival = next(self._arrivals)
@@ -346,7 +347,7 @@ class Flusher:
         draft = FlushDraft(
             self._memory.logs,
             self._memory.transactions,
-            {each.metadata.transactional_id: each for each in locked.transactions},
+            {each.metadata.key: each for each in locked.transactions},
             PublicationDraft(locked.published, locked.tokens),
             is_locked=is_locked,
             fresh_producers=frozenset(fresh_producers),
@@ -512,12 +513,12 @@ def _is_stored(decision: Decision | Answer | PublicationAnswer) -> bool:
 
 
 def _name(pending: Pending) -> int | str:
-    """The partition's id, the transactional id or the query's, for the log."""
+    """The partition's id, the transaction's name or the query's, for the log."""
     if isinstance(pending, PendingAppend):
         return pending.partition_id
     if isinstance(pending, PendingPublication):
         return pending.publication.guard.query_id
-    return pending.transactional_id
+    return pending.key.name
 
 
 def _retention_classes(work: Sequence[Pending]) -> set[str]:

@@ -1,15 +1,16 @@
 """What needs rows that another broker holds for too long waits here, in order.
 
-A place is a partition's id, a transactional id, or the guard of a publication. Knows no store;
+A place is a partition's id, a transaction's key, or the guard of a publication. Knows no store;
 `flusher.py` tries again.
 """
 
 from __future__ import annotations
 
 from core.staging.values import Guard
+from core.transaction.key import TransactionKey
 from gateway.runtime.flush.work import Pending, PendingAppend, PendingPublication
 
-Place = int | str | Guard
+Place = int | TransactionKey | Guard
 
 
 class LockedRows:
@@ -62,4 +63,4 @@ def _place(pending: Pending) -> Place:
         return pending.partition_id
     if isinstance(pending, PendingPublication):
         return pending.publication.guard
-    return pending.transactional_id
+    return pending.key

@@ -46,7 +46,7 @@ class FlushMemory:
             if pending.producer_id is None:
                 return None
             stored = self.transactions.get(pending.producer_id)
-            if stored is None or stored.metadata.transactional_id != pending.transactional_id:
+            if stored is None or stored.metadata.key != pending.key:
                 return None
             known.append(stored)
         return known
@@ -113,8 +113,8 @@ class FlushMemory:
                     continue
                 if stored.metadata.version == known.metadata.version:
                     partitions = stored.partitions | known.partitions
-                    groups = stored.groups | known.groups
-                    stored = replace(stored, partitions=partitions, groups=groups)
+                    participants = stored.participants | known.participants
+                    stored = replace(stored, partitions=partitions, participants=participants)
             self.transactions[producer_id] = stored
             self.transactions.move_to_end(producer_id)
 
@@ -154,10 +154,10 @@ class FlushMemory:
         pairs = _producer_pairs(appends(work))
         ids = sorted({pending.partition_id for pending in appends(work)})
         producer_ids = transactional_producers(work)
-        names = sorted({pending.transactional_id for pending in transitions(work)})
+        keys = sorted({pending.key for pending in transitions(work)})
         guards = {pending.publication.guard for pending in publications(work)}
         wanted = ToLock(
-            ids, pairs, names, producer_ids, list(guards), sorted(_tokens(publications(work)))
+            ids, pairs, keys, producer_ids, list(guards), sorted(_tokens(publications(work)))
         )
         try:
             locked = await flush.lock(wanted, skip_locked=skip_locked)
@@ -170,7 +170,7 @@ class FlushMemory:
         joined = {
             (partition_id, each.metadata.producer_id)
             for each in locked.transactions
-            if each.metadata.transactional_id in names
+            if each.metadata.key in keys
             for partition_id in each.partitions
         }
         # What has joined and is not there any more is forgotten: it gets no marker.
@@ -210,9 +210,9 @@ class FlushMemory:
             for partition_id in publication.partition_ids:
                 self.logs.pop(partition_id, None)
         # First those that end, whose partitions go with them; an append may be of the same one.
-        names = {pending.transactional_id for pending in transitions(work)}
-        for producer_id, stored in list(self.transactions.items()) if names else ():
-            if stored is not None and stored.metadata.transactional_id in names:
+        keys = {pending.key for pending in transitions(work)}
+        for producer_id, stored in list(self.transactions.items()) if keys else ():
+            if stored is not None and stored.metadata.key in keys:
                 del self.transactions[producer_id]
                 for partition_id in stored.partitions:
                     self.logs.pop(partition_id, None)
@@ -223,7 +223,7 @@ class FlushMemory:
 def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:
     """Whether another broker holds one of its rows."""
     if isinstance(pending, PendingTransition):
-        return pending.transactional_id in locked.held_elsewhere
+        return pending.key in locked.held_elsewhere
     if isinstance(pending, PendingPublication):
         is_held = pending.publication.guard in locked.held_guards
         return is_held or not locked.held_tokens.isdisjoint(_tokens([pending]))

@@ -1,4 +1,4 @@
-"""What waits for a flush: batches on their way into a partition, decisions on a transactional id,
+"""What waits for a flush: batches on their way into a partition, decisions on a transaction,
 publications of what is staged.
 
 Values and their answers only; who decides is `flusher.py`.
@@ -15,6 +15,7 @@ from core.log.effects import IncomingBatch
 from core.ports.log import BATCH_ROW_BYTES
 from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
+from core.transaction.key import TransactionKey
 from core.transaction.values import Answer, TransactionVersion
 from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
 
@@ -38,7 +39,7 @@ class AppendResult:
 class PendingAppend:
     """A batch on its way into a partition.
 
-    transaction_version, transactional_id: as its producer writes, which matters where the batch is
+    transaction_version, transaction: as its producer writes, which matters where the batch is
     transactional. history: which history of the database it was queued under. arrival, parked_at:
     its place among the others, and since when it waits for a locked partition (the loop's seconds).
     """
@@ -47,7 +48,7 @@ class PendingAppend:
     incoming: IncomingBatch
     done: asyncio.Future[AppendResult]
     transaction_version: TransactionVersion = TransactionVersion.V1
-    transactional_id: str | None = None
+    transaction: TransactionKey | None = None
     history: int = 0
     arrival: int = 0
     parked_at: float = 0.0
@@ -74,13 +75,13 @@ class PendingAppend:
 
 @dataclass(slots=True)
 class PendingTransition:
-    """A decision on a transactional id, made when its turn comes, on what is stored by then.
+    """A decision on a transaction, made when its turn comes, on what is stored by then.
 
     producer_id: where it may be decided on what memory has of this producer's transaction, if it
     then changes something; None where it must be read first.
     """
 
-    transactional_id: str
+    key: TransactionKey
     decide: Decide
     done: asyncio.Future[Answer]
     producer_id: int | None = None
@@ -149,7 +150,7 @@ def appends(work: Iterable[Pending]) -> list[PendingAppend]:
 
 
 def transitions(work: Iterable[Pending]) -> list[PendingTransition]:
-    """The decisions on transactional ids among it, in order."""
+    """The decisions on transactions among it, in order."""
     return [pending for pending in work if isinstance(pending, PendingTransition)]
 
 

@@ -25,6 +25,7 @@ from core.ports.log import (
     SegmentGone,
     StoredBatch,
 )
+from core.transaction.key import TransactionKey
 from core.transaction.values import TransactionVersion
 from core.types import IsolationLevel, Payload, RecordBatch
 from gateway.runtime.flush.flusher import Flusher
@@ -132,12 +133,12 @@ class Partitions:
         batch: RecordBatch,
         payload: Payload,
         transaction_version: TransactionVersion = TransactionVersion.V1,
-        transactional_id: str | None = None,
+        transaction: TransactionKey | None = None,
     ) -> asyncio.Future[AppendResult]:
         """Queues a batch at once; its order among others is that of the calls.
 
         The future resolves when the batch is committed, or refused. Where it is transactional:
-        transaction_version: how its producer joins partitions. transactional_id: whose it is.
+        transaction_version: how its producer joins partitions. transaction: which one it is.
         """
         done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self._flusher.submit(
@@ -146,7 +147,7 @@ class Partitions:
                 IncomingBatch(batch, payload, retention_class(config)),
                 done,
                 transaction_version,
-                transactional_id,
+                transaction,
             )
         )
         return done

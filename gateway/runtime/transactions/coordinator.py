@@ -1,6 +1,6 @@
 """The transaction coordinator of this process: every broker can be anybody's.
 
-What core decides on a transactional id goes to the store with the log's flushes; joins go by
+What core decides on a transaction goes to the store with the log's flushes; joins go by
 themselves. Holds no truth: each decision is guarded by the row's version. Knows no protocol.
 """
 
@@ -36,6 +36,7 @@ from core.transaction.coordinator import (
     verify_joined,
     verify_write,
 )
+from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import (
     Answer,
     EndTransaction,
@@ -126,18 +127,18 @@ class Transactions:
         self._fenced += error in _FENCED
         return error
 
-    # What changes a transactional id.
+    # What changes a transaction's row.
 
     async def init_producer_id(self, request: InitProducerId) -> Answer:
-        """A producer starts or recovers; what was open under its id is aborted in that commit."""
+        """A producer starts or recovers; what was open under its key is aborted in that commit."""
         limit = self._max_timeout_ms()
 
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
             return prepare_init_producer_id(known, request, fresh, _now(), limit)
 
-        return await self._decide(request.transactional_id, prepare, "fenced")
+        return await self._decide(request.key, prepare, "fenced")
 
-    async def end(self, transactional_id: str, request: EndTransaction) -> Answer:
+    async def end(self, key: TransactionKey, request: EndTransaction) -> Answer:
         """Markers, offsets, state and the next epoch, in one commit.
 
         COORDINATOR_NOT_AVAILABLE for one of V1 whose transaction another broker ended before its
@@ -151,7 +152,7 @@ class Transactions:
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
             return prepare_end(known, request, fresh, _now())
 
-        return await self._decide(transactional_id, prepare, "client", producer_id)
+        return await self._decide(key, prepare, "client", producer_id)
 
     async def write_marker(
         self,
@@ -184,21 +185,20 @@ class Transactions:
             has_joined = not joined.isdisjoint(accepted)
             return prepare_external_marker(known, marker, fresh, _now(), has_joined=has_joined)
 
-        name = stored.metadata.transactional_id
-        answer = await self._decide_on_all(name, prepare, "marker")
+        answer = await self._decide_on_all(stored.metadata.key, prepare, "marker")
         return errors | dict.fromkeys(accepted, answer.error)
 
     async def _decide(
-        self, transactional_id: str, prepare: Prepare, why: str, producer_id: int | None = None
+        self, key: TransactionKey, prepare: Prepare, why: str, producer_id: int | None = None
     ) -> Answer:
         def prepare_on_all(stored: StoredTransaction | None, fresh: int) -> Transition:
             return prepare(stored.metadata if stored else None, fresh)
 
-        return await self._decide_on_all(transactional_id, prepare_on_all, why, producer_id)
+        return await self._decide_on_all(key, prepare_on_all, why, producer_id)
 
     async def _decide_on_all(
         self,
-        transactional_id: str,
+        key: TransactionKey,
         prepare: PrepareOnAll,
         why: str,
         producer_id: int | None = None,
@@ -216,7 +216,7 @@ class Transactions:
             ended[:] = [transition.marker.is_commit] if transition.marker else []
             return transition
 
-        answer = await self._flusher.transition(transactional_id, decide, producer_id)
+        answer = await self._flusher.transition(key, decide, producer_id)
         if not is_used:
             self._producer_ids.give_back(fresh)
         if ended and answer.error is Error.NONE:
@@ -228,7 +228,7 @@ class Transactions:
 
     async def add_partitions(
         self,
-        transactional_id: str,
+        key: TransactionKey,
         producer: ProducerIdAndEpoch,
         partition_ids: Sequence[int],
         version: TransactionVersion = TransactionVersion.V1,
@@ -242,41 +242,39 @@ class Transactions:
             expected = known.version if known else 0
             if known is not None and known.state is not TransactionState.ONGOING:
                 new = tuple(dict.fromkeys(partition_ids))
-            return joining, TransactionJoin(transactional_id, expected, joining.put, new)
+            return joining, TransactionJoin(key, expected, joining.put, new)
 
-        error = await self._join(transactional_id, producer, join)
+        error = await self._join(key, producer, join)
         if error is Error.NONE and version is TransactionVersion.V1 and self._is_alone():
-            self._flusher.announce_writes(transactional_id, producer.producer_id, partition_ids)
+            self._flusher.announce_writes(key, producer.producer_id, partition_ids)
         return error
 
-    async def add_group(
+    async def add_participant(
         self,
-        transactional_id: str,
+        key: TransactionKey,
         producer: ProducerIdAndEpoch,
-        group_id: str,
+        participant: Participant,
         version: TransactionVersion = TransactionVersion.V1,
     ) -> Error:
         """AddOffsetsToTxn: the group's offsets may be part of the transaction."""
 
         def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
             known, _ = _parts(stored)
-            groups = stored.groups if stored is not None else frozenset()
-            is_joined = group_id in groups
+            participants = stored.participants if stored is not None else frozenset()
+            is_joined = participant in participants
             joining = prepare_join(known, producer, version, _now(), is_joined=is_joined)
-            joining = check_room(joining, group_id, groups)
+            joining = check_room(joining, participant, participants)
             expected = known.version if known else 0
-            wanted = TransactionJoin(
-                transactional_id, expected, joining.put, groups=(group_id,) if joining.joins else ()
-            )
-            return joining, wanted
+            new = (participant,) if joining.joins else ()
+            return joining, TransactionJoin(key, expected, joining.put, participants=new)
 
-        return await self._join(transactional_id, producer, join)
+        return await self._join(key, producer, join)
 
     async def commit_offsets(
         self,
         lease: Lease,
         group_id: str,
-        transactional_id: str,
+        key: TransactionKey,
         producer: ProducerIdAndEpoch,
         version: TransactionVersion,
         offsets: Sequence[CommittedOffset],
@@ -286,22 +284,23 @@ class Transactions:
         NOT_COORDINATOR where that lease is another's by now. The transaction is read first: it was
         begun, and the group joined, at whatever broker.
         """
+        group = Participant.of_group(group_id)
         for _ in range(JOIN_ATTEMPTS):
-            stored = (await self._store.load([transactional_id])).get(transactional_id)
+            stored = (await self._store.load([key])).get(key)
             known, _ = _parts(stored)
-            groups = stored.groups if stored is not None else frozenset()
-            is_joined = group_id in groups
+            participants = stored.participants if stored is not None else frozenset()
+            is_joined = group in participants
             joining = verify_write(known, producer, version, _now(), is_joined=is_joined)
-            joining = check_room(joining, group_id, groups)
+            joining = check_room(joining, group, participants)
             if joining.error is not Error.NONE:
                 return self._counted(joining.error)
             assert stored is not None and known is not None, "who is not known may not write"
-            join = TransactionJoin(transactional_id, known.version, joining.put, groups=(group_id,))
+            join = TransactionJoin(key, known.version, joining.put, participants=(group,))
             pending = PendingOffsets(lease, join, producer.producer_id, group_id, offsets)
             try:
                 await self._pending.write(pending)
             except VersionMismatch:
-                again = (await self._store.load([transactional_id])).get(transactional_id)
+                again = (await self._store.load([key])).get(key)
                 if again is not None and again.metadata.version == known.version:
                     return Error.NOT_COORDINATOR  # then it is the lease that has moved on
                 continue
@@ -315,12 +314,12 @@ class Transactions:
 
     async def _join(
         self,
-        transactional_id: str,
+        key: TransactionKey,
         producer: ProducerIdAndEpoch,
         prepare: Callable[[StoredTransaction | None], tuple[Joining, TransactionJoin]],
     ) -> Error:
         stored = self._flusher.known_transaction(producer.producer_id)
-        if stored is not None and stored.metadata.transactional_id != transactional_id:
+        if stored is not None and stored.metadata.key != key:
             stored = None
         is_fresh = False
         for _ in range(JOIN_ATTEMPTS):
@@ -337,27 +336,29 @@ class Transactions:
                     assert stored is not None, "who is not known may not join"
                     self._note(stored, join, version)
                     return Error.NONE
-            stored = (await self._store.load([transactional_id])).get(transactional_id)
+            stored = (await self._store.load([key])).get(key)
             is_fresh = True
         return Error.CONCURRENT_TRANSACTIONS
 
     def _note(self, stored: StoredTransaction, join: TransactionJoin, version: int) -> None:
         metadata = stored.metadata
-        partitions, groups = stored.partitions, stored.groups
+        partitions, participants = stored.partitions, stored.participants
         if join.put is not None:
             metadata = replace(join.put, version=version)
-            partitions, groups = frozenset(), frozenset()
+            partitions, participants = frozenset(), frozenset()
         self._flusher.note_transaction(
             StoredTransaction(
-                metadata, partitions | set(join.partitions), groups | set(join.groups)
+                metadata,
+                partitions | set(join.partitions),
+                participants | set(join.participants),
             )
         )
 
     async def verify(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, partition_ids: Sequence[int]
+        self, key: TransactionKey, producer: ProducerIdAndEpoch, partition_ids: Sequence[int]
     ) -> Mapping[int, Error]:
         """AddPartitionsToTxn, verify only: whether each takes part in what is open."""
-        stored = (await self._store.load([transactional_id])).get(transactional_id)
+        stored = (await self._store.load([key])).get(key)
         known, joined = _parts(stored)
         return {
             partition_id: verify_joined(known, producer, is_joined=partition_id in joined)
@@ -366,18 +367,20 @@ class Transactions:
 
     # What people look at.
 
-    async def describe(self, transactional_ids: Sequence[str]) -> Mapping[str, StoredTransaction]:
+    async def describe(
+        self, keys: Sequence[TransactionKey]
+    ) -> Mapping[TransactionKey, StoredTransaction]:
         """A fresh read; what is not there lacks."""
-        return await self._store.load(transactional_ids)
+        return await self._store.load(keys)
 
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
-        """All ids, and the time by the database's clock (ms)."""
+        """All transactions, and the time by the database's clock (ms)."""
         return await self._store.list_all()
 
     # What time brings.
 
     async def run(self) -> None:
-        """Aborts overdue transactions and forgets idle ids, until cancelled."""
+        """Aborts overdue transactions and forgets idle ones, until cancelled."""
         expire_at = time.monotonic()
         is_away = False
         while True:
@@ -402,25 +405,21 @@ class Transactions:
             # By the database's clock as of the read: if it was begun anew since, it is not overdue.
             return prepare_timeout(known, fresh, overdue.now_ms) or Transition(Answer())
 
-        for transactional_id in overdue.transactional_ids:
-            log.info("transaction_timed_out", transactional_id=transactional_id)
-        await asyncio.gather(
-            *(self._decide(name, prepare, "timeout") for name in overdue.transactional_ids)
-        )
-        return len(overdue.transactional_ids)
+        for key in overdue.keys:
+            log.info("transaction_timed_out", transactional_id=key.name)
+        await asyncio.gather(*(self._decide(key, prepare, "timeout") for key in overdue.keys))
+        return len(overdue.keys)
 
     async def expire_idle(self) -> int:
-        """Forgets ids idle for `transactional.id.expiration.ms`; returns how many were tried."""
+        """Forgets those idle for `transactional.id.expiration.ms`; returns how many were tried."""
         expiration_ms = self._expiration_ms()
         idle = await self._store.idle(expiration_ms, AT_ONCE)
 
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
             return prepare_expiry(known, idle.now_ms, expiration_ms) or Transition(Answer())
 
-        await asyncio.gather(
-            *(self._decide(name, prepare, "expired") for name in idle.transactional_ids)
-        )
-        return len(idle.transactional_ids)
+        await asyncio.gather(*(self._decide(key, prepare, "expired") for key in idle.keys))
+        return len(idle.keys)
 
 
 def _parts(

@@ -22,6 +22,7 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
+from tests.keys import named
 
 EMPTY = TransactionState.EMPTY
 ONGOING = TransactionState.ONGOING
@@ -48,7 +49,7 @@ def row(
     state: TransactionState = EMPTY, epoch: int = EPOCH, **changes: object
 ) -> TransactionMetadata:
     known = TransactionMetadata(
-        "orders",
+        named("orders"),
         PID,
         epoch,
         state,
@@ -72,7 +73,7 @@ def init(
     current: ProducerIdAndEpoch = NOBODY,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Transition:
-    request = InitProducerId("orders", timeout_ms, current, "client", "/10.0.0.1")
+    request = InitProducerId(named("orders"), timeout_ms, current, "client", "/10.0.0.1")
     return prepare_init_producer_id(known, request, FRESH, NOW, MAX_TIMEOUT_MS)
 
 

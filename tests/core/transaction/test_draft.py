@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.errors import Error
 from core.transaction.coordinator import prepare_end, prepare_expiry, prepare_init_producer_id
 from core.transaction.draft import TransactionDraft
+from core.transaction.key import Participant
 from core.transaction.values import (
     Answer,
     EndTransaction,
@@ -20,6 +21,7 @@ from core.transaction.values import (
     Transition,
     first_version,
 )
+from tests.keys import groups, named
 
 V1, V2 = TransactionVersion.V1, TransactionVersion.V2
 PID, FRESH, NOW = 7, 9, 1_000
@@ -27,16 +29,18 @@ PID, FRESH, NOW = 7, 9, 1_000
 
 def row(state: TransactionState = TransactionState.EMPTY, epoch: int = 0) -> TransactionMetadata:
     started = 900 if state is TransactionState.ONGOING else -1
-    return TransactionMetadata("id", PID, epoch, state, started_at=started, version=5)
+    return TransactionMetadata(named("id"), PID, epoch, state, started_at=started, version=5)
 
 
 def draft_of(
-    metadata: TransactionMetadata | None, *partitions: int, groups: tuple[str, ...] = ()
+    metadata: TransactionMetadata | None,
+    *partitions: int,
+    groups: frozenset[Participant] = frozenset(),
 ) -> TransactionDraft:
     stored = None
     if metadata:
-        stored = StoredTransaction(metadata, frozenset(partitions), frozenset(groups))
-    return TransactionDraft("id", stored, is_fresh=True)
+        stored = StoredTransaction(metadata, frozenset(partitions), groups)
+    return TransactionDraft(named("id"), stored, is_fresh=True)
 
 
 def write(
@@ -55,7 +59,7 @@ def end(
 
 
 def init(draft: TransactionDraft) -> Transition:
-    request = InitProducerId("id", 60_000, ProducerIdAndEpoch(), "client", "host")
+    request = InitProducerId(named("id"), 60_000, ProducerIdAndEpoch(), "client", "host")
     transition, _ = draft.prepare_transition(
         lambda stored: prepare_init_producer_id(
             stored and stored.metadata, request, FRESH, NOW, 900_000
@@ -73,7 +77,7 @@ def effects_of(draft: TransactionDraft) -> TransactionEffects:
 def test_a_write_in_an_open_transaction_holds_the_row_still() -> None:
     draft = draft_of(row(TransactionState.ONGOING), 1)
     assert write(draft, 1, V1, first=False) == Joining()
-    assert effects_of(draft) == TransactionEffects("id", 5)
+    assert effects_of(draft) == TransactionEffects(named("id"), 5)
     committed = draft.committed()
     assert committed is not None
     assert (committed.metadata.version, committed.partitions) == (5, {1})
@@ -84,7 +88,7 @@ def test_the_first_write_of_v1_repeats_its_join() -> None:
     draft = draft_of(row(TransactionState.ONGOING), 1, 2)
     write(draft, 1, V1, first=True)
     write(draft, 1, V1, first=False)
-    assert effects_of(draft) == TransactionEffects("id", 5, joined=(1,))
+    assert effects_of(draft) == TransactionEffects(named("id"), 5, joined=(1,))
 
 
 def test_the_first_write_of_v2_opens_the_transaction_and_others_join_it() -> None:
@@ -113,20 +117,20 @@ def test_a_refused_write_joins_nothing() -> None:
 
 
 def test_an_end_takes_all_partitions_those_of_this_flush_included() -> None:
-    draft = draft_of(row(TransactionState.ONGOING), 1, groups=("g",))
+    draft = draft_of(row(TransactionState.ONGOING), 1, groups=groups("g"))
     write(draft, 2, V2, first=True)
     transition, partitions = end(draft, commit=True)
     assert partitions == {1, 2}
     effects = effects_of(draft)
     assert effects.marker == transition.marker == Marker(PID, 1, True, 0)
-    assert (effects.joined, effects.groups) == ((), {"g"})
+    assert (effects.joined, effects.participants) == ((), groups("g"))
     committed = draft.committed()
     assert committed is not None
-    assert (committed.partitions, committed.groups) == (frozenset(), frozenset())
+    assert (committed.partitions, committed.participants) == (frozenset(), frozenset())
 
 
 def test_the_next_transaction_may_begin_in_the_same_flush_and_end_in_it() -> None:
-    draft = draft_of(row(TransactionState.ONGOING), 1, groups=("g",))
+    draft = draft_of(row(TransactionState.ONGOING), 1, groups=groups("g"))
     end(draft, commit=True)
     write(draft, 3, V2, epoch=1, first=True)
     effects = effects_of(draft)
@@ -135,10 +139,10 @@ def test_the_next_transaction_may_begin_in_the_same_flush_and_end_in_it() -> Non
     transition, partitions = end(draft, commit=False, epoch=1)
     assert (transition.marker, partitions) == (Marker(PID, 2, False, 0), {3})
     effects = effects_of(draft)
-    assert (effects.marker, effects.joined, effects.groups) == (
+    assert (effects.marker, effects.joined, effects.participants) == (
         Marker(PID, 1, True, 0),
         (),
-        {"g"},
+        groups("g"),
     )
     committed = draft.committed()
     assert committed is not None
@@ -171,7 +175,7 @@ def test_an_id_that_expires_and_comes_back_in_one_flush() -> None:
         )
     )
     assert transition.is_deleted
-    assert effects_of(draft) == TransactionEffects("id", 5, is_deleted=True)
+    assert effects_of(draft) == TransactionEffects(named("id"), 5, is_deleted=True)
     assert draft.committed() is None
     init(draft)
     effects = effects_of(draft)

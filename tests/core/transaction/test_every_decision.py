@@ -91,7 +91,7 @@ def test_every_decision_is_whole() -> None:
                 continue
             put = made.put
             assert put.version == known.version
-            assert put.transactional_id == known.transactional_id
+            assert put.key == known.key
             assert put.coordinator_epoch >= known.coordinator_epoch
             assert put.state in IDLE
             assert put.started_at == -1

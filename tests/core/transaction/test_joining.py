@@ -13,6 +13,7 @@ from core.transaction.coordinator import (
     verify_joined,
     verify_write,
 )
+from core.transaction.key import Participant
 from core.transaction.values import (
     Joining,
     ProducerIdAndEpoch,
@@ -41,6 +42,7 @@ from tests.core.transaction.asked import (
     put_of,
     row,
 )
+from tests.keys import groups
 
 # Joining.
 
@@ -115,7 +117,7 @@ def test_v2_joins_as_it_writes(state: TransactionState, is_joined: bool) -> None
 
 
 @pytest.mark.parametrize(
-    ("groups", "wanted", "has_room"),
+    ("group_ids", "wanted", "has_room"),
     [
         (frozenset(), "g" * MAX_GROUP_ID_CHARACTERS, True),
         (frozenset(), "g" * (MAX_GROUP_ID_CHARACTERS + 1), False),
@@ -127,10 +129,10 @@ def test_v2_joins_as_it_writes(state: TransactionState, is_joined: bool) -> None
     ],
 )
 def test_the_groups_of_a_transaction_have_limits(
-    groups: set[str], wanted: str, has_room: bool
+    group_ids: set[str], wanted: str, has_room: bool
 ) -> None:
     joining = Joining(joins=True)
-    found = check_room(joining, wanted, frozenset(groups))
+    found = check_room(joining, Participant.of_group(wanted), groups(*group_ids))
     assert found == (joining if has_room else Joining(Error.TRANSACTION_ABORTABLE))
 
 

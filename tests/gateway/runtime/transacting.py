@@ -21,9 +21,10 @@ from gateway.runtime.transactions.producer_ids import ProducerIds
 from storage.transactions import PostgresTransactionStore
 from tests.batches import batch, payload_of
 from tests.gateway.runtime.conftest import WEEK, Broker, MakeBroker
+from tests.keys import named
 
 V1, V2 = TransactionVersion.V1, TransactionVersion.V2
-NAME = "the id"
+KEY = named("the id")
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Coordinator:
         self, current: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000
     ) -> ProducerIdAndEpoch:
         answer = await self.transactions.init_producer_id(
-            InitProducerId(NAME, timeout_ms, current or ProducerIdAndEpoch(), "client", "/host")
+            InitProducerId(KEY, timeout_ms, current or ProducerIdAndEpoch(), "client", "/host")
         )
         assert answer.error is Error.NONE, answer
         return answer.producer
@@ -58,7 +59,7 @@ class Coordinator:
     async def end(
         self, producer: ProducerIdAndEpoch, version: TransactionVersion = V1, *, commit: bool = True
     ) -> Answer:
-        return await self.transactions.end(NAME, EndTransaction(producer, commit, version))
+        return await self.transactions.end(KEY, EndTransaction(producer, commit, version))
 
     async def read(self, partition_id: int, offset: int = 0, *, committed: bool = True) -> Found:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED

@@ -27,6 +27,7 @@ from storage.server.embedded import EmbeddedPostgres
 from storage.transactions import PostgresTransactionStore
 from tests.batches import batch
 from tests.conftest import SMALL_POSTGRES
+from tests.keys import named
 from tests.storage.conftest import Log
 
 
@@ -278,9 +279,9 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
         "INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)"
         " VALUES (3, 1, gen_random_uuid(), 5)"
     )
-    metadata = TransactionMetadata("id", 7, 0, TransactionState.ONGOING, started_at=1)
+    metadata = TransactionMetadata(named("id"), 7, 0, TransactionState.ONGOING, started_at=1)
     flush = log.store.open_flush()
-    await flush.commit([], [TransactionEffects("id", 0, metadata, joined=(p,))])
+    await flush.commit([], [TransactionEffects(named("id"), 0, metadata, joined=(p,))])
     version = log.value("SELECT metadata_version FROM cluster")
     log.rows(
         "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
@@ -300,13 +301,13 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     assert (generation, incarnation.int) == (1_000_005, 0)
     # What brokers know of transactions they cannot write; what is open can only be aborted.
     with pytest.raises(VersionMismatch):
-        await flush.commit([], [TransactionEffects("id", 1)])
+        await flush.commit([], [TransactionEffects(named("id"), 1)])
     await flush.close()
     assert log.rows(
         "SELECT state, producer_epoch, coordinator_epoch, version > 10^9 FROM transaction_state"
     ) == [("Ongoing", 1, 1, True)]
     overdue = await PostgresTransactionStore(log.database).overdue(10)
-    assert overdue.transactional_ids == ["id"]
+    assert overdue.keys == [named("id")]
     assert log.value("SELECT partition_id FROM transaction_partition") == p
     await log.segments.prepare(["week"])
     assert log.segments.next_payload_id() > payload_id + 10**8
@@ -320,10 +321,10 @@ async def test_another_history_is_adopted_whatever_epochs_there_are(log: Log) ->
     """A client may have a coordinator's epoch raised to the last one (WriteTxnMarkers)."""
     (p,) = log.new_partitions()
     metadata = TransactionMetadata(
-        "id", 7, 32767, TransactionState.ONGOING, started_at=1, coordinator_epoch=2**31 - 1
+        named("id"), 7, 32767, TransactionState.ONGOING, started_at=1, coordinator_epoch=2**31 - 1
     )
     flush = log.store.open_flush()
-    await flush.commit([], [TransactionEffects("id", 0, metadata, joined=(p,))])
+    await flush.commit([], [TransactionEffects(named("id"), 0, metadata, joined=(p,))])
     await flush.close()
     log.rows(
         "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"

@@ -20,6 +20,7 @@ from tests.gateway.kafka.handlers.transacting import (
     producer_of,
     state_of,
 )
+from tests.keys import named
 
 VERSIONS = range(6)
 
@@ -179,7 +180,8 @@ async def test_the_second_of_a_name_ends_what_the_first_left_open(txn_broker: Br
 
 async def test_who_asks_is_remembered(log_broker: Broker) -> None:
     await log_broker.ask(init_request(), 4, "teller")
-    found = (await log_broker.transactions.describe([NAME]))[NAME].metadata
+    key = named(NAME)
+    found = (await log_broker.transactions.describe([key]))[key].metadata
     assert (found.client_id, found.client_host) == ("teller", "/127.0.0.1")
     assert found.timeout_ms == TIMEOUT_MS
 

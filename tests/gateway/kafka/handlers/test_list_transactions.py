@@ -11,6 +11,7 @@ from gateway.kafka.codec import ListTransactionsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create
 from tests.gateway.kafka.handlers.transacting import Code, producer_of
+from tests.keys import named
 
 VERSIONS = range(3)
 HOUR_MS = 3_600_000
@@ -127,7 +128,7 @@ async def test_each_of_several_brokers_lists_its_own(make_broker: MakeBroker) ->
     assert sorted(name for answer in answers for name in answer) == sorted(names)
     for broker, answer in zip(brokers, answers, strict=True):
         mine = broker.cluster.broker_id
-        assert {broker.cluster.coordinator_of(name).broker_id for name in answer} == {mine}
+        assert {broker.cluster.coordinator_of(named(name)).broker_id for name in answer} == {mine}
         await broker.close_log()
 
 

@@ -13,7 +13,7 @@ from gateway.runtime.flush.work import AppendResult
 from tests.batches import batch
 from tests.gateway.runtime.conftest import MakeBroker
 from tests.gateway.runtime.transacting import (
-    NAME,
+    KEY,
     V2,
     Coordinator,
     MakeCoordinator,
@@ -43,7 +43,7 @@ def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def joined(at: Coordinator, producer: ProducerIdAndEpoch, *partitions: int) -> None:
-    assert await at.transactions.add_partitions(NAME, producer, partitions) is Error.NONE
+    assert await at.transactions.add_partitions(KEY, producer, partitions) is Error.NONE
 
 
 async def kept(
@@ -151,5 +151,5 @@ async def test_nobody_waits_for_what_may_go_elsewhere(
 async def test_v2_announces_nothing(here: Coordinator, log: Log) -> None:
     p, q = log.new_partitions(2)
     producer = await here.init()
-    assert await here.transactions.add_partitions(NAME, producer, [p, q], V2) is Error.NONE
+    assert await here.transactions.add_partitions(KEY, producer, [p, q], V2) is Error.NONE
     assert (await here.write(p, producer, version=V2)).error is Error.NONE

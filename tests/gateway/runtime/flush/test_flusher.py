@@ -25,6 +25,7 @@ from storage.server.embedded import EmbeddedPostgres
 from tests.batches import T0, batch, payload_of
 from tests.conftest import SMALL_POSTGRES
 from tests.gateway.runtime.conftest import Broker, MakeBroker
+from tests.keys import named
 from tests.storage.conftest import Log, open_log
 
 OK = Error.NONE
@@ -531,7 +532,7 @@ async def test_a_transition_that_was_made_before_is_answered_behind_a_commit(
     own_log: Log, make_broker: MakeBroker
 ) -> None:
     def ask(broker: Broker, error: Error) -> asyncio.Future[Answer]:
-        return broker.flusher.transition("t", lambda known: Transition(Answer(error)))
+        return broker.flusher.transition(named("t"), lambda known: Transition(Answer(error)))
 
     here, there = make_broker(own_log.url), make_broker(own_log.url)
     for broker in (here, there):  # they have their ids and segments

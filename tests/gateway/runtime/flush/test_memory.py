@@ -7,11 +7,12 @@ from typing import cast
 from core.ports.log import LogStore
 from core.transaction.values import StoredTransaction, TransactionMetadata, TransactionState
 from gateway.runtime.flush.memory import TRANSACTIONS_IN_MEMORY, FlushMemory
+from tests.keys import named
 
 
 def stored(producer_id: int) -> StoredTransaction:
     return StoredTransaction(
-        TransactionMetadata(str(producer_id), producer_id, 0, TransactionState.EMPTY)
+        TransactionMetadata(named(str(producer_id)), producer_id, 0, TransactionState.EMPTY)
     )
 
 

@@ -26,7 +26,7 @@ from storage.flush.log import FlushSession
 from tests.batches import batch, incoming
 from tests.gateway.runtime.conftest import MakeBroker
 from tests.gateway.runtime.transacting import (
-    NAME,
+    KEY,
     V1,
     V2,
     Coordinator,
@@ -57,7 +57,7 @@ async def test_a_transaction_over_two_partitions(
     p, q = log.new_partitions(2)
     await here.broker.append(p, batch(2))
     producer = await here.init()
-    assert await here.transactions.add_partitions(NAME, producer, [p, q]) is Error.NONE
+    assert await here.transactions.add_partitions(KEY, producer, [p, q]) is Error.NONE
     assert (await here.write(p, producer, records=3)).base_offset == 2
     assert (await here.write(q, producer)).base_offset == 0
     await here.broker.append(p, batch(1))  # a plain record behind the open transaction
@@ -104,7 +104,7 @@ async def test_v1_may_not_write_where_it_has_not_joined(here: Coordinator, log: 
     p, q = log.new_partitions(2)
     producer = await here.init()
     assert (await here.write(p, producer)).error is not Error.NONE
-    await here.transactions.add_partitions(NAME, producer, [p])
+    await here.transactions.add_partitions(KEY, producer, [p])
     assert (await here.write(p, producer)).error is Error.NONE
     assert (await here.write(q, producer)).error is not Error.NONE
     await here.end(producer)
@@ -117,12 +117,12 @@ async def test_a_successor_aborts_and_fences(make_coordinator: MakeCoordinator, 
     here, there = make_coordinator(), make_coordinator()
     (p,) = log.new_partitions()
     first = await here.init()
-    await here.transactions.add_partitions(NAME, first, [p])
+    await here.transactions.add_partitions(KEY, first, [p])
     await here.write(p, first)
     second = await there.init()
     assert second == ProducerIdAndEpoch(first.producer_id, first.producer_epoch + 1)
     assert (await here.write(p, first, 1)).error is Error.INVALID_PRODUCER_EPOCH
-    assert await here.transactions.add_partitions(NAME, first, [p]) is Error.PRODUCER_FENCED
+    assert await here.transactions.add_partitions(KEY, first, [p]) is Error.PRODUCER_FENCED
     assert (await here.end(first)).error is Error.PRODUCER_FENCED
     found = await there.read(p)
     assert offsets(found) == [0, 1]
@@ -138,7 +138,7 @@ async def test_each_step_at_another_broker(
     producer = await one.init()
     for number in range(3):
         if version is V1:
-            assert await two.transactions.add_partitions(NAME, producer, [p, q]) is Error.NONE
+            assert await two.transactions.add_partitions(KEY, producer, [p, q]) is Error.NONE
         sequence = number if version is V1 else 0
         assert (await three.write(p, producer, sequence, version)).error is Error.NONE
         assert (await two.write(q, producer, sequence, version)).error is Error.NONE
@@ -161,15 +161,15 @@ async def test_a_late_end_of_v1_does_not_end_the_next_transaction(
     here, there = make_coordinator(), make_coordinator()
     (p,) = log.new_partitions()
     producer = await here.init()
-    assert await here.transactions.add_partitions(NAME, producer, [p]) is Error.NONE
+    assert await here.transactions.add_partitions(KEY, producer, [p]) is Error.NONE
     assert (await here.write(p, producer)).error is Error.NONE
     assert (await there.end(producer)).error is Error.NONE
-    assert await there.transactions.add_partitions(NAME, producer, [p]) is Error.NONE
+    assert await there.transactions.add_partitions(KEY, producer, [p]) is Error.NONE
     assert (await there.write(p, producer, 1)).error is Error.NONE
 
     late = await here.end(producer, commit=commit)
     assert late.error is Error.COORDINATOR_NOT_AVAILABLE
-    stored = (await here.transactions.describe([NAME]))[NAME]
+    stored = (await here.transactions.describe([KEY]))[KEY]
     assert stored.metadata.state is TransactionState.ONGOING
     # Where the client has really come over, it asks again.
     assert (await here.end(producer, commit=commit)).error is Error.NONE
@@ -181,7 +181,7 @@ async def test_an_end_of_v1_that_waits_too_long_for_its_turn(
     here, there = make_coordinator(), make_coordinator()
     p, held = log.new_partitions(2)
     producer = await here.init()
-    assert await here.transactions.add_partitions(NAME, producer, [p]) is Error.NONE
+    assert await here.transactions.add_partitions(KEY, producer, [p]) is Error.NONE
     assert (await here.write(p, producer)).error is Error.NONE
     with psycopg.connect(log.url) as holder:
         holder.execute("SELECT FROM topic_partition WHERE partition_id = %s FOR UPDATE", [held])
@@ -189,10 +189,10 @@ async def test_an_end_of_v1_that_waits_too_long_for_its_turn(
         await asyncio.sleep(0.1)
         late = asyncio.create_task(here.end(producer))
         assert (await there.end(producer)).error is Error.NONE
-        assert await there.transactions.add_partitions(NAME, producer, [p]) is Error.NONE
+        assert await there.transactions.add_partitions(KEY, producer, [p]) is Error.NONE
         assert not late.done()
     assert (await late).error is Error.COORDINATOR_NOT_AVAILABLE
-    stored = (await here.transactions.describe([NAME]))[NAME]
+    stored = (await here.transactions.describe([KEY]))[KEY]
     assert stored.metadata.state is TransactionState.ONGOING
     await before
 
@@ -217,7 +217,7 @@ async def test_an_end_in_memory_asks_the_database_once(
 
     monkeypatch.setattr(FlushSession, "lock", counted)
     if version is V1:
-        await here.transactions.add_partitions(NAME, producer, [p, q])
+        await here.transactions.add_partitions(KEY, producer, [p, q])
     await here.write(p, producer, version=version)
     assert (await here.end(producer, version, commit=commit)).error is Error.NONE
     assert locks == []
@@ -232,9 +232,9 @@ async def test_an_end_finds_what_joined_elsewhere(
     here, there = make_coordinator(), make_coordinator()
     p, q = log.new_partitions(2)
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p])
+    await here.transactions.add_partitions(KEY, producer, [p])
     await here.write(p, producer)
-    assert await there.transactions.add_partitions(NAME, producer, [q]) is Error.NONE
+    assert await there.transactions.add_partitions(KEY, producer, [q]) is Error.NONE
     await there.write(q, producer)
     assert (await here.end(producer)).error is Error.NONE
     assert offsets(await here.read(p)) == offsets(await here.read(q)) == [0, 1]
@@ -248,7 +248,7 @@ async def test_what_was_not_read_under_the_lock_is_not_taken_for_absent(
     here, there = make_coordinator(), make_coordinator()
     p, q = log.new_partitions(2)
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p, q])
+    await here.transactions.add_partitions(KEY, producer, [p, q])
     for partition_id in (p, q):
         assert (await here.write(partition_id, producer)).error is Error.NONE
     await there.broker.append(p, batch())  # so that the next flush here has to look again
@@ -265,7 +265,7 @@ async def test_who_writes_and_ends_in_one_flush_is_forgotten_as_a_whole(
 ) -> None:
     p, q = log.new_partitions(2)
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p, q])
+    await here.transactions.add_partitions(KEY, producer, [p, q])
     await here.write(q, producer)
     known = FlushMemory(here.broker.store, {})
     await known.reload([(p, producer.producer_id), (q, producer.producer_id)])
@@ -273,7 +273,7 @@ async def test_who_writes_and_ends_in_one_flush_is_forgotten_as_a_whole(
     assert known.logs.keys() == {p, q}
     written = transactional(producer, 0)
     append = PendingAppend(p, incoming(written), asyncio.Future())
-    known.forget([append, PendingTransition(NAME, lambda *_: None, asyncio.Future())])
+    known.forget([append, PendingTransition(KEY, lambda *_: None, asyncio.Future())])
     assert (known.logs, dict(known.transactions)) == ({}, {})
 
 
@@ -284,7 +284,7 @@ async def test_after_a_failover_what_was_open_can_only_be_aborted(
     """It may lack records that were acknowledged."""
     (p,) = log.new_partitions()
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p], version)
+    await here.transactions.add_partitions(KEY, producer, [p], version)
     await here.write(p, producer, version=version)
     log.rows(
         "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
@@ -300,7 +300,7 @@ async def test_after_a_failover_what_was_open_can_only_be_aborted(
 async def test_a_duplicate_of_an_ended_transaction_is_one(here: Coordinator, log: Log) -> None:
     (p,) = log.new_partitions()
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p])
+    await here.transactions.add_partitions(KEY, producer, [p])
     first = await here.write(p, producer)
     await here.end(producer)
     again = await here.write(p, producer)
@@ -313,7 +313,7 @@ async def test_an_overdue_transaction_is_aborted(
 ) -> None:
     (p,) = log.new_partitions()
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p], version)
+    await here.transactions.add_partitions(KEY, producer, [p], version)
     await here.write(p, producer, version=version)
     assert await here.transactions.abort_overdue() == 0
     log.rows("UPDATE transaction_state SET started_at = started_at - timeout_ms - 1")
@@ -327,7 +327,7 @@ async def test_an_overdue_transaction_is_aborted(
 async def test_many_partitions_end_in_one_commit(here: Coordinator, log: Log) -> None:
     partitions = log.new_partitions(500)
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, partitions)
+    await here.transactions.add_partitions(KEY, producer, partitions)
     await asyncio.gather(*(here.write(p, producer) for p in partitions[:400]))
     ended = await here.end(producer)
     assert ended.error is Error.NONE
@@ -341,7 +341,7 @@ async def test_many_partitions_end_in_one_commit(here: Coordinator, log: Log) ->
 async def test_a_transaction_whose_topic_is_deleted(here: Coordinator, log: Log) -> None:
     p, q = log.new_partitions(2)
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p, q])
+    await here.transactions.add_partitions(KEY, producer, [p, q])
     await here.write(p, producer)
     await here.write(q, producer)
     log.rows("DELETE FROM topic_partition WHERE partition_id = %s RETURNING 1", q)
@@ -352,7 +352,7 @@ async def test_a_transaction_whose_topic_is_deleted(here: Coordinator, log: Log)
 async def test_a_marker_from_outside(here: Coordinator, log: Log) -> None:
     p, q = log.new_partitions(2)
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p, q])
+    await here.transactions.add_partitions(KEY, producer, [p, q])
     await here.write(p, producer)
     await here.write(q, producer)
     of = Marker(producer.producer_id, producer.producer_epoch, True, 0)
@@ -369,7 +369,7 @@ async def test_an_idle_id_is_forgotten(make_coordinator: MakeCoordinator, log: L
     producer = await here.init()
     here.transactions._expiration_ms = lambda: 0
     assert await here.transactions.expire_idle() == 1
-    assert not await here.transactions.describe([NAME])
+    assert not await here.transactions.describe([KEY])
     again = await here.init()
     assert again.producer_id != producer.producer_id
 
@@ -378,9 +378,9 @@ async def test_a_lost_join_is_made_good_by_the_first_batch(here: Coordinator, lo
     """As after a crash of the database right behind an answered, asynchronous join."""
     p, q = log.new_partitions(2)
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p])
+    await here.transactions.add_partitions(KEY, producer, [p])
     await here.write(p, producer)
-    await here.transactions.add_partitions(NAME, producer, [q])
+    await here.transactions.add_partitions(KEY, producer, [q])
     log.rows("DELETE FROM transaction_partition WHERE partition_id = %s RETURNING 1", q)
     assert (await here.write(q, producer)).error is Error.NONE
     assert (await here.end(producer)).error is Error.NONE
@@ -391,7 +391,7 @@ async def test_a_lost_beginning_is_a_clean_refusal(here: Coordinator, log: Log) 
     (p,) = log.new_partitions()
     producer = await here.init()
     before = log.rows("SELECT version FROM transaction_state")[0][0]
-    await here.transactions.add_partitions(NAME, producer, [p])
+    await here.transactions.add_partitions(KEY, producer, [p])
     log.rows(
         "UPDATE transaction_state SET state = 'Empty', started_at = -1, version = %s RETURNING 1",
         before,
@@ -400,7 +400,7 @@ async def test_a_lost_beginning_is_a_clean_refusal(here: Coordinator, log: Log) 
     assert (await here.write(p, producer)).error is not Error.NONE
     assert (await here.end(producer)).error is Error.INVALID_TXN_STATE
     assert offsets(await here.read(p, committed=False)) == []
-    stored = (await here.transactions.describe([NAME]))[NAME]
+    stored = (await here.transactions.describe([KEY]))[KEY]
     assert stored.metadata.state is TransactionState.EMPTY
 
 
@@ -412,7 +412,7 @@ async def test_a_zombie_whose_beginning_was_lost_is_fenced(
     (p,) = log.new_partitions()
     zombie = await here.init()
     before = log.value("SELECT version FROM transaction_state")
-    await here.transactions.add_partitions(NAME, zombie, [p])
+    await here.transactions.add_partitions(KEY, zombie, [p])
     log.rows("UPDATE transaction_state SET state = 'Empty', started_at = -1, version = %s", before)
     log.rows("DELETE FROM transaction_partition")
     successor = await there.init()
@@ -445,7 +445,7 @@ async def test_a_join_that_comes_in_while_an_end_is_decided_on(
     """It is in the transaction or refused, and spoils nothing for those of the same flush."""
     p, q, joined_late = log.new_partitions(3)
     producer = await here.init()
-    await here.transactions.add_partitions(NAME, producer, [p])
+    await here.transactions.add_partitions(KEY, producer, [p])
     await here.write(p, producer)
     joins: list[Error] = []
     load = here.broker.store.load
@@ -453,7 +453,7 @@ async def test_a_join_that_comes_in_while_an_end_is_decided_on(
     async def load_slowly(*what: Any) -> Any:
         if not joins:
             add = here.transactions.add_partitions
-            joins.append(await add(NAME, producer, [joined_late]))
+            joins.append(await add(KEY, producer, [joined_late]))
         return await load(*what)
 
     monkeypatch.setattr(here.broker.store, "load", load_slowly)
@@ -491,10 +491,10 @@ async def test_what_is_counted(here: Coordinator, log: Log) -> None:
     [p] = log.new_partitions(1)
     producer = await here.init()
     for sequence, is_commit in enumerate((True, False)):
-        await transactions.add_partitions(NAME, producer, [p])
+        await transactions.add_partitions(KEY, producer, [p])
         await here.write(p, producer, sequence)
         await here.end(producer, commit=is_commit)
-    await transactions.add_partitions(NAME, producer, [p])
+    await transactions.add_partitions(KEY, producer, [p])
     log.rows(
         "UPDATE transaction_state SET started_at = started_at - 7000 WHERE started_at >= 0"
         " RETURNING 1"
@@ -512,7 +512,7 @@ async def test_what_is_counted(here: Coordinator, log: Log) -> None:
     fenced = "penstock_transactions_fenced_requests"
     assert value(fenced, {"by": "coordinator"}) == value(fenced, {"by": "produce"}) == 0
     assert (await here.end(producer)).error is Error.PRODUCER_FENCED
-    assert await transactions.add_partitions(NAME, producer, [p]) is Error.PRODUCER_FENCED
+    assert await transactions.add_partitions(KEY, producer, [p]) is Error.PRODUCER_FENCED
     assert (await here.write(p, producer, 9)).error is Error.INVALID_PRODUCER_EPOCH
     assert value(fenced, {"by": "coordinator"}) == 2
     assert value(fenced, {"by": "produce"}) == 1
