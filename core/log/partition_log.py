@@ -106,11 +106,11 @@ class LogDraft:
         self._open: dict[int, int] = dict(state.open_transactions)
         self._aborted: list[AbortedTransaction] = []
 
-    def prepare_append(self, incoming: IncomingBatch, *, is_v2: bool = False) -> Decision:
+    def prepare_append(self, incoming: IncomingBatch, *, starts_at_zero: bool = False) -> Decision:
         """Decides on one batch, in arrival order.
 
-        The producer's state must be loaded (KeyError otherwise: a bug in the caller). is_v2: see
-        ProducerState.refusal.
+        The producer's state must be loaded (KeyError otherwise: a bug in the caller).
+        starts_at_zero: see ProducerState.refusal.
         """
         batch = incoming.batch
         base_offset = self._next_offset
@@ -120,7 +120,7 @@ class LogDraft:
             known = self.producer(batch.producer_id)
             if duplicate := known.find_duplicate(batch):
                 return Duplicate(duplicate.base_offset, duplicate.timestamp)
-            if refusal := known.refusal(batch, is_v2=is_v2):
+            if refusal := known.refusal(batch, starts_at_zero=starts_at_zero):
                 return Refused(*refusal)
             self._producers[batch.producer_id] = known.replay_append(batch, base_offset)
             if batch.is_transactional:

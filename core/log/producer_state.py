@@ -75,13 +75,16 @@ class ProducerState:
                 return known
         return None
 
-    def refusal(self, batch: RecordBatch, *, is_v2: bool = False) -> tuple[Error, str] | None:
+    def refusal(
+        self, batch: RecordBatch, *, starts_at_zero: bool = False
+    ) -> tuple[Error, str] | None:
         """Why the batch may not follow what is remembered, or None where it may.
 
-        is_v2: whether its producer gets a new epoch with each transaction (KIP-890), so that it
-        begins at sequence 0 wherever nothing is known of it.
+        starts_at_zero: whether its producer gets a new epoch with each transaction (KIP-890), so
+        that it begins at sequence 0 wherever nothing is known of it.
         """
-        refused = self._epoch_refusal(batch.producer_epoch) or self._sequence_refusal(batch, is_v2)
+        refused = self._epoch_refusal(batch.producer_epoch)
+        refused = refused or self._sequence_refusal(batch, starts_at_zero)
         if refused is None and self.txn_first_offset is not None and not batch.is_transactional:
             return (
                 Error.INVALID_TXN_STATE,
@@ -89,12 +92,15 @@ class ProducerState:
             )
         return refused
 
-    def marker_refusal(self, marker: Marker, *, is_v2: bool = False) -> tuple[Error, str] | None:
+    def marker_refusal(
+        self, marker: Marker, *, raises_epoch: bool = False
+    ) -> tuple[Error, str] | None:
         """Why a marker from outside may not be appended, or None where it may.
 
-        is_v2: whether it says that its epoch is new, so that the known one is late (KIP-1228).
+        raises_epoch: whether it says that its epoch is new, so that the known one is late
+        (KIP-1228).
         """
-        epoch = marker.producer_epoch - 1 if is_v2 else marker.producer_epoch
+        epoch = marker.producer_epoch - 1 if raises_epoch else marker.producer_epoch
         if refused := self._epoch_refusal(epoch):
             return refused
         if marker.coordinator_epoch >= self.coordinator_epoch:
@@ -114,13 +120,15 @@ class ProducerState:
             f" than the last seen epoch {self.producer_epoch}",
         )
 
-    def _sequence_refusal(self, batch: RecordBatch, is_v2: bool) -> tuple[Error, str] | None:
+    def _sequence_refusal(
+        self, batch: RecordBatch, starts_at_zero: bool
+    ) -> tuple[Error, str] | None:
         """A producer nothing is known of may start at any sequence: its records may have been
         deleted by retention. Kafka 4 never raises UNKNOWN_PRODUCER_ID here, nor do we (KIP-360).
-        One of V2 may not: an earlier batch of the transaction is still on its way.
+        One that starts at 0 may not: an earlier batch of the transaction is still on its way.
         """
         if self.producer_epoch == NO_PRODUCER_EPOCH:
-            if not (is_v2 and batch.is_transactional and batch.base_sequence):
+            if not (starts_at_zero and batch.is_transactional and batch.base_sequence):
                 return None
             return (
                 Error.OUT_OF_ORDER_SEQUENCE_NUMBER,

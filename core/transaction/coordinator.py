@@ -117,7 +117,7 @@ def _recovered_before(known: TransactionMetadata, request: InitProducerId, now: 
     is_begun = known.state is TransactionState.EMPTY and known.timeout_ms == request.timeout_ms
     is_late = (
         known.state is TransactionState.COMPLETE_COMMIT
-        and known.transaction_version is not TransactionVersion.V2
+        and not known.transaction_version.end_raises_epoch
     )
     if is_begun or is_late or known.state not in IDLE_STATES:
         return Transition(answer)
@@ -158,26 +158,28 @@ def prepare_end(
     known: TransactionMetadata | None, request: EndTransaction, fresh_producer_id: int, now: int
 ) -> Transition:
     """A client commits or aborts. fresh_producer_id: used where V2 has exhausted the epochs."""
-    is_v2 = request.transaction_version is TransactionVersion.V2
+    raises_epoch = request.transaction_version.end_raises_epoch
     if known is None or known.state is TransactionState.DEAD:
         return _refused(Error.INVALID_PRODUCER_ID_MAPPING)
-    if is_v2 and _was_before_last_bump(known, request.producer):
+    if raises_epoch and _was_before_last_bump(known, request.producer):
         return _retried_end(known, request)
     if known.producer_id != request.producer.producer_id:
         return _refused(Error.INVALID_PRODUCER_ID_MAPPING)
     if known.producer_epoch != request.producer.producer_epoch:
         return _refused(Error.PRODUCER_FENCED)
     if known.state in _PREPARING:
-        return _refused(Error.PRODUCER_FENCED) if is_v2 else _already_ending(known, request)
+        if raises_epoch:
+            return _refused(Error.PRODUCER_FENCED)
+        return _already_ending(known, request)
     if known.state is TransactionState.ONGOING:
-        if is_v2:
+        if raises_epoch:
             return _end_with_bump(known, request, fresh_producer_id, now)
         if request.open_version not in (None, known.version):
             # Its transaction was ended elsewhere while it waited here, and this is the next one,
             # unless the client came over from another coordinator: then it asks again.
             return _refused(Error.COORDINATOR_NOT_AVAILABLE)
         return _end_without_bump(known, request, now)
-    if is_v2:
+    if raises_epoch:
         return _end_of_nothing(known, request, fresh_producer_id, now)
     return _repeated_end(known, request)
 
@@ -350,7 +352,7 @@ def verify_write(
     here, as its epoch says which transaction it belongs to (KIP-890). Writers understand
     INVALID_PRODUCER_EPOCH, not PRODUCER_FENCED (AddPartitionsToTxnManager).
     """
-    if transaction_version is TransactionVersion.V2:
+    if transaction_version.joins_with_write:
         joining = prepare_join(known, producer, transaction_version, now, is_joined=is_joined)
     else:
         joining = Joining(verify_joined(known, producer, is_joined=is_joined))

@@ -29,10 +29,29 @@ class TransactionState(Enum):
 
 
 class TransactionVersion(Enum):
-    """Kafka's feature `transaction.version`, as one producer uses it (KIP-890)."""
+    """Kafka's feature `transaction.version`, as one producer uses it (KIP-890).
+
+    Rules ask for what a version means to them, not for its number.
+    """
 
     V1 = 1
     V2 = 2
+
+    @property
+    def end_raises_epoch(self) -> bool:
+        """Whether the marker of an end has a new epoch, with which the producer goes on: so an
+        epoch says which transaction it belongs to, and nothing late fits the next one."""
+        return self is TransactionVersion.V2
+
+    @property
+    def joins_with_write(self) -> bool:
+        """Whether what is written to takes part by that; otherwise it must have joined before."""
+        return self is TransactionVersion.V2
+
+    @property
+    def starts_at_zero(self) -> bool:
+        """Whether a transaction's first batch in a partition has sequence 0."""
+        return self is TransactionVersion.V2
 
 
 @dataclass(frozen=True, slots=True)

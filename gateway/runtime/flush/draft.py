@@ -22,7 +22,6 @@ from core.transaction.values import (
     ProducerIdAndEpoch,
     StoredTransaction,
     TransactionEffects,
-    TransactionVersion,
     Transition,
 )
 from core.types import BatchFormat, RecordBatch
@@ -131,8 +130,8 @@ class FlushDraft:
             return TOO_EARLY
         if pending.batch.is_transactional and (refused := self._join(pending, draft)):
             return refused
-        is_v2 = pending.transaction_version is TransactionVersion.V2
-        return draft.prepare_append(pending.incoming, is_v2=is_v2)
+        starts_at_zero = pending.transaction_version.starts_at_zero
+        return draft.prepare_append(pending.incoming, starts_at_zero=starts_at_zero)
 
     def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
         """Why its transaction may not have the batch. A duplicate is in one already."""

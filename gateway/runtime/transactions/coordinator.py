@@ -165,14 +165,13 @@ class Transactions:
         An abort of a transaction coordinated here ends it as a whole, and a commit is refused.
         Where nobody has this producer, nothing can be open: no error, and no effect.
         """
-        is_v2 = version is TransactionVersion.V2
         pairs = [(partition_id, marker.producer_id) for partition_id in partition_ids]
         _, producers = await self._log_store.load(partition_ids, pairs)
         errors = {}
         for partition_id in partition_ids:
             known = producers.get((partition_id, marker.producer_id))
             known = known or ProducerState(marker.producer_id)
-            refusal = known.marker_refusal(marker, is_v2=is_v2)
+            refusal = known.marker_refusal(marker, raises_epoch=version.end_raises_epoch)
             errors[partition_id] = refusal[0] if refusal else Error.NONE
         accepted = [each for each in errors if errors[each] is Error.NONE]
         found = await self._log_store.load_transactions([marker.producer_id])
@@ -245,7 +244,7 @@ class Transactions:
             return joining, TransactionJoin(key, expected, joining.put, new)
 
         error = await self._join(key, producer, join)
-        if error is Error.NONE and version is TransactionVersion.V1 and self._is_alone():
+        if error is Error.NONE and not version.joins_with_write and self._is_alone():
             self._flusher.announce_writes(key, producer.producer_id, partition_ids)
         return error
 

@@ -296,7 +296,7 @@ def test_an_unknown_producers_v2_transaction_is_refused_from_the_middle_on() -> 
     log = log_at()
     log.load(log.state, {1: None})
     middle = incoming(in_txn(1, 5))
-    refused = log.draft().prepare_append(middle, is_v2=True)
+    refused = log.draft().prepare_append(middle, starts_at_zero=True)
     assert isinstance(refused, Refused)
     assert refused.error is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.draft().prepare_append(middle) == Appended(0)  # V1, unless the caller says otherwise

@@ -227,7 +227,7 @@ def test_a_v2_marker_from_outside_has_the_epoch_after_the_known_one(
     epoch: int, expected: Error | None
 ) -> None:
     state = after(in_txn(0, epoch=3))
-    refusal = state.marker_refusal(marker(epoch=epoch), is_v2=True)
+    refusal = state.marker_refusal(marker(epoch=epoch), raises_epoch=True)
     assert (refusal[0] if refusal else None) is expected
     assert state.marker_refusal(marker(epoch=3)) is None  # V1, unless the caller says otherwise
 
@@ -300,10 +300,10 @@ def test_a_v2_transaction_begins_at_0_where_nothing_is_known(sequence: int) -> N
     """Kafka: ProducerAppendInfo.checkSequence, where the epoch rises with each transaction."""
     unknown = ProducerState(5)
     of = batch(producer=5, epoch=3, sequence=sequence, transactional=True)
-    refused = unknown.refusal(of, is_v2=True)
+    refused = unknown.refusal(of, starts_at_zero=True)
     assert (refused is None) == (sequence == 0)
     if refused:
         assert refused[0] is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert unknown.refusal(of) is None
     plain = batch(producer=5, epoch=3, sequence=sequence)
-    assert unknown.refusal(plain, is_v2=True) is None
+    assert unknown.refusal(plain, starts_at_zero=True) is None
