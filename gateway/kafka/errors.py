@@ -1,5 +1,6 @@
 """Kafka's number for each refusal (org.apache.kafka.common.protocol.Errors): one total table; and
-what clients are told that are too old for an error.
+what clients are told that are too old for an error; and what they are told where nothing says that
+their request is stored.
 
 It does not know why a request was refused, nor which response carries the number.
 """
@@ -7,6 +8,7 @@ It does not know why a request was refused, nor which response carries the numbe
 from typing import Final
 
 from core.errors import Error
+from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 
 _CODES: Final[dict[Error, int]] = {
     Error.UNKNOWN_SERVER_ERROR: -1,
@@ -98,6 +100,16 @@ _KNOWN_SINCE: Final[dict[tuple[int, Error], tuple[int, Error]]] = {
     (28, Error.TRANSACTION_ABORTABLE): (4, Error.INVALID_TXN_STATE),
 }
 
+# Both ways of NOT_ENOUGH_REPLICAS are retried; the first says that it is certainly not stored.
+_OF_THE_LOG: Final[dict[Reason, Error]] = {
+    Reason.NOT_STORED: Error.NOT_ENOUGH_REPLICAS,
+    Reason.UNKNOWN: Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Reason.HELD_ELSEWHERE: Error.REQUEST_TIMED_OUT,
+    Reason.OUT_OF_SPACE: Error.KAFKA_STORAGE_ERROR,
+    Reason.TOO_EARLY: Error.NOT_ENOUGH_REPLICAS,
+    Reason.FAILED: Error.UNKNOWN_SERVER_ERROR,
+}
+
 NO_ERROR: Final = "NONE"
 """What Kafka says where it explains a success (Errors.NONE.message())."""
 
@@ -114,3 +126,15 @@ def known_to(api_key: int, version: int, error: Error) -> Error:
         return error
     since, instead = _KNOWN_SINCE.get((api_key, error), (0, error))
     return error if version >= since else instead
+
+
+def log_error(outcome: Unconfirmed) -> Error:
+    """How the log names it."""
+    return _OF_THE_LOG[outcome.reason]
+
+
+def coordinator_error(outcome: Unconfirmed) -> Error:
+    """How a coordinator names it: clients look for the coordinator again, and ask again."""
+    if outcome.reason is Reason.FAILED:
+        return Error.UNKNOWN_SERVER_ERROR
+    return Error.COORDINATOR_NOT_AVAILABLE

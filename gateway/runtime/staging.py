@@ -37,6 +37,7 @@ from core.staging.values import (
     TokenEffects,
 )
 from gateway.runtime.flush.flusher import Flusher
+from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.flush.queue import FlushQueue
 from gateway.runtime.log.append_gate import AppendGate
 
@@ -127,7 +128,7 @@ class Staging:
 
     async def publish(
         self, publication: Publication, timeout_s: float | None = None
-    ) -> PublicationAnswer:
+    ) -> PublicationAnswer | Unconfirmed:
         """Publishes all tokens, once; or says that this batch was published before.
 
         Goes on after `timeout_s`, when the answer is that the outcome is not known yet.
@@ -143,8 +144,11 @@ class Staging:
             return PublicationAnswer(Error.REQUEST_TIMED_OUT, message)
         return published.result()
 
-    def _count(self, done: asyncio.Future[PublicationAnswer]) -> None:
-        if not done.cancelled() and done.result().outcome is Outcome.PUBLISHED:
+    def _count(self, done: asyncio.Future[PublicationAnswer | Unconfirmed]) -> None:
+        if done.cancelled():
+            return
+        answer = done.result()
+        if not isinstance(answer, Unconfirmed) and answer.outcome is Outcome.PUBLISHED:
             self._on_published()
 
     async def drop(self, tokens: Sequence[UUID]) -> None:

@@ -11,8 +11,9 @@ from core.transaction.values import EndTransaction, ProducerIdAndEpoch, Transact
 from gateway.kafka.api import api
 from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.errors import coordinator_error, kafka_code, known_to
 from gateway.kafka.late_requests import refuse_late, transaction_version
+from gateway.runtime.flush.outcomes import Unconfirmed
 
 
 def _about(request: EndTxnRequest) -> tuple[ProducerIdAndEpoch, str]:
@@ -36,6 +37,8 @@ async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse
         TransactionKey.of_kafka(request.transactional_id),
         EndTransaction(producer, request.committed, version),
     )
+    if isinstance(answer, Unconfirmed):
+        return EndTxnResponse(error_code=kafka_code(coordinator_error(answer)))
     error = known_to(EndTxnRequest.API_KEY, ctx.api_version, answer.error)
     if version is TransactionVersion.V1 or error is not Error.NONE:
         return EndTxnResponse(error_code=kafka_code(error))

@@ -16,7 +16,8 @@ from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from gateway.kafka.api import api
 from gateway.kafka.codec import InitProducerIdRequest, InitProducerIdResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.errors import coordinator_error, kafka_code, known_to
+from gateway.runtime.flush.outcomes import Unconfirmed
 
 
 def _unavailable(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
@@ -45,6 +46,8 @@ async def init_producer_id(
             ctx.client.client_host,
         )
     )
+    if isinstance(answer, Unconfirmed):
+        return _refused(coordinator_error(answer))
     error = known_to(InitProducerIdRequest.API_KEY, ctx.api_version, answer.error)
     return InitProducerIdResponse(
         error_code=kafka_code(error),

@@ -30,7 +30,7 @@ from core.types import NO_TIMESTAMP
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse, made
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.errors import kafka_code, known_to, log_error
 from gateway.kafka.late_requests import transaction_version
 from gateway.kafka.records import (
     KafkaBatch,
@@ -40,6 +40,7 @@ from gateway.kafka.records import (
 )
 from gateway.kafka.unavailable import NOT_STORED
 from gateway.kafka.validation import Rejected, accept
+from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.flush.work import AppendResult
 
 _TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
@@ -68,7 +69,7 @@ class _Partition:
     def __init__(self, index: int) -> None:
         self.index = index
         self.append_time = NO_TIMESTAMP
-        self.appended: asyncio.Future[AppendResult] | None = None
+        self.appended: asyncio.Future[AppendResult | Unconfirmed] | None = None
         self.producer: ProducerIdAndEpoch | None = None  # of a batch in a transaction of V1
         self.refusal: Refusal | None = None
         self.record_errors: Sequence[tuple[int, str]] = ()
@@ -112,7 +113,8 @@ def _note_carried(answers: _Answers, ctx: RequestContext) -> None:
         for each in partitions:
             if each.producer is None or each.appended is None:
                 continue
-            if each.appended.result().error is Error.NONE:
+            result = each.appended.result()
+            if not isinstance(result, Unconfirmed) and result.error is Error.NONE:
                 place = _place(data, each.index)
                 ctx.late_requests.carried(each.producer, place, ctx.connection)
 
@@ -282,6 +284,8 @@ def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:
             ],
         )
     result = partition.appended.result()
+    if isinstance(result, Unconfirmed):
+        result = AppendResult(log_error(result), result.message)
     error = known_to(ProduceRequest.API_KEY, ctx.api_version, result.error)
     append_time = partition.append_time
     if result.duplicate_timestamp != NO_TIMESTAMP:

@@ -10,7 +10,8 @@ from core.staging.values import Guard, Publication, PublicationAnswer, WantedTok
 from gateway.kafka.api import api
 from gateway.kafka.codec import PublishStagedRequest, PublishStagedResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import kafka_code, log_error
+from gateway.runtime.flush.outcomes import Unconfirmed
 
 
 @api(10001, versions=range(1), advertised=range(0))
@@ -26,7 +27,10 @@ async def publish_staged(
         tuple(WantedToken(each.token, each.batches) for each in request.tokens),
     )
     timeout_s = request.timeout_ms / 1000 if request.timeout_ms > 0 else None
-    return _answer(await ctx.staging.publish(publication, timeout_s))
+    answer = await ctx.staging.publish(publication, timeout_s)
+    if isinstance(answer, Unconfirmed):
+        return _answer(PublicationAnswer(log_error(answer), answer.message))
+    return _answer(answer)
 
 
 def _answer(answer: PublicationAnswer) -> PublishStagedResponse:

@@ -18,7 +18,8 @@ from core.transaction.values import Marker, TransactionVersion
 from gateway.kafka.api import api
 from gateway.kafka.codec import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import coordinator_error, kafka_code
+from gateway.runtime.flush.outcomes import Unconfirmed
 
 _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = _Result.WritableTxnMarkerTopicResult
@@ -60,8 +61,12 @@ async def write_txn_markers(
             list(ids.values()),
             TransactionVersion.V2 if is_v2 else TransactionVersion.V1,
         )
-        results.append(_result(each, {place: errors[ids[place]] for place in ids}))
+        results.append(_result(each, {place: _named(errors[ids[place]]) for place in ids}))
     return WriteTxnMarkersResponse(markers=results)
+
+
+def _named(verdict: Error | Unconfirmed) -> Error:
+    return coordinator_error(verdict) if isinstance(verdict, Unconfirmed) else verdict
 
 
 def _places(marker: Any) -> Sequence[_Place]:

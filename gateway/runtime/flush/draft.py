@@ -25,6 +25,7 @@ from core.transaction.values import (
     Transition,
 )
 from core.types import BatchFormat, RecordBatch
+from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.flush.work import (
     Pending,
     PendingAppend,
@@ -35,8 +36,8 @@ from gateway.runtime.flush.work import (
 NO_PARTITION = Refused(
     Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
 )
-TOO_EARLY = Refused(
-    Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
+TOO_EARLY = Unconfirmed(
+    Reason.TOO_EARLY, "An earlier batch of this producer was refused and has to come first"
 )
 
 _NOT_ITS = Refused(
@@ -83,7 +84,7 @@ class FlushDraft:
         self._now_ms = now_ms
         self._drafts: dict[int, LogDraft] = {}
         self._transactions: dict[TransactionKey | int, TransactionDraft] = {}
-        self.decisions: list[Decision | Answer | PublicationAnswer] = []
+        self.decisions: list[Decision | Unconfirmed | Answer | PublicationAnswer] = []
         self.doubtful: set[int] = set()
         """Producers whose transaction must be read again before a refusal may be given."""
         self.needs_lock = False
@@ -122,7 +123,7 @@ class FlushDraft:
             draft = self._drafts[partition_id] = known.draft()
         return draft
 
-    def _decide_append(self, pending: PendingAppend) -> Decision:
+    def _decide_append(self, pending: PendingAppend) -> Decision | Unconfirmed:
         draft = self._log(pending.partition_id)
         if draft is None:
             return NO_PARTITION

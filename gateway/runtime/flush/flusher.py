@@ -48,6 +48,7 @@ from gateway.runtime.flush.coalescing import Coalescing
 from gateway.runtime.flush.draft import FlushDraft, MakeMarker
 from gateway.runtime.flush.locked_rows import LockedRows
 from gateway.runtime.flush.memory import FlushMemory, transactional_producers
+from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.flush.work import (
     AppendResult,
     Pending,
@@ -56,7 +57,7 @@ from gateway.runtime.flush.work import (
     PendingTransition,
     appends,
     publications,
-    refuse_all,
+    resolve_all,
 )
 
 log = structlog.get_logger(__name__)
@@ -125,19 +126,21 @@ class Flusher:
 
     def transition(
         self, key: TransactionKey, decide: Decide, producer_id: int | None = None
-    ) -> asyncio.Future[Answer]:
+    ) -> asyncio.Future[Answer | Unconfirmed]:
         """Queues a decision on a transaction; resolves once it is stored.
 
         decide: called when its turn comes, with what is stored by then; it may be called again.
         producer_id: of the transaction, where memory may serve for what is stored.
         """
-        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Answer | Unconfirmed]
+        done = asyncio.get_running_loop().create_future()
         self.submit(PendingTransition(key, decide, done, producer_id))
         return done
 
-    def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer]:
+    def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer | Unconfirmed]:
         """Queues a publication of what is staged; resolves once it is stored."""
-        done: asyncio.Future[PublicationAnswer] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[PublicationAnswer | Unconfirmed]
+        done = asyncio.get_running_loop().create_future()
         self.submit(PendingPublication(publication, done))
         return done
 
@@ -213,7 +216,7 @@ class Flusher:
             log.exception("flush_failed", batches=len(work))
             work = self._still_ours(work)
             self._memory.forget(work)
-            refuse_all(work, Error.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
+            resolve_all(work, Unconfirmed(Reason.FAILED, "the broker failed; see its log"))
             await flush.rollback()
         finally:
             self._memory.trim()
@@ -221,7 +224,7 @@ class Flusher:
     async def _give_up(
         self, flush: Flush, work: Sequence[Pending], error: StoreUnavailable | RowLocked
     ) -> None:
-        """Retriable refusals: in one the batch is certainly not stored, in the other it may be.
+        """To be asked again: in one case the batch is certainly not stored, in the other it may be.
 
         RowLocked comes here where a whole table is locked (by hand), so that parking cannot help.
         """
@@ -231,11 +234,10 @@ class Flusher:
         await flush.rollback()
         if isinstance(error, CommitUnknown):
             log.warning("commit_unknown", batches=len(work), reason=str(error))
-            unknown = Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            refuse_all(work, unknown, "the commit's outcome is unknown")
+            resolve_all(work, Unconfirmed(Reason.UNKNOWN, "the commit's outcome is unknown"))
         else:
             log.warning("database_unavailable", batches=len(work), reason=str(error))
-            refuse_all(work, Error.NOT_ENOUGH_REPLICAS, "the database is not available")
+            resolve_all(work, Unconfirmed(Reason.NOT_STORED, "the database is not available"))
 
     def _still_ours(self, work: Sequence[Pending]) -> list[Pending]:
         """Without those parked meanwhile, which will be stored, or refused, later."""
@@ -394,7 +396,7 @@ class Flusher:
                 assert isinstance(decision, Answer), "a transition is answered by a coordinator"
                 pending.resolve(decision)
 
-    def _answer_append(self, pending: PendingAppend, decision: Decision) -> None:
+    def _answer_append(self, pending: PendingAppend, decision: Decision | Unconfirmed) -> None:
         partition_id, batch = pending.partition_id, pending.batch
         match decision:
             case Appended(base_offset):
@@ -403,14 +405,17 @@ class Flusher:
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
             case Duplicate() if pending.history != self._history:
                 # What it was found in may be lost; the others' commit says nothing of it.
-                pending.refuse(Error.NOT_ENOUGH_REPLICAS, "the database has another history now")
+                message = "the database has another history now"
+                pending.resolve(Unconfirmed(Reason.NOT_STORED, message))
             case Duplicate(base_offset, timestamp):
                 self._retry_order.settle(partition_id, batch, is_new=False)
                 start = self._log_start(partition_id)
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
             case Refused(error, message):
                 self.fenced += error is Error.INVALID_PRODUCER_EPOCH
-                pending.refuse(error, message)
+                pending.resolve(AppendResult(error, message))
+            case Unconfirmed():
+                pending.resolve(decision)
 
     def _log_start(self, partition_id: int) -> int:
         known = self._memory.logs.get(partition_id)
@@ -429,11 +434,12 @@ class Flusher:
             log.error("database_out_of_space", reason=str(error))
             self._memory.forget(work)
             self._turn_away(work)
-            refuse_all(work, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
+            message = "the database has no space left"
+            resolve_all(work, Unconfirmed(Reason.OUT_OF_SPACE, message))
         elif len(work) == 1:
             log.error("effect_refused_by_database", of=_name(work[0]), reason=str(error))
             self._memory.forget(work)
-            work[0].refuse(Error.UNKNOWN_SERVER_ERROR, str(error))
+            work[0].resolve(Unconfirmed(Reason.FAILED, str(error)))
         else:
             for index, pending in enumerate(work):
                 if from_parked and self._locked_rows.is_waited_for(pending):
@@ -495,13 +501,14 @@ class Flusher:
         limit = asyncio.get_running_loop().time() - PARKED_LIMIT_S
         overdue = [pending for pending in work if pending.parked_at < limit]
         self._turn_away(overdue)
-        refuse_all(overdue, Error.REQUEST_TIMED_OUT, "another broker holds the partition")
+        message = "another broker holds the partition"
+        resolve_all(overdue, Unconfirmed(Reason.HELD_ELSEWHERE, message))
         work = [pending for pending in work if pending.parked_at >= limit]
         if work:
             await self._flush_work(flush, work, from_parked=True)
 
 
-def _is_stored(decision: Decision | Answer | PublicationAnswer) -> bool:
+def _is_stored(decision: Decision | Unconfirmed | Answer | PublicationAnswer) -> bool:
     """Whether it tells somebody that something is stored.
 
     If it was stored before, that commit may not have reached a standby that it has to reach.
@@ -509,7 +516,7 @@ def _is_stored(decision: Decision | Answer | PublicationAnswer) -> bool:
     """
     if isinstance(decision, Answer | PublicationAnswer):
         return decision.error is Error.NONE
-    return not isinstance(decision, Refused)
+    return not isinstance(decision, Refused | Unconfirmed)
 
 
 def _name(pending: Pending) -> int | str:

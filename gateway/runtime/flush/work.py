@@ -18,11 +18,12 @@ from core.transaction.draft import Decide
 from core.transaction.key import TransactionKey
 from core.transaction.values import Answer, TransactionVersion
 from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
+from gateway.runtime.flush.outcomes import Unconfirmed
 
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What became of one batch.
+    """What was decided on one batch: stored, or refused by a rule.
 
     base_offset: where it lies, or -1. log_append_time is the caller's own; `duplicate_timestamp`
     is the stored batch's where this one had been appended before.
@@ -46,7 +47,7 @@ class PendingAppend:
 
     partition_id: int
     incoming: IncomingBatch
-    done: asyncio.Future[AppendResult]
+    done: asyncio.Future[AppendResult | Unconfirmed]
     transaction_version: TransactionVersion = TransactionVersion.V1
     transaction: TransactionKey | None = None
     history: int = 0
@@ -63,14 +64,10 @@ class PendingAppend:
         """Bytes of payload it adds to a flush."""
         return self.incoming.batch.size
 
-    def resolve(self, result: AppendResult) -> None:
+    def resolve(self, result: AppendResult | Unconfirmed) -> None:
         """Answers, unless whoever asked has gone."""
         if not self.done.done():
             self.done.set_result(result)
-
-    def refuse(self, error: Error, message: str) -> None:
-        """Answers with a refusal."""
-        self.resolve(AppendResult(error, message))
 
 
 @dataclass(slots=True)
@@ -83,7 +80,7 @@ class PendingTransition:
 
     key: TransactionKey
     decide: Decide
-    done: asyncio.Future[Answer]
+    done: asyncio.Future[Answer | Unconfirmed]
     producer_id: int | None = None
     history: int = 0
     arrival: int = 0
@@ -91,16 +88,10 @@ class PendingTransition:
 
     size = 0
 
-    def resolve(self, answer: Answer) -> None:
+    def resolve(self, answer: Answer | Unconfirmed) -> None:
         """Answers, unless whoever asked has gone."""
         if not self.done.done():
             self.done.set_result(answer)
-
-    def refuse(self, error: Error, message: str) -> None:
-        """Answers with a refusal, in a coordinator's words where the log has its own."""
-        if error in _OF_THE_LOG:
-            error = Error.COORDINATOR_NOT_AVAILABLE
-        self.resolve(Answer(error, message=message))
 
 
 @dataclass(slots=True)
@@ -111,7 +102,7 @@ class PendingPublication:
     """
 
     publication: Publication
-    done: asyncio.Future[PublicationAnswer]
+    done: asyncio.Future[PublicationAnswer | Unconfirmed]
     history: int = 0
     partition_ids: set[int] = field(default_factory=set)
     arrival: int = 0
@@ -122,24 +113,11 @@ class PendingPublication:
         """What its batches' rows add to a flush: many publications are several flushes."""
         return BATCH_ROW_BYTES * sum(wanted.batches for wanted in self.publication.tokens)
 
-    def resolve(self, answer: PublicationAnswer) -> None:
+    def resolve(self, answer: PublicationAnswer | Unconfirmed) -> None:
         """Answers, unless whoever asked has gone."""
         if not self.done.done():
             self.done.set_result(answer)
 
-    def refuse(self, error: Error, message: str) -> None:
-        """Answers with a refusal."""
-        self.resolve(PublicationAnswer(error, message))
-
-
-_OF_THE_LOG = frozenset(
-    {
-        Error.NOT_ENOUGH_REPLICAS,
-        Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        Error.REQUEST_TIMED_OUT,
-        Error.KAFKA_STORAGE_ERROR,
-    }
-)
 
 Pending = PendingAppend | PendingTransition | PendingPublication
 
@@ -159,7 +137,7 @@ def publications(work: Iterable[Pending]) -> list[PendingPublication]:
     return [pending for pending in work if isinstance(pending, PendingPublication)]
 
 
-def refuse_all(work: Iterable[Pending], error: Error, message: str) -> None:
+def resolve_all(work: Iterable[Pending], outcome: Unconfirmed) -> None:
     """Answers everyone alike."""
     for pending in work:
-        pending.refuse(error, message)
+        pending.resolve(outcome)

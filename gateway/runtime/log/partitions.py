@@ -29,6 +29,7 @@ from core.transaction.key import TransactionKey
 from core.transaction.values import TransactionVersion
 from core.types import IsolationLevel, Payload, RecordBatch
 from gateway.runtime.flush.flusher import Flusher
+from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.flush.work import (
     AppendResult,
     PendingAppend,
@@ -134,13 +135,14 @@ class Partitions:
         payload: Payload,
         transaction_version: TransactionVersion = TransactionVersion.V1,
         transaction: TransactionKey | None = None,
-    ) -> asyncio.Future[AppendResult]:
+    ) -> asyncio.Future[AppendResult | Unconfirmed]:
         """Queues a batch at once; its order among others is that of the calls.
 
         The future resolves when the batch is committed, or refused. Where it is transactional:
         transaction_version: how its producer joins partitions. transaction: which one it is.
         """
-        done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[AppendResult | Unconfirmed]
+        done = asyncio.get_running_loop().create_future()
         self._flusher.submit(
             PendingAppend(
                 partition_id,

@@ -51,6 +51,7 @@ from core.transaction.values import (
     Transition,
 )
 from gateway.runtime.flush.flusher import Flusher
+from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.transactions.pending_offsets import PendingOffsetWriter
 from gateway.runtime.transactions.producer_ids import ProducerIds
 
@@ -129,7 +130,7 @@ class Transactions:
 
     # What changes a transaction's row.
 
-    async def init_producer_id(self, request: InitProducerId) -> Answer:
+    async def init_producer_id(self, request: InitProducerId) -> Answer | Unconfirmed:
         """A producer starts or recovers; what was open under its key is aborted in that commit."""
         limit = self._max_timeout_ms()
 
@@ -138,7 +139,7 @@ class Transactions:
 
         return await self._decide(request.key, prepare, "fenced")
 
-    async def end(self, key: TransactionKey, request: EndTransaction) -> Answer:
+    async def end(self, key: TransactionKey, request: EndTransaction) -> Answer | Unconfirmed:
         """Markers, offsets, state and the next epoch, in one commit.
 
         COORDINATOR_NOT_AVAILABLE for one of V1 whose transaction another broker ended before its
@@ -159,7 +160,7 @@ class Transactions:
         marker: Marker,
         partition_ids: Sequence[int],
         version: TransactionVersion = TransactionVersion.V1,
-    ) -> Mapping[int, Error]:
+    ) -> Mapping[int, Error | Unconfirmed]:
         """A marker from outside (WriteTxnMarkers), for partitions of one producer.
 
         An abort of a transaction coordinated here ends it as a whole, and a commit is refused.
@@ -167,7 +168,7 @@ class Transactions:
         """
         pairs = [(partition_id, marker.producer_id) for partition_id in partition_ids]
         _, producers = await self._log_store.load(partition_ids, pairs)
-        errors = {}
+        errors: dict[int, Error | Unconfirmed] = {}
         for partition_id in partition_ids:
             known = producers.get((partition_id, marker.producer_id))
             known = known or ProducerState(marker.producer_id)
@@ -185,11 +186,12 @@ class Transactions:
             return prepare_external_marker(known, marker, fresh, _now(), has_joined=has_joined)
 
         answer = await self._decide_on_all(stored.metadata.key, prepare, "marker")
-        return errors | dict.fromkeys(accepted, answer.error)
+        verdict = answer if isinstance(answer, Unconfirmed) else answer.error
+        return errors | dict.fromkeys(accepted, verdict)
 
     async def _decide(
         self, key: TransactionKey, prepare: Prepare, why: str, producer_id: int | None = None
-    ) -> Answer:
+    ) -> Answer | Unconfirmed:
         def prepare_on_all(stored: StoredTransaction | None, fresh: int) -> Transition:
             return prepare(stored.metadata if stored else None, fresh)
 
@@ -201,7 +203,7 @@ class Transactions:
         prepare: PrepareOnAll,
         why: str,
         producer_id: int | None = None,
-    ) -> Answer:
+    ) -> Answer | Unconfirmed:
         begun = time.perf_counter()
         fresh = await self._producer_ids.next_id()
         ended: list[bool] = []
@@ -218,6 +220,8 @@ class Transactions:
         answer = await self._flusher.transition(key, decide, producer_id)
         if not is_used:
             self._producer_ids.give_back(fresh)
+        if isinstance(answer, Unconfirmed):
+            return answer
         if ended and answer.error is Error.NONE:
             self._on_ended(ended[0], why, time.perf_counter() - begun)
         self._counted(answer.error)

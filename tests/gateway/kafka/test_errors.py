@@ -4,7 +4,8 @@ import kafka.errors as kafka_python
 import pytest
 
 from core.errors import Error
-from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.errors import coordinator_error, kafka_code, known_to, log_error
+from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 
 # kafka-python's class names differ from Kafka's enum here and there; its numbers are independent of
 # ours, which is what this test is for.
@@ -47,3 +48,25 @@ def test_older_clients_are_told_an_error_that_they_know() -> None:
     assert known_to(produce, 11, abortable) is abortable
     assert known_to(produce, 3, Error.NONE) is Error.NONE
     assert known_to(produce, 3, Error.MESSAGE_TOO_LARGE) is Error.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("reason", "of_the_log", "of_a_coordinator"),
+    [
+        (Reason.NOT_STORED, Error.NOT_ENOUGH_REPLICAS, Error.COORDINATOR_NOT_AVAILABLE),
+        (Reason.UNKNOWN, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Error.COORDINATOR_NOT_AVAILABLE),
+        (Reason.HELD_ELSEWHERE, Error.REQUEST_TIMED_OUT, Error.COORDINATOR_NOT_AVAILABLE),
+        (Reason.OUT_OF_SPACE, Error.KAFKA_STORAGE_ERROR, Error.COORDINATOR_NOT_AVAILABLE),
+        (Reason.TOO_EARLY, Error.NOT_ENOUGH_REPLICAS, Error.COORDINATOR_NOT_AVAILABLE),
+        (Reason.FAILED, Error.UNKNOWN_SERVER_ERROR, Error.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_what_is_not_confirmed_has_a_name(
+    reason: Reason, of_the_log: Error, of_a_coordinator: Error
+) -> None:
+    outcome = Unconfirmed(reason, "why")
+    assert (log_error(outcome), coordinator_error(outcome)) == (of_the_log, of_a_coordinator)
+
+
+def test_every_reason_has_a_name() -> None:
+    assert all(log_error(Unconfirmed(each, "")) for each in Reason)

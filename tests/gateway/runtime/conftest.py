@@ -13,6 +13,7 @@ from core.config.values import TopicConfig, topic_config
 from core.types import RecordBatch
 from gateway.kafka.markers import control_batch
 from gateway.runtime.flush.flusher import Flusher
+from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.flush.work import AppendResult
 from gateway.runtime.log.partitions import Partitions
 from storage.connection.pool import Database
@@ -39,7 +40,7 @@ class Broker:
 
     def submit(
         self, partition_id: int, batch: RecordBatch, config: TopicConfig = WEEK
-    ) -> asyncio.Future[AppendResult]:
+    ) -> asyncio.Future[AppendResult | Unconfirmed]:
         """Queues a batch whose payload nobody else has."""
         self.marks += 1
         return self.partitions.append(partition_id, config, batch, payload_of(batch, self.marks))
@@ -59,7 +60,7 @@ class Broker:
         await self.flusher.close()
         await self.partitions.close()
 
-    async def append(self, partition_id: int, batch: RecordBatch) -> AppendResult:
+    async def append(self, partition_id: int, batch: RecordBatch) -> AppendResult | Unconfirmed:
         """Appends and waits for the answer."""
         async with asyncio.timeout(60):
             return await self.submit(partition_id, batch)

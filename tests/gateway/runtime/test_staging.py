@@ -27,6 +27,7 @@ from core.staging.values import (
 )
 from core.types import RecordBatch
 from gateway.runtime.flush import flusher
+from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.flush.work import PendingPublication
 from gateway.runtime.staging import StageResult, Staging
 from storage.staging import PostgresStagingStore
@@ -85,7 +86,7 @@ class Stager:
 
     async def publish(
         self, batch_id: int, *tokens: tuple[UUID, int], query: str = "query"
-    ) -> PublicationAnswer:
+    ) -> PublicationAnswer | Unconfirmed:
         wanted = tuple(WantedToken(*each) for each in tokens)
         async with asyncio.timeout(60):
             return await self.staging.publish(Publication(Guard(query, "sink"), batch_id, wanted))
@@ -145,7 +146,7 @@ async def test_only_the_poisonous_publication_is_refused(stager: Stager, log: Lo
         stager.broker.submit(p, batch()),
         stager.publish(0, (good, 1)),
     )
-    assert refused.error is Error.UNKNOWN_SERVER_ERROR
+    assert refused.reason is Reason.FAILED
     assert (first.error, last.error, published.outcome) == (OK, OK, PUBLISHED)
     assert len(await everything(stager.broker, p)) == 3
     # Nothing of it has taken effect: it may be published yet.
@@ -177,7 +178,7 @@ async def test_no_space_left(stager: Stager, log: Log) -> None:
     token = uuid4()
     await stager.stage(token, 0, (p, batch(size=666)))
     log.rows(POISON.replace("'poison'", "'full' USING ERRCODE = '53100'"))
-    assert (await stager.publish(0, (token, 1))).error is Error.KAFKA_STORAGE_ERROR
+    assert (await stager.publish(0, (token, 1))).reason is Reason.OUT_OF_SPACE
     log.rows("DROP TRIGGER refuse ON record_batch")
     log.rows(
         "CREATE TRIGGER refuse BEFORE INSERT ON staged_batch FOR EACH ROW EXECUTE FUNCTION refuse()"
@@ -210,7 +211,7 @@ async def test_a_publication_held_up_for_too_long_is_not_made_later(
     await stager.stage(token, 0, (p, batch()))
     with psycopg.connect(log.url) as other:
         other.execute("SELECT 1 FROM topic_partition FOR UPDATE")
-        assert (await stager.publish(0, (token, 1))).error is Error.REQUEST_TIMED_OUT
+        assert (await stager.publish(0, (token, 1))).reason is Reason.HELD_ELSEWHERE
     await asyncio.sleep(0.5)
     assert await everything(stager.broker, p) == []
     assert (await stager.publish(0, (token, 1))).outcome is PUBLISHED
@@ -236,7 +237,7 @@ async def test_a_lost_connection_and_the_next_try(stager: Stager, log: Log) -> N
     log.rows(LINGER)
     publishing = asyncio.create_task(stager.publish(0, (token, 1)))
     await kill_the_sleeper(log)
-    assert (await publishing).error in (UNKNOWN, NOT_STORED)
+    assert (await publishing).reason in (Reason.UNKNOWN, Reason.NOT_STORED)
     log.rows("DROP TRIGGER linger ON record_batch")
     assert (await stager.publish(0, (token, 1))).outcome is PUBLISHED
 
@@ -360,7 +361,7 @@ async def test_a_publication_of_unknown_outcome_is_asked_again(
     await behind[0].stage(token, 0, (p, batch(2)), (p, batch(3)))
     await behind[0].broker.append(p, batch())
     cutting.lose(b"put_guards", answer=answer)
-    assert (await behind[0].publish(0, (token, 2))).error is UNKNOWN
+    assert (await behind[0].publish(0, (token, 2))).reason is Reason.UNKNOWN
     assert cutting.has_cut
     found = await behind[again].publish(0, (token, 2))
     assert found.outcome is (ALREADY if answer else PUBLISHED)

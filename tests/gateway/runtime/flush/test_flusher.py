@@ -18,6 +18,7 @@ from core.ports.log import ReadRange
 from core.transaction.values import Answer, Transition
 from core.types import RecordBatch
 from gateway.runtime.flush import flusher
+from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.flush.work import AppendResult
 from storage.flush.log import FlushSession
 from storage.migrate import upgrade
@@ -35,12 +36,16 @@ def of(sequence: int, records: int = 1, producer: int = 1000, epoch: int = 0) ->
     return batch(records, producer=producer, epoch=epoch, sequence=sequence)
 
 
-async def gathered(*answers: asyncio.Future[AppendResult]) -> list[AppendResult]:
+async def gathered(
+    *answers: asyncio.Future[AppendResult | Unconfirmed],
+) -> list[AppendResult | Unconfirmed]:
     async with asyncio.timeout(60):
         return list(await asyncio.gather(*answers))
 
 
-def outcome(result: AppendResult) -> tuple[Error, int]:
+def outcome(result: AppendResult | Unconfirmed) -> tuple[Error | Reason, int]:
+    if isinstance(result, Unconfirmed):
+        return result.reason, -1
     return result.error, result.base_offset
 
 
@@ -199,7 +204,7 @@ async def test_only_the_poisonous_batch_is_refused(broker: Broker, log: Log, fil
     assert [outcome(each) for each in results] == [
         (OK, 0),
         (OK, 0),
-        (Error.UNKNOWN_SERVER_ERROR, -1),
+        (Reason.FAILED, -1),
         (OK, 1),
         (OK, 1),
     ]
@@ -210,7 +215,7 @@ async def test_no_space_left(broker: Broker, log: Log) -> None:
     (p,) = log.new_partitions()
     log.rows(POISON.replace("'poison'", "'full' USING ERRCODE = '53100'"))
     results = await gathered(broker.submit(p, batch()), broker.submit(p, batch(size=666)))
-    assert {each.error for each in results} == {Error.KAFKA_STORAGE_ERROR}
+    assert {outcome(each) for each in results} == {(Reason.OUT_OF_SPACE, -1)}
     assert outcome(await broker.append(p, batch())) == (OK, 0)
 
 
@@ -278,7 +283,7 @@ async def test_a_partition_locked_for_too_long_is_refused_for_now(
     with psycopg.connect(log.url) as other:
         other.execute("SELECT 1 FROM topic_partition FOR UPDATE")
         results = await gathered(broker.submit(p, batch()), broker.submit(p, batch()))
-        assert {each.error for each in results} == {Error.REQUEST_TIMED_OUT}
+        assert {outcome(each) for each in results} == {(Reason.HELD_ELSEWHERE, -1)}
     assert outcome(await broker.append(p, batch())) == (OK, 0)
     assert len(rows(log, p)) == 1, "what was refused has been stored all the same"
 
@@ -294,7 +299,7 @@ async def test_poison_in_a_partition_that_was_locked(broker: Broker, log: Log) -
         results = await gathered(*answers)
     assert [outcome(each) for each in results] == [
         (OK, 0),
-        (Error.UNKNOWN_SERVER_ERROR, -1),
+        (Reason.FAILED, -1),
         (OK, 1),
     ]
 
@@ -314,13 +319,9 @@ async def test_a_locked_table_is_refused_for_now(
         answer = broker.submit(p, batch(size=size))
         await asyncio.sleep(3.5)
     (result,) = await gathered(answer)
-    retriable = (
-        Error.NOT_ENOUGH_REPLICAS,
-        Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        Error.REQUEST_TIMED_OUT,
-    )
-    assert result.error in (OK, *retriable)
-    assert outcome(await broker.append(p, batch())) == (OK, 2 if result.error is OK else 1)
+    found, _ = outcome(result)
+    assert found in (OK, Reason.NOT_STORED, Reason.UNKNOWN, Reason.HELD_ELSEWHERE)
+    assert outcome(await broker.append(p, batch())) == (OK, 2 if found is OK else 1)
 
 
 LINGER = """
@@ -354,11 +355,11 @@ async def test_what_was_refused_with_its_flush_is_not_stored_later(
         answers = [broker.submit(p, batch()), broker.submit(q, batch(size=777))]
         await kill_the_sleeper(log)
         (died,) = await gathered(answers[1])
-        assert died.error in (Error.NOT_ENOUGH_REPLICAS, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        assert outcome(died)[0] in (Reason.NOT_STORED, Reason.UNKNOWN)
         log.rows("DROP TRIGGER linger ON record_batch")
     (parked,) = await gathered(answers[0])
     await asyncio.sleep(0.5)
-    assert len(rows(log, p)) == (parked.error is OK)
+    assert len(rows(log, p)) == (outcome(parked)[0] is OK)
     assert len(rows(log, q)) == 0
 
 
@@ -370,7 +371,7 @@ async def test_a_lost_connection_refuses_its_flush_and_the_next_one_works(
     answer = broker.submit(p, batch(size=777))
     await kill_the_sleeper(log)
     (result,) = await gathered(answer)
-    assert result.error in (Error.NOT_ENOUGH_REPLICAS, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    assert outcome(result)[0] in (Reason.NOT_STORED, Reason.UNKNOWN)
     assert outcome(await broker.append(p, batch())) == (OK, 0)
 
 
@@ -454,10 +455,8 @@ async def test_database_gone_and_back(
     assert outcome(await broker.append(p, of(0))) == (OK, 0)
     await asyncio.to_thread(own_postgres.stop, "immediate")
     for _ in range(3):
-        assert (await broker.append(p, of(1))).error in (
-            Error.NOT_ENOUGH_REPLICAS,
-            Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        )
+        found, _ = outcome(await broker.append(p, of(1)))
+        assert found in (Reason.NOT_STORED, Reason.UNKNOWN)
     await asyncio.to_thread(own_postgres.start)
     assert outcome(await broker.append(p, of(1))) == (OK, 1)
     assert outcome(await broker.append(p, of(0))) == (OK, 0)
@@ -520,7 +519,7 @@ async def test_a_duplicate_is_answered_once_the_standby_has_what_it_duplicates(
             own_log.rows(
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
             )
-            unknown = (Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
+            unknown = (Reason.UNKNOWN, -1)
             assert [outcome(each) for each in await gathered(answer)] == [unknown]
             assert len(rows(own_log, p)) == 1
         answer = await waits_for_the_standby(own_log, partial(there.submit, p, of(0)))
@@ -531,7 +530,7 @@ async def test_a_duplicate_is_answered_once_the_standby_has_what_it_duplicates(
 async def test_a_transition_that_was_made_before_is_answered_behind_a_commit(
     own_log: Log, make_broker: MakeBroker
 ) -> None:
-    def ask(broker: Broker, error: Error) -> asyncio.Future[Answer]:
+    def ask(broker: Broker, error: Error) -> asyncio.Future[Answer | Unconfirmed]:
         return broker.flusher.transition(named("t"), lambda known: Transition(Answer(error)))
 
     here, there = make_broker(own_log.url), make_broker(own_log.url)
@@ -574,7 +573,7 @@ async def test_what_another_history_does_not_have_is_no_duplicate(
         answer = await broker.append(p, again)
     else:
         answer, beside = await asyncio.gather(broker.append(p, again), broker.append(q, batch()))
-        assert (answer.error, beside.error) == (Error.NOT_ENOUGH_REPLICAS, Error.NONE)
+        assert [outcome(each)[0] for each in (answer, beside)] == [Reason.NOT_STORED, OK]
         answer = await broker.append(p, again)
     assert (answer.error, answer.base_offset) == (Error.NONE, 0)
     assert log.rows("SELECT partition_id FROM record_batch ORDER BY 1") == [
