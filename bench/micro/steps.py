@@ -20,8 +20,8 @@ from kafka.record import MemoryRecordsBuilder
 from core.log.effects import IncomingBatch
 from core.log.partition_log import PartitionLog, PartitionState
 from core.types import BatchFormat, RecordBatch
+from gateway.framing import Framer, make_scratch
 from gateway.kafka import codec, records
-from gateway.kafka.framing import Framer, make_scratch
 
 PARTITIONS = 4
 TIMESTAMP = 1_700_000_000_000

@@ -30,9 +30,9 @@ from bench.brokers import Broker, postmaster_of, wait_until_ready
 from bench.processes import ProcessGroup, free_port, stop_process
 from core.ports.log import Payload
 from gateway.event_loop import new_event_loop
+from gateway.framing import Framer, make_scratch
 from gateway.kafka import codec
 from gateway.kafka.codec import RequestHeader, made
-from gateway.kafka.framing import Framer, make_scratch
 from storage.connection.binary import bigint_array
 from storage.connection.pool import HOT_SESSION, HotConnection
 from storage.connection.session import HotSession, Statement

@@ -15,11 +15,11 @@ from typing import Any, Final, cast
 
 import structlog
 
+from gateway.framing import Framer, make_scratch
 from gateway.kafka import codec
 from gateway.kafka.api import CLOSE_CONNECTION, Handler, Registry
 from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
-from gateway.kafka.framing import Framer, make_scratch
 from gateway.kafka.pipelined_requests import PipelinedRequests
 from gateway.listener import ConnectionLimits as ConnectionLimits
 from gateway.metrics.registry import RequestObserver

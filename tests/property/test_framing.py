@@ -6,7 +6,7 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.kafka.framing import FrameError, Framer, make_scratch
+from gateway.framing import FrameError, Framer, make_scratch
 
 MAX_BYTES = 300_000
 SCRATCH = make_scratch()

@@ -1,8 +1,8 @@
-"""Cuts a stream of bytes into Kafka's frames: four bytes of size, then that many bytes.
+"""Cuts a stream of bytes into frames: four bytes of size, then that many bytes.
 
-Sans-IO: it hands out the buffer to read into and is told how much arrived. It does not know
-sockets, loops or messages. Every frame owns its memory, so records may be sliced from it without
-copying and live as long as their request does.
+So do Kafka and Pulsar both. Sans-IO: it hands out the buffer to read into and is told how much
+arrived. It does not know sockets, loops, protocols or messages. Every frame owns its memory, so
+records may be sliced from it without copying and live as long as their request does.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ class NegativeLength(FrameError):
 
 
 class FrameTooLarge(FrameError):
-    """A frame announces more than `socket.request.max.bytes`."""
+    """A frame announces more than its front-end's limit (Kafka: `socket.request.max.bytes`)."""
 
 
 def make_scratch() -> memoryview:
