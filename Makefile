@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml setup.py requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark demo demo-spark docs compat faults mutants lock clean ci
+.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark demo demo-spark docs proto compat faults mutants lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -39,6 +39,8 @@ demo-spark: .venv/installed-demo .venv/installed-spark ## the same through Spark
 	$(BIN)/python -m demo.pipeline $(ARGS)
 docs: setup ## write the generated pages anew
 	$(BIN)/python -m docs.generate
+proto: .venv/installed-test ## write the modules of .proto files anew
+	$(BIN)/python -m grpc_tools.protoc --proto_path . --python_out . --pyi_out . gateway/pulsar/commands.proto
 compat: .venv/installed-test ## only the tests with stock clients
 	$(TESTS) tests/compat $(ARGS)
 faults: .venv/installed-test ## only the fault tests, each going on for a while (SECONDS=60 ARGS="-k restore")

@@ -1,0 +1,1 @@
+"""Pulsar's wire protocol: frames, commands, entries. Knows no SQL, decides nothing."""
