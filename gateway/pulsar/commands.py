@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
-from gateway.pulsar import commands_pb2
 from gateway.pulsar.commands_pb2 import BaseCommand
 
 Buffer = bytes | bytearray | memoryview
@@ -350,9 +349,7 @@ _KNOWN: Final = {
 # By a message's class: the bytes of BaseCommand before the message's length. A tag is its field's
 # number and 2, "length-delimited".
 _PREFIX: Final = {
-    getattr(commands_pb2, BaseCommand.DESCRIPTOR.fields_by_number[each].message_type.name): bytes(
-        (0x08, each)
-    )
+    type(getattr(BaseCommand(), each.name.lower())): bytes((0x08, each))
     + encode_varint(each << 3 | 2)
     for each in CommandType
 }
@@ -371,7 +368,7 @@ def parse_command(data: Buffer) -> Command:
     if known is None:
         raise UnknownCommand(f"unknown command type {base.type}")
     command_type, field, required = known
-    if not base.HasField(field):  # type: ignore[arg-type] # a name of the table, not a literal
+    if not base.HasField(field):
         raise MalformedCommand(f"{command_type.name} without its command")
     message = getattr(base, field)
     for name in required:
