@@ -18,6 +18,7 @@ import cramjam
 from crc32c import crc32c
 
 from core.errors import Error, Refusal
+from core.log.records import InvalidBatch
 from core.types import BatchFormat, RecordBatch, TimestampType
 
 HEADER_SIZE: Final = 61
@@ -30,14 +31,14 @@ _SMALLEST_RECORD: Final = 7  # length, attributes, two deltas, no key, no value,
 _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
 
-_CODEC_MASK: Final = 0x07
-_LOG_APPEND_TIME_FLAG: Final = 0x08
-_TRANSACTIONAL_FLAG: Final = 0x10
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
 _CONTROL_FLAG: Final = 0x20
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp,
 # max timestamp, producer id, producer epoch, base sequence, record count
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = struct.Struct(">qii")
 
 # What the records of one batch may decompress to, and how many are looked at: a bomb of a megabyte
@@ -66,7 +67,7 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-class InvalidRecords(Exception):
+class InvalidRecords(InvalidBatch):
     """The records inside a batch are not what its header says; answered with INVALID_RECORD."""
 
 
@@ -124,7 +125,7 @@ def refuse_frame(records: memoryview | None, api_version: int) -> Refusal | None
         return Refusal(Error.INVALID_RECORD, f"record batches must have magic 2, not {magic}")
     if len(records) < HEADER_SIZE or length + _LOG_OVERHEAD < HEADER_SIZE:
         return Refusal(Error.CORRUPT_MESSAGE, "the record batch is smaller than its header")
-    if api_version < 7 and records[_ATTRIBUTES_AT + 1] & _CODEC_MASK == Compression.ZSTD:
+    if api_version < 7 and records[_ATTRIBUTES_AT + 1] & CODEC_MASK == Compression.ZSTD:
         reason = f"Produce v{api_version} may not carry Zstandard compression (KIP-110)"
         return Refusal(Error.UNSUPPORTED_COMPRESSION_TYPE, reason)
     if len(records) > length + _LOG_OVERHEAD:
@@ -148,8 +149,8 @@ def validate_batch(records: memoryview) -> KafkaBatch | Refusal:
         producer_epoch,
         base_sequence,
         count,
-    ) = _HEADER.unpack_from(records)
-    codec = attributes & _CODEC_MASK
+    ) = HEADER.unpack_from(records)
+    codec = attributes & CODEC_MASK
     if codec > Compression.ZSTD:
         return Refusal(Error.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression type {codec}")
     if base_offset != 0:
@@ -166,8 +167,8 @@ def validate_batch(records: memoryview) -> KafkaBatch | Refusal:
     if producer_id >= 0 and base_sequence < 0:
         reason = f"sequence {base_sequence} in a batch of producer {producer_id}"
         return Refusal(Error.INVALID_RECORD, reason)
-    log_stamped = attributes & _LOG_APPEND_TIME_FLAG
-    is_marked = bool(attributes & _TRANSACTIONAL_FLAG)
+    log_stamped = attributes & LOG_APPEND_TIME_FLAG
+    is_marked = bool(attributes & TRANSACTIONAL_FLAG)
     batch = KafkaBatch(
         batch=RecordBatch(
             record_count=count,
@@ -198,7 +199,7 @@ def with_true_max_timestamp(batch: KafkaBatch) -> KafkaBatch:
         stamps = (record.timestamp for record in iterate_records(batch.payload, in_proportion=True))
         greatest = max(stamps)
     except InvalidRecords:
-        greatest = int(_HEADER.unpack_from(batch.payload)[7])
+        greatest = int(HEADER.unpack_from(batch.payload)[7])
     payload = memoryview(_with_max_timestamp(batch.payload, greatest))
     return replace(batch, batch=replace(batch.batch, max_timestamp=greatest), payload=payload)
 
@@ -208,7 +209,7 @@ def with_log_append_time(payload: Buffer, now_ms: int) -> bytes:
 
     DefaultRecordBatch.setMaxTimestamp with `message.timestamp.type=LogAppendTime`.
     """
-    return _with_max_timestamp(payload, now_ms, _LOG_APPEND_TIME_FLAG)
+    return _with_max_timestamp(payload, now_ms, LOG_APPEND_TIME_FLAG)
 
 
 def _with_max_timestamp(payload: Buffer, max_timestamp: int, flags: int = 0) -> bytes:
@@ -241,7 +242,7 @@ def iterate_records(payload: Buffer, *, in_proportion: bool = False) -> Iterator
     in_proportion: also where they are far more, or larger, than the batch's own bytes.
     """
     view = memoryview(payload)
-    header = _HEADER.unpack_from(view)
+    header = HEADER.unpack_from(view)
     attributes, base_timestamp, max_timestamp, count = header[5], header[7], header[8], header[12]
     most_records, most_bytes = MAX_RECORDS, MAX_DECOMPRESSED
     if in_proportion:
@@ -249,19 +250,19 @@ def iterate_records(payload: Buffer, *, in_proportion: bool = False) -> Iterator
         most_bytes = min(most_bytes, _MOST_TIMES_LARGER * len(view))
     if count > most_records:
         raise InvalidRecords(f"{count} records in one batch are too many to look into")
-    stamped = attributes & _LOG_APPEND_TIME_FLAG
-    body = _decompress(view[HEADER_SIZE:], attributes & _CODEC_MASK, most_bytes)
+    stamped = attributes & LOG_APPEND_TIME_FLAG
+    body = decompress(view[HEADER_SIZE:], attributes & CODEC_MASK, most_bytes)
     pos = 0
     try:
         for index in range(count):
-            size, pos = _zigzag(body, pos)
+            size, pos = read_varint(body, pos)
             end = pos + size
             if size < 0 or end > len(body):
                 raise InvalidRecords("a record is cut short")
-            delta_ms, at = _zigzag(body, pos + 1)  # after the record's attributes
-            offset_delta, at = _zigzag(body, at)
-            key_size, at = _zigzag(body, at)
-            value_size, at = _zigzag(body, at + max(key_size, 0))
+            delta_ms, at = read_varint(body, pos + 1)  # after the record's attributes
+            offset_delta, at = read_varint(body, at)
+            key_size, at = read_varint(body, at)
+            value_size, at = read_varint(body, at + max(key_size, 0))
             if at + max(value_size, 0) > end:
                 raise InvalidRecords("a record's fields are longer than the record")
             timestamp = max_timestamp if stamped else base_timestamp + delta_ms
@@ -280,7 +281,7 @@ def max_timestamp(payload: Buffer) -> int:
     return int.from_bytes(payload[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8], "big", signed=True)
 
 
-def _zigzag(body: Buffer, pos: int) -> tuple[int, int]:
+def read_varint(body: Buffer, pos: int) -> tuple[int, int]:
     """A signed varint of at most 64 bits, and the position after it (ByteUtils.readVarlong)."""
     value = shift = 0
     while True:
@@ -294,7 +295,7 @@ def _zigzag(body: Buffer, pos: int) -> tuple[int, int]:
             raise InvalidRecords("a varint longer than ten bytes")
 
 
-def _decompress(body: memoryview, codec: int, limit: int) -> Buffer:
+def decompress(body: memoryview, codec: int, limit: int) -> Buffer:
     """The records of a batch, at most `limit` bytes. Raises InvalidRecords."""
     try:
         match codec:

@@ -1,0 +1,264 @@
+"""Records as both front-ends see them: what a batch of one protocol says, in neither's words.
+
+A front-end reads its stored batches into a `RecordSet`, and writes a `RecordSet` for its clients
+where the batch was stored by the other one. Values only; this room knows no bytes of a wire.
+
+| here | Kafka | Pulsar |
+| --- | --- | --- |
+| `Record.key` | key | partition_key, decoded where it is Base64 |
+| `Record.value`, None for null | value | payload, null_value |
+| `Record.headers` | headers | properties |
+| `Record.event_time` | timestamp, where it is CreateTime | event_time |
+| `RecordSet.timestamp` | the greatest timestamp, or LogAppendTime | publish_time |
+| `Record.ordering_key`, `Extras` | headers of reserved names | fields of their own |
+| `Record.key_is_text` | what its bytes are | not partition_key_b64_encoded |
+| a None among the records | an offset that compaction has emptied | compacted_out |
+| `RecordSet.producer`, `sequence` | producer id and epoch, sequence | producer_name, sequence_id |
+| `RecordSet.compression` | attributes | compression |
+| `Extras.envelope` | header of a reserved name | all metadata of a chunk or an encrypted entry |
+
+What one protocol has and the other lacks travels in headers of reserved names, `penstock.*`, behind
+all others and in the order of `_FIELDS`. Headers are taken for such fields only there and only if
+they are well-formed, so writing them and reading them back are each other's inverse.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from enum import Enum, auto
+from typing import Any, Final, NamedTuple
+
+from core.types import TimestampType
+
+Header = tuple[str, bytes | None]
+"""A name and a value. Bytes of a name that are not UTF-8 are surrogates (`surrogateescape`)."""
+
+RESERVED_PREFIX: Final = "penstock."
+"""Names of headers and properties that begin so are what translation adds and takes away."""
+
+
+class Compression(Enum):
+    """How a batch's records are compressed, whatever each wire wraps around it."""
+
+    NONE = auto()
+    DEFLATE = auto()  # Kafka's gzip, Pulsar's ZLIB
+    SNAPPY = auto()
+    LZ4 = auto()
+    ZSTD = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Which part of a message that is too large for one a record is (Pulsar's chunks).
+
+    uuid: of the message. chunk_id: from 0 to chunk_count - 1. total_size: bytes of all chunks.
+    """
+
+    uuid: str
+    chunk_id: int
+    chunk_count: int
+    total_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What Pulsar says of an entry as a whole, and Kafka of no batch.
+
+    schema_version: of the value. deliver_at: ms, not to be shown to consumers before it (which is
+    nothing to Kafka's). replicated_from: the cluster it was first written in. chunk: None for a
+    whole message. envelope: the writer's own metadata of a value that is encrypted, or a chunk of
+    what was compressed as a whole: its readers need all of that, and nobody else can open it.
+    """
+
+    schema_version: bytes | None = None
+    deliver_at: int | None = None
+    replicated_from: str | None = None
+    chunk: Chunk | None = None
+    envelope: bytes | None = None
+
+
+NO_EXTRAS: Final = Extras()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record.
+
+    event_time: ms since the epoch, when it happened by its writer's word; None where only the time
+    of its set is known. ordering_key: what order is kept by, where that is not the key.
+    key_is_text: whether its writer took the key for text; never true of a key that is not UTF-8.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+    event_time: int | None = None
+    ordering_key: bytes | None = None
+    key_is_text: bool = False
+    extras: Extras = NO_EXTRAS
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSet:
+    """The records of one batch, at consecutive offsets.
+
+    records: one for each offset, None where there is none any more. timestamp: ms, when it was
+    published. timestamp_type: who says so. sequence: of the first record, each next has the next;
+    None, like producer, where it has none.
+    """
+
+    records: tuple[Record | None, ...]
+    timestamp: int
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    compression: Compression = Compression.NONE
+    producer: str | None = None
+    sequence: int | None = None
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether its one value is encrypted or a chunk: stored and handed on, never opened."""
+        return any(each is not None and each.extras.envelope is not None for each in self.records)
+
+    def part(self, start: int, stop: int) -> "RecordSet":
+        """The records from start up to stop, as a set of their own."""
+        sequence = None if self.sequence is None else self.sequence + start
+        return replace(self, records=self.records[start:stop], sequence=sequence)
+
+
+class InvalidBatch(Exception):
+    """A stored batch does not hold what it announces, so its records cannot be had."""
+
+
+def is_text(key: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# --- fields in headers ---
+
+
+class _Field(NamedTuple):
+    """encode: what stands in the header, None where the record has no such field. decode: the
+    record with it, or None where the bytes are not what `encode` writes."""
+
+    name: str
+    encode: Callable[[Record], bytes | None]
+    decode: Callable[[Record, bytes], Record | None]
+
+
+def _extra(name: str, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> _Field:
+    """A field of `Extras`."""
+
+    def encoded(record: Record) -> bytes | None:
+        value = getattr(record.extras, name)
+        return None if value is None else encode(value)
+
+    def decoded(record: Record, data: bytes) -> Record | None:
+        value = decode(data)
+        if value is None or encode(value) != data:
+            return None
+        return replace(record, extras=replace(record.extras, **{name: value}))
+
+    return _Field(RESERVED_PREFIX + name, encoded, decoded)
+
+
+_INT64: Final = struct.Struct(">q")
+_CHUNK: Final = struct.Struct(">iii")
+
+
+def _int64(data: bytes) -> int | None:
+    return _INT64.unpack(data)[0] if len(data) == _INT64.size else None
+
+
+def _text(data: bytes) -> str | None:
+    return data.decode() if is_text(data) else None
+
+
+def _encode_chunk(chunk: Chunk) -> bytes:
+    return _CHUNK.pack(chunk.chunk_id, chunk.chunk_count, chunk.total_size) + chunk.uuid.encode()
+
+
+def _decode_chunk(data: bytes) -> Chunk | None:
+    uuid = _text(data[_CHUNK.size :])
+    if len(data) < _CHUNK.size or uuid is None:
+        return None
+    return Chunk(uuid, *_CHUNK.unpack_from(data))
+
+
+def _same(value: bytes) -> bytes:
+    return value
+
+
+def _with_bytes_key(record: Record, data: bytes) -> Record | None:
+    if data or not record.key_is_text:
+        return None
+    return replace(record, key_is_text=False)
+
+
+# Those of a whole entry first: where they differ from record to record, Pulsar's front-end leaves
+# them among the properties, and they are still in their places when they come back.
+_FIELDS: Final = (
+    _extra("schema_version", _same, _same),
+    _extra("deliver_at", _INT64.pack, _int64),
+    _extra("replicated_from", str.encode, _text),
+    _extra("chunk", _encode_chunk, _decode_chunk),
+    _extra("envelope", _same, _same),
+    _Field(
+        RESERVED_PREFIX + "ordering_key",
+        lambda record: record.ordering_key,
+        lambda record, data: replace(record, ordering_key=data),
+    ),
+    _Field(
+        RESERVED_PREFIX + "bytes_key",  # bytes to its writer, though they are UTF-8
+        lambda record: b"" if _is_text_as_bytes(record) else None,
+        _with_bytes_key,
+    ),
+)
+_PLACES: Final = {field.name: place for place, field in enumerate(_FIELDS)}
+_OF_EXTRAS: Final = len(fields(Extras))
+
+
+def _is_text_as_bytes(record: Record) -> bool:
+    return record.key is not None and not record.key_is_text and is_text(record.key)
+
+
+def extras_as_headers(record: Record) -> Record:
+    """The record with what is in `extras` behind its headers instead."""
+    if record.extras is NO_EXTRAS:
+        return record
+    return replace(record, headers=_with_fields(record, _FIELDS[:_OF_EXTRAS]), extras=NO_EXTRAS)
+
+
+def fields_as_headers(record: Record) -> tuple[Header, ...]:
+    """All headers of the record for a protocol that has no other place for its fields."""
+    return _with_fields(record, _FIELDS)
+
+
+def _with_fields(record: Record, chosen: tuple[_Field, ...]) -> tuple[Header, ...]:
+    encoded = ((field.name, field.encode(record)) for field in chosen)
+    return record.headers + tuple((name, data) for name, data in encoded if data is not None)
+
+
+def with_fields_of_headers(record: Record) -> Record:
+    """The record with its fields where they belong and out of its headers.
+
+    The inverse of `fields_as_headers`: of the last headers, those are taken that have reserved
+    names, in order, and values as this module writes them.
+    """
+    if not record.headers or not record.headers[-1][0].startswith(RESERVED_PREFIX):
+        return record
+    read, count, place = record, len(record.headers), len(_FIELDS)
+    while count:
+        name, data = record.headers[count - 1]
+        found = _PLACES.get(name)
+        if found is None or found >= place or data is None:
+            break
+        changed = _FIELDS[found].decode(read, data)
+        if changed is None:
+            break
+        read, count, place = changed, count - 1, found
+    return replace(read, headers=record.headers[:count])
