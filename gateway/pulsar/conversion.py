@@ -150,7 +150,8 @@ def write_entry(records: RecordSet, base_offset: int) -> bytes:
     """The entry of these records, of which the first is at `base_offset`; from 0x0e01 on.
 
     A batch, also of one, for only so has every offset its index; but for what was encrypted or a
-    chunk, which is as it was.
+    chunk, which is as it was. Offsets without a record are `compacted_out`, and have to be told as
+    acknowledged with it: clients made of the C++ one do not look at that.
     """
     if entry := _as_it_was(records):
         return entry
