@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import machine
-from bench.micro.steps import Step, steps
+from bench.micro import pulsar, steps
+from bench.micro.steps import Step
 
 REPEATS = 7
 
@@ -33,7 +34,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="steps whose name begins so (default: all)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    chosen = [s for s in steps() if not options.names or s.name.startswith(tuple(options.names))]
+    every = [*steps.steps(), *pulsar.steps()]
+    chosen = [s for s in every if not options.names or s.name.startswith(tuple(options.names))]
     grid = Table(title=f"best of {REPEATS}, one core")
     grid.add_column("step")
     grid.add_column("µs", justify="right")

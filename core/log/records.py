@@ -235,6 +235,8 @@ def extras_as_headers(record: Record) -> Record:
 
 def fields_as_headers(record: Record) -> tuple[Header, ...]:
     """All headers of the record for a protocol that has no other place for its fields."""
+    if record.extras is NO_EXTRAS and record.ordering_key is None and not _is_text_as_bytes(record):
+        return record.headers
     return _with_fields(record, _FIELDS)
 
 

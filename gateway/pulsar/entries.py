@@ -12,7 +12,6 @@ BatchMessageContainerImpl.
 import struct
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import cramjam
@@ -42,8 +41,7 @@ class InvalidEntry(InvalidBatch):
     """The entry is not what its metadata says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry, looked at as far as its metadata.
 
     block: its bytes as they are stored, from 0x0e01 on. payload: what is behind the metadata,

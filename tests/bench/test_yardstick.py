@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("confluent_kafka")
 
 from bench import copy_yardstick
-from bench.micro.steps import Step, steps
+from bench.micro import pulsar, steps
+from bench.micro.steps import Step
 
 
 @pytest.mark.parametrize("size", [1, 8_000, 8_001, 16_384])
@@ -32,7 +33,7 @@ def test_the_yardstick_leaves_no_table_behind(empty_database_url: str) -> None:
     assert left == (None,)
 
 
-@pytest.mark.parametrize("step", steps(), ids=lambda step: step.name)
+@pytest.mark.parametrize("step", [*steps.steps(), *pulsar.steps()], ids=lambda step: step.name)
 def test_a_step_runs_twice(step: Step) -> None:
     step.run()
     step.run()
