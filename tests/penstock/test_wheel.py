@@ -120,7 +120,7 @@ def test_it_holds_every_file_of_every_room(wheel: Path) -> None:
         f"penstock/_server/{file.relative_to(ROOT)}"
         for room in ROOMS
         for file in (ROOT / room).rglob("*")
-        if file.suffix in {".py", ".json", ".mako", ".sql"}
+        if file.suffix in {".py", ".pyi", ".json", ".mako", ".sql"}
     }
     expected |= {str(file.relative_to(ROOT)) for file in (ROOT / "penstock").rglob("*.py")}
     assert {name for name in names if name.startswith("penstock/")} == expected
