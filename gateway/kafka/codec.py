@@ -145,11 +145,9 @@ from gateway.kafka.compiled import Unencodable as Unencodable
 from gateway.kafka.compiled import make_decoder, make_encoder, read_text, read_varint
 
 API_VERSIONS_KEY: Final = 18
-PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
-JOIN_GROUP_KEY: Final = 11
-SYNC_GROUP_KEY: Final = 14
-STAGE_RECORDS_KEY: Final = 10_000
+FIRST_KEY_OF_PENSTOCK: Final = 10_000
+"""APIs from here on are Penstock's own."""
 
 Buffer = bytes | bytearray | memoryview
 

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.group.values import ClientIdentity
+from gateway.kafka.errors import known_to
 
 if TYPE_CHECKING:
+    from core.errors import Error
+    from core.transaction.values import TransactionVersion
     from core.types import LiveBroker
+    from gateway.kafka.api import Api
     from gateway.kafka.fetch_sessions import FetchSessions
     from gateway.kafka.late_requests import LateRequests
     from gateway.kafka.pipelined_requests import PipelinedRequests
@@ -98,6 +102,7 @@ class Services:
 class RequestContext:
     """One request's surroundings.
 
+    api, api_version: what is asked.
     client_id: "" where the client sent none, as Kafka's RequestHeader has it.
     client_software: None until the connection has sent a valid ApiVersions v3 or later.
     peer: the client's address, "127.0.0.1:54321".
@@ -106,12 +111,22 @@ class RequestContext:
     """
 
     services: Services
+    api: Api
     api_version: int
     client_id: str
     peer: str
     client_software: ClientSoftware | None = None
     connection: int = 0
     behind: PipelinedRequests | None = None
+
+    @property
+    def transaction_version(self) -> TransactionVersion:
+        """Which version of transactions the client speaks, by the version it asks in."""
+        return self.api.transaction_version(self.api_version)
+
+    def known(self, error: Error) -> Error:
+        """The error itself, or what the version it is asked in says instead."""
+        return known_to(self.api_version, self.api.known_since, error)
 
     @property
     def client(self) -> ClientIdentity:

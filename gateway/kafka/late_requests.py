@@ -21,34 +21,12 @@ import structlog
 
 from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from gateway.kafka.api import CLOSE_CONNECTION, Handler, Unavailable
-from gateway.kafka.codec import (
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    ProduceRequest,
-    TxnOffsetCommitRequest,
-)
 from gateway.kafka.context import RequestContext
 
 log = structlog.get_logger(__name__)
 
 _KEPT: Final = 100_000  # places remembered; 20 to 60 MB, by the length of names
 _LONGEST_NAME: Final = 100
-
-
-# Of the requests that both versions of transactions send (KIP-890). AddPartitionsToTxn is the
-# brokers' own from v4 on; AddOffsetsToTxn no client of V2 sends.
-_V2_SINCE: Final = {
-    ProduceRequest.API_KEY: 12,
-    AddPartitionsToTxnRequest.API_KEY: 4,
-    EndTxnRequest.API_KEY: 5,
-    TxnOffsetCommitRequest.API_KEY: 5,
-}
-
-
-def transaction_version(api_key: int, version: int) -> TransactionVersion:
-    """Which version of transactions a client speaks that sends this version of the API."""
-    since = _V2_SINCE.get(api_key)
-    return TransactionVersion.V1 if since is None or version < since else TransactionVersion.V2
 
 
 def refuse_late(
@@ -67,7 +45,7 @@ def refuse_late(
     def around(handler: Handler) -> Handler:
         @functools.wraps(handler)
         async def ordered(request: Any, ctx: RequestContext) -> Any:
-            if transaction_version(request.API_KEY, ctx.api_version) is TransactionVersion.V2:
+            if ctx.transaction_version is TransactionVersion.V2:
                 return await handler(request, ctx)
             producer, place = about(request)
             if ctx.late_requests.is_late(producer, place, ctx.connection):

@@ -42,7 +42,7 @@ _Partition: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
 _Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
 
 
-@api(1, versions=range(4, 19))
+@api(1, versions=range(4, 19), is_long_poll=True)
 async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     """Find the session's partitions, read until there is enough or time is up, answer."""
     isolation = isolation_level(request.isolation_level)

@@ -30,8 +30,7 @@ from core.types import NO_TIMESTAMP
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse, made
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, known_to, log_error
-from gateway.kafka.late_requests import transaction_version
+from gateway.kafka.errors import kafka_code, log_error
 from gateway.kafka.records import (
     KafkaBatch,
     parse_produce_batch,
@@ -75,14 +74,21 @@ class _Partition:
         self.record_errors: Sequence[tuple[int, str]] = ()
 
 
-@api(0, versions=range(3, 14), advertised=range(14))
+@api(
+    0,
+    versions=range(3, 14),
+    advertised=range(14),
+    runs_side_by_side=True,
+    v2_since=12,
+    known_since={Error.TRANSACTION_ABORTABLE: 11},
+)
 async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | object | None:
     """Queues every batch before the first wait, so that requests keep their order."""
     answers = await _submit(request, ctx)
     for each in _each(answers):
         if each.appended is not None:
             await each.appended  # as a rule all are done at once
-    if request.transactional_id is not None and _version(ctx) is TransactionVersion.V1:
+    if request.transactional_id is not None and ctx.transaction_version is TransactionVersion.V1:
         if any(each.refusal is _OVERTAKEN for each in _each(answers)):
             return CLOSE_CONNECTION
         _note_carried(answers, ctx)
@@ -209,7 +215,7 @@ def _is_late(
     answer: _Partition,
     ctx: RequestContext,
 ) -> bool:
-    if _version(ctx) is TransactionVersion.V2:
+    if ctx.transaction_version is TransactionVersion.V2:
         return False
     answer.producer = ProducerIdAndEpoch(batch.batch.producer_id, batch.batch.producer_epoch)
     place = _place(data, answer.index)
@@ -261,13 +267,9 @@ def _append(
         topic.config,
         accepted.batch,
         accepted.payload,
-        _version(ctx),
+        ctx.transaction_version,
         transaction,
     )
-
-
-def _version(ctx: RequestContext) -> TransactionVersion:
-    return transaction_version(ProduceRequest.API_KEY, ctx.api_version)
 
 
 def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:
@@ -286,7 +288,7 @@ def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:
     result = partition.appended.result()
     if isinstance(result, Unconfirmed):
         result = AppendResult(log_error(result), result.message)
-    error = known_to(ProduceRequest.API_KEY, ctx.api_version, result.error)
+    error = ctx.known(result.error)
     append_time = partition.append_time
     if result.duplicate_timestamp != NO_TIMESTAMP:
         # The stored batch's greatest timestamp, also where producers stamp (UnifiedLog.append).

@@ -7,7 +7,7 @@ import pytest
 from core.errors import Error
 from core.ports.log import CommitUnknown, StoreUnavailable
 from gateway.kafka import codec
-from gateway.kafka.api import REGISTRY, Handler, Registry, load_handlers
+from gateway.kafka.api import REGISTRY, Api, Handler, Registry, load_handlers
 from gateway.kafka.codec import ApiVersionsRequest
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.errors import kafka_code
@@ -19,7 +19,7 @@ async def handler(request: Any, ctx: RequestContext) -> None:
 
 
 def context(version: int = 0) -> RequestContext:
-    return RequestContext(cast(Services, None), version, "client", "127.0.0.1:1")
+    return RequestContext(cast(Services, None), cast(Api, None), version, "client", "127.0.0.1:1")
 
 
 def test_advertised_versions_may_be_wider_than_served_ones() -> None:
@@ -61,7 +61,7 @@ def test_every_handler_module_enters_its_api() -> None:
     assert registry.find(codec.API_VERSIONS_KEY) is not None
     for served in registry.table():
         # Penstock's own APIs, which no list of Kafka's has, are not advertised.
-        is_our_own = served.key >= codec.STAGE_RECORDS_KEY
+        is_our_own = served.key >= codec.FIRST_KEY_OF_PENSTOCK
         assert set(served.versions) <= set(served.advertised) or is_our_own
         assert bool(served.advertised) != is_our_own
 
@@ -76,7 +76,7 @@ async def test_api_versions_lists_the_registry(version: int) -> None:
     assert decoded.error_code == 0
     advertised = {a.key: a.advertised for a in REGISTRY.table() if a.advertised}
     assert listed == {key: (each[0], each[-1]) for key, each in advertised.items()}
-    assert max(listed) < codec.STAGE_RECORDS_KEY
+    assert max(listed) < codec.FIRST_KEY_OF_PENSTOCK
     assert listed[18] == (0, 4)
 
 
