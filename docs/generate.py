@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kafka.protocol.api_key import ApiKey
+
 from core.config.definitions import (
     BROKER_CONFIGS,
     DEVIATIONS,
@@ -24,38 +26,15 @@ from gateway.kafka.api import Api, load_handlers
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; do not edit. -->"
 
-# APIs that Kafka 4's brokers offer to clients, and Penstock does not.
-MISSING: dict[int, str] = {
-    17: "SaslHandshake",
-    29: "DescribeAcls",
-    30: "CreateAcls",
-    31: "DeleteAcls",
-    34: "AlterReplicaLogDirs",
-    36: "SaslAuthenticate",
-    38: "CreateDelegationToken",
-    39: "RenewDelegationToken",
-    40: "ExpireDelegationToken",
-    41: "DescribeDelegationToken",
-    48: "DescribeClientQuotas",
-    49: "AlterClientQuotas",
-    50: "DescribeUserScramCredentials",
-    51: "AlterUserScramCredentials",
-    64: "UnregisterBroker",
-    71: "GetTelemetrySubscriptions",
-    72: "PushTelemetry",
-    76: "ShareGroupHeartbeat",
-    77: "ShareGroupDescribe",
-    78: "ShareFetch",
-    79: "ShareAcknowledge",
-    88: "StreamsGroupHeartbeat",
-    89: "StreamsGroupDescribe",
-    90: "DescribeShareGroupOffsets",
-    91: "AlterShareGroupOffsets",
-    92: "DeleteShareGroupOffsets",
-}
-
 # Spoken among Kafka's own processes (ZooKeeper's time, Raft, replicas, the share coordinator).
 NOT_FOR_CLIENTS = {4, 5, 6, 7, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(80, 88)}
+
+
+def missing() -> dict[int, str]:
+    """APIs that Kafka 4's brokers offer to clients, and Penstock does not: key and name."""
+    known = {api.key for api in load_handlers().table()} | NOT_FOR_CLIENTS
+    return {key.value: key.name for key in ApiKey if key.value not in known}
+
 
 # On purpose. What is asked, and what is answered.
 ANSWERS_OF_OUR_OWN: dict[str, str] = {
@@ -165,7 +144,7 @@ def protocol_support() -> str:
         _table(
             ("key", "API", "versions", "advertised", "what it does"),
             (
-                (api.key, _link(api), _span(api.versions), _span(api.advertised), _summary(api))
+                (api.key, _link(api), _span(api.versions), _span(api.advertised), summary(api))
                 for api in served
             ),
         ),
@@ -174,7 +153,7 @@ def protocol_support() -> str:
         "## Not there yet",
         "Not advertised; a request closes the connection. The controller's and the brokers' own "
         "APIs (Raft, replicas, share-group state) are not listed: here they have no meaning.",
-        ", ".join(f"{name} ({key})" for key, name in MISSING.items()) + ".",
+        ", ".join(f"{name} ({key})" for key, name in missing().items()) + ".",
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -189,7 +168,7 @@ def _span(versions: range) -> str:
     return f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else str(versions[0])
 
 
-def _summary(api: Api) -> str:
+def summary(api: Api) -> str:
     """The first paragraph of the handler's file, without its title."""
     text = sys.modules[api.handler.__module__].__doc__ or ""
     return " ".join(text.partition("\n\n")[0].split()).partition("): ")[2]

@@ -1,12 +1,15 @@
 """The registry: what may be entered, and what ApiVersions lists."""
 
+import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from core.errors import Error
 from core.ports.log import CommitUnknown, StoreUnavailable
-from gateway.kafka import codec
+from docs import generate
+from gateway.kafka import codec, handlers
 from gateway.kafka.api import REGISTRY, Api, Handler, Registry, load_handlers
 from gateway.kafka.codec import ApiVersionsRequest
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
@@ -53,6 +56,54 @@ def test_a_key_is_entered_once() -> None:
 def test_an_unknown_key_is_refused() -> None:
     with pytest.raises(ValueError, match="12345"):
         Registry().api(12_345, versions=range(3))
+
+
+ONE_FILE = '''"""DescribeAcls (key 29): finds none.
+
+Versions: v2 flexible.
+"""
+
+from core.errors import Error
+from gateway.kafka.api import api
+from gateway.kafka.codec import DescribeAclsRequest, DescribeAclsResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+
+
+@api(29, versions=range(4), known_since={Error.TRANSACTION_ABORTABLE: 3}, is_long_poll=True)
+async def describe_acls(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeAclsResponse:
+    error = ctx.known(Error.TRANSACTION_ABORTABLE)
+    message = request.resource_name_filter
+    return DescribeAclsResponse(error_code=kafka_code(error), error_message=message, resources=[])
+'''
+
+
+async def test_a_new_api_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The codec knows its messages, the registry and the documentation find it."""
+    assert 29 in generate.missing()
+    registry = Registry()
+    monkeypatch.setattr("gateway.kafka.api.REGISTRY", registry)
+    monkeypatch.setattr("gateway.kafka.api.api", registry.api)
+    monkeypatch.setattr(handlers, "__path__", [str(tmp_path)])
+    name = f"{handlers.__name__}.describe_acls"
+    (tmp_path / "describe_acls.py").write_text(ONE_FILE)
+    try:
+        [served] = load_handlers().table()
+        assert 29 not in generate.missing()
+        assert generate.summary(served) == "finds none."
+    finally:
+        sys.modules.pop(name, None)
+        vars(handlers).pop("describe_acls", None)
+    assert (served.name, served.is_long_poll, served.v2_since) == ("DescribeAcls", True, None)
+    request = codec.request_class(29)(resource_name_filter="orders")
+    for version, code in ((1, Error.INVALID_TXN_STATE), (3, Error.TRANSACTION_ABORTABLE)):
+        sent = b"".join(codec.encode_message(request, version))
+        received = codec.decode_message(type(request), version, memoryview(sent))
+        ctx = RequestContext(cast(Services, None), served, version, "client", "127.0.0.1:1")
+        answer = await served.handler(received, ctx)
+        [encoded] = codec.encode_response(answer, version, 7)
+        assert b"orders" in bytes(encoded)
+        assert answer.error_code == kafka_code(code)
 
 
 def test_every_handler_module_enters_its_api() -> None:
