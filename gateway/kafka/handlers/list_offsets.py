@@ -5,8 +5,9 @@ v8 -4 earliest local and v9 -5 latest tiered (KIP-405, KIP-1005); v11 -6 earlies
 (KIP-1023). Behavior: a fresh read, but for the earliest offset while no other broker is live
 (Spark's source asks for both ends with every 500 records it reads). Nothing is tiered: the local
 log starts where the log does, and nothing is ever tiered or pending upload. A lookup by timestamp
-is exact to the record, or to the batch where its records cannot be read; none found is offset -1. A
-partition asked for twice is INVALID_REQUEST, and answered once.
+is exact to the record, or to the batch where its records cannot be read; none found is offset -1.
+One that ends at a batch of another protocol is UNSUPPORTED_FOR_MESSAGE_FORMAT. A partition asked
+for twice is INVALID_REQUEST, and answered once.
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ from core.log.leader_epochs import check_leader_epoch, epoch_at
 from core.log.partition_log import PartitionState
 from core.ports.log import StoredBatch, StoreUnavailable
 from core.topic.topic import find_partition
-from core.types import IsolationLevel
+from core.types import BatchFormat, IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level
 from gateway.kafka.context import RequestContext
@@ -46,6 +47,10 @@ _NEVER: Final = 2**15
 _Topic: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
 _Asked: TypeAlias = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+
+
+class _NotKafkas(Exception):
+    """A batch of another protocol, whose records would be read as broken."""
 
 
 @api(2, versions=range(1, 12))
@@ -126,6 +131,8 @@ async def _find(
         if found is None or found[0] >= end:
             return _none(asked)
         return _at(asked, *found, await _epoch(state, found[0], ctx))
+    except _NotKafkas:
+        return _refused(asked, Error.UNSUPPORTED_FOR_MESSAGE_FORMAT)
     except StoreUnavailable:
         return _refused(asked, Error.NOT_LEADER_OR_FOLLOWER)
 
@@ -152,7 +159,9 @@ async def _find_greatest(state: PartitionState, ctx: RequestContext) -> tuple[in
 
 
 def _stamps(batch: StoredBatch, start: int) -> Iterator[tuple[int, int]]:
-    """Offset and timestamp of the batch's records from `start` on."""
+    """Offset and timestamp of the batch's records from `start` on. Raises _NotKafkas."""
+    if batch.format is not BatchFormat.KAFKA_V2:
+        raise _NotKafkas
     try:
         for record in iterate_records(batch.payload):
             offset = batch.base_offset + record.offset_delta

@@ -7,13 +7,15 @@ from typing import Any
 import psycopg
 import pytest
 
+from core.types import BatchFormat
 from gateway.kafka.codec import ListOffsetsRequest
-from tests.batches import T0, kafka_batch, with_body
+from tests.batches import T0, batch, kafka_batch, with_body
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create, produce
 
 UNKNOWN_SERVER_ERROR = -1
 UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, INVALID_REQUEST = 3, 6, 42
+UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 UNSUPPORTED_VERSION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 35, 74, 75
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
@@ -47,6 +49,19 @@ async def test_an_unknown_isolation_level(log_broker: Broker, version: int, isol
     for number, part in ((0, known), (9, unknown)):
         assert (part.partition_index, part.error_code) == (number, UNKNOWN_SERVER_ERROR)
         assert (part.offset, part.timestamp) == (-1, -1)
+
+
+async def test_another_protocols_batches_are_not_looked_into(log_broker: Broker) -> None:
+    topic = await create(log_broker)
+    await produce(log_broker, kafka_batch())
+    foreign = batch(batch_format=BatchFormat.PULSAR, size=9, timestamp=T0 + 1_000_000)
+    (partition_id,) = topic.partition_ids
+    payload = memoryview(b"x" * 9)
+    await log_broker.runtime.partitions.append(partition_id, topic.config, foreign, payload)
+    assert [(await ask(log_broker, at)).offset for at in (EARLIEST, LATEST, T0)] == [0, 2, 0]
+    for looked_up in (MAX_TIMESTAMP, T0 + 1_000_000):
+        part = await ask(log_broker, looked_up)
+        assert (part.error_code, part.offset) == (UNSUPPORTED_FOR_MESSAGE_FORMAT, -1)
 
 
 @pytest.mark.parametrize("version", range(1, 12))
