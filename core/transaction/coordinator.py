@@ -174,14 +174,19 @@ def prepare_end(
     if known.state is TransactionState.ONGOING:
         if raises_epoch:
             return _end_with_bump(known, request, fresh_producer_id, now)
-        if request.open_version not in (None, known.version):
-            # Its transaction was ended elsewhere while it waited here, and this is the next one,
-            # unless the client came over from another coordinator: then it asks again.
+        if _is_of_an_earlier_transaction(known, request):
             return _refused(Error.COORDINATOR_NOT_AVAILABLE)
         return _end_without_bump(known, request, now)
     if raises_epoch:
         return _end_of_nothing(known, request, fresh_producer_id, now)
     return _repeated_end(known, request)
+
+
+def _is_of_an_earlier_transaction(known: TransactionMetadata, request: EndTransaction) -> bool:
+    """V1, which does not tell a late request from one for the transaction that is open: whether the
+    one that was open when it was asked was ended elsewhere while it waited here. Where the client
+    came over from another coordinator, it was not; then it asks again."""
+    return request.open_version not in (None, known.version)
 
 
 def _end_without_bump(known: TransactionMetadata, request: EndTransaction, now: int) -> Transition:

@@ -25,16 +25,17 @@ from core.errors import Error, Refusal
 from core.ports.log import StoreUnavailable
 from core.topic.topic import Topic
 from core.transaction.key import TransactionKey
-from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from core.types import NO_TIMESTAMP
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse, made
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code, log_error
+from gateway.kafka.late_requests import Asked, refuse_late_parts
 from gateway.kafka.records import (
     KafkaBatch,
     parse_produce_batch,
     refuse_frame,
+    transactional_producer,
     validate_batch,
 )
 from gateway.kafka.unavailable import NOT_STORED
@@ -57,21 +58,48 @@ _EARLIER_FIRST = Refusal(
 _NAMELESS = Refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # as in KafkaApis
 _EMPTY_ID = Refusal(Error.INVALID_REQUEST)
 _WRONG_ACKS = Refusal(Error.INVALID_REQUIRED_ACKS)
-_OVERTAKEN = Refusal(Error.INVALID_TXN_STATE)  # never answered: the connection is closed
 
 
 class _Partition:
     """One partition's part of the request, from what came to what is answered."""
 
-    __slots__ = ("append_time", "appended", "index", "producer", "record_errors", "refusal")
+    __slots__ = ("append_time", "appended", "index", "record_errors", "refusal")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.append_time = NO_TIMESTAMP
         self.appended: asyncio.Future[AppendResult | Unconfirmed] | None = None
-        self.producer: ProducerIdAndEpoch | None = None  # of a batch in a transaction of V1
         self.refusal: Refusal | None = None
         self.record_errors: Sequence[tuple[int, str]] = ()
+
+
+def _place(topic: str, index: int) -> tuple[str, str, int]:
+    return ("Produce", topic, index)
+
+
+def _about(request: ProduceRequest) -> Sequence[Asked]:
+    if request.transactional_id is None:
+        return ()
+    return [
+        (producer, _place(topic.name, part.index))
+        for topic in request.topic_data
+        for part in topic.partition_data
+        if (producer := transactional_producer(part.records)) is not None
+    ]
+
+
+def _granted(answer: Any, asked: Sequence[Asked]) -> Sequence[Asked]:
+    if answer is None:
+        return asked  # acks=0, and nothing was refused
+    if answer is CLOSE_CONNECTION:
+        return ()
+    granted = {
+        _place(topic.name, part.index)
+        for topic in answer.responses
+        for part in topic.partition_responses
+        if part.error_code == 0
+    }
+    return [each for each in asked if each[1] in granted]
 
 
 @api(
@@ -82,16 +110,14 @@ class _Partition:
     v2_since=12,
     known_since={Error.TRANSACTION_ABORTABLE: 11},
 )
+@refuse_late_parts(_about, _granted)
 async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | object | None:
     """Queues every batch before the first wait, so that requests keep their order."""
     answers = await _submit(request, ctx)
-    for each in _each(answers):
-        if each.appended is not None:
-            await each.appended  # as a rule all are done at once
-    if request.transactional_id is not None and ctx.transaction_version is TransactionVersion.V1:
-        if any(each.refusal is _OVERTAKEN for each in _each(answers)):
-            return CLOSE_CONNECTION
-        _note_carried(answers, ctx)
+    for _, partitions in answers:
+        for each in partitions:
+            if each.appended is not None:
+                await each.appended  # as a rule all are done at once
     topics = [
         _TopicResponse(
             name=topic.name,
@@ -104,25 +130,6 @@ async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceRespon
         return ProduceResponse(responses=topics)
     refused = any(part.error_code for topic in topics for part in topic.partition_responses)
     return CLOSE_CONNECTION if refused else None
-
-
-def _each(answers: _Answers) -> list[_Partition]:
-    return [each for _, partitions in answers for each in partitions]
-
-
-def _place(data: ProduceRequest.TopicProduceData, index: int) -> tuple[str, str, int]:
-    return ("Produce", data.name, index)
-
-
-def _note_carried(answers: _Answers, ctx: RequestContext) -> None:
-    for data, partitions in answers:
-        for each in partitions:
-            if each.producer is None or each.appended is None:
-                continue
-            result = each.appended.result()
-            if not isinstance(result, Unconfirmed) and result.error is Error.NONE:
-                place = _place(data, each.index)
-                ctx.late_requests.carried(each.producer, place, ctx.connection)
 
 
 async def _submit(request: ProduceRequest, ctx: RequestContext) -> _Answers:
@@ -183,8 +190,6 @@ def _submit_now(
                     answer.refusal = _NAMELESS
                 elif batch.batch.is_transactional and not request.transactional_id:
                     answer.refusal = _EMPTY_ID
-                elif batch.batch.is_transactional and _is_late(batch, data, answer, ctx):
-                    answer.refusal = _OVERTAKEN
                 elif retry_order and _is_early(batch, data, part.index, ctx):
                     answer.refusal = _EARLIER_FIRST
                 else:
@@ -207,19 +212,6 @@ def _checked(
         return Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
     assert records is not None, "refused"
     return validate_batch(records)
-
-
-def _is_late(
-    batch: KafkaBatch,
-    data: ProduceRequest.TopicProduceData,
-    answer: _Partition,
-    ctx: RequestContext,
-) -> bool:
-    if ctx.transaction_version is TransactionVersion.V2:
-        return False
-    answer.producer = ProducerIdAndEpoch(batch.batch.producer_id, batch.batch.producer_epoch)
-    place = _place(data, answer.index)
-    return ctx.late_requests.is_late(answer.producer, place, ctx.connection)
 
 
 def _turn_away(part: Any, data: ProduceRequest.TopicProduceData, ctx: RequestContext) -> Refusal:

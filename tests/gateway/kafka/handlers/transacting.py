@@ -130,6 +130,24 @@ class Producer:
             topic.name: [each.error_code for each in topic.partitions] for topic in answer.topics
         }
 
+    def records(
+        self,
+        sequence: int,
+        *,
+        values: Sequence[bytes] = (b"v",),
+        transactional: bool = True,
+        at: int = T0,
+    ) -> bytes:
+        """One batch of its own."""
+        return kafka_batch(
+            values,
+            timestamps=[at] * len(values),
+            producer=self.producer_id,
+            epoch=self.producer_epoch,
+            sequence=sequence,
+            transactional=transactional,
+        )
+
     async def write(
         self,
         sequence: int = 0,
@@ -144,14 +162,7 @@ class Producer:
         at: int = T0,
     ) -> int:
         """Produce, one batch. name: other than its own."""
-        records = kafka_batch(
-            values,
-            timestamps=[at] * len(values),
-            producer=self.producer_id,
-            epoch=self.producer_epoch,
-            sequence=sequence,
-            transactional=transactional,
-        )
+        records = self.records(sequence, values=values, transactional=transactional, at=at)
         kind = codec.ProduceRequest.TopicProduceData
         parts = [kind.PartitionProduceData(index=partition, records=records)]
         request = codec.ProduceRequest(
