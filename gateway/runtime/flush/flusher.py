@@ -95,7 +95,7 @@ class Flusher:
         self._locked_rows = LockedRows()
         self._coalescing = Coalescing(self._enqueue)
         self._wake_parked = asyncio.Event()  # something is parked, or nothing will be any more
-        self._retry_order = RetryOrder()
+        self.retry_order = RetryOrder()
         self.fenced = 0  # batches refused for their producer's epoch
         self._history = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -174,7 +174,7 @@ class Flusher:
         self._history += 1
         self.logs.clear()
         self._memory.transactions.clear()
-        self._retry_order.forget_everything()
+        self.retry_order.forget_everything()
 
     # The flusher.
 
@@ -249,7 +249,7 @@ class Flusher:
         now = asyncio.get_running_loop().time()
         for pending in appends(work):
             if not pending.done.done():
-                self._retry_order.note(pending.partition_id, pending.batch, now)
+                self.retry_order.note(pending.partition_id, pending.batch, now)
 
     # Deciding and committing.
 
@@ -362,11 +362,11 @@ class Flusher:
 
     def _comes_too_early(self, pending: PendingAppend, draft: LogDraft) -> bool:
         batch = pending.batch
-        if not self._retry_order or not batch.has_producer_id:
+        if not self.retry_order or not batch.has_producer_id:
             return False
         now = asyncio.get_running_loop().time()
         state = draft.producer(batch.producer_id)
-        return self._retry_order.must_wait(pending.partition_id, batch, state, now)
+        return self.retry_order.must_wait(pending.partition_id, batch, state, now)
 
     def _answer(
         self,
@@ -400,7 +400,7 @@ class Flusher:
         partition_id, batch = pending.partition_id, pending.batch
         match decision:
             case Appended(base_offset):
-                self._retry_order.settle(partition_id, batch, is_new=True)
+                self.retry_order.settle(partition_id, batch, is_new=True)
                 start = self._log_start(partition_id)
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
             case Duplicate() if pending.history != self._history:
@@ -408,7 +408,7 @@ class Flusher:
                 message = "the database has another history now"
                 pending.resolve(Unconfirmed(Reason.NOT_STORED, message))
             case Duplicate(base_offset, timestamp):
-                self._retry_order.settle(partition_id, batch, is_new=False)
+                self.retry_order.settle(partition_id, batch, is_new=False)
                 start = self._log_start(partition_id)
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
             case Refused(error, message):
