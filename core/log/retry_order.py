@@ -7,8 +7,9 @@ does not know yet a later batch would be taken for its first. They are refused f
 until the first comes again. Knows no clock: `now` is any that rises, in seconds.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from core.errors import Error
 from core.log.producer_state import ProducerState
@@ -20,6 +21,16 @@ REMEMBERED_FOR_S = 30.0
 _PRUNE_FROM = 1_000
 
 
+class Unresolved(NamedTuple):
+    """A partition whose id is not known, since its topic has yet to be looked up.
+
+    topic: whatever names it.
+    """
+
+    topic: Hashable
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class _FirstRefused:
     producer_epoch: int
@@ -28,35 +39,64 @@ class _FirstRefused:
 
 
 class RetryOrder:
-    """By partition and producer, the first batch that was refused for now and has to come again.
+    """By partition and producer, the first batch that was refused for now and has to come again."""
 
-    A partition is named by its id, or by anything else that names it while its id is not known.
-    """
-
-    __slots__ = ("_first", "_prune_at")
+    __slots__ = ("_first", "_prune_at", "_unresolved")
 
     def __init__(self) -> None:
-        self._first: dict[tuple[Hashable, int], _FirstRefused] = {}
+        self._first: dict[tuple[int | Unresolved, int], _FirstRefused] = {}
+        self._unresolved: dict[Hashable, set[tuple[Unresolved, int]]] = {}  # keys, by topic
         self._prune_at = _PRUNE_FROM
 
     def __len__(self) -> int:
         return len(self._first)
 
-    def note(self, partition_id: Hashable, batch: RecordBatch, now: float) -> None:
+    @property
+    def has_unresolved(self) -> bool:
+        """Whether something was noted of partitions whose ids were not known."""
+        return bool(self._unresolved)
+
+    def note(self, partition: int | Unresolved, batch: RecordBatch, now: float) -> None:
         """The batch was refused, but the producer will send it again."""
         if not batch.has_producer_id:
             return
         if len(self._first) >= self._prune_at:
-            self._first = {key: each for key, each in self._first.items() if each.until > now}
-            self._prune_at = max(_PRUNE_FROM, 2 * len(self._first))
-        key = (partition_id, batch.producer_id)
+            self._prune(now)
+        if isinstance(partition, Unresolved):
+            noted = self._unresolved.setdefault(partition.topic, set())
+            noted.add((partition, batch.producer_id))
+        key = (partition, batch.producer_id)
         known = self._first.get(key)
         first = batch.base_sequence
         if known and known.producer_epoch == batch.producer_epoch and known.until > now:
             first = known.base_sequence
         self._first[key] = _FirstRefused(batch.producer_epoch, first, now + REMEMBERED_FOR_S)
 
-    def is_early(self, partition_id: Hashable, batch: RecordBatch, now: float) -> bool:
+    def _prune(self, now: float) -> None:
+        self._first = {key: each for key, each in self._first.items() if each.until > now}
+        self._unresolved = {
+            topic: left
+            for topic, keys in self._unresolved.items()
+            if (left := keys & self._first.keys())
+        }
+        self._prune_at = max(_PRUNE_FROM, 2 * len(self._first))
+
+    def resolve(self, topic: Hashable, partition_ids: Sequence[int], now: float) -> None:
+        """The topic is known: what was noted of its partitions is noted under their ids.
+
+        What is noted there already came before, while the topic was known.
+        """
+        for key in self._unresolved.pop(topic, ()):
+            noted = self._first.pop(key)
+            partition, producer_id = key
+            if noted.until <= now or not 0 <= partition.number < len(partition_ids):
+                continue
+            under_id = (partition_ids[partition.number], producer_id)
+            known = self._first.get(under_id)
+            if known is None or known.until <= now or known.producer_epoch != noted.producer_epoch:
+                self._first[under_id] = noted
+
+    def is_early(self, partition_id: int, batch: RecordBatch, now: float) -> bool:
         """Whether the producer's batch is another than the one refused, which has not come yet."""
         first = self._first.get((partition_id, batch.producer_id))
         return (
@@ -67,7 +107,7 @@ class RetryOrder:
         )
 
     def must_wait(
-        self, partition_id: Hashable, batch: RecordBatch, state: ProducerState, now: float
+        self, partition_id: int, batch: RecordBatch, state: ProducerState, now: float
     ) -> bool:
         """Whether the batch comes too early: it fits the log only after one that was refused.
 
@@ -80,7 +120,7 @@ class RetryOrder:
         refusal = state.refusal(batch)
         return refusal is not None and refusal[0] is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    def settle(self, partition_id: Hashable, batch: RecordBatch, *, is_new: bool) -> None:
+    def settle(self, partition_id: int, batch: RecordBatch, *, is_new: bool) -> None:
         """The log has the batch. A new one proves that the one refused is there; a duplicate does
         only if it is that one."""
         key = (partition_id, batch.producer_id)
@@ -91,3 +131,4 @@ class RetryOrder:
     def forget_everything(self) -> None:
         """The database has another history."""
         self._first.clear()
+        self._unresolved.clear()

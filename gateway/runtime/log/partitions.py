@@ -82,8 +82,8 @@ _Readable = tuple[int, Want, int]  # position among the wants, and the offset th
 class Partitions:
     """All partitions, as this broker knows them.
 
-    append_gate: held by appends that must look something up before `append`, so that those behind
-    them keep their place.
+    append_gate: appends go through it, so that one whose topic must be looked up first keeps its
+    place.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Partitions:
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
         self._starts_known: tuple[object, set[int]] = (None, set())
-        self.append_gate = AppendGate()
+        self.append_gate = AppendGate(flusher.retry_order)
         flusher.on_appended(self._on_appended)
 
     @property
