@@ -95,7 +95,12 @@ _CODES: Final[dict[Error, int]] = {
 _INSTEAD: Final[dict[Error, Error]] = {
     Error.PRODUCER_FENCED: Error.INVALID_PRODUCER_EPOCH,
     Error.TRANSACTION_ABORTABLE: Error.INVALID_TXN_STATE,
+    Error.TOPIC_DELETION_DISABLED: Error.INVALID_REQUEST,
+    Error.GROUP_ID_NOT_FOUND: Error.ILLEGAL_GENERATION,  # OffsetMetadataManager
+    Error.STALE_MEMBER_EPOCH: Error.ILLEGAL_GENERATION,
 }
+NEVER: Final = 2**15
+"""For `known_since`: no version of the API knows the error."""
 
 # Both ways of NOT_ENOUGH_REPLICAS are retried; the first says that it is certainly not stored.
 _OF_THE_LOG: Final[dict[Reason, Error]] = {

@@ -18,7 +18,7 @@ from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
 from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse, java_length
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code
+from gateway.kafka.errors import NEVER, kafka_code
 from gateway.kafka.late_requests import kept_name, refuse_late
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
@@ -45,7 +45,11 @@ def _is_granted(answer: TxnOffsetCommitResponse) -> bool:
     versions=range(6),
     unavailable=_unavailable,
     v2_since=5,
-    known_since={Error.TRANSACTION_ABORTABLE: 4},
+    known_since={
+        Error.TRANSACTION_ABORTABLE: 4,
+        Error.GROUP_ID_NOT_FOUND: NEVER,
+        Error.STALE_MEMBER_EPOCH: NEVER,
+    },
 )
 @refuse_late(_about, _is_granted)
 async def txn_offset_commit(
@@ -77,7 +81,7 @@ async def txn_offset_commit(
                 )
         errors.append(found)
     if offsets:
-        verdict = _known(await _commit(request, list(offsets.values()), ctx), ctx)
+        verdict = ctx.known(await _commit(request, list(offsets.values()), ctx))
         errors = [[verdict if e is Error.NONE else e for e in found] for found in errors]
     return _answer(request, errors)
 
@@ -103,13 +107,6 @@ async def _commit(
             offsets,
         ),
     )
-
-
-def _known(error: Error, ctx: RequestContext) -> Error:
-    """In words that the version has (OffsetMetadataManager, KafkaApis)."""
-    if error is Error.GROUP_ID_NOT_FOUND or error is Error.STALE_MEMBER_EPOCH:
-        return Error.ILLEGAL_GENERATION
-    return ctx.known(error)
 
 
 def _answer(request: TxnOffsetCommitRequest, errors: list[list[Error]]) -> TxnOffsetCommitResponse:
