@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.group.values import ClientIdentity
+from core.topic.topic import find_partition
 from gateway.kafka.errors import known_to
 
 if TYPE_CHECKING:
@@ -136,6 +137,19 @@ class RequestContext:
     @property
     def topics(self) -> Topics:
         return self.services.topics
+
+    async def resolve(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The ids of those partitions that exist, by their topic's name and their number.
+
+        Raises StoreUnavailable.
+        """
+        topics = await self.topics.get_many({name for name, _ in places})
+        found = {}
+        for name, number in places:
+            partition_id = find_partition(topics, name, number)
+            if partition_id is not None:
+                found[name, number] = partition_id
+        return found
 
     @property
     def partitions(self) -> Partitions:

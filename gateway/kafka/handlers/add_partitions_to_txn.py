@@ -103,7 +103,7 @@ async def _errors(
     *,
     verify_only: bool = False,
 ) -> Mapping[_Place, Error]:
-    found = await _partition_ids(places, ctx)
+    found = await ctx.resolve(places)
     refused = _refused(places, found, ctx)
     if refused:
         return {place: refused.get(place, Error.OPERATION_NOT_ATTEMPTED) for place in places}
@@ -133,16 +133,6 @@ def _refused(
 
 def _places(topics: Sequence[Any]) -> list[_Place]:
     return [(topic.name, number) for topic in topics for number in topic.partitions]
-
-
-async def _partition_ids(places: Sequence[_Place], ctx: RequestContext) -> dict[_Place, int]:
-    topics = await ctx.topics.get_many({name for name, _ in places})
-    return {
-        (name, number): partition_id
-        for name, number in places
-        if (topic := topics.get(name)) is not None
-        and (partition_id := topic.partition_id(number)) is not None
-    }
 
 
 def _single(

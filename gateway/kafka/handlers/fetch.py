@@ -159,10 +159,9 @@ async def _read(
             by_id = isinstance(each.topic, UUID)
             error = Error.UNKNOWN_TOPIC_ID if by_id else Error.UNKNOWN_TOPIC_OR_PARTITION
             wants.append(Found(error, None))
-        elif not 0 <= each.partition < len(topic.partition_ids):
+        elif (partition_id := topic.partition_id(each.partition)) is None:
             wants.append(Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None))
         else:
-            partition_id = topic.partition_ids[each.partition]
             wants.append(Want(partition_id, each.fetch_offset, each.max_bytes, isolation))
     readable = [want for want in wants if isinstance(want, Want)]
     read = iter(await ctx.partitions.read(readable, max_bytes) if readable else ())

@@ -17,8 +17,7 @@ from typing import Final, TypeAlias
 from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, epoch_at
 from core.log.partition_log import PartitionState
-from core.ports.log import StoredBatch, StoreUnavailable
-from core.topic.topic import find_partition
+from core.ports.log import StoredBatch
 from core.types import BatchFormat, IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level
@@ -53,7 +52,11 @@ class _NotKafkas(Exception):
     """A batch of another protocol, whose records would be read as broken."""
 
 
-@api(2, versions=range(1, 12))
+def _unavailable(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
+    return _all_refused(request, Error.NOT_LEADER_OR_FOLLOWER)
+
+
+@api(2, versions=range(1, 12), unavailable=_unavailable)
 async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
     """Read every partition asked for at once; look records up where a timestamp is asked for."""
     isolation = isolation_level(request.isolation_level)
@@ -64,18 +67,14 @@ async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> List
         for topic in request.topics
         for asked in topic.partitions
     )
-    try:
-        topics = await ctx.topics.get_many([topic.name for topic in request.topics])
-        ids = [find_partition(topics, name, index) for name, index in counted]
-        states = await _states(request, [i for i in ids if i is not None], ctx)
-    except StoreUnavailable:
-        return _all_refused(request, Error.NOT_LEADER_OR_FOLLOWER)
+    ids = await ctx.resolve(counted)
+    states = await _states(request, list(ids.values()), ctx)
     answered: dict[str, dict[int, _Partition]] = {}
     for topic in request.topics:
         for asked in topic.partitions:
-            partition_id = find_partition(topics, topic.name, asked.partition_index)
-            state = states.get(partition_id) if partition_id is not None else None
-            if counted[topic.name, asked.partition_index] > 1:
+            place = (topic.name, asked.partition_index)
+            state = states.get(ids[place]) if place in ids else None
+            if counted[place] > 1:
                 answer = _refused(asked, Error.INVALID_REQUEST)
             elif asked.timestamp < 0 and ctx.api_version < _SINCE.get(asked.timestamp, _NEVER):
                 answer = _refused(asked, Error.UNSUPPORTED_VERSION)
@@ -133,8 +132,6 @@ async def _find(
         return _at(asked, *found, await _epoch(state, found[0], ctx))
     except _NotKafkas:
         return _refused(asked, Error.UNSUPPORTED_FOR_MESSAGE_FORMAT)
-    except StoreUnavailable:
-        return _refused(asked, Error.NOT_LEADER_OR_FOLLOWER)
 
 
 async def _find_timestamp(

@@ -40,16 +40,10 @@ async def write_txn_markers(
     request: WriteTxnMarkersRequest, ctx: RequestContext
 ) -> WriteTxnMarkersResponse:
     """One marker after the other; each partition has its own answer."""
-    names = {topic.name for each in request.markers for topic in each.topics}
-    topics = await ctx.topics.get_many(names)
+    found = await ctx.resolve({place for each in request.markers for place in _places(each)})
     results = []
     for each in request.markers:
-        ids = {
-            (name, number): partition_id
-            for name, number in _places(each)
-            if (topic := topics.get(name)) is not None
-            and (partition_id := topic.partition_id(number)) is not None
-        }
+        ids = {place: found[place] for place in _places(each) if place in found}
         is_v2 = each.transaction_version >= TransactionVersion.V2.value
         errors = await ctx.transactions.write_marker(
             Marker(
