@@ -177,9 +177,7 @@ def parse_assignment(data: bytes) -> Assignment | Malformed:
     return Assignment(version, partitions, user_data)
 
 
-def _string(value: str | None) -> bytes:
-    if value is None:
-        return struct.pack(">h", -1)
+def _string(value: str) -> bytes:
     encoded = value.encode()
     return struct.pack(">h", len(encoded)) + encoded
 
@@ -193,21 +191,6 @@ def _topic_partitions(topics: TopicPartitions) -> bytes:
     for topic, partitions in topics.items():
         parts.append(_string(topic))
         parts.append(struct.pack(f">{len(partitions) + 1}i", len(partitions), *partitions))
-    return b"".join(parts)
-
-
-def encode_subscription(subscription: Subscription) -> bytes:
-    """The bytes of a subscription, in its version (at most the newest known)."""
-    version = min(subscription.version, HIGHEST_VERSION)
-    parts = [struct.pack(">hi", version, len(subscription.topics))]
-    parts += [_string(topic) for topic in subscription.topics]
-    parts.append(_bytes(subscription.user_data))
-    if version >= 1:
-        parts.append(_topic_partitions(subscription.owned_partitions))
-    if version >= 2:
-        parts.append(struct.pack(">i", subscription.generation_id))
-    if version >= 3:
-        parts.append(_string(subscription.rack_id))
     return b"".join(parts)
 
 

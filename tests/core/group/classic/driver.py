@@ -11,7 +11,6 @@ from dataclasses import replace
 from core.errors import Error
 from core.group.classic.group import ClassicGroup
 from core.group.consumer.protocol import Assignment, Subscription, encode_assignment
-from core.group.consumer.protocol import encode_subscription as encode
 from core.group.records import GroupEffects, GroupRow, MemberRow, StoredGroup
 from core.group.values import (
     Answer,
@@ -26,6 +25,7 @@ from core.group.values import (
     SyncRequest,
     SyncResult,
 )
+from tests.core.group.subscription_bytes import encode_subscription as encode
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000

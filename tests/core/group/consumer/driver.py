@@ -16,7 +16,6 @@ from core.group.consumer.group import ConsumerGroup
 from core.group.consumer.protocol import (
     Assignment,
     Subscription,
-    encode_subscription,
     parse_assignment,
 )
 from core.group.records import GroupEffects, GroupRow, MemberRow, Partitions, StoredGroup
@@ -38,6 +37,7 @@ from core.group.values import (
     Token,
     TopicImage,
 )
+from tests.core.group.subscription_bytes import encode_subscription
 
 GROUP = "group"
 SESSION_MS = 45_000
