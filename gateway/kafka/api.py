@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from core.errors import Error
 from core.ports.log import StoreUnavailable
-from core.transaction.values import TransactionVersion
 from gateway.kafka.codec import request_class
 from gateway.kafka.context import RequestContext
 
@@ -52,12 +51,6 @@ class Api:
     runs_side_by_side: bool = False
     v2_since: int | None = None
     known_since: Mapping[Error, int] = field(default_factory=dict)
-
-    def transaction_version(self, version: int) -> TransactionVersion:
-        """Which version of transactions a client speaks that sends this version of the API."""
-        if self.v2_since is None or version < self.v2_since:
-            return TransactionVersion.V1
-        return TransactionVersion.V2
 
 
 class Registry:

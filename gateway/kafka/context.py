@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from core.group.values import ClientIdentity
 from core.topic.topic import find_partition
+from core.transaction.values import TransactionVersion
 from gateway.kafka.errors import known_to
 
 if TYPE_CHECKING:
     from core.errors import Error
-    from core.transaction.values import TransactionVersion
     from core.types import LiveBroker
     from gateway.kafka.api import Api
     from gateway.kafka.fetch_sessions import FetchSessions
@@ -123,7 +123,10 @@ class RequestContext:
     @property
     def transaction_version(self) -> TransactionVersion:
         """Which version of transactions the client speaks, by the version it asks in."""
-        return self.api.transaction_version(self.api_version)
+        since = self.api.v2_since
+        if since is None or self.api_version < since:
+            return TransactionVersion.V1
+        return TransactionVersion.V2
 
     def known(self, error: Error) -> Error:
         """The error itself, or what the version it is asked in says instead."""

@@ -66,8 +66,7 @@ def refuse_late_parts(
     def around(handler: Handler) -> Handler:
         @functools.wraps(handler)
         async def ordered(request: Any, ctx: RequestContext) -> Any:
-            asked = about(request)
-            if not asked or ctx.transaction_version is TransactionVersion.V2:
+            if ctx.transaction_version is TransactionVersion.V2 or not (asked := about(request)):
                 return await handler(request, ctx)
             late = ctx.late_requests
             if any(late.is_late(producer, place, ctx.connection) for producer, place in asked):
