@@ -21,8 +21,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat.java import tools
-from tests.compat.groups import BROKER_SETTINGS, Group, MakeGroup, groups
-from tests.compat.transactions import (
+from tests.compat.clients import (
     AIOKafka,
     Client,
     Confluent,
@@ -32,6 +31,7 @@ from tests.compat.transactions import (
     KafkaPython,
     java_shell,
 )
+from tests.compat.groups import BROKER_SETTINGS, Group, MakeGroup, groups
 from tests.conftest import gateways
 from tests.spark.conftest import checkpoint, connector_settings, spark, unavailable
 

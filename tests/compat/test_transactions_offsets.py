@@ -15,9 +15,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from tests.compat import confluent
-from tests.compat.conftest import MakeTopic
-from tests.compat.groups import WAIT, eventually
-from tests.compat.transactions import (
+from tests.compat.clients import (
     AIOKafka,
     Client,
     Confluent,
@@ -28,6 +26,8 @@ from tests.compat.transactions import (
     refusal,
     values,
 )
+from tests.compat.conftest import MakeTopic
+from tests.compat.groups import WAIT, eventually
 
 
 def fill(bootstrap: str, topic: str, count: int = 10) -> None:
