@@ -8,13 +8,8 @@ import pytest
 
 from core.transaction import coordinator
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.transacting import (
-    Code,
-    Producer,
-    describe,
-    producer_of,
-    state_of,
-)
+from tests.gateway.kafka.handlers.transacting import Producer, describe, producer_of, state_of
+from tests.kafka_codes import Code
 
 VERSIONS = range(5)
 

@@ -10,13 +10,13 @@ from gateway.kafka.codec import AddPartitionsToTxnRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create
 from tests.gateway.kafka.handlers.transacting import (
-    Code,
     Producer,
     add_request,
     describe,
     producer_of,
     state_of,
 )
+from tests.kafka_codes import Code
 
 VERSIONS = range(6)
 FOR_BROKERS = VERSIONS[4:]

@@ -11,11 +11,11 @@ from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import (
     ALL_OPERATIONS,
     NOT_ASKED,
-    Code,
     consumer_heartbeat_request,
     stable,
     topic_of,
 )
+from tests.kafka_codes import Code
 
 
 async def describe(broker: Broker, version: int, *groups: str, operations: bool = False) -> Any:

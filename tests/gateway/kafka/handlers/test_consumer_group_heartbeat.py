@@ -11,7 +11,6 @@ from gateway.kafka.codec import ConsumerGroupHeartbeatRequest
 from tests.captures import group_requests
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     consumer,
     consumer_heartbeat_request,
     heartbeat,
@@ -21,6 +20,7 @@ from tests.gateway.kafka.handlers.grouping import (
     topic_of,
 )
 from tests.gateway.kafka.handlers.producing import create
+from tests.kafka_codes import Code
 
 Owned = ConsumerGroupHeartbeatRequest.TopicPartitions
 

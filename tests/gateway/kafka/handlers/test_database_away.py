@@ -25,10 +25,9 @@ from tests.batches import kafka_batch
 from tests.captures import record
 from tests.conftest import SMALL_POSTGRES
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, commit, committed, heartbeat, stable
+from tests.gateway.kafka.handlers.grouping import commit, committed, heartbeat, stable
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
-
-NOT_ENOUGH_REPLICAS = 19
+from tests.kafka_codes import Code
 
 
 @dataclass
@@ -100,7 +99,7 @@ async def test_a_topic_not_yet_known_is_refused_for_now_and_taken_later(away: Aw
     await away.stop()
     for version in (3, 9, 12):
         part = await produce(away.broker, kafka_batch(), version=version)
-        assert (part.error_code, part.base_offset) == (NOT_ENOUGH_REPLICAS, -1)
+        assert (part.error_code, part.base_offset) == (Code.NOT_ENOUGH_REPLICAS, -1)
     assert await away.broker.handle(produce_request({0: kafka_batch()}, acks=0), 9) is (
         CLOSE_CONNECTION
     )
@@ -118,11 +117,11 @@ async def test_nothing_of_a_producer_overtakes_what_was_refused(away: Away) -> N
     await away.stop()
     waiting = [produce(away.broker, numbered(n)) for n in range(3)]
     refused = await asyncio.gather(*waiting)
-    assert {part.error_code for part in refused} == {NOT_ENOUGH_REPLICAS}
+    assert {part.error_code for part in refused} == {Code.NOT_ENOUGH_REPLICAS}
     await away.start()
     late = await produce(away.broker, numbered(3))
     assert (late.error_code, late.error_message) == (
-        NOT_ENOUGH_REPLICAS,
+        Code.NOT_ENOUGH_REPLICAS,
         "An earlier batch of this producer was refused and has to come first",
     )
     for n in range(4):
@@ -143,7 +142,7 @@ async def test_who_waited_for_a_look_in_vain_does_not_look_again(away: Away) -> 
     away.broker.topics.get_many = counted  # type: ignore[method-assign]  # to be counted
     await away.stop()
     refused = await asyncio.gather(*(produce(away.broker, kafka_batch()) for _ in range(5)))
-    assert {part.error_code for part in refused} == {NOT_ENOUGH_REPLICAS}
+    assert {part.error_code for part in refused} == {Code.NOT_ENOUGH_REPLICAS}
     assert looks == 1
 
 

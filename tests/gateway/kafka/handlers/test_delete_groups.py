@@ -6,14 +6,8 @@ import pytest
 
 from gateway.kafka.codec import DeleteGroupsRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import (
-    Code,
-    commit,
-    committed,
-    consumer,
-    stable,
-    topic_of,
-)
+from tests.gateway.kafka.handlers.grouping import commit, committed, consumer, stable, topic_of
+from tests.kafka_codes import Code
 
 
 @pytest.mark.parametrize("version", range(3))

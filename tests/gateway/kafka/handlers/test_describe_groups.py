@@ -11,7 +11,6 @@ from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
     ALL_OPERATIONS,
     NOT_ASKED,
-    Code,
     commit,
     consumer,
     joined,
@@ -19,6 +18,7 @@ from tests.gateway.kafka.handlers.grouping import (
     subscription,
     topic_of,
 )
+from tests.kafka_codes import Code
 
 VERSIONS = range(7)
 

@@ -11,13 +11,8 @@ from core.topic.rules import NewTopic
 from gateway.kafka.codec import DescribeTransactionsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import topic_of
-from tests.gateway.kafka.handlers.transacting import (
-    NAME,
-    Code,
-    describe,
-    init_request,
-    producer_of,
-)
+from tests.gateway.kafka.handlers.transacting import NAME, describe, init_request, producer_of
+from tests.kafka_codes import Code
 
 
 async def test_an_id_through_its_life(txn_broker: Broker) -> None:

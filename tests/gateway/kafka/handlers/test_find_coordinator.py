@@ -8,7 +8,8 @@ import pytest
 
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, stable
+from tests.gateway.kafka.handlers.grouping import stable
+from tests.kafka_codes import Code
 
 VERSIONS = range(7)
 GROUP, TRANSACTION, SHARE = range(3)

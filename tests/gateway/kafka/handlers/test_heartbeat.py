@@ -6,7 +6,8 @@ import pytest
 
 from gateway.kafka.codec import HeartbeatRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, Member, heartbeat, joined, stable
+from tests.gateway.kafka.handlers.grouping import Member, heartbeat, joined, stable
+from tests.kafka_codes import Code
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -13,13 +13,13 @@ from tests.gateway.kafka.handlers.producing import create
 from tests.gateway.kafka.handlers.transacting import (
     NAME,
     TIMEOUT_MS,
-    Code,
     Producer,
     describe,
     init_request,
     producer_of,
     state_of,
 )
+from tests.kafka_codes import Code
 from tests.keys import named
 
 VERSIONS = range(6)

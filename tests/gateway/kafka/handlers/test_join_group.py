@@ -10,7 +10,6 @@ import pytest
 
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     Member,
     heartbeat,
     join_request,
@@ -19,6 +18,7 @@ from tests.gateway.kafka.handlers.grouping import (
     subscription,
     sync_request,
 )
+from tests.kafka_codes import Code
 
 VERSIONS = range(10)
 

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.kafka.codec import LeaveGroupRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, heartbeat, stable
+from tests.gateway.kafka.handlers.grouping import heartbeat, stable
+from tests.kafka_codes import Code
 
 
 def leaving(*members: tuple[str, str | None], group: str = "g") -> Any:

@@ -7,7 +7,8 @@ import pytest
 from gateway.kafka.codec import ListGroupsRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import commit, consumer, joined, stable, topic_of
-from tests.gateway.kafka.handlers.transacting import Code, producer_of
+from tests.gateway.kafka.handlers.transacting import producer_of
+from tests.kafka_codes import Code
 
 GROUPS = {
     "simple": ("", "Empty", "classic"),

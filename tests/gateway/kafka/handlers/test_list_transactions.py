@@ -10,7 +10,8 @@ import pytest
 from gateway.kafka.codec import ListTransactionsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create
-from tests.gateway.kafka.handlers.transacting import Code, producer_of
+from tests.gateway.kafka.handlers.transacting import producer_of
+from tests.kafka_codes import Code
 from tests.keys import named
 
 VERSIONS = range(3)

@@ -10,7 +10,6 @@ import pytest
 from gateway.kafka import codec
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     Member,
     commit,
     commit_request,
@@ -22,6 +21,7 @@ from tests.gateway.kafka.handlers.grouping import (
     sync_request,
     topic_of,
 )
+from tests.kafka_codes import Code
 
 
 def leave_request(member: Member) -> Any:

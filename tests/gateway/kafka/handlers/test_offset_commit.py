@@ -11,7 +11,6 @@ import pytest
 from gateway.kafka.codec import OffsetFetchRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     Member,
     commit,
     commit_request,
@@ -21,6 +20,7 @@ from tests.gateway.kafka.handlers.grouping import (
     stable,
     topic_of,
 )
+from tests.kafka_codes import Code
 
 BY_NAME = range(2, 10)
 VERSIONS = range(2, 11)

@@ -9,7 +9,6 @@ import pytest
 from gateway.kafka.codec import OffsetDeleteRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     commit,
     committed,
     consumer,
@@ -18,6 +17,7 @@ from tests.gateway.kafka.handlers.grouping import (
     topic_of,
 )
 from tests.gateway.kafka.handlers.producing import create
+from tests.kafka_codes import Code
 
 Topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
 

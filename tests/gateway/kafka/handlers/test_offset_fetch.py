@@ -9,7 +9,8 @@ import pytest
 
 from gateway.kafka.codec import OffsetFetchRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, commit, consumer, stable, topic_of
+from tests.gateway.kafka.handlers.grouping import commit, consumer, stable, topic_of
+from tests.kafka_codes import Code
 
 ONE_GROUP, GROUPS = range(1, 8), range(8, 11)
 Group = OffsetFetchRequest.OffsetFetchRequestGroup

@@ -8,7 +8,8 @@ import pytest
 
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce_request
-from tests.gateway.kafka.handlers.transacting import Code, Producer, producer_of, state_of
+from tests.gateway.kafka.handlers.transacting import Producer, producer_of, state_of
+from tests.kafka_codes import Code
 
 Ask = Callable[[Producer], Awaitable[object]]
 

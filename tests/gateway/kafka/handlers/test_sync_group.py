@@ -8,7 +8,6 @@ import pytest
 
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     Member,
     heartbeat,
     join_request,
@@ -16,6 +15,7 @@ from tests.gateway.kafka.handlers.grouping import (
     stable,
     sync_request,
 )
+from tests.kafka_codes import Code
 
 VERSIONS = range(6)
 NOBODY = Member("m", 1)

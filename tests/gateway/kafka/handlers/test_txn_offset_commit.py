@@ -18,7 +18,8 @@ from tests.gateway.kafka.handlers.grouping import (
     stable,
     topic_of,
 )
-from tests.gateway.kafka.handlers.transacting import Code, Producer, producer_of, state_of
+from tests.gateway.kafka.handlers.transacting import Producer, producer_of, state_of
+from tests.kafka_codes import Code
 
 VERSIONS = range(6)
 WITH_MEMBERS = VERSIONS[3:]

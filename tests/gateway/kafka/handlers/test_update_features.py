@@ -8,7 +8,7 @@ import pytest
 
 from gateway.kafka.codec import ApiVersionsRequest, UpdateFeaturesRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.transacting import Code
+from tests.kafka_codes import Code
 
 VERSIONS = range(3)
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

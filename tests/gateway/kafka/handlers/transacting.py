@@ -7,45 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from gateway.kafka import codec
 from tests.batches import T0, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.kafka_codes import Code
 
 NAME = "payments"
 TIMEOUT_MS = 60_000
 
 Places = Mapping[str, Sequence[int]]
-
-
-class Code(IntEnum):
-    """org.apache.kafka.common.protocol.Errors."""
-
-    NONE = 0
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    OFFSET_METADATA_TOO_LARGE = 12
-    COORDINATOR_NOT_AVAILABLE = 15
-    ILLEGAL_GENERATION = 22
-    INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25
-    TOPIC_AUTHORIZATION_FAILED = 29
-    INVALID_REQUEST = 42
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    INVALID_PRODUCER_ID_MAPPING = 49
-    INVALID_TRANSACTION_TIMEOUT = 50
-    TRANSACTION_COORDINATOR_FENCED = 52
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-    OPERATION_NOT_ATTEMPTED = 55
-    UNSTABLE_OFFSET_COMMIT = 88
-    PRODUCER_FENCED = 90
-    INVALID_UPDATE_VERSION = 95
-    TRANSACTIONAL_ID_NOT_FOUND = 105
-    TRANSACTION_ABORTABLE = 120
-    INVALID_REGULAR_EXPRESSION = 128
 
 
 OWN = "(its own)"
