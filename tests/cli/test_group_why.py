@@ -85,7 +85,7 @@ def test_what_retention_has_passed_and_what_was_made_anew() -> None:
     assert found["no_partition"].startswith("gone 0 does not exist any more")
 
 
-def test_a_partition_without_a_member() -> None:
+def test_partition_without_a_member_is_named() -> None:
     found = dict(said("Stable", [member("a", [0])], [progress(1, 4), progress(2, 10)]))
     assert found.keys() == {"no_member"}
     assert found["no_member"].startswith("t 1 belongs to no member, and is 6 behind")
@@ -134,7 +134,7 @@ def test_a_member_that_is_behind_is_named(
     assert second.startswith(f"- {topic} 1 belongs to reader at 127.0.0.1, and is 7 behind, at")
 
 
-def test_an_empty_group_and_none(shell: Shell, idle: str) -> None:  # noqa: F811
+def test_empty_group_is_told_from_a_missing_one(shell: Shell, idle: str) -> None:  # noqa: F811
     assert shell.json("why", idle)["findings"][0]["kind"] == "empty"
     wrong = idle[:-1] + "_"
     for command in ("why", "describe", "lag"):

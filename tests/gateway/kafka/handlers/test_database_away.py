@@ -112,7 +112,7 @@ def numbered(sequence: int) -> bytes:
     return kafka_batch(producer=7, epoch=0, sequence=sequence)
 
 
-async def test_nothing_of_a_producer_overtakes_what_was_refused(away: Away) -> None:
+async def test_later_batches_of_a_producer_wait_for_the_refused_one(away: Away) -> None:
     """The log does not know the producer yet, and would take any batch for its first."""
     await away.stop()
     waiting = [produce(away.broker, numbered(n)) for n in range(3)]
@@ -129,7 +129,7 @@ async def test_nothing_of_a_producer_overtakes_what_was_refused(away: Away) -> N
         assert (part.error_code, part.base_offset) == (0, n)
 
 
-async def test_who_waited_for_a_look_in_vain_does_not_look_again(away: Away) -> None:
+async def test_waiters_of_a_failed_lookup_do_not_repeat_it(away: Away) -> None:
     looks = 0
     get_many = away.broker.topics.get_many
 

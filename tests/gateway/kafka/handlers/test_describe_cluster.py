@@ -30,7 +30,7 @@ async def test_live_brokers_are_described(make_broker: MakeBroker, version: int)
         assert [broker.is_fenced for broker in answer.brokers] == [False, False]
 
 
-async def test_authorized_operations_are_told_to_those_who_ask(broker: Broker) -> None:
+async def test_authorized_operations_come_on_request(broker: Broker) -> None:
     assert (await ask(broker)).authorized_operations == 2**31
     asking = await ask(broker, include_cluster_authorized_operations=True)
     assert asking.authorized_operations == 8096

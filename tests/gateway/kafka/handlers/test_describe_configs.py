@@ -63,7 +63,7 @@ async def test_synonyms_run_from_the_topic_to_the_default(make_broker: MakeBroke
     ]
 
 
-async def test_documentation_is_told_to_those_who_ask(broker: Broker) -> None:
+async def test_documentation_comes_on_request(broker: Broker) -> None:
     own = str(broker.cluster.broker_id)
     (result,) = await ask(broker, (BROKER, own, ["num.partitions"]), include_documentation=True)
     (entry,) = result.configs
@@ -135,7 +135,7 @@ async def test_change_at_another_broker_shows_at_once(make_broker: MakeBroker) -
         (99, "x", Code.INVALID_REQUEST, "Unexpected resource type UNKNOWN for resource x"),
     ],
 )
-async def test_what_cannot_be_described(
+async def test_invalid_resource_is_refused(
     broker: Broker, kind: int, name: str, code: int, message: str | None
 ) -> None:
     (result,) = await ask(broker, (kind, name, None))
@@ -150,9 +150,7 @@ async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker)
 
 
 @pytest.mark.parametrize("name", ["", "1"])
-async def test_what_is_set_under_a_name_that_nobody_knows_is_shown(
-    broker: Broker, name: str
-) -> None:
+async def test_unknown_property_that_is_set_is_shown(broker: Broker, name: str) -> None:
     await set_config(broker, BROKER, name, "plugin.password", "secret")
     for keys in (["plugin.password"], None):
         (result,) = await ask(broker, (BROKER, name, keys), include_synonyms=True)

@@ -50,7 +50,7 @@ async def test_producers_of_each_partition(broker: Broker) -> None:
     assert (one.coordinator_epoch, one.current_txn_start_offset) == (-1, -1)
 
 
-async def test_what_a_producer_has_open(log_broker: Broker) -> None:
+async def test_open_transaction_is_shown_until_it_ends(log_broker: Broker) -> None:
     await create(log_broker)
     await produce(log_broker, kafka_batch([b"before"] * 5))
     producer = await (await producer_of(log_broker)).begin()

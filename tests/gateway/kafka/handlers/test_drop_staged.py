@@ -45,7 +45,7 @@ async def test_a_publication_is_not_undone(log_broker: Broker) -> None:
     assert (await publish(log_broker, [(token, 1)])).outcome == ALREADY
 
 
-async def test_away(cut_off: Broker) -> None:
+async def test_drop_without_a_database_is_refused(cut_off: Broker) -> None:
     cut_off.with_log()
     try:
         assert (await drop(cut_off, uuid4())).error_code == Code.NOT_ENOUGH_REPLICAS

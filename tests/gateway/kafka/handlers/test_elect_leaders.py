@@ -51,7 +51,9 @@ async def test_a_partition_needs_no_election(broker: Broker, version: int, kind:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_of_all_partitions_only_those_in_need_are_told(broker: Broker, version: int) -> None:
+async def test_election_of_all_partitions_omits_those_that_need_none(
+    broker: Broker, version: int
+) -> None:
     await broker.topics.create([NewTopic("a", 2), NewTopic("b")])
     answer = await broker.ask(request(None), version)
     assert [

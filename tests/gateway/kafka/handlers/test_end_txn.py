@@ -77,7 +77,7 @@ async def test_v2_aborts_what_has_not_written_yet(log_broker: Broker) -> None:
 
 @pytest.mark.parametrize("is_commit", ENDS)
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_is_not_the_producer_of_the_name(
+async def test_stale_or_foreign_producer_is_refused(
     log_broker: Broker, version: int, is_commit: bool
 ) -> None:
     producer = await opened(log_broker)

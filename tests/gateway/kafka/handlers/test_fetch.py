@@ -124,7 +124,7 @@ async def test_a_refusal_tells_no_offsets(log_broker: Broker) -> None:
         assert await told({5: 0}, isolation) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, [])
 
 
-async def test_a_newer_leader_epoch(log_broker: Broker, database_url: str) -> None:
+async def test_older_leader_epoch_is_fenced(log_broker: Broker, database_url: str) -> None:
     topic = await create(log_broker)
     await produce(log_broker, kafka_batch())
     with psycopg.connect(database_url, autocommit=True) as psql:
@@ -222,7 +222,9 @@ async def test_min_bytes(log_broker: Broker) -> None:
     ],
     ids=["out of range", "unknown", "no minimum", "minimum beyond the maximum"],
 )
-async def test_what_does_not_wait(log_broker: Broker, what: dict[str, Any]) -> None:
+async def test_fetch_without_a_reason_to_wait_answers_at_once(
+    log_broker: Broker, what: dict[str, Any]
+) -> None:
     await create(log_broker)
     await produce(log_broker, kafka_batch())
     started = time.monotonic()

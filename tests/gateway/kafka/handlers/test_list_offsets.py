@@ -37,7 +37,9 @@ async def ask(broker: Broker, timestamp: int, version: int = 9, **what: Any) -> 
 
 @pytest.mark.parametrize("isolation", [-1, 2])
 @pytest.mark.parametrize("version", range(2, 12))
-async def test_an_unknown_isolation_level(log_broker: Broker, version: int, isolation: int) -> None:
+async def test_unknown_isolation_level_is_refused(
+    log_broker: Broker, version: int, isolation: int
+) -> None:
     await create(log_broker)
     asked = request((0, LATEST), (9, EARLIEST))
     asked.isolation_level = isolation
@@ -128,14 +130,14 @@ async def test_the_greatest_timestamp_may_be_of_a_batch_that_cannot_be_read(
     assert (part.error_code, part.offset, part.timestamp) == (0, 1, T0 + 5)
 
 
-async def test_an_empty_log(log_broker: Broker) -> None:
+async def test_empty_log_has_offset_0_and_no_timestamps(log_broker: Broker) -> None:
     await create(log_broker)
     for timestamp, expected in ((LATEST, 0), (EARLIEST, 0), (MAX_TIMESTAMP, -1), (T0, -1)):
         part = await ask(log_broker, timestamp)
         assert (part.error_code, part.offset) == (0, expected)
 
 
-async def test_what_is_asked_only_in_later_versions(log_broker: Broker) -> None:
+async def test_special_timestamp_is_refused_before_its_version(log_broker: Broker) -> None:
     await create(log_broker)
     await produce(log_broker, kafka_batch())
     for timestamp, since in ((MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9)):

@@ -110,7 +110,7 @@ async def test_by_pattern(three: Broker, pattern: str | None, found: set[str]) -
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", "[", r"\1"])
-async def test_a_pattern_that_is_none(three: Broker, pattern: str) -> None:
+async def test_invalid_pattern_is_refused(three: Broker, pattern: str) -> None:
     answer = await ask(three, transactional_id_pattern=pattern)
     assert answer.error_code == Code.INVALID_REGULAR_EXPRESSION
     assert (answer.unknown_state_filters, answer.transaction_states) == ([], [])

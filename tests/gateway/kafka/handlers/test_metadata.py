@@ -151,7 +151,7 @@ async def test_creation_on_demand_is_bounded(broker: Broker) -> None:
     assert set(answer) == {Code.POLICY_VIOLATION}
 
 
-async def test_authorized_operations_are_told_to_those_who_ask(broker: Broker) -> None:
+async def test_authorized_operations_come_on_request(broker: Broker) -> None:
     await broker.topics.create([NewTopic("t")])
     silent = await ask(broker, [asked("t")], 10)
     assert silent.topics[0].authorized_operations == NOT_ASKED

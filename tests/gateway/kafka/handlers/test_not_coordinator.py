@@ -80,7 +80,7 @@ REQUESTS: dict[str, tuple[Callable[[Member], Any], int, Callable[[Any], int]]] =
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_another_broker_has_the_group(
+async def test_request_to_another_broker_is_refused_and_changes_nothing(
     two_group_brokers: tuple[Broker, Broker], name: str
 ) -> None:
     coordinator, other = two_group_brokers

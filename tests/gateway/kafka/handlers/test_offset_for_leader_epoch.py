@@ -31,7 +31,9 @@ async def ask(
 
 
 @pytest.mark.parametrize("version", range(2, 5))
-async def test_ends_of_epochs(log_broker: Broker, database_url: str, version: int) -> None:
+async def test_end_offset_of_each_epoch_is_found(
+    log_broker: Broker, database_url: str, version: int
+) -> None:
     topic = await create(log_broker)
     await produce(log_broker, kafka_batch([b"a"] * 5))
     assert await ask(log_broker, 0, version=version) == (0, 0, 5)

@@ -168,7 +168,7 @@ async def test_a_header_with_another_greatest_timestamp_than_its_records(
     assert len(list(iterate_records(found.payload))) == 2
 
 
-async def test_timestamps_out_of_range(log_broker: Broker) -> None:
+async def test_timestamp_out_of_range_is_refused(log_broker: Broker) -> None:
     await create(log_broker, message_timestamp_before_max_ms="1000")
     log_broker.clock = lambda: T0 + 2000
     part = await produce(

@@ -142,7 +142,7 @@ async def test_a_deleted_topic_publishes_nothing_and_is_named(log_broker: Broker
     assert (await publish(log_broker, [(here, 1)])).outcome == PUBLISHED
 
 
-async def test_what_nobody_could_grant(log_broker: Broker) -> None:
+async def test_invalid_requests_publish_nothing(log_broker: Broker) -> None:
     await create(log_broker)
     token = await staged(log_broker, b"a")
     answer = await publish(log_broker, [(token, 1), (token, 1)])
@@ -275,7 +275,7 @@ async def test_a_partition_held_elsewhere_parks_the_publication(log_broker: Brok
         assert (await held).outcome == PUBLISHED
 
 
-async def test_away(cut_off: Broker) -> None:
+async def test_publish_without_a_database_is_refused(cut_off: Broker) -> None:
     cut_off.with_log()
     try:
         answer = await publish(cut_off, [(uuid4(), 1)])

@@ -31,7 +31,7 @@ def rows(broker: Broker, query: str) -> list[tuple[Any, ...]]:
         return psql.execute(query.encode()).fetchall()
 
 
-async def test_what_is_staged_is_seen_by_nobody(log_broker: Broker) -> None:
+async def test_staged_records_are_invisible(log_broker: Broker) -> None:
     await create(log_broker)
     token = uuid4()
     answer = await stage(log_broker, token, ("t", 0, kafka_batch([b"a", b"b"])))
@@ -156,7 +156,7 @@ async def test_a_log_that_stamps_records_stamps_them_when_they_are_staged(
 
 
 @pytest.mark.parametrize("place", [("nobody", 0), ("t", 1), ("t", -1), ("t\0", 0)])
-async def test_no_such_partition(log_broker: Broker, place: tuple[str, int]) -> None:
+async def test_unknown_partition_is_refused(log_broker: Broker, place: tuple[str, int]) -> None:
     await create(log_broker)
     answer = await stage(log_broker, uuid4(), (*place, kafka_batch()))
     assert answer.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -173,7 +173,7 @@ async def test_internal_topics_are_not_for_clients(log_broker: Broker, name: str
     assert rows(log_broker, "SELECT token FROM v_staged_token") == []
 
 
-async def test_a_request_without_batches_or_without_a_token(log_broker: Broker) -> None:
+async def test_request_without_batches_or_token_is_refused(log_broker: Broker) -> None:
     await create(log_broker)
     assert (await stage(log_broker, uuid4())).error_code == Code.INVALID_REQUEST
     part = ("t", 0, kafka_batch())
@@ -203,7 +203,7 @@ async def test_staging_waits_where_too_much_lies_unpublished(make_broker: MakeBr
         await broker.close_log()
 
 
-async def test_away(cut_off: Broker) -> None:
+async def test_stage_without_a_database_is_refused(cut_off: Broker) -> None:
     cut_off.with_log()
     try:
         answer = await stage(cut_off, uuid4(), ("t", 0, kafka_batch()))
