@@ -15,7 +15,6 @@ from core.config.definitions import (
     BROKER_CONFIGS,
     DEVIATIONS,
     GROUP_CONFIGS,
-    NOT_COMPACTED,
     TOPIC_CONFIGS,
 )
 from core.config.inert import ONLY_DEFAULT, REASONS
@@ -116,8 +115,8 @@ WITHOUT_EFFECT_ON_BROKERS: dict[str, str] = {
 
 # What is honoured, but not in every way its name promises.
 NOTES_ON_TOPICS: dict[str, str] = {
-    "cleanup.policy": f"{NOT_COMPACTED} Records without a key are refused with `compact`; without "
-    "`delete`, nothing is deleted.",
+    "cleanup.policy": "Records without a key are refused with `compact`; without `delete`, nothing "
+    "is deleted.",
     "retention.bytes": "Judged to the batch.",
     "retention.ms": "Judged to the batch. It also chooses the class of segments new batches go to.",
 }
@@ -187,8 +186,8 @@ def configuration() -> str:
         "variable like `PENSTOCK_BROKER__NUM_PARTITIONS=3`, or in the file's `[broker]` table "
         "under Kafka's names. A wrong value or an unknown name is refused in one sentence, exit "
         "code 2.",
-        "A variable that begins with `PENSTOCK_` and is no setting is refused as well, since it is "
-        "a setting misspelt, as a rule. Let be are `PENSTOCK_CACHE` (where Spark's jars are kept), "
+        "A variable that begins with `PENSTOCK_` and is no setting is refused as well: as a rule "
+        "it is a misspelt setting. Allowed are `PENSTOCK_CACHE` (where Spark's jars are kept), "
         "`PENSTOCK_TEST_…` (Penstock's own tests), and what Kubernetes sets beside a service named "
         "`penstock…` (`PENSTOCK_SERVICE_HOST`, `PENSTOCK_PORT=tcp://…`).",
         "## Topic properties",
@@ -219,10 +218,9 @@ def configuration() -> str:
             ),
         ),
         "## Broker properties",
-        "Those that are the default of a topic property are in the table above and have the same "
-        "effect"
-        " (only `log.segment.bytes` differs). *dynamic*: may be changed while brokers run, for one "
-        "broker or for all; the others are read at start.",
+        "A property that is the default of a topic property is in the table above, with the same "
+        "effect (only `log.segment.bytes` differs). *dynamic*: may be changed while brokers run, "
+        "for one broker or for all. The others are read at start.",
         _table(("property", "default", "change", "what Penstock does with it"), _broker_rows()),
         "## Broker properties without effect",
         "Every other property that Apache Kafka 4.1 describes is known, checked and reported with "

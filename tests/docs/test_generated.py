@@ -49,6 +49,13 @@ def test_page_is_current(name: str) -> None:
     assert written == generate.PAGES[name](), "run `make docs`"
 
 
+def test_no_row_says_the_same_twice() -> None:
+    rows = [row for row in generate.configuration().splitlines() if row.startswith("| `")]
+    for row in rows:
+        sentences = re.split(r"(?<=[.!?])\s+", row.rpartition(" | ")[2].removesuffix(" |"))
+        assert len(set(sentences)) == len(sentences), row
+
+
 def test_what_is_not_for_clients_is_not_served() -> None:
     served = {api.key for api in load_handlers().table()}
     assert not served & generate.NOT_FOR_CLIENTS
