@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import commit, committed, heartbeat, stable
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
 from tests.kafka_codes import Code
+
+MESSAGE = "The database cannot be reached at the moment; try again."
 
 
 @dataclass
@@ -81,16 +83,37 @@ async def answer_to(broker: Broker, capture: Path) -> Any:
     return decode_message(type(answer), header.api_version, memoryview(sent))
 
 
+def without_words(answer: Any) -> Iterator[str]:
+    """Errors in an answer, or in a part of it, whose `error_message` does not say what is wrong."""
+    if isinstance(answer, list):
+        for part in answer:
+            yield from without_words(part)
+    elif isinstance(answer, dict):
+        if answer.get("error_code") and not answer.get("error_message", "none here"):
+            yield f"{answer}"
+        for part in answer.values():
+            yield from without_words(part)
+
+
 async def test_every_api_answers_while_the_database_is_stopped(away: Away) -> None:
+    """With words, wherever an answer has room for them."""
     await away.stop()
-    closed = set()
+    closed, silent, said = set(), set(), set()
     for api in load_handlers().table():
         for version in api.versions:
             capture = record.folder_of(api.key) / f"v{version}_request.bin"
             try:
-                await answer_to(away.broker, capture)
+                answer = await answer_to(away.broker, capture)
             except StoreUnavailable:
                 closed.add(api.name)
+                continue
+            if answer is not None and answer is not CLOSE_CONNECTION:
+                shown = answer.to_dict(json=False)  # what its version has
+                silent |= {f"{api.name} v{version}: {each}" for each in without_words(shown)}
+                if MESSAGE in str(shown):
+                    said.add(api.name)
+    assert silent == set()
+    assert len(said) > 15, said
     # An empty list of all topics would be taken at its word.
     assert closed <= {"Metadata"}
 
