@@ -433,6 +433,8 @@ def test_topics_and_partitions_must_exist(shell: Shell, topic: str, idle: str) -
         "",
         "There is no topic none.\n",
     )
+    code, _, complained = shell("reset-offsets", idle, "--topic", f"{topic[:-1]}_", "--to-latest")
+    assert (code, complained) == (1, f"There is no topic {topic[:-1]}_. Did you mean {topic}?\n")
     assert shell("reset-offsets", idle, "--topic", where, "--to-latest") == (
         1,
         "",
