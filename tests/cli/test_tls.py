@@ -113,5 +113,5 @@ def test_certificates_that_cannot_be_had(tmp_path: Path, text: str | None) -> No
     if text is not None:
         wrong.write_text(text)
     sentence = refused("topics", "list", "--tls-ca", wrong)
-    assert sentence.startswith(f"Certificates cannot be had from {wrong} (")
+    assert sentence.startswith(f"The certificates in {wrong} cannot be read (")
     assert sentence.endswith("): name a file in PEM.")
