@@ -152,8 +152,8 @@ def test_a_campaign_of_failures_keeps_the_password(
 
     output.texts += [(each.log_path.name, each.log()) for each in gateways]
     output.texts.append(("postgres.log", server.log_path.read_text(errors="replace")))
+    assert [name for name, text in output.texts if MARK in text] == []
     assert "heartbeat_failed" in first.log()
     assert "Fatal Python error: Aborted" in first.log()
     assert '"frames"' in second.log(), "a traceback"
     assert sum(text.startswith("2\n") for _, text in output.texts) >= len(REFUSED) * len(WRONG)
-    assert [name for name, text in output.texts if MARK in text] == []
