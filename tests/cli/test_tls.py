@@ -114,4 +114,4 @@ def test_certificates_that_cannot_be_had(tmp_path: Path, text: str | None) -> No
         wrong.write_text(text)
     sentence = refused("topics", "list", "--tls-ca", wrong)
     assert sentence.startswith(f"The certificates in {wrong} cannot be read (")
-    assert sentence.endswith("): name a file in PEM.")
+    assert sentence.endswith("): name a PEM file.")
