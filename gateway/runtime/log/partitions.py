@@ -157,12 +157,17 @@ class Partitions:
     def _on_appended(self, effects: LogEffects, is_current: bool) -> None:
         partition_id = effects.partition_id
         for row in effects.rows if is_current else ():
-            content = row.incoming.content
+            content, batch = row.incoming.content, row.incoming.batch
             if not isinstance(content, StoredBytes):
                 self._tail.append(
                     partition_id,
                     StoredBatch(
-                        row.base_offset, row.last_offset, content, row.incoming.batch.format
+                        row.base_offset,
+                        row.last_offset,
+                        content,
+                        batch.format,
+                        batch.is_control,
+                        batch.producer_id,
                     ),
                 )
         self._wake(partition_id)
