@@ -1,4 +1,4 @@
-"""gateway.runtime.log.translation: made once, remembered within bounds, forgotten with a history."""
+"""gateway.runtime.log.translation: made once, remembered within bounds, forgotten with history."""
 
 from __future__ import annotations
 
