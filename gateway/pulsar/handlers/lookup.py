@@ -1,8 +1,8 @@
 """LOOKUP: the broker to connect to for a topic.
 
 Behavior: of the live brokers that Pulsar's clients can reach, the one that leads the partition;
-this one for a topic that is not there yet. The client is sent there at once, never redirected to ask
-there again. While this broker is alone it may as well go on by the address that it has, behind
+this one for a topic that is not there yet. The client is sent there at once, never redirected to
+ask there again. While this broker is alone it may as well go on by the address that it has, behind
 whatever maps ports: `proxy_through_service_url`. `advertised_listener_name` is not looked at.
 """
 
