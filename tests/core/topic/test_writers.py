@@ -84,7 +84,7 @@ def test_one_that_waits_has_its_turn_when_all_have_gone() -> None:
     assert made.admit(second) == Waiting()
     assert denial(made.admit(Writer("late"))) is Denial.BUSY  # the queue comes first
     assert made.remove(SHARED) == []
-    (other,) = [each for each in made._writers.values()]
+    (other,) = made._writers.values()
     assert made.remove(other) == [(WAITING, Admitted(0))]
     assert made.remove(WAITING) == [(second, Admitted(1))]
 
