@@ -20,6 +20,7 @@ from typing import Final
 
 from core.errors import Error
 from gateway.pulsar.commands import ServerError
+from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 
 # Kafka's group of errors for groups, sessions and admin requests comes from no Pulsar command; it
 # has numbers all the same, so that no refusal can be without one.
@@ -111,6 +112,15 @@ _PASSING: Final = frozenset(
         ServerError.TOO_MANY_REQUESTS,
     }
 )
+# All are tried again by clients; the number only says why.
+_OF_THE_LOG: Final[dict[Reason, Error]] = {
+    Reason.NOT_STORED: Error.NOT_ENOUGH_REPLICAS,
+    Reason.UNKNOWN: Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Reason.HELD_ELSEWHERE: Error.REQUEST_TIMED_OUT,
+    Reason.OUT_OF_SPACE: Error.KAFKA_STORAGE_ERROR,
+    Reason.TOO_EARLY: Error.NOT_ENOUGH_REPLICAS,
+    Reason.FAILED: Error.UNKNOWN_SERVER_ERROR,
+}
 _ACTED_ON: Final = frozenset(
     {
         ServerError.CHECKSUM_ERROR,
@@ -129,3 +139,8 @@ def send_error(error: Error) -> ServerError:
     """The code for `error` in SEND_ERROR: what fails for good gets a code that clients end on."""
     code = _CODES[error]
     return code if code in _ACTED_ON or code in _PASSING else ServerError.NOT_ALLOWED_ERROR
+
+
+def log_error(outcome: Unconfirmed) -> Error:
+    """How the log names what a flush does not confirm."""
+    return _OF_THE_LOG[outcome.reason]
