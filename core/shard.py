@@ -1,6 +1,6 @@
 """Which shard a name falls into: the unit that a lease covers.
 
-Groups are coordinated by shard. Fixed arithmetic, alike in every process and for ever, because
+Groups are coordinated by shard, and subscriptions dispatched. Fixed arithmetic, alike in every process and for ever, because
 shards are written down with what belongs to them. Knows no leases.
 """
 
@@ -13,3 +13,8 @@ SHARDS = 64
 def shard_of(name: str) -> int:
     """The shard of a group's id, or of another name, from 0 to SHARDS - 1."""
     return crc32(name.encode()) % SHARDS
+
+
+def shard_of_partition(partition_id: int) -> int:
+    """The shard of a partition's subscriptions: a topic's partitions lie in different ones."""
+    return partition_id % SHARDS

@@ -26,6 +26,8 @@ TABLES: Mapping[str, str] = {
     "segment": "The record_chunk_ tables, which hold the batches' bytes.",
     "staged_batch": "Batches that writers of the exactly-once sink have not published yet.",
     "staged_token": "Writers of the exactly-once sink and how much they have staged.",
+    "subscription": "Subscriptions of partitions, and up to where each has acknowledged.",
+    "subscription_range": "Acknowledged offsets above a subscription's mark-delete offset.",
     "topic": "Topics.",
     "topic_partition": "Partitions; next_offset is the end of the log and guards all writes.",
     "transaction_group": "Groups whose offsets take part in an open transaction.",
