@@ -109,7 +109,7 @@ def read_stored(batch: StoredBatch) -> RecordSet:
     timestamp = 0
     try:
         entry = open_stored(batch.payload)
-        timestamp = _signed(entry.metadata.publish_time)
+        timestamp = signed(entry.metadata.publish_time)
         records = read_entry(entry)
     except InvalidEntry:
         records = None
