@@ -14,6 +14,7 @@ from core.types import BatchFormat
 from gateway.pulsar.commands import CommandType, CompressionType, ServerError
 from gateway.pulsar.commands_pb2 import (
     CommandCloseProducer,
+    CommandConnect,
     EncryptionKeys,
     MessageMetadata,
     SingleMessageMetadata,
@@ -117,6 +118,16 @@ async def test_how_large_an_entry_may_be_is_the_topics_to_say(broker: Broker) ->
     await client.produce_to("made-by-pulsar", producer_id=1)
     client.send(entry_of(bytes(5 * 1024 * 1024)), producer_id=1)
     await client.hear(CommandType.SEND_RECEIPT)
+
+
+async def test_the_cpp_client_ends_a_message_on_one_code_only(broker: Broker) -> None:
+    client = broker.call()
+    client.say(CommandConnect(client_version="Pulsar-CPP-v4.2.0", protocol_version=20))
+    await client.hear(CommandType.CONNECTED)
+    await client.produce_to("t")
+    client.send(entry_of(marker_type=21))
+    error = await client.hear(CommandType.SEND_ERROR)
+    assert error.error == ServerError.CHECKSUM_ERROR
 
 
 async def test_an_unknown_producer_ends_the_connection(broker: Broker) -> None:
