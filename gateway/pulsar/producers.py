@@ -20,7 +20,7 @@ from core.topic.writers import REPLACED, Admitted, Denied, PartitionWriters, Wai
 from core.types import BatchFormat, RecordBatch
 from gateway.pulsar.commands import CommandType, ServerError
 from gateway.pulsar.commands_pb2 import CommandCloseProducer, CommandSendError
-from gateway.pulsar.errors import log_error, send_error
+from gateway.pulsar.errors import ending, log_error, send_error
 from gateway.pulsar.framing import encode_send_receipt
 from gateway.pulsar.ids import NO_ID
 from gateway.pulsar.session import UNASKED
@@ -235,7 +235,7 @@ class Producer:
             CommandSendError(
                 producer_id=self.producer_id,
                 sequence_id=sent.sequence_id,
-                error=code,
+                error=ending(code, self.session.client_version),
                 message=message,
             )
         )

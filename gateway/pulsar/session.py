@@ -33,6 +33,8 @@ LISTENER: Final = "pulsar"
 UNASKED: Final = NO_ID
 """The request id of what the broker sends by itself, as CLOSE_PRODUCER."""
 
+_MOST_CLOSED: Final = 10_000  # ids remembered of a connection
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -125,6 +127,8 @@ class Session:
         """The broker closes it; its client comes again, and sends again what was not confirmed."""
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
+            if len(self.closed_producers) >= _MOST_CLOSED:
+                self.closed_producers.pop()
             self.closed_producers.add(producer.producer_id)
             producer.detach()
             self.send(producer.closing())

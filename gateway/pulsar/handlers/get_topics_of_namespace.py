@@ -3,8 +3,8 @@
 Behavior: a pattern is matched here, against names without domain and partition, as long as it has
 Pulsar's 50 characters (`subscriptionPatternMaxLength`) and is one in RE2's syntax; else all names
 are given, unfiltered, and the client picks. `topics_hash` is Pulsar's, so that a client that has
-the same names already is told nothing but that. Nothing is non-persistent; Kafka's internal topics,
-and those whose name ends like a partition's, have no name here.
+the same names already is told nothing but that. Nothing is non-persistent; Kafka's internal
+topics, and those whose name ends like a partition's, have no name here.
 Sources: TopicList, TopicListService.
 """
 

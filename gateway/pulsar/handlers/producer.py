@@ -6,8 +6,8 @@ for the same client that has come again; whether its holder is still there is lo
 Access modes are Pulsar's; topic epochs are kept in memory, so they begin anew with the broker.
 Names and modes hold for the broker that has the partition's lease, and others answer
 ServiceNotReady: then the client looks the topic up. Asked again for an id that it has, the answer
-is the same. A schema is neither checked nor kept, so there is no version of one in the answer,
-which clients take as "this topic has none". `initial_subscription_name` is made first, from the
+is the same. A schema is neither checked nor kept: the answer's version of it is empty, which
+clients take as "this topic has none". `initial_subscription_name` is made first, from the
 earliest on.
 """
 
@@ -156,6 +156,7 @@ def _success(
         request_id=message.request_id,
         producer_name=made.name,
         last_sequence_id=-1,
+        schema_version=b"",  # Java wants one to be set
         producer_ready=made.is_ready,
     )
     if topic_epoch is not None:
