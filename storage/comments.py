@@ -194,6 +194,25 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "metadata": "What the client has committed with the offset.",
         },
     ),
+    "v_subscription": (
+        "Subscriptions of Pulsar's clients that are stored, one row a partition.",
+        {
+            "mark_delete": "All messages before this offset are acknowledged.",
+            "owner": "Address of the broker that dispatches it; empty if no live one does.",
+            "properties": "What the client that made it has told of it.",
+            "ranges": "How many ranges of messages above mark_delete are acknowledged.",
+            "subscription": "The subscription's name.",
+            "type": "Type of its consumers, or of the last ones.",
+        },
+    ),
+    "v_subscription_backlog": (
+        "How many messages each subscription has not acknowledged.",
+        {
+            "backlog": "Messages to be acknowledged, without markers and what was aborted.",
+            "mark_delete": "All messages before this offset are acknowledged.",
+            "subscription": "The subscription's name.",
+        },
+    ),
     "v_staged_token": (
         "What writers of the exactly-once sink have staged and not published yet.",
         {

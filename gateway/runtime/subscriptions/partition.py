@@ -69,6 +69,7 @@ class Surroundings:
     writer: CursorWriter
     clock: Callable[[], int]
     settings: DispatchSettings
+    is_valid: Callable[[Lease], bool]
     on_lost: Callable[[Lease, bool], None]
     on_dropped: Callable[[OwnedPartition], None]
 
@@ -397,6 +398,10 @@ class OwnedPartition:
             live = [each for each in self._subscriptions.values() if each.members]
             if not live:
                 return
+            if not self._around.is_valid(self.lease):  # before anybody could tell
+                self._task = None
+                self.drop()
+                return
             try:
                 has_more, seen = await self._go_round(live)
             except StoreUnavailable as away:
@@ -496,6 +501,8 @@ class OwnedPartition:
             else:
                 entry = Entry(base, translated.last_offset)
             entries.append(entry)
+        if not self._around.is_valid(self.lease):
+            return False
         end = found.batches[-1].last_offset + 1
         self._extents.read(min(position, found.batches[0].base_offset), end)
         self.log_end = max(self.log_end, end)
@@ -539,6 +546,8 @@ class OwnedPartition:
                 assert isinstance(member, Member)
                 member.give_back_permits(delivery)
             raise
+        if not self._around.is_valid(self.lease):
+            return
         for delivery in deliveries:
             payload = payloads.get(delivery.entry.base_offset)
             if payload is not None:

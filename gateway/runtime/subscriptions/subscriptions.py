@@ -66,6 +66,7 @@ class Subscriptions:
             self._writer,
             _now_ms,
             DispatchSettings(),
+            leases.is_valid,
             self._on_failed,
             self._on_dropped,
         )
