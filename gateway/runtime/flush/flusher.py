@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
@@ -49,6 +48,7 @@ from gateway.runtime.flush.draft import FlushDraft, MakeMarker
 from gateway.runtime.flush.locked_rows import LockedRows
 from gateway.runtime.flush.memory import FlushMemory, transactional_producers
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
+from gateway.runtime.flush.queue import FlushQueue
 from gateway.runtime.flush.work import (
     AppendResult,
     Pending,
@@ -86,10 +86,11 @@ class Flusher:
         self._memory = FlushMemory(store, self.logs)
         self._on_appended: OnAppended = lambda effects, is_current: None
         self._make_marker = make_marker
-        self._max_bytes = max_flush_bytes
-        self._queue: deque[Pending] = deque()
+        self._queue = FlushQueue(
+            self._settle_queued, limit=max_flush_bytes, weigh=lambda pending: pending.size
+        )
+        self._flush = store.open_flush()
         self._arrivals = itertools.count()
-        self._wake = asyncio.Event()
         self._settling = asyncio.Lock()  # one flush at a time decides and commits
         self._contended_until: dict[int, float] = {}
         self._locked_rows = LockedRows()
@@ -98,8 +99,7 @@ class Flusher:
         self.retry_order = RetryOrder()
         self.fenced = 0  # batches refused for their producer's epoch
         self._history = 0
-        self._tasks: list[asyncio.Task[None]] = []
-        self._closing = False
+        self._parked: asyncio.Task[None] | None = None
         self._is_flushed = False
 
     def on_appended(self, listener: OnAppended) -> None:
@@ -108,15 +108,17 @@ class Flusher:
 
     def start(self) -> None:
         """Starts the work in the background."""
-        self._tasks.append(asyncio.create_task(self._run_flusher()))
-        self._tasks.append(asyncio.create_task(self._run_parked()))
+        self._parked = asyncio.create_task(self._run_parked())
 
     async def close(self) -> None:
         """Finishes what is queued, then stops."""
         self._coalescing.release_all()
-        self._closing = True
-        self._wake.set()
-        await asyncio.gather(*self._tasks)
+        await self._queue.close()
+        self._is_flushed = True
+        self._wake_parked.set()
+        if self._parked is not None:
+            await self._parked
+        await self._flush.close()
 
     def submit(self, pending: Pending) -> None:
         """Queues a batch, a transition or a publication; its place among those of the same
@@ -157,8 +159,7 @@ class Flusher:
         if self._locked_rows.takes(pending):
             self._park([pending])
             return
-        self._queue.append(pending)
-        self._wake.set()
+        self._queue.put(pending)
 
     def known_transaction(self, producer_id: int) -> StoredTransaction | None:
         """What memory has of a producer's transaction; it may be older than what is stored."""
@@ -178,31 +179,9 @@ class Flusher:
 
     # The flusher.
 
-    async def _run_flusher(self) -> None:
-        flush = self._store.open_flush()
-        try:
-            while work := await self._next_work():
-                async with self._settling:
-                    await self._flush_work(flush, work)
-        finally:
-            self._is_flushed = True
-            self._wake_parked.set()
-        await flush.close()
-
-    async def _next_work(self) -> list[Pending]:
-        """Everything queued, up to the flush's limit; empty once the flusher closes."""
-        while not self._queue:
-            if self._closing:
-                return []
-            self._wake.clear()
-            await self._wake.wait()
-        work: list[Pending] = []
-        size = 0
-        while self._queue and (not work or size + self._queue[0].size <= self._max_bytes):
-            pending = self._queue.popleft()
-            size += pending.size
-            work.append(pending)
-        return work
+    async def _settle_queued(self, work: list[Pending]) -> None:
+        async with self._settling:
+            await self._flush_work(self._flush, work)
 
     async def _flush_work(
         self, flush: Flush, work: list[Pending], *, from_parked: bool = False
@@ -468,9 +447,7 @@ class Flusher:
             if self._locked_rows.add(pending, now):
                 log.warning("row_locked", of=_name(pending))
                 self._wake_parked.set()
-                behind = [each for each in self._queue if self._locked_rows.takes(each)]
-                for each in behind:
-                    self._queue.remove(each)
+                for each in self._queue.withdraw(self._locked_rows.takes):
                     self._locked_rows.add(each, now)
 
     def _without_parked(self, work: list[Pending]) -> list[Pending]:

@@ -38,6 +38,13 @@ class FlushQueue(Generic[Work]):
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
+    def withdraw(self, is_wanted: Callable[[Work], bool]) -> list[Work]:
+        """Takes out, in order, what is wanted of all that still waits."""
+        found = [work for work in self._queue if is_wanted(work)]
+        if found:
+            self._queue = deque(work for work in self._queue if not is_wanted(work))
+        return found
+
     async def close(self) -> None:
         """Returns when what is queued is settled."""
         if self._task is not None:
