@@ -1,5 +1,5 @@
-"""Where a consumer group is going (Kafka's TargetAssignmentBuilder): assignor by vote, then who
-shall have what. Knows rows and subscriptions; not how a member gets there.
+"""A consumer group's target assignment, by the assignor that members vote for (Kafka's
+TargetAssignmentBuilder). Knows rows and subscriptions; not how a member gets there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from core.group.subscriptions import Subscriptions
 
 
 def preferred_assignor(votes: Mapping[str, int], configured: Sequence[str]) -> str:
-    """The configured assignor with most votes; the one configured first where nobody votes."""
+    """The configured assignor with the most votes; without votes, the one configured first."""
     return max(configured, key=lambda name: votes.get(name, 0))
 
 
