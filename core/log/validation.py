@@ -1,4 +1,4 @@
-"""A topic's own rules for what enters its log (Kafka's LogValidator, as far as a header tells)."""
+"""A topic's rules for what enters its log (Kafka's LogValidator, as far as a header tells)."""
 
 from core.config.values import TopicConfig
 from core.errors import Error, Refusal
@@ -8,7 +8,7 @@ NO_LIMIT_MS = 2**63 - 1
 
 
 def refuse_batch(batch: RecordBatch, config: TopicConfig, now_ms: int) -> Refusal | None:
-    """Why the topic does not take this batch, judged by size and greatest timestamp; or None."""
+    """Why the topic refuses this batch, judged by its size and greatest timestamp; or None."""
     if batch.size > config.max_message_bytes:
         return Refusal(
             Error.MESSAGE_TOO_LARGE,
@@ -19,9 +19,9 @@ def refuse_batch(batch: RecordBatch, config: TopicConfig, now_ms: int) -> Refusa
 
 
 def refuse_timestamp(timestamp: int, config: TopicConfig, now_ms: int) -> Refusal | None:
-    """Why the topic does not take a record stamped so (ms), or None.
+    """Why the topic refuses a record with this timestamp (ms), or None.
 
-    Nothing is refused where the log itself stamps records.
+    Nothing is refused if the log itself sets timestamps.
     """
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME or timestamp == NO_TIMESTAMP:
         return None
@@ -37,7 +37,7 @@ def refuse_timestamp(timestamp: int, config: TopicConfig, now_ms: int) -> Refusa
 
 
 def must_see_every_timestamp(config: TopicConfig) -> bool:
-    """Whether a limit applies that the greatest timestamp alone cannot show to be kept."""
+    """Whether a limit applies that needs more than the greatest timestamp."""
     return (
         config.message_timestamp_type is TimestampType.CREATE_TIME
         and config.message_timestamp_before_max_ms < NO_LIMIT_MS
