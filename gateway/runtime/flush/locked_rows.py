@@ -1,7 +1,7 @@
-"""What needs rows that another broker holds for too long waits here, in order.
+"""Work that is parked, in order, because another broker holds its rows for too long.
 
-A place is a partition's id, a transaction's key, or the guard of a publication. Knows no store;
-`flusher.py` tries again.
+A place is what the work waits for: a partition's id, a transaction's key, or a publication's guard.
+Knows no store; `flusher.py` tries again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Place = int | TransactionKey | Guard
 
 
 class LockedRows:
-    """Who waits for which place."""
+    """The parked work, by place."""
 
     def __init__(self) -> None:
         self._places: dict[Place, list[Pending]] = {}
@@ -23,11 +23,11 @@ class LockedRows:
         return bool(self._places)
 
     def takes(self, pending: Pending) -> bool:
-        """Whether its place is parked for, be it by those just taken out, so that it queues too."""
+        """Whether work is parked for its place, or being retried, so that it must queue, too."""
         return bool(self._places) and _place(pending) in self._places
 
     def is_waited_for(self, pending: Pending) -> bool:
-        """Whether others wait for the same place at this moment."""
+        """Whether other work is parked for the same place at this moment."""
         return bool(self._places.get(_place(pending)))
 
     def add(self, pending: Pending, now: float) -> bool:
@@ -39,21 +39,21 @@ class LockedRows:
         return is_first
 
     def arrivals(self) -> set[int]:
-        """The arrival numbers of all that wait."""
+        """The arrival numbers of all parked work."""
         return {pending.arrival for waiting in self._places.values() for pending in waiting}
 
     def places(self) -> list[Place]:
-        """What is waited for."""
+        """The places with parked work."""
         return list(self._places)
 
     def take_out(self, place: Place) -> list[Pending]:
-        """All that wait for a place, in order of arrival; the place stays taken until `tidy`."""
+        """All work parked for a place, in order of arrival; the place stays taken until `tidy`."""
         work = sorted(self._places[place], key=lambda pending: pending.arrival)
         self._places[place] = []
         return work
 
     def tidy(self, place: Place) -> None:
-        """Frees a place nobody waits for any more."""
+        """Frees a place if nothing is parked for it any more."""
         if not self._places[place]:
             del self._places[place]
 
