@@ -15,7 +15,7 @@ from gateway.request_memory import RequestMemory
 from gateway.runtime.runtime import Runtime
 
 
-class FrontEnd(listener.FrontEnd, Protocol):
+class FrontEnd(listener.ConnectionMaker, Protocol):
     """One protocol, as the process sees it."""
 
     async def drain(self, timeout_s: float) -> None:

@@ -1,6 +1,6 @@
 """Listening sockets: accepts, counts, refuses over the limits, and winds connections down.
 
-Connections speak their front-end's protocol (`FrontEnd`); this file knows none.
+What makes connections (`ConnectionMaker`) knows their protocol; this file knows none.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Connection(Protocol):
         """Closes now."""
 
 
-class FrontEnd(Protocol):
+class ConnectionMaker(Protocol):
     """Makes the protocol object of one connection. `on_lost` is called once when it has ended."""
 
     def connection(self, on_lost: Callable[[], None]) -> Any: ...
@@ -69,7 +69,7 @@ class Listener:
 
     def __init__(
         self,
-        front_end: FrontEnd,
+        front_end: ConnectionMaker,
         host: str,
         port: int,
         limits: ConnectionLimits,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gateway.config import Endpoint, SettingsError
-from gateway.listener import ConnectionLimits, FrontEnd, Listener
+from gateway.listener import ConnectionLimits, ConnectionMaker, Listener
 
 
 class LateFrontEnd:
@@ -19,14 +19,14 @@ class LateFrontEnd:
 
     def __init__(self) -> None:
         self.port = -1
-        self._front_end: FrontEnd | None = None
+        self._front_end: ConnectionMaker | None = None
 
-    def open(self, front_end: FrontEnd) -> None:
+    def open(self, front_end: ConnectionMaker) -> None:
         """Gives this front-end all connections from now on."""
         self._front_end = front_end
 
     def connection(self, on_lost: Callable[[], None]) -> Any:
-        """See FrontEnd."""
+        """See ConnectionMaker."""
         if self._front_end is None:
             return _NotYet(on_lost)
         return self._front_end.connection(on_lost)

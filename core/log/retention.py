@@ -31,6 +31,23 @@ def retention_class(config: TopicConfig) -> str:
     return BY_SIZE if config.retention_bytes >= 0 else KEPT
 
 
+# A segment goes as a whole, so it must be a small part of what its class keeps.
+_SEAL_AFTER_S = {
+    "hour": 300.0,
+    "day": 7_200.0,
+    "week": 86_400.0,
+    "month": 345_600.0,
+    CONTROL: 86_400.0,
+    KEPT: 604_800.0,
+    BY_SIZE: 604_800.0,
+}
+
+
+def seal_after_s(retention_class: str) -> float:
+    """The age, in seconds, at which a class's segment is followed by the next."""
+    return _SEAL_AFTER_S[retention_class]
+
+
 def oldest_kept_timestamp(config: TopicConfig, now_ms: int) -> int | None:
     """Batches with an earlier timestamp (ms) have expired; None: there is no limit."""
     if not config.is_deleted or config.retention_ms < 0:

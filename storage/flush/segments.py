@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.log.effects import StoredBytes
-from core.log.retention import CONTROL
+from core.log.retention import seal_after_s
 from storage.schema import create_chunk_table_sql
 
 if TYPE_CHECKING:
@@ -126,17 +126,6 @@ class OpenSegment:
     is_used: bool
 
 
-# A segment goes as a whole, so it must be a small part of what its class keeps.
-_SEAL_AFTER_S: Final = {
-    "hour": 300.0,
-    "day": 7_200.0,
-    "week": 86_400.0,
-    "month": 345_600.0,
-    CONTROL: 86_400.0,
-}
-_SEAL_AFTER_DEFAULT_S: Final = 604_800.0
-
-
 def should_seal(segment: OpenSegment, segment_bytes: int) -> bool:
     """Whether the next segment of its class should be opened.
 
@@ -148,5 +137,5 @@ def should_seal(segment: OpenSegment, segment_bytes: int) -> bool:
     return (
         not segment.is_used
         or segment.size_bytes >= segment_bytes
-        or segment.age_s >= _SEAL_AFTER_S.get(segment.retention_class, _SEAL_AFTER_DEFAULT_S)
+        or segment.age_s >= seal_after_s(segment.retention_class)
     )
