@@ -16,7 +16,7 @@ from core.group.values import (
     Reply,
     SyncRequest,
     SyncResult,
-    Token,
+    Waiter,
 )
 
 
@@ -25,9 +25,9 @@ class AbsentGroup:
 
     __slots__ = ()
 
-    def sync(self, request: SyncRequest, token: Token, now: Instant) -> Outcome:
+    def sync(self, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
         """Nobody is a member."""
-        return Outcome((Reply(token, SyncResult(Error.UNKNOWN_MEMBER_ID)),))
+        return Outcome((Reply(waiter, SyncResult(Error.UNKNOWN_MEMBER_ID)),))
 
     def heartbeat(
         self, member_id: str, group_instance_id: str | None, generation_id: int, now: Instant

@@ -44,8 +44,8 @@ from core.group.values import (
     Instant,
     JoinRequest,
     Outcome,
-    Token,
     Topics,
+    Waiter,
 )
 
 Group = ClassicGroup | ConsumerGroup
@@ -89,15 +89,15 @@ def join(
     group_id: str,
     group: Group | None,
     request: JoinRequest,
-    token: Token,
+    waiter: Waiter,
     settings: GroupSettings,
     now: Instant,
 ) -> tuple[Outcome, Group | None]:
     """JoinGroup to any group, or none. The second result is the group from now on."""
     if isinstance(group, ConsumerGroup) and not group.is_empty:
-        return settle(group, group.join(request, token, now), now)
+        return settle(group, group.join(request, waiter, now), now)
     if isinstance(group, ClassicGroup):
-        return group.join(request, token, now), group
+        return group.join(request, waiter, now), group
     if group is None:
         classic = ClassicGroup.create(group_id, settings, now)
     else:
@@ -110,7 +110,7 @@ def join(
             state_timestamp=now.timestamp_ms,
         )
         classic = ClassicGroup.load(StoredGroup(row), settings, now)
-    outcome = classic.join(request, token, now)
+    outcome = classic.join(request, waiter, now)
     return outcome, group if classic.is_idle else classic
 
 

@@ -1,7 +1,7 @@
 """Requests to a group and its answers: values only.
 
-A request that may have to wait (a join, a sync) carries the caller's token; the answer is a `Reply`
-to that token, from this event or a later one.
+A request that may have to wait (a join, a sync) comes with a waiter; the answer is a `Reply` to it,
+from this event or a later one.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from core.group.records import GroupEffects, Partitions
 NO_MEMBER_ID = ""
 NO_GENERATION = -1
 
-Token = int
-"""Names a request that waits for an answer; never reused within a process."""
+Waiter = int
+"""Names a request that may wait for its answer; never reused within a process."""
 
 
 class GroupType(Enum):
@@ -219,9 +219,9 @@ Answer = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer to the request that waits under `token`."""
+    """An answer to the request that waits under `waiter`."""
 
-    token: Token
+    waiter: Waiter
     answer: Answer
 
 

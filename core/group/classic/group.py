@@ -33,7 +33,7 @@ from core.group.values import (
     Outcome,
     SyncRequest,
     SyncResult,
-    Token,
+    Waiter,
 )
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
@@ -133,20 +133,20 @@ class ClassicGroup(ClassicState):
 
     # --- joining ---
 
-    def join(self, request: JoinRequest, token: Token, now: Instant) -> Outcome:
+    def join(self, request: JoinRequest, waiter: Waiter, now: Instant) -> Outcome:
         """JoinGroup: answered now, or when all have joined or the time for it is over."""
         error = self._join_refusal(request)
         if error is Error.NONE:
             if request.member_id == NO_MEMBER_ID:
-                self._join_new(request, token, now)
+                self._join_new(request, waiter, now)
             else:
-                self._join_known(request, token, now)
+                self._join_known(request, waiter, now)
         elif error is Error.GROUP_MAX_SIZE_REACHED:
-            self._refuse_join(token, error, NO_MEMBER_ID)
+            self._refuse_join(waiter, error, NO_MEMBER_ID)
             self._remove(request.member_id)
             self._maybe_complete_join(now)
         else:
-            self._refuse_join(token, error, request.member_id)
+            self._refuse_join(waiter, error, request.member_id)
         return self._outcome()
 
     def _join_refusal(self, request: JoinRequest) -> Error:
@@ -183,48 +183,50 @@ class ClassicGroup(ClassicState):
             return known is not None or len(roster.members) < self.settings.max_size
         return True
 
-    def _refuse_join(self, token: Token, error: Error, member_id: str) -> None:
-        self._answer(token, JoinResult(error, member_id=member_id))
+    def _refuse_join(self, waiter: Waiter, error: Error, member_id: str) -> None:
+        self._answer(waiter, JoinResult(error, member_id=member_id))
 
-    def _join_new(self, request: JoinRequest, token: Token, now: Instant) -> None:
+    def _join_new(self, request: JoinRequest, waiter: Waiter, now: Instant) -> None:
         instance_id = request.group_instance_id
         if instance_id is not None and instance_id in self._roster.static_members:
-            self._replace_static_member(instance_id, request, token, now)
+            self._replace_static_member(instance_id, request, waiter, now)
         elif instance_id is None and request.requires_known_member_id:
             # KIP-394: a client that never learns its id never joins, so the group does not wait.
             deadline_ms = now.monotonic_ms + request.session_timeout_ms
             self._roster.pending[request.new_member_id] = deadline_ms
             self._schedule(deadline_ms)
-            self._refuse_join(token, Error.MEMBER_ID_REQUIRED, request.new_member_id)
+            self._refuse_join(waiter, Error.MEMBER_ID_REQUIRED, request.new_member_id)
         else:
-            self._add_member(request.new_member_id, request, token, now)
+            self._add_member(request.new_member_id, request, waiter, now)
 
-    def _join_known(self, request: JoinRequest, token: Token, now: Instant) -> None:
+    def _join_known(self, request: JoinRequest, waiter: Waiter, now: Instant) -> None:
         roster = self._roster
         if request.member_id in roster.pending and request.group_instance_id is None:
-            self._add_member(request.member_id, request, token, now)
+            self._add_member(request.member_id, request, waiter, now)
             return
         refusal = roster.refusal(request.member_id, request.group_instance_id)
         if refusal is not Error.NONE:
-            self._refuse_join(token, refusal, request.member_id)
+            self._refuse_join(waiter, refusal, request.member_id)
             return
         member = roster.members[request.member_id]
         is_leader = roster.leader == member.member_id
         is_changed = member.protocols != request.protocols
         if self.state == PREPARING_REBALANCE:
-            self._join_again(member, request, token, "joins", now)
+            self._join_again(member, request, waiter, "joins", now)
         elif is_changed:
-            self._join_again(member, request, token, "has other metadata", now)
+            self._join_again(member, request, waiter, "has other metadata", now)
         elif is_leader and self.state == STABLE:
             # Its metadata is the same, yet its assignment may differ: a topic may have grown.
-            self._join_again(member, request, token, "joins, being the leader", now)
+            self._join_again(member, request, waiter, "joins, being the leader", now)
         else:
-            self._answer(token, self._join_result(member))
+            self._answer(waiter, self._join_result(member))
             self._renew(member, now)
 
-    def _add_member(self, member_id: str, request: JoinRequest, token: Token, now: Instant) -> None:
+    def _add_member(
+        self, member_id: str, request: JoinRequest, waiter: Waiter, now: Instant
+    ) -> None:
         member = ClassicMember.joining(member_id, request)
-        member.awaiting_join = token
+        member.awaiting_join = waiter
         self._new_member_added = True
         self._roster.add(member, request.protocol_type)
         if member.group_instance_id is not None:
@@ -240,17 +242,17 @@ class ClassicGroup(ClassicState):
         self._rebalance_or_complete_join(f"new member; client's: {_reason(request.reason)}", now)
 
     def _join_again(
-        self, member: ClassicMember, request: JoinRequest, token: Token, what: str, now: Instant
+        self, member: ClassicMember, request: JoinRequest, waiter: Waiter, what: str, now: Instant
     ) -> None:
         self._roster.update(member, request)
         # Its client gave up the earlier request, or runs twice: that request is told to retry.
-        earlier = self._roster.await_join(member, token)
+        earlier = self._roster.await_join(member, waiter)
         self._answer(earlier, JoinResult(Error.REBALANCE_IN_PROGRESS, member_id=member.member_id))
         reason = f"member {member.member_id} {what}; client's: {_reason(request.reason)}"
         self._rebalance_or_complete_join(reason, now)
 
     def _replace_static_member(
-        self, instance_id: str, request: JoinRequest, token: Token, now: Instant
+        self, instance_id: str, request: JoinRequest, waiter: Waiter, now: Instant
     ) -> None:
         """A static member has restarted: its new id replaces the old one, which is fenced.
 
@@ -280,9 +282,9 @@ class ClassicGroup(ClassicState):
         fits = self._bytes_to_store() <= self.settings.max_metadata_bytes
         if self.state == STABLE and is_same and fits:
             self._store()
-            self._answer(token, self._static_join_result(member, request, old_leader))
+            self._answer(waiter, self._static_join_result(member, request, old_leader))
             return
-        self._roster.await_join(member, token)
+        self._roster.await_join(member, waiter)
         reason = f"static member {instance_id} replaced"
         self._rebalance_or_complete_join(f"{reason}; client's: {_reason(request.reason)}", now)
 
@@ -301,20 +303,20 @@ class ClassicGroup(ClassicState):
 
     # --- syncing ---
 
-    def sync(self, request: SyncRequest, token: Token, now: Instant) -> Outcome:
+    def sync(self, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
         """SyncGroup: the leader brings everybody's assignment, the others wait for theirs."""
         error = self._sync_refusal(request)
         if error is not Error.NONE:
-            self._answer(token, SyncResult(error))
+            self._answer(waiter, SyncResult(error))
             return self._outcome()
         member = self._roster.members[request.member_id]
         self._pending_sync.discard(member.member_id)
         if self.state == STABLE:
-            self._answer(token, self._sync_result(member))
+            self._answer(waiter, self._sync_result(member))
             self._renew(member, now)
             return self._outcome()
         self._answer_sync(member, SyncResult(Error.REBALANCE_IN_PROGRESS))  # an earlier request
-        member.awaiting_sync = token
+        member.awaiting_sync = waiter
         if member.member_id == self._roster.leader:
             self._sync_of_leader(request, now)
         return self._outcome()

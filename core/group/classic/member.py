@@ -13,7 +13,7 @@ from core.group.consumer.protocol import (
     parse_subscribed_topics,
 )
 from core.group.records import MemberRow, Partitions
-from core.group.values import ClientIdentity, DescribedMember, GroupProtocol, JoinRequest, Token
+from core.group.values import ClientIdentity, DescribedMember, GroupProtocol, JoinRequest, Waiter
 
 
 @dataclass(slots=True, eq=False)
@@ -31,8 +31,8 @@ class ClassicMember:
     protocols: tuple[GroupProtocol, ...]
     assignment: bytes = b""
     is_new: bool = False
-    awaiting_join: Token | None = None
-    awaiting_sync: Token | None = None
+    awaiting_join: Waiter | None = None
+    awaiting_sync: Waiter | None = None
     deadline_ms: int = 0
 
     @classmethod

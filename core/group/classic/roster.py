@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from core.errors import Error
 from core.group.classic.member import ClassicMember
 from core.group.consumer.protocol import PROTOCOL_TYPE, Malformed, parse_subscribed_topics
-from core.group.values import GroupProtocol, JoinedMember, JoinRequest, Token
+from core.group.values import GroupProtocol, JoinedMember, JoinRequest, Waiter
 
 
 class ClassicRoster:
@@ -75,10 +75,10 @@ class ClassicRoster:
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
-    def await_join(self, member: ClassicMember, token: Token | None) -> Token | None:
-        """The member's join now waits under `token`, or not at all; returns the token before."""
-        before, member.awaiting_join = member.awaiting_join, token
-        self.awaiting_join_count += (token is not None) - (before is not None)
+    def await_join(self, member: ClassicMember, waiter: Waiter | None) -> Waiter | None:
+        """The member's join now waits under `waiter`, or not at all; returns the waiter before."""
+        before, member.awaiting_join = member.awaiting_join, waiter
+        self.awaiting_join_count += (waiter is not None) - (before is not None)
         return before
 
     def _count(self, member: ClassicMember, by: int) -> None:

@@ -24,7 +24,7 @@ from core.group.values import (
     Outcome,
     Reply,
     SyncResult,
-    Token,
+    Waiter,
 )
 
 EMPTY: Final = "Empty"
@@ -105,9 +105,9 @@ class ClassicState:
 
     # --- an event's outcome ---
 
-    def _answer(self, token: Token | None, answer: Answer) -> None:
-        if token is not None:
-            self._replies.append(Reply(token, answer))
+    def _answer(self, waiter: Waiter | None, answer: Answer) -> None:
+        if waiter is not None:
+            self._replies.append(Reply(waiter, answer))
 
     def _note(self, event: str, **fields: object) -> None:
         self._notes.append((event, fields))

@@ -42,7 +42,7 @@ from core.group.values import (
     Reply,
     SyncRequest,
     SyncResult,
-    Token,
+    Waiter,
 )
 
 if TYPE_CHECKING:
@@ -54,15 +54,15 @@ _NOTHING = Outcome()
 # --- JoinGroup ---
 
 
-def join(group: ConsumerGroup, request: JoinRequest, token: Token, now: Instant) -> Outcome:
+def join(group: ConsumerGroup, request: JoinRequest, waiter: Waiter, now: Instant) -> Outcome:
     """A classic member (re)joins. Its answer has its new epoch as generation; no members."""
     member_id = request.member_id or request.new_member_id
     error = _join_refusal(group, request, member_id)
     if error is Error.MEMBER_ID_REQUIRED:
-        return _answered(token, JoinResult(error, member_id=member_id))
+        return _answered(waiter, JoinResult(error, member_id=member_id))
     understood = error or _understood(group, request, member_id)
     if isinstance(understood, Error):
-        return _answered(token, JoinResult(understood, member_id=request.member_id))
+        return _answered(waiter, JoinResult(understood, member_id=request.member_id))
     entrant, subscription = understood
     notes = group.arrival_notes(entrant)
     owned = group.roster.subscriptions.by_id(subscription.owned_partitions)
@@ -70,7 +70,7 @@ def join(group: ConsumerGroup, request: JoinRequest, token: Token, now: Instant)
     if isinstance(row, Refusal):
         # A state that this release does not know: as an unknown member it begins anew.
         result = JoinResult(Error.UNKNOWN_MEMBER_ID, member_id=request.member_id)
-        return group.outcome(now, replies=(Reply(token, result),), notes=notes)
+        return group.outcome(now, replies=(Reply(waiter, result),), notes=notes)
     group.timers.cancel(Timer.JOIN, member_id)
     group.extend_session(row, now)
     group.timers.set(Timer.SYNC, member_id, now.monotonic_ms + row.rebalance_timeout_ms)
@@ -80,7 +80,7 @@ def join(group: ConsumerGroup, request: JoinRequest, token: Token, now: Instant)
         protocol_name=row.protocols[0][0],
         member_id=member_id,
     )
-    return group.outcome(now, replies=(Reply(token, result),), notes=notes)
+    return group.outcome(now, replies=(Reply(waiter, result),), notes=notes)
 
 
 def _join_refusal(group: ConsumerGroup, request: JoinRequest, member_id: str) -> Error | None:
@@ -154,19 +154,19 @@ def _updated(row: MemberRow, request: JoinRequest, subscription: Subscription) -
     )
 
 
-def _answered(token: Token, answer: JoinResult | SyncResult) -> Outcome:
-    return Outcome((Reply(token, answer),))
+def _answered(waiter: Waiter, answer: JoinResult | SyncResult) -> Outcome:
+    return Outcome((Reply(waiter, answer),))
 
 
 # --- SyncGroup ---
 
 
-def sync(group: ConsumerGroup, request: SyncRequest, token: Token, now: Instant) -> Outcome:
+def sync(group: ConsumerGroup, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
     """Answers with the member's partitions; a leader's assignments are ignored."""
     row = _classic_member(group, request.member_id, request.group_instance_id)
     error = row if isinstance(row, Error) else _sync_refusal(group, row, request, now)
     if isinstance(row, Error) or error is not Error.NONE:
-        return _answered(token, SyncResult(error))
+        return _answered(waiter, SyncResult(error))
     group.timers.cancel(Timer.SYNC, row.member_id)
     group.extend_session(row, now)
     result = SyncResult(
@@ -174,7 +174,7 @@ def sync(group: ConsumerGroup, request: SyncRequest, token: Token, now: Instant)
         protocol_name=request.protocol_name,
         assignment=_assignment(group, row),
     )
-    return _answered(token, result)
+    return _answered(waiter, result)
 
 
 def _sync_refusal(

@@ -48,8 +48,8 @@ from core.group.values import (
     Outcome,
     Reply,
     SyncRequest,
-    Token,
     Topics,
+    Waiter,
 )
 
 
@@ -227,13 +227,13 @@ class ConsumerGroup:
         """ConsumerGroupHeartbeat: joins, goes on, leaves."""
         return heartbeat.heartbeat(self, request, now)
 
-    def join(self, request: JoinRequest, token: Token, now: Instant) -> Outcome:
+    def join(self, request: JoinRequest, waiter: Waiter, now: Instant) -> Outcome:
         """JoinGroup. Answered at once: no member waits for another."""
-        return classic_members.join(self, request, token, now)
+        return classic_members.join(self, request, waiter, now)
 
-    def sync(self, request: SyncRequest, token: Token, now: Instant) -> Outcome:
+    def sync(self, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
         """SyncGroup. Answered at once."""
-        return classic_members.sync(self, request, token, now)
+        return classic_members.sync(self, request, waiter, now)
 
     def heartbeat(
         self, member_id: str, group_instance_id: str | None, generation_id: int, now: Instant

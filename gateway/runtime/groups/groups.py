@@ -195,11 +195,11 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return JoinResult(loaded, member_id=request.member_id)
-        token, waiting = self._loaded.expect(loaded)
+        waiter, waiting = self._loaded.expect(loaded)
         with self._loaded.keeping_whole(loaded):
             now, settings = instant(), self._settings_of(group_id)
             outcome, loaded.group = coordinator.join(
-                group_id, loaded.group, request, token, settings, now
+                group_id, loaded.group, request, waiter, settings, now
             )
             self._loaded.apply(loaded, outcome)
         answer = await self._answer(loaded, waiting)
@@ -213,10 +213,10 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return SyncResult(loaded)
-        token, waiting = self._loaded.expect(loaded)
+        waiter, waiting = self._loaded.expect(loaded)
         with self._loaded.keeping_whole(loaded):
             group = loaded.group or ABSENT
-            self._loaded.apply(loaded, group.sync(request, token, instant()))
+            self._loaded.apply(loaded, group.sync(request, waiter, instant()))
         answer = await self._answer(loaded, waiting)
         if isinstance(answer, SyncResult):
             return answer

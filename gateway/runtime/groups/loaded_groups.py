@@ -29,7 +29,7 @@ from core.group.values import (
     Instant,
     Outcome,
     Reply,
-    Token,
+    Waiter,
 )
 from core.ports.groups import GroupStore
 from core.ports.leases import Lease
@@ -72,7 +72,7 @@ class LoadedGroup:
     is_stored: bool = False
     generation_id: int = 0
     ticket: asyncio.Future[None] | None = None
-    waiting: dict[Token, asyncio.Future[Answer]] = field(default_factory=dict)
+    waiting: dict[Waiter, asyncio.Future[Answer]] = field(default_factory=dict)
     blocked: set[asyncio.Future[None]] = field(default_factory=set)
     uncommitted: set[asyncio.Future[None]] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
@@ -124,7 +124,7 @@ class LoadedGroups:
         self._seeking: Counter[str] = Counter()  # requests that wait for a group's look-up
         self._idle: OrderedDict[str, LoadedGroup] = OrderedDict()
         self._unwatched: set[str] = set()  # dropped, but their members' sessions must go on
-        self._tokens = itertools.count(1)
+        self._waiters = itertools.count(1)
         self.rebalances: Counter[GroupType] = Counter()
         leases.on_lost(self._on_lost)
         subscriptions.on_change(self._show_topics)
@@ -292,12 +292,12 @@ class LoadedGroups:
 
     # --- an event's outcome ---
 
-    def expect(self, loaded: LoadedGroup) -> tuple[Token, asyncio.Future[Answer]]:
-        """A token for a request that may have to wait, and the future of its answer: a refusal
+    def expect(self, loaded: LoadedGroup) -> tuple[Waiter, asyncio.Future[Answer]]:
+        """A waiter for a request that may have to wait, and the future of its answer: a refusal
         (Error) if the group is dropped before."""
-        token = next(self._tokens)
-        loaded.waiting[token] = asyncio.get_running_loop().create_future()
-        return token, loaded.waiting[token]
+        waiter = next(self._waiters)
+        loaded.waiting[waiter] = asyncio.get_running_loop().create_future()
+        return waiter, loaded.waiting[waiter]
 
     def apply(self, loaded: LoadedGroup, outcome: Outcome) -> None:
         """Stores an event's effects; then answers the requests that waited for it.
@@ -365,7 +365,7 @@ class LoadedGroups:
 
     def _reply(self, loaded: LoadedGroup, replies: Sequence[Reply]) -> None:
         for reply in replies:
-            if (waiting := loaded.waiting.pop(reply.token, None)) is not None:
+            if (waiting := loaded.waiting.pop(reply.waiter, None)) is not None:
                 _resolve(waiting, reply.answer)
         self._rest(loaded)
 
