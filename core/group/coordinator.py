@@ -36,7 +36,7 @@ from core.group.consumer.protocol import (
 )
 from core.group.consumer.request import heartbeat_refusal
 from core.group.records import GroupEffects, GroupRow, MemberRow, Partitions, StoredGroup
-from core.group.subscriptions import OTHER_TOPICS_HASH, Resolve, Subscriptions
+from core.group.subscribed_topics import OTHER_TOPICS_HASH, Resolve, SubscribedTopics
 from core.group.values import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
@@ -276,7 +276,7 @@ def _holdings(
     owned a partition when it joined, and no member got it, it counts as revoked only when the
     member says so. (Kafka looks only at the assignment.)
     """
-    picture = Subscriptions()
+    picture = SubscribedTopics()
     picture.show(topics, resolve)
     taken: set[tuple[str, int]] = set()
 
@@ -344,7 +344,7 @@ def _classic_row(group: ConsumerGroup, row: MemberRow) -> MemberRow:
     """Partitions it still has to give back count as assigned: no other member may get them yet."""
     subscription = parse_subscription(row.protocols[0][1])
     version = 0 if isinstance(subscription, Malformed) else subscription.version
-    held = group.roster.subscriptions.by_name(union(row.assigned, row.revoking))
+    held = group.roster.subscribed.by_name(union(row.assigned, row.revoking))
     return MemberRow(
         row.member_id,
         CLASSIC,

@@ -65,7 +65,7 @@ def join(group: ConsumerGroup, request: JoinRequest, waiter: Waiter, now: Instan
         return _answered(waiter, JoinResult(understood, member_id=request.member_id))
     entrant, subscription = understood
     notes = group.arrival_notes(entrant)
-    owned = group.roster.subscriptions.by_id(subscription.owned_partitions)
+    owned = group.roster.subscribed.by_id(subscription.owned_partitions)
     row = group.advance(entrant, _updated(entrant.row, request, subscription), owned, now)
     if isinstance(row, Refusal):
         # A state that this release does not know: as an unknown member it begins anew.
@@ -198,7 +198,7 @@ def _assignment(group: ConsumerGroup, row: MemberRow) -> bytes:
     """In the version of the member's subscription."""
     subscription = parse_subscription(row.protocols[0][1])
     version = 0 if isinstance(subscription, Malformed) else subscription.version
-    return encode_assignment(Assignment(version, group.roster.subscriptions.by_name(row.assigned)))
+    return encode_assignment(Assignment(version, group.roster.subscribed.by_name(row.assigned)))
 
 
 # --- Heartbeat ---

@@ -32,7 +32,7 @@ from core.group.consumer.timers import NEVER, Timer, Timers
 from core.group.offsets import BY_COMMIT_TIMESTAMP, OffsetExpiration
 from core.group.reconciliation import reconcile
 from core.group.records import GroupEffects, GroupRow, MemberRow, Partitions, StoredGroup
-from core.group.subscriptions import Resolve
+from core.group.subscribed_topics import Resolve
 from core.group.target import preferred_assignor, target_assignment
 from core.group.values import (
     ConsumerHeartbeat,
@@ -111,7 +111,7 @@ class ConsumerGroup:
         topics: all that members may subscribe to. resolve: the topics that an expression matches;
         raises InvalidRegularExpression.
         """
-        self.roster.subscriptions.show(topics, resolve)
+        self.roster.subscribed.show(topics, resolve)
 
     # --- reading ---
 
@@ -142,7 +142,7 @@ class ConsumerGroup:
     @property
     def expressions(self) -> Collection[str]:
         """The regular expressions members subscribe with."""
-        return self.roster.subscriptions.expressions
+        return self.roster.subscribed.expressions
 
     @property
     def deadline_ms(self) -> int | None:
@@ -151,7 +151,7 @@ class ConsumerGroup:
 
     def is_subscribed_to(self, topic_name: str) -> bool:
         """Whether any member subscribes to the topic."""
-        return self.roster.subscriptions.is_subscribed_to(topic_name)
+        return self.roster.subscribed.is_subscribed_to(topic_name)
 
     def describe(self) -> DescribedConsumerGroup:
         """As ConsumerGroupDescribe tells it."""
@@ -273,12 +273,12 @@ class ConsumerGroup:
 
     def _update_epochs(self, *, subscription_changed: bool) -> None:
         """After a change: a new group epoch, and a target assignment for it."""
-        subscriptions = self.roster.subscriptions
+        subscribed = self.roster.subscribed
         bump = subscription_changed or self.group_epoch == 0
-        if not (bump or subscriptions.stale or self.group_epoch > self.assignment_epoch):
+        if not (bump or subscribed.stale or self.group_epoch > self.assignment_epoch):
             return
-        subscriptions.refresh()
-        metadata_hash = subscriptions.metadata_hash()
+        subscribed.refresh()
+        metadata_hash = subscribed.metadata_hash()
         if bump or (
             metadata_hash != self._metadata_hash and self.group_epoch == self.assignment_epoch
         ):
@@ -286,7 +286,7 @@ class ConsumerGroup:
         self._metadata_hash = metadata_hash
         if self.group_epoch > self.assignment_epoch:
             self._assignor = preferred_assignor(self.roster.votes, self.settings.consumer_assignors)
-            targets = target_assignment(self.roster.members.values(), subscriptions, self._assignor)
+            targets = target_assignment(self.roster.members.values(), subscribed, self._assignor)
             self.assignment_epoch = self.group_epoch
             self.roster.aim(targets, self.assignment_epoch)
 

@@ -26,7 +26,7 @@ from core.group.consumer.member import (
 from core.group.consumer.request import heartbeat_refusal, tells_all
 from core.group.consumer.timers import Timer
 from core.group.records import MemberRow, Partitions
-from core.group.subscriptions import InvalidRegularExpression
+from core.group.subscribed_topics import InvalidRegularExpression
 from core.group.values import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
@@ -71,7 +71,7 @@ def _is_steady(group: ConsumerGroup, request: ConsumerHeartbeat, row: MemberRow)
     return (
         request.member_epoch == row.member_epoch == group.assignment_epoch == group.group_epoch
         and row.state == STABLE
-        and not group.roster.subscriptions.stale
+        and not group.roster.subscribed.stale
         and request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
         and request.rebalance_timeout_ms == -1
@@ -147,7 +147,7 @@ def _expression_refusal(group: ConsumerGroup, expression: str | None) -> Refusal
     if expression is None:
         return None
     try:
-        group.roster.subscriptions.check(expression)
+        group.roster.subscribed.check(expression)
     except InvalidRegularExpression as invalid:
         return Refusal(
             Error.INVALID_REGULAR_EXPRESSION,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from core.group.consumer.member import is_reconciled, speaks_classic
 from core.group.records import MemberRow, Partitions
-from core.group.subscriptions import Subscriptions
+from core.group.subscribed_topics import SubscribedTopics
 
 
 class Roster:
@@ -21,7 +21,7 @@ class Roster:
     ) -> None:
         """epoch: of the target assignment. in_store: the store's rows, which may differ."""
         self.members: dict[str, MemberRow] = {}
-        self.subscriptions = Subscriptions()
+        self.subscribed = SubscribedTopics()
         self.votes: Counter[str] = Counter()
         self.unreconciled = 0
         self.classic_members = 0
@@ -107,9 +107,9 @@ class Roster:
 
     def _count_subscription(self, row: MemberRow, sign: int) -> None:
         if sign > 0:
-            self.subscriptions.add(row)
+            self.subscribed.add(row)
         else:
-            self.subscriptions.remove(row)
+            self.subscribed.remove(row)
         if row.server_assignor is not None:
             self.votes[row.server_assignor] += sign
 

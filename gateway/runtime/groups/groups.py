@@ -41,7 +41,7 @@ from core.types import LiveBroker
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.groups.loaded_groups import LoadedGroup, LoadedGroups, instant
 from gateway.runtime.groups.offset_expiry import OffsetExpiry
-from gateway.runtime.groups.subscribed_topics import Subscriptions
+from gateway.runtime.groups.topic_images import TopicImages
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 
@@ -100,9 +100,9 @@ class Groups:
         self._store = store
         self._unstable_partitions = unstable_partitions
         self._leases = leases
-        self._subscriptions = Subscriptions(topics)
+        self._topic_images = TopicImages(topics)
         self._settings_of = configs.group_settings
-        self._loaded = LoadedGroups(store, leases, self._subscriptions, self._settings_of)
+        self._loaded = LoadedGroups(store, leases, self._topic_images, self._settings_of)
         self._expiry = OffsetExpiry(store, leases, self._loaded, configs)
         self._is_stopping = False
         self.offsets_committed = 0
@@ -145,7 +145,7 @@ class Groups:
         """Ends the work in the background. After `stop`."""
         await self._loaded.close()
         await self._leases.close()
-        self._subscriptions.close()
+        self._topic_images.close()
 
     def forget_everything(self) -> None:
         """The database has another history: drops all that is in memory."""
@@ -257,7 +257,7 @@ class Groups:
         if not group_id.strip():
             return ConsumerHeartbeatResult(Error.INVALID_REQUEST, "GroupId can't be empty.")
         expression = request.subscribed_topic_regex
-        await self._subscriptions.ready([expression] if expression else ())
+        await self._topic_images.ready([expression] if expression else ())
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return ConsumerHeartbeatResult(loaded)
@@ -266,8 +266,8 @@ class Groups:
                 group_id,
                 loaded.group,
                 request,
-                self._subscriptions.picture,
-                self._subscriptions.resolve,
+                self._topic_images.picture,
+                self._topic_images.resolve,
                 self._settings_of(group_id),
                 instant(),
             )

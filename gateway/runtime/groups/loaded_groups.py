@@ -36,7 +36,7 @@ from core.ports.leases import Lease
 from core.ports.log import StoreUnavailable
 from core.shard import shard_of
 from gateway.runtime.cluster.leases import ShardLeases
-from gateway.runtime.groups.subscribed_topics import Subscriptions
+from gateway.runtime.groups.topic_images import TopicImages
 from gateway.runtime.groups.writes import GroupWriter, Owner
 
 log = structlog.get_logger(__name__)
@@ -109,12 +109,12 @@ class LoadedGroups:
         self,
         store: GroupStore,
         leases: ShardLeases,
-        subscriptions: Subscriptions,
+        topic_images: TopicImages,
         settings_of: Callable[[str], GroupSettings],
     ) -> None:
         self._store = store
         self._leases = leases
-        self._subscriptions = subscriptions
+        self._topic_images = topic_images
         self._settings_of = settings_of
         self._writer = GroupWriter(store, self._on_failed)
         self._groups: dict[str, LoadedGroup] = {}
@@ -127,7 +127,7 @@ class LoadedGroups:
         self._waiters = itertools.count(1)
         self.rebalances: Counter[GroupType] = Counter()
         leases.on_lost(self._on_lost)
-        subscriptions.on_change(self._show_topics)
+        topic_images.on_change(self._show_topics)
 
     def start(self) -> None:
         """Starts the work in the background."""
@@ -235,7 +235,7 @@ class LoadedGroups:
 
     async def _load_members(self, lease: Lease) -> None:
         found = await self._store.load_shard(lease.shard)
-        await self._subscriptions.ready(_expressions(found))
+        await self._topic_images.ready(_expressions(found))
         if self._leases.is_valid(lease):
             for stored in found:
                 self._add_member_of_shard(lease, stored)
@@ -253,7 +253,7 @@ class LoadedGroups:
     async def _load_group(self, lease: Lease, group_id: str) -> None:
         stored = await self._store.load_group(group_id)
         if stored is not None:
-            await self._subscriptions.ready(_expressions([stored]))
+            await self._topic_images.ready(_expressions([stored]))
         if self._leases.is_valid(lease) and group_id not in self._groups:
             self._add(lease, group_id, stored)
 
@@ -281,13 +281,13 @@ class LoadedGroups:
         """Replaces the group from now on."""
         loaded.group = group
         if isinstance(group, ConsumerGroup):
-            group.on_metadata_changed(self._subscriptions.picture, self._subscriptions.resolve)
+            group.on_metadata_changed(self._topic_images.picture, self._topic_images.resolve)
 
     def _show_topics(self) -> None:
         for loaded in self._groups.values():
             if isinstance(loaded.group, ConsumerGroup):
                 loaded.group.on_metadata_changed(
-                    self._subscriptions.picture, self._subscriptions.resolve
+                    self._topic_images.picture, self._topic_images.resolve
                 )
 
     # --- an event's outcome ---

@@ -19,7 +19,7 @@ from core.group.consumer.protocol import (
     parse_assignment,
 )
 from core.group.records import GroupEffects, GroupRow, MemberRow, Partitions, StoredGroup
-from core.group.subscriptions import InvalidRegularExpression
+from core.group.subscribed_topics import InvalidRegularExpression
 from core.group.values import (
     ClientIdentity,
     ConsumerHeartbeat,

@@ -28,7 +28,7 @@ def match_nothing(_expression: str) -> frozenset[str]:
     return frozenset()
 
 
-class Subscriptions:
+class SubscribedTopics:
     """The subscriptions of a group's members, counted, over one picture of the topics."""
 
     def __init__(self) -> None:

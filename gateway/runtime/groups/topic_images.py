@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import re2
 
-from core.group.subscriptions import InvalidRegularExpression
+from core.group.subscribed_topics import InvalidRegularExpression
 from core.group.values import TopicImage
 from core.topic.topic import Topic
 from gateway.runtime.topics.shared_read import SharedRead
@@ -34,7 +34,7 @@ class _Expression:
     fault: str = ""
 
 
-class Subscriptions:
+class TopicImages:
     """The topics, as seen by all consumer groups. One per process."""
 
     def __init__(self, topics: Topics) -> None:
