@@ -465,13 +465,13 @@ class Flusher:
                 await self._wake_parked.wait()
                 continue
             await asyncio.sleep(PARKED_RETRY_S)
-            for place in self._locked_rows.places():
+            for row_key in self._locked_rows.row_keys():
                 # A flush under way may hold earlier batches of the partition than the parked ones.
                 # Once it is done there are none: newcomers are parked at once.
                 async with self._settling:
-                    work = self._locked_rows.take_out(place)
+                    work = self._locked_rows.take_out(row_key)
                     await self._retry_parked(flush, work)
-                    self._locked_rows.tidy(place)
+                    self._locked_rows.tidy(row_key)
         await flush.close()
 
     async def _retry_parked(self, flush: Flush, work: list[Pending]) -> None:

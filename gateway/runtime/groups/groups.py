@@ -196,7 +196,7 @@ class Groups:
         if isinstance(loaded, Error):
             return JoinResult(loaded, member_id=request.member_id)
         waiter, waiting = self._loaded.expect(loaded)
-        with self._loaded.keeping_whole(loaded):
+        with self._loaded.dropped_on_failure(loaded):
             now, settings = instant(), self._settings_of(group_id)
             outcome, loaded.group = coordinator.join(
                 group_id, loaded.group, request, waiter, settings, now
@@ -214,7 +214,7 @@ class Groups:
         if isinstance(loaded, Error):
             return SyncResult(loaded)
         waiter, waiting = self._loaded.expect(loaded)
-        with self._loaded.keeping_whole(loaded):
+        with self._loaded.dropped_on_failure(loaded):
             group = loaded.group or ABSENT
             self._loaded.apply(loaded, group.sync(request, waiter, instant()))
         answer = await self._answer(loaded, waiting)
@@ -230,19 +230,19 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return loaded
-        with self._loaded.keeping_whole(loaded):
+        with self._loaded.dropped_on_failure(loaded):
             error, outcome = (loaded.group or ABSENT).heartbeat(
                 member_id, group_instance_id, generation_id, instant()
             )
             self._loaded.apply(loaded, outcome)
-        return await self._told(loaded, error)
+        return await self._once_stored(loaded, error)
 
     async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveResult:
         """LeaveGroup."""
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return LeaveResult((), loaded)
-        with self._loaded.keeping_whole(loaded):
+        with self._loaded.dropped_on_failure(loaded):
             result, outcome = (loaded.group or ABSENT).leave(members, instant())
             self._loaded.apply(loaded, outcome)
         error = await self._loaded.settled(loaded)
@@ -261,7 +261,7 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return ConsumerHeartbeatResult(loaded)
-        with self._loaded.keeping_whole(loaded):
+        with self._loaded.dropped_on_failure(loaded):
             result, outcome, loaded.group = coordinator.consumer_heartbeat(
                 group_id,
                 loaded.group,
@@ -300,8 +300,8 @@ class Groups:
                 member_id, group_instance_id, generation_or_epoch, instant()
             )
             if absent is not Error.NONE:
-                return await self._told(loaded, absent)
-        with self._loaded.keeping_whole(loaded):
+                return await self._once_stored(loaded, absent)
+        with self._loaded.dropped_on_failure(loaded):
             group = loaded.group or self._loaded.create_classic(loaded)
             refusal = group.commit_refusal(
                 member_id,
@@ -312,7 +312,7 @@ class Groups:
             )
             if refusal is Error.NONE and offsets:
                 self._loaded.write(loaded, OffsetEffects(group_id, put=tuple(offsets)))
-        error = await self._told(loaded, refusal)
+        error = await self._once_stored(loaded, refusal)
         if error is Error.NONE:
             self.offsets_committed += len(offsets)
         return error
@@ -337,7 +337,7 @@ class Groups:
             member_id, group_instance_id, generation_or_epoch, instant(), is_transactional=True
         )
         if refusal is not Error.NONE:
-            return await self._told(loaded, refusal)
+            return await self._once_stored(loaded, refusal)
         done = asyncio.get_running_loop().create_future()
         loaded.uncommitted.add(done)
         try:
@@ -345,7 +345,7 @@ class Groups:
         finally:
             loaded.uncommitted.discard(done)
             done.set_result(None)
-        return await self._told(loaded, error)
+        return await self._once_stored(loaded, error)
 
     async def fetch_offsets(self, requests: Sequence[OffsetsWanted]) -> list[Error | FoundOffsets]:
         """Per request: the committed offsets by partition id (others are omitted), or a refusal.
@@ -401,7 +401,7 @@ class Groups:
             # A request for stable offsets sees all earlier commits, as in Kafka.
             if refusal is Error.NONE and loaded.uncommitted:
                 await asyncio.wait(set(loaded.uncommitted))
-            refusal = await self._told(loaded, refusal)
+            refusal = await self._once_stored(loaded, refusal)
         return loaded.lease if refusal is Error.NONE else refusal
 
     async def delete_offsets(
@@ -414,7 +414,7 @@ class Groups:
         group = loaded.group
         refusal = (group or ABSENT).delete_offsets_refusal()
         if group is None or refusal is not Error.NONE:
-            return await self._told(loaded, refusal)
+            return await self._once_stored(loaded, refusal)
         answers = {
             partition_id: Error.GROUP_SUBSCRIBED_TO_TOPIC
             if group.is_subscribed_to(topic_name)
@@ -440,9 +440,9 @@ class Groups:
         group = loaded.group
         refusal = (group or ABSENT).delete_refusal()
         if group is not None and refusal is Error.NONE:
-            with self._loaded.keeping_whole(loaded):
+            with self._loaded.dropped_on_failure(loaded):
                 self._loaded.apply(loaded, group.delete(instant()))
-        return await self._told(loaded, refusal)
+        return await self._once_stored(loaded, refusal)
 
     async def list_groups(self) -> Error | list[GroupOverview]:
         """The groups that this broker coordinates."""
@@ -498,7 +498,7 @@ class Groups:
         error = self._loaded.verdict(loaded)
         return answer if error is Error.NONE else error
 
-    async def _told(self, loaded: LoadedGroup, error: Error) -> Error:
+    async def _once_stored(self, loaded: LoadedGroup, error: Error) -> Error:
         """`error`, once everything it depends on is stored."""
         trouble = await self._loaded.settled(loaded)
         return error if trouble is Error.NONE else trouble

@@ -401,7 +401,7 @@ class LoadedGroups:
             return
         loaded.had_grace = False
         if group.deadline_ms is not None and group.deadline_ms <= now.monotonic_ms:
-            with self.keeping_whole(loaded):
+            with self.dropped_on_failure(loaded):
                 self.apply(loaded, group.expire(now))
         else:
             self._arm(loaded)
@@ -410,7 +410,7 @@ class LoadedGroups:
     # --- dropping ---
 
     @contextmanager
-    def keeping_whole(self, loaded: LoadedGroup) -> Iterator[None]:
+    def dropped_on_failure(self, loaded: LoadedGroup) -> Iterator[None]:
         """If an event fails half-way (a bug), gives up the lease rather than use what is left."""
         try:
             yield

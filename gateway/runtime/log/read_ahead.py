@@ -16,7 +16,7 @@ from core.ports.log import LogStore, ReadRange, SegmentGone, StoredBatch, StoreU
 
 READERS_REMEMBERED = 10_000
 
-_Place = tuple[int, int]  # partition id, offset
+_At = tuple[int, int]  # partition id, offset
 
 
 @dataclass(slots=True)
@@ -34,8 +34,8 @@ class ReadAhead:
         self._store = store
         self._budget = budget_bytes
         self._used = 0
-        self._expected: OrderedDict[_Place, None] = OrderedDict()  # where readers would go on
-        self._stretches: OrderedDict[_Place, _Stretch] = OrderedDict()
+        self._expected: OrderedDict[_At, None] = OrderedDict()  # where readers would go on
+        self._stretches: OrderedDict[_At, _Stretch] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def clear(self) -> None:
