@@ -1,4 +1,4 @@
-"""News between brokers: LISTEN and NOTIFY, each on a connection of its own.
+"""News between brokers: LISTEN and NOTIFY, each on its own connection.
 
 Never inside a flush: there NOTIFY would serialise commits (7,260 to 4,370 a second).
 """

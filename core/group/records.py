@@ -98,7 +98,7 @@ class GroupEffects:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """An offset of a group in a partition. leader_epoch: -1 where the client gave none.
+    """An offset of a group in a partition. leader_epoch: -1 if the client gave none.
 
     commit_timestamp, expire_timestamp: milliseconds since the epoch; expire -1: by the setting.
     """

@@ -19,7 +19,7 @@ Waiter = int
 
 
 class GroupType(Enum):
-    """Kafka's GroupType, as ListGroups tells it."""
+    """Kafka's GroupType, as ListGroups shows it."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"

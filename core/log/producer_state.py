@@ -154,7 +154,7 @@ class ProducerState:
         )
 
     def replay_append(self, batch: RecordBatch, base_offset: int) -> "ProducerState":
-        """The state once `batch` lies at `base_offset`; a new epoch forgets old batches.
+        """The state once `batch` is at `base_offset`; a new epoch forgets old batches.
 
         The first transactional batch opens the transaction here.
         """

@@ -31,7 +31,7 @@ def retention_class(config: TopicConfig) -> str:
     return BY_SIZE if config.retention_bytes >= 0 else KEPT
 
 
-# A segment goes as a whole, so it must be a small part of what its class keeps.
+# A segment is dropped whole, so it must be a small part of what its class keeps.
 _SEAL_AFTER_S = {
     "hour": 300.0,
     "day": 7_200.0,
@@ -44,7 +44,7 @@ _SEAL_AFTER_S = {
 
 
 def seal_after_s(retention_class: str) -> float:
-    """The age, in seconds, at which a class's segment is followed by the next."""
+    """The age, in seconds, at which the next segment of a class is opened."""
     return _SEAL_AFTER_S[retention_class]
 
 

@@ -56,7 +56,7 @@ class EffectRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch as it lies in the log; `payload` is its writer's bytes, in `format`."""
+    """A batch as it is in the log; `payload` is its writer's bytes, in `format`."""
 
     base_offset: int
     last_offset: int

@@ -644,7 +644,7 @@ def package_version() -> str:
 
 
 def _has_shared_memory(run_as: _RunAs | None) -> bool:
-    """Whether the server can use /dev/shm. A cluster remembers what was so where it was made."""
+    """Whether the server can use /dev/shm. A cluster remembers what held where it was made."""
     if sys.platform != "linux":
         return True
     shared = Path("/dev/shm")

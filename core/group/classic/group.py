@@ -67,7 +67,7 @@ class ClassicGroup(ClassicState):
 
     @classmethod
     def load(cls, stored: StoredGroup, settings: GroupSettings, now: Instant) -> "ClassicGroup":
-        """The group as it was stored: Stable with these members, or Empty; sessions begin anew.
+        """The group as it was stored: Stable with these members, or Empty; sessions start again.
 
         `stored` may be an empty group of the other protocol: it becomes a classic one and keeps
         counting its generations.
@@ -101,7 +101,7 @@ class ClassicGroup(ClassicState):
         return StoredGroup(self._row(), tuple(self._member_rows()))
 
     def in_store(self) -> StoredGroup:
-        """Rows as the store has them once all effects so far are in it: perhaps of an earlier
+        """Rows as the store has them once all effects so far are stored: perhaps of an earlier
         generation."""
         return StoredGroup(self._rows.group, tuple(self._rows.members.values()))
 
@@ -122,7 +122,7 @@ class ClassicGroup(ClassicState):
         return None
 
     def describe(self) -> DescribedGroup:
-        """As DescribeGroups tells it; protocol and metadata only while it is stable."""
+        """As DescribeGroups shows it; protocol and metadata only while it is stable."""
         protocol_name = self.protocol_name if self.state == STABLE else None
         return DescribedGroup(
             self.state,
@@ -304,7 +304,7 @@ class ClassicGroup(ClassicState):
     # --- syncing ---
 
     def sync(self, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
-        """SyncGroup: the leader brings everybody's assignment, the others wait for theirs."""
+        """SyncGroup: the leader sends all assignments, the others wait for theirs."""
         error = self._sync_refusal(request)
         if error is not Error.NONE:
             self._answer(waiter, SyncResult(error))

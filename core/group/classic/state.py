@@ -86,7 +86,7 @@ class ClassicState:
         self._subscribed_topics = self._roster.subscribed_topics(self.protocol_name)
 
     def _load_members(self, stored: StoredGroup, now: Instant) -> None:
-        """Stable with these members, or Empty; sessions begin anew (Kafka's onLoaded)."""
+        """Stable with these members, or Empty; sessions start again (Kafka's onLoaded)."""
         roster = self._roster
         for row in stored.members:
             roster.add(ClassicMember.load(row), stored.group.protocol_type)

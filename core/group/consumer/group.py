@@ -154,7 +154,7 @@ class ConsumerGroup:
         return self.roster.subscribed.is_subscribed_to(topic_name)
 
     def describe(self) -> DescribedConsumerGroup:
-        """As ConsumerGroupDescribe tells it."""
+        """As ConsumerGroupDescribe shows it."""
         return DescribedConsumerGroup(
             state=self.state,
             group_epoch=self.group_epoch,

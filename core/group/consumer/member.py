@@ -50,7 +50,7 @@ def successor(static: MemberRow, member_id: str) -> Entrant:
 
 
 def described(row: MemberRow) -> DescribedConsumer:
-    """As ConsumerGroupDescribe tells it."""
+    """As ConsumerGroupDescribe shows it."""
     return DescribedConsumer(
         member_id=row.member_id,
         instance_id=row.group_instance_id,
