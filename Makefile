@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml setup.py requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark demo demo-spark docs proto compat faults mutants lock clean ci
+.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark demo demo-spark docs proto compat faults machines mutants lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -45,7 +45,11 @@ compat: .venv/installed-test ## only the tests with stock clients
 	$(TESTS) tests/compat $(ARGS)
 faults: .venv/installed-test ## only the fault tests, each going on for a while (SECONDS=60 ARGS="-k restore")
 	PENSTOCK_FAULT_SECONDS=$(or $(SECONDS),60) PENSTOCK_SPARK_FAULT_SECONDS=$(or $(SECONDS),60) \
-	$(BIN)/python -m pytest tests/faults tests/spark/test_sink_faults.py $(ARGS)
+	$(BIN)/python -m pytest tests/faults tests/spark/test_sink_faults.py tests/compat/test_spark_faults.py \
+	tests/demo/test_pipeline.py $(ARGS)
+machines: .venv/installed-test ## only the property machines, for longer (EXAMPLES=2000 ARGS="-k log")
+	$(foreach each,LOG GROUP STAGING TXN,PENSTOCK_$(each)_MACHINE_EXAMPLES=$(or $(EXAMPLES),2000)) \
+	$(TESTS) --timeout 0 $(wildcard tests/property/test_*_machine.py) $(ARGS)
 mutants: .venv/installed-mutants ## which small faults in core no test notices (ARGS="--sample 300 --seed 1 core/log")
 	$(BIN)/python -m tests.mutants $(ARGS)
 lock: .venv/installed-test .venv/installed-lint .venv/installed-bench .venv/installed-demo .venv/installed-mutants ## write down the installed versions

@@ -57,7 +57,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=KINDS,
-        help="the least a gateway in Python could do (producers only; both may be given)",
+        help="the least a broker in Python could do (producers only; both may be given)",
     )
     add(
         "--bootstrap-server",
@@ -65,7 +65,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="measure a Penstock that runs already",
     )
-    add("--pid", type=int, help="with --bootstrap-server: the gateway's process id")
+    add("--pid", type=int, help="with --bootstrap-server: the broker's process id")
     add("--postgres-pid", type=int, help="with --bootstrap-server: the postmaster's process id")
     add("--peers-only", action="store_true", help="start no Penstock: peers alone")
 

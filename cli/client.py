@@ -55,7 +55,7 @@ TlsCa = Annotated[
 _tls: ContextVar[ssl.SSLContext | None] = ContextVar("_tls", default=None)
 
 
-def asks(command: Callable[..., None]) -> Callable[..., None]:
+def broker_command(command: Callable[..., None]) -> Callable[..., None]:
     """A command that asks a broker: it has the options of TLS as well, which are the client's
     business and not its own."""
 
@@ -86,7 +86,7 @@ def _trust(authorities: Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=authorities)
     except OSError as error:  # ssl.SSLError as well
         reason = error.strerror or str(error)
-        fail(f"Certificates cannot be had from {authorities} ({reason}): name a file in PEM.", 2)
+        fail(f"The certificates in {authorities} cannot be read ({reason}): name a PEM file.", 2)
 
 
 def fail(sentence: str, exit_code: int = 1) -> NoReturn:
@@ -203,7 +203,7 @@ def _connected(bootstrap: str) -> Iterator["KafkaAdminClient"]:
 
 
 def connection_options(bootstrap: str) -> dict[str, Any]:
-    """What every client of kafka-python is told; ends the command where TLS cannot be had."""
+    """What every client of kafka-python is told; ends the command where TLS cannot be spoken."""
     # The client reports each failed connection; we say once what it comes to.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     tls = _tls.get()

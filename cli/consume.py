@@ -15,16 +15,19 @@ import typer
 
 from cli import codecs
 from cli.client import (
+    ANSWER_TIMEOUT_MS,
     DEFAULT_BOOTSTRAP,
     Bootstrap,
     admin_client,
-    asks,
+    ask_patiently,
     bootstrapping,
+    broker_command,
     complain,
     connection_options,
     fail,
 )
 from cli.errors import sentence_of
+from cli.group_reads import describe
 from cli.interrupts import Interrupts
 from cli.progress import Progress, records
 from cli.records import TextForm, json_line
@@ -37,6 +40,7 @@ INTERRUPTED: Final = 130
 _POLL_MS: Final = 200
 _POLL_RECORDS: Final = 2_000
 _COMMIT_INTERVAL_S: Final = 5.0
+_JOINED_WITHIN_S: Final = 10.0  # else it is asked why not, again and again
 _PARTITION_FETCH_BYTES: Final = 8 * 2**20
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 
@@ -50,7 +54,7 @@ class _Limits:
     idle_s: float | None
 
 
-@asks
+@broker_command
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     from_beginning: Annotated[
@@ -100,8 +104,17 @@ def consume(
         fail("--group goes on where the group is: leave out --partition and --offset.", 2)
     if offset is not None and from_beginning:
         fail("--offset and --from-beginning are two places to begin: leave out one.", 2)
-    with admin_client(bootstrap_server) as admin:
-        count = existing_partitions(admin, topic)
+
+    def partitions() -> int:
+        with admin_client(bootstrap_server) as admin:
+            return existing_partitions(admin, topic)
+
+    def look() -> None:
+        partitions()
+        if group is not None:
+            ask_patiently(bootstrap_server, lambda client: describe(client, [group]))
+
+    count = partitions()
     if missing := [number for number in partition or [] if number >= count]:
         fail(f"There is no partition {missing[0]} in {topic}: it has {count}, from 0 on.", 2)
     codecs.complete()
@@ -117,6 +130,7 @@ def consume(
             auto_offset_reset="latest" if begins_late else "earliest",
             isolation_level=isolation_level,
             max_partition_fetch_bytes=_PARTITION_FETCH_BYTES,
+            request_timeout_ms=ANSWER_TIMEOUT_MS,
             allow_auto_create_topics=False,
             **options,
         )
@@ -124,6 +138,7 @@ def consume(
         consumer,
         _Limits(follow or timeout is not None, max_messages, timeout),
         json_line if as_json else form.line,
+        look,
         is_committing=group is not None,
     )
     places = [TopicPartition(topic, number) for number in sorted(set(partition or range(count)))]
@@ -133,11 +148,15 @@ def consume(
 
 @dataclass
 class _Printing:
-    """One run of the command: reads, prints, commits and counts."""
+    """One run of the command: reads, prints, commits and counts.
+
+    look: ends the command where the broker cannot work, which a consumer waits out in silence.
+    """
 
     consumer: "KafkaConsumer"
     limits: _Limits
     line: Callable[[Any], bytes]
+    look: Callable[[], None]
     is_committing: bool
     interrupts: Interrupts = field(default_factory=Interrupts)
     printed: int = 0
@@ -164,6 +183,8 @@ class _Printing:
             self._print_all(progress)
         except KeyboardInterrupt:
             code = INTERRUPTED
+        except typer.Exit as ended:  # it is said why
+            code = ended.exit_code
         except BrokenPipeError:  # whom it was for has had enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             is_heard = False  # nor can be told how many of the last ones arrived
@@ -191,7 +212,7 @@ class _Printing:
             self.consumer.seek(place, min(max(offset, first[place]), last[place]))
 
     def _print_all(self, progress: Progress) -> None:
-        heard = committed = time.monotonic()
+        heard = committed = looked = time.monotonic()
         while self.limits.max_records is None or self.printed < self.limits.max_records:
             left = _POLL_RECORDS
             if self.limits.max_records is not None:
@@ -204,7 +225,13 @@ class _Printing:
                 self._print(found)
                 progress.at(self.printed)
             elif self.limits.idle_s is not None and now - heard >= self.limits.idle_s:
+                if not self.printed:
+                    self.look()
+                    self._is_at_the_end()  # raises where the log cannot be asked
                 return
+            if now - looked >= _JOINED_WITHIN_S and not self.consumer.assignment():
+                self.look()
+                looked = time.monotonic()
             if now - committed >= _COMMIT_INTERVAL_S:
                 self._commit()
                 committed = now

@@ -1,16 +1,20 @@
 """Why does a group not go on: what is known of it, put into sentences, the weightiest first.
 
-Pure: a group as `group_reads` has it and what holds back its partitions, in; findings, out. Says as
-well what a client cannot know.
+Pure: a group as `group_reads` has it, what holds back its partitions and, if it was read, whom its
+database says it waits for, in; findings, out. Says as well what a client cannot know.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cli.group_reads import DEAD, EMPTY, Group, GroupView, Member, Progress
 
+if TYPE_CHECKING:
+    from storage.groups.waiting import Waiting
+
 _NAMED_MAX: Final = 5  # of a kind; a group may have thousands of partitions
+_ASK_THE_DATABASE: Final = "add --data or --database-url, as the broker has it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +25,12 @@ class Finding:
     text: str
 
 
-def findings(view: GroupView, blocking: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def findings(
+    view: GroupView, blocking: Sequence[Mapping[str, Any]], waiting: "Waiting | None" = None
+) -> list[Finding]:
     """blocking: rows of `txn blocking`, which say where an open transaction holds up readers."""
     found = [
-        *_of_state(view.group),
+        *_of_state(view.group, waiting),
         *_few(_gone(view), "partition"),
         *_few(_held_back(view, blocking), "partition"),
         *_few(_unread(view), "partition"),
@@ -45,40 +51,69 @@ def _few(found: Iterator[Finding], noun: str) -> Iterator[Finding]:
 # --- the group ---
 
 
-def _of_state(group: Group) -> Iterator[Finding]:
+def _of_state(group: Group, waiting: "Waiting | None") -> Iterator[Finding]:
+    if waiting is not None and waiting.state != group.state:
+        waiting = None  # it has moved on between the two questions
     match group.state:
         case "Empty" | "Dead":
             yield Finding(
                 "empty",
-                "It has no members: nobody reads for it. Start a consumer with "
-                f"group.id={group.group_id}. (One that takes its partitions by assign() is no "
-                "member, and is not seen from here.)",
+                "It has no members: no consumer reads for it. Start one with "
+                f"group.id={group.group_id}. (A consumer that takes its partitions by assign() is "
+                "no member. It is not seen from here.)",
             )
         case "PreparingRebalance":
-            yield Finding(
-                "rebalance",
-                f"It rebalances: its coordinator, {group.coordinator}, waits until every member "
-                f"has joined again ({_members(group.members)}). Who has not is not told to "
-                "clients: ask Penstock's database, SELECT waiting_for FROM v_group. It is one that "
-                "does not poll; it is dropped after its max.poll.interval.ms.",
-            )
+            yield Finding("rebalance", f"It rebalances. {_joining(group, waiting)}")
         case "CompletingRebalance":
-            yield Finding(
-                "rebalance",
-                "It rebalances: all members have joined, and wait for their leader, which has to "
-                f"make the assignment ({_members(group.members)}). Who leads is not told to "
-                "clients: ask Penstock's database, SELECT leader FROM v_group. If it lasts, "
-                "restart that one.",
-            )
+            yield Finding("rebalance", f"It rebalances. {_assigning(group, waiting)}")
         case "Assigning":
             yield Finding("rebalance", "It rebalances: its coordinator makes a new assignment.")
     yield from _late_members(group)
 
 
+def _joining(group: Group, waiting: "Waiting | None") -> str:
+    coordinator = f"Its coordinator, {group.coordinator},"
+    what_then = (
+        "A member that does not join again does not poll: it is busy with a record, or hangs. It "
+        "is dropped after its max.poll.interval.ms."
+    )
+    if waiting is not None and waiting.waiting_for:
+        late = _members_of(group, waiting.waiting_for)
+        others = [each for each in group.members if each.member_id not in waiting.waiting_for]
+        joined = f" These have joined: {_members(others)}." if others else ""
+        return f"{coordinator} waits for {late} to join again.{joined} {what_then}"
+    return (
+        f"{coordinator} waits until every member has joined again: {_members(group.members)}. The "
+        f"classic protocol does not tell clients which member is late: {_ASK_THE_DATABASE}. "
+        f"{what_then}"
+    )
+
+
+def _assigning(group: Group, waiting: "Waiting | None") -> str:
+    begin = "All members have joined. They wait until their leader"
+    if waiting is not None and waiting.leader:
+        leader = _members_of(group, [waiting.leader])
+        return f"{begin}, {leader}, has made the assignment. If it lasts, restart the leader."
+    return (
+        f"{begin} has made the assignment: {_members(group.members)}. The classic protocol does "
+        f"not tell clients which member leads: {_ASK_THE_DATABASE}. If it lasts, restart it."
+    )
+
+
+def _members_of(group: Group, member_ids: Sequence[str]) -> str:
+    """Their names; the id of a member that the coordinator does not describe."""
+    known = {each.member_id: _name(each) for each in group.members}
+    return _few_of([known.get(each, each) for each in member_ids])
+
+
 def _members(members: Sequence[Member]) -> str:
-    named = ", ".join(_name(member) for member in members[:_NAMED_MAX])
-    more = len(members) - _NAMED_MAX
-    return f"{named} and {more} more" if more > 0 else named or "none is known"
+    return _few_of([_name(member) for member in members]) or "none is known"
+
+
+def _few_of(names: Sequence[str]) -> str:
+    named = ", ".join(names[:_NAMED_MAX])
+    more = len(names) - _NAMED_MAX
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def _name(member: Member) -> str:
@@ -113,9 +148,7 @@ def _places(partitions: Mapping[str, list[int]]) -> set[tuple[str, int]]:
 
 
 def _listed(places: Sequence[tuple[str, int]]) -> str:
-    named = ", ".join(f"{topic} {number}" for topic, number in places[:_NAMED_MAX])
-    more = len(places) - _NAMED_MAX
-    return f"{named} and {more} more" if more > 0 else named
+    return _few_of([f"{topic} {number}" for topic, number in places])
 
 
 # --- its partitions ---
@@ -154,10 +187,10 @@ def _held_back(view: GroupView, blocking: Sequence[Mapping[str, Any]]) -> Iterat
         whose = f"transaction {name}" if name else f"a transaction of producer {row['producer_id']}"
         yield Finding(
             "transaction",
-            f"{each.topic} {each.partition}: {whose}{_since(row)} holds back who reads committed "
-            f"data only: they get nothing from offset {row['first_offset']} on, "
-            f"{row['waiting']} offsets so far. Whether this group reads so is not told to others. "
-            f"To end it: 'penstock txn abort {name or 'ID'}'.",
+            f"{each.topic} {each.partition}: {whose}{_since(row)} holds back consumers that read "
+            f"committed data only. They get nothing from offset {row['first_offset']} on; "
+            f"{row['waiting']} offsets wait so far. Kafka does not tell whether this group reads "
+            f"so. To end the transaction: 'penstock txn abort {name or 'ID'}'.",
         )
 
 
@@ -212,6 +245,6 @@ def _nothing(view: GroupView) -> Finding:
         )
     return Finding(
         "up_to_date",
-        "Nothing holds it back: it has read all that is there. If more should be there, ask who "
-        "produces.",
+        "Nothing holds it back: it has read all that is there. If more should be there, look at "
+        "the producers.",
     )

@@ -7,6 +7,7 @@ argument.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +20,7 @@ from cli.client import (
     AsJson,
     Bootstrap,
     ask_patiently,
-    asks,
+    broker_command,
     complain,
     fail,
     print_json,
@@ -42,6 +43,8 @@ from cli.transactions import blocking_transactions
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
+
+    from storage.groups.waiting import Waiting
 
 groups = typer.Typer(
     help="List, describe and delete groups of any Kafka broker; their lag; reset their offsets.",
@@ -67,7 +70,7 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="One or more."
 
 
 @groups.command("list")
-@asks
+@broker_command
 def list_groups(
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state; may be repeated.")
@@ -117,7 +120,7 @@ def _known(option: str, given: Sequence[str], known: Sequence[str]) -> set[str]:
 
 
 @groups.command()
-@asks
+@broker_command
 def describe(
     names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:
@@ -132,7 +135,7 @@ def describe(
 
 
 @groups.command()
-@asks
+@broker_command
 def lag(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[GROUP]", help="By default all groups.")
@@ -283,16 +286,27 @@ groups.command("reset-offsets")(reset_offsets)
 
 
 @groups.command()
-@asks
+@broker_command
 def why(
     name: Annotated[str, typer.Argument(metavar="GROUP")],
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The broker's data, whose database knows more."),
+    ] = None,
+    database_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="The same, for a database of your own.")
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Say in words why a group does not go on: who is waited for, and what holds it back."""
+    """Say in words why a group does not go on: who is waited for, and what holds it back.
+
+    Kafka's classic protocol does not tell clients which member is waited for. Penstock's database
+    knows it: add the broker's --data or --database-url.
+    """
     view, blocking = ask_patiently(bootstrap_server, lambda client: _why(client, name))
     _end_if_any_failed(bootstrap_server, [view], unknown_is_failure=True)
-    found = findings(view, blocking)
+    found = findings(view, blocking, _waiting(name, data, database_url))
     if as_json:
         state = {"group_id": name, "state": view.group.state, "lag": view.lag}
         print_json({**state, "findings": [asdict(each) for each in found]})
@@ -314,11 +328,32 @@ def _why(client: "KafkaAdminClient", name: str) -> tuple[GroupView, list[dict[st
         return view, []
 
 
+def _waiting(name: str, data: "Path | None", database_url: str | None) -> "Waiting | None":
+    """Of the database, where one is named; ends the command where that cannot be asked."""
+    from core.ports.log import StoreUnavailable
+    from storage.groups.waiting import read_waiting
+    from storage.server.embedded import EmbeddedPostgresError, running_url
+
+    try:
+        if database_url is None:
+            if data is None:
+                return None
+            database_url = running_url(data)
+        waiting = read_waiting(database_url, name)
+    except EmbeddedPostgresError as error:
+        fail(str(error), 2)
+    except StoreUnavailable as error:
+        fail(f"The database cannot be used ({error}): check --data and --database-url.", 2)
+    if waiting is None:
+        complain(f"The database has no group {name}: is it this broker's?")
+    return waiting
+
+
 # --- delete ---
 
 
 @groups.command()
-@asks
+@broker_command
 def delete(
     names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:

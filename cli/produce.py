@@ -6,18 +6,19 @@ of it is acknowledged, 1 something was refused or lost, 2 a wrong argument or li
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from cli import codecs
 from cli.client import (
+    ANSWER_TIMEOUT_MS,
     DEFAULT_BOOTSTRAP,
     Bootstrap,
     admin_client,
-    asks,
     bootstrapping,
+    broker_command,
     complain,
     connection_options,
     fail,
@@ -37,6 +38,8 @@ _BYTES_WAITING_MAX: Final = 32 * 2**20
 _BATCH_BYTES: Final = 256 * 2**10
 _RECORD_BYTES_MAX: Final = 100 * 2**20  # the broker's own limit comes first
 _LINGER_MS: Final = 5
+_DELIVERY_TIMEOUT_MS: Final = 120_000  # of a record; the client's own
+_END_WITHIN_S: Final = 30.0  # of a transaction
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -84,7 +87,7 @@ class _Waiting:
             self._changed.notify()
 
 
-@asks
+@broker_command
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     values: Annotated[
@@ -145,6 +148,8 @@ def produce(
                 transactional_id=transactional_id,
                 batch_size=_BATCH_BYTES,
                 linger_ms=_LINGER_MS,
+                delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,
+                request_timeout_ms=min(ANSWER_TIMEOUT_MS, _DELIVERY_TIMEOUT_MS - _LINGER_MS),
                 max_request_size=_RECORD_BYTES_MAX,
                 allow_auto_create_topics=False,
                 **options,
@@ -229,7 +234,13 @@ class _Sending:
             if self._waiting.failure is not None:
                 raise self._waiting.failure
             if is_open and stopped is None:
-                self._producer.commit_transaction()
+                if not _has_ended(self._producer.commit_transaction):
+                    stopped = _Stopped(
+                        f"The broker at {self._bootstrap} does not say whether the transaction is "
+                        f"committed: its database may be away. See 'penstock txn describe "
+                        f"{transactional_id}' later.",
+                        1,
+                    )
                 is_open = False
         except KafkaError as error:
             stopped = _Stopped(sentence_of(self._bootstrap, error), 1)
@@ -274,10 +285,13 @@ class _Sending:
     def _abort(self) -> None:
         from kafka.errors import KafkaError
 
+        reason = "the broker does not say that it is aborted"
         try:
-            self._producer.abort_transaction()
+            if _has_ended(self._producer.abort_transaction):
+                return
         except KafkaError as error:
-            complain(f"The transaction stays open until its timeout: {error}.")
+            reason = str(error)
+        complain(f"The transaction stays open until its timeout: {reason}.")
 
     def _end(self, stopped: _Stopped | None, *, is_aborted: bool) -> None:
         count = records(self._waiting.acknowledged)
@@ -290,3 +304,23 @@ class _Sending:
             if str(stopped):
                 complain(str(stopped))
             raise typer.Exit(stopped.exit_code)
+
+
+def _has_ended(call: Callable[[], None]) -> bool:
+    """Whether it ended in time: kafka-python waits for ever (3.0.12). Raises what it raises."""
+    from kafka.errors import KafkaError
+
+    failures: list[KafkaError] = []
+
+    def run() -> None:
+        try:
+            call()
+        except KafkaError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_END_WITHIN_S)
+    for failure in failures:
+        raise failure
+    return not thread.is_alive()

@@ -17,7 +17,7 @@ from cli.client import (
     AsJson,
     Bootstrap,
     ask_patiently,
-    asks,
+    broker_command,
     complain,
     fail,
     print_json,
@@ -33,12 +33,13 @@ from cli.offset_positions import (
     parse_datetime,
     parse_duration,
 )
+from cli.topic_reads import suggested_topic
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, TopicPartition
 
 
-@asks
+@broker_command
 def reset_offsets(
     name: Annotated[str, typer.Argument(metavar="GROUP")],
     topic: Annotated[
@@ -158,7 +159,7 @@ def _partitions(
         return [where for where in already if where.partition < counts.get(where.topic, 0)]
     for topic, numbers in wanted.items():
         if topic not in counts:
-            fail(f"There is no topic {topic}.")
+            fail(f"There is no topic {topic}.{suggested_topic(client, topic)}")
         for number in numbers or ():
             if number >= counts[topic]:
                 fail(f"There is no partition {number} of {topic}: it has {counts[topic]}.")

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kafka.protocol.api_key import ApiKey
+
 from core.config.definitions import (
     BROKER_CONFIGS,
     DEVIATIONS,
     GROUP_CONFIGS,
-    NOT_COMPACTED,
     TOPIC_CONFIGS,
 )
 from core.config.inert import ONLY_DEFAULT, REASONS
@@ -24,38 +25,15 @@ from gateway.kafka.api import Api, load_handlers
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; do not edit. -->"
 
-# APIs that Kafka 4's brokers offer to clients, and Penstock does not.
-MISSING: dict[int, str] = {
-    17: "SaslHandshake",
-    29: "DescribeAcls",
-    30: "CreateAcls",
-    31: "DeleteAcls",
-    34: "AlterReplicaLogDirs",
-    36: "SaslAuthenticate",
-    38: "CreateDelegationToken",
-    39: "RenewDelegationToken",
-    40: "ExpireDelegationToken",
-    41: "DescribeDelegationToken",
-    48: "DescribeClientQuotas",
-    49: "AlterClientQuotas",
-    50: "DescribeUserScramCredentials",
-    51: "AlterUserScramCredentials",
-    64: "UnregisterBroker",
-    71: "GetTelemetrySubscriptions",
-    72: "PushTelemetry",
-    76: "ShareGroupHeartbeat",
-    77: "ShareGroupDescribe",
-    78: "ShareFetch",
-    79: "ShareAcknowledge",
-    88: "StreamsGroupHeartbeat",
-    89: "StreamsGroupDescribe",
-    90: "DescribeShareGroupOffsets",
-    91: "AlterShareGroupOffsets",
-    92: "DeleteShareGroupOffsets",
-}
-
 # Spoken among Kafka's own processes (ZooKeeper's time, Raft, replicas, the share coordinator).
 NOT_FOR_CLIENTS = {4, 5, 6, 7, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(80, 88)}
+
+
+def missing() -> dict[int, str]:
+    """APIs that Kafka 4's brokers offer to clients, and Penstock does not: key and name."""
+    known = {api.key for api in load_handlers().table()} | NOT_FOR_CLIENTS
+    return {key.value: key.name for key in ApiKey if key.value not in known}
+
 
 # On purpose. What is asked, and what is answered.
 ANSWERS_OF_OUR_OWN: dict[str, str] = {
@@ -137,8 +115,8 @@ WITHOUT_EFFECT_ON_BROKERS: dict[str, str] = {
 
 # What is honoured, but not in every way its name promises.
 NOTES_ON_TOPICS: dict[str, str] = {
-    "cleanup.policy": f"{NOT_COMPACTED} Records without a key are refused with `compact`; without "
-    "`delete`, nothing is deleted.",
+    "cleanup.policy": "Records without a key are refused with `compact`; without `delete`, nothing "
+    "is deleted.",
     "retention.bytes": "Judged to the batch.",
     "retention.ms": "Judged to the batch. It also chooses the class of segments new batches go to.",
 }
@@ -165,7 +143,7 @@ def protocol_support() -> str:
         _table(
             ("key", "API", "versions", "advertised", "what it does"),
             (
-                (api.key, _link(api), _span(api.versions), _span(api.advertised), _summary(api))
+                (api.key, _link(api), _span(api.versions), _span(api.advertised), summary(api))
                 for api in served
             ),
         ),
@@ -174,7 +152,7 @@ def protocol_support() -> str:
         "## Not there yet",
         "Not advertised; a request closes the connection. The controller's and the brokers' own "
         "APIs (Raft, replicas, share-group state) are not listed: here they have no meaning.",
-        ", ".join(f"{name} ({key})" for key, name in MISSING.items()) + ".",
+        ", ".join(f"{name} ({key})" for key, name in missing().items()) + ".",
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -189,7 +167,7 @@ def _span(versions: range) -> str:
     return f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else str(versions[0])
 
 
-def _summary(api: Api) -> str:
+def summary(api: Api) -> str:
     """The first paragraph of the handler's file, without its title."""
     text = sys.modules[api.handler.__module__].__doc__ or ""
     return " ".join(text.partition("\n\n")[0].split()).partition("): ")[2]
@@ -208,8 +186,8 @@ def configuration() -> str:
         "variable like `PENSTOCK_BROKER__NUM_PARTITIONS=3`, or in the file's `[broker]` table "
         "under Kafka's names. A wrong value or an unknown name is refused in one sentence, exit "
         "code 2.",
-        "A variable that begins with `PENSTOCK_` and is no setting is refused as well, since it is "
-        "a setting misspelt, as a rule. Let be are `PENSTOCK_CACHE` (where Spark's jars are kept), "
+        "A variable that begins with `PENSTOCK_` and is no setting is refused as well: as a rule "
+        "it is a misspelt setting. Allowed are `PENSTOCK_CACHE` (where Spark's jars are kept), "
         "`PENSTOCK_TEST_…` (Penstock's own tests), and what Kubernetes sets beside a service named "
         "`penstock…` (`PENSTOCK_SERVICE_HOST`, `PENSTOCK_PORT=tcp://…`).",
         "## Topic properties",
@@ -240,10 +218,9 @@ def configuration() -> str:
             ),
         ),
         "## Broker properties",
-        "Those that are the default of a topic property are in the table above and have the same "
-        "effect"
-        " (only `log.segment.bytes` differs). *dynamic*: may be changed while brokers run, for one "
-        "broker or for all; the others are read at start.",
+        "A property that is the default of a topic property is in the table above, with the same "
+        "effect (only `log.segment.bytes` differs). *dynamic*: may be changed while brokers run, "
+        "for one broker or for all. The others are read at start.",
         _table(("property", "default", "change", "what Penstock does with it"), _broker_rows()),
         "## Broker properties without effect",
         "Every other property that Apache Kafka 4.1 describes is known, checked and reported with "

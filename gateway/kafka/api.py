@@ -1,4 +1,4 @@
-"""The registry of Kafka APIs: each handler file enters itself with `@api(key, versions=…)`.
+"""The registry of Kafka APIs: each handler file enters itself with `@api(key, versions=…, …)`.
 
 ApiVersions, the connection and the documentation's table read it. It does not know any API itself.
 """
@@ -6,10 +6,11 @@ ApiVersions, the connection and the documentation's table read it. It does not k
 import functools
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from core.errors import Error
 from core.ports.log import StoreUnavailable
 from gateway.kafka.codec import request_class
 from gateway.kafka.context import RequestContext
@@ -34,6 +35,10 @@ class Api:
     CLOSE_CONNECTION.
     unsupported: the version-0 response to a version that is not served; None: close the connection,
     as Kafka does for everything but ApiVersions (KIP-511).
+    is_long_poll: it may wait for minutes, and is cancelled when its client has gone; the others run
+    to their end. runs_side_by_side: a request starts while earlier ones of its API have no answer.
+    v2_since: the version that clients send in V2 of transactions (KIP-890); None: none does.
+    known_since: errors that older versions do not know; `errors.py` has what is said instead.
     """
 
     key: int
@@ -42,6 +47,10 @@ class Api:
     advertised: range
     handler: Handler
     unsupported: Callable[[], Any] | None = None
+    is_long_poll: bool = False
+    runs_side_by_side: bool = False
+    v2_since: int | None = None
+    known_since: Mapping[Error, int] = field(default_factory=dict)
 
 
 class Registry:
@@ -60,8 +69,12 @@ class Registry:
         advertised: range | None = None,
         unsupported: Callable[[], Any] | None = None,
         unavailable: Unavailable | None = None,
+        is_long_poll: bool = False,
+        runs_side_by_side: bool = False,
+        v2_since: int | None = None,
+        known_since: Mapping[Error, int] | None = None,
     ) -> Callable[[Handler], Handler]:
-        """Enter the decorated coroutine function as the handler of API `key`.
+        """Enter the decorated coroutine function as the handler of API `key`; see `Api`.
 
         unavailable: makes the answer where the handler raises StoreUnavailable. If that one raises
         it too, or there is none, the connection is closed, which clients take as "try again".
@@ -78,7 +91,18 @@ class Registry:
                 handler = _answering(handler, unavailable)
             name = message.name.removesuffix("Request")
             listed = versions if advertised is None else advertised
-            self._apis[key] = Api(key, name, versions, listed, handler, unsupported)
+            self._apis[key] = Api(
+                key,
+                name,
+                versions,
+                listed,
+                handler,
+                unsupported,
+                is_long_poll,
+                runs_side_by_side,
+                v2_since,
+                known_since or {},
+            )
             return handler
 
         return enter

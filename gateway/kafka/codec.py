@@ -1,8 +1,9 @@
 """Kafka messages to and from bytes: the request header, bodies by (key, version), sized responses.
 
-The only module that imports a message library (kafka-python's protocol package: its classes and
-Kafka's JSON schemas; for what it lacks, `schemas` beside this file); handlers import the message
-classes from here. It does not know which APIs are served, nor what a message means.
+The only module that imports a message library. `from gateway.kafka.codec import EndTxnRequest`
+works for every message of kafka-python's protocol package, and for every file in `schemas` beside
+this one (what kafka-python lacks, and Penstock's own); to mypy all of them are `Any`. It does not
+know which APIs are served, nor what a message means.
 
 Anything malformed is a `MalformedRequest`, in time and memory bounded by the frame and
 `compiled.MAX_ELEMENTS`. Records are memoryviews into the frame. Strings are text (bytes that are
@@ -18,125 +19,12 @@ one for each batch, with `made`.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from types import new_class
 from typing import Any, Final
 
-from kafka.protocol.admin.cluster import DescribeClusterRequest as DescribeClusterRequest
-from kafka.protocol.admin.cluster import DescribeClusterResponse as DescribeClusterResponse
-from kafka.protocol.admin.cluster import DescribeLogDirsRequest as DescribeLogDirsRequest
-from kafka.protocol.admin.cluster import DescribeLogDirsResponse as DescribeLogDirsResponse
-from kafka.protocol.admin.cluster import DescribeQuorumRequest as DescribeQuorumRequest
-from kafka.protocol.admin.cluster import DescribeQuorumResponse as DescribeQuorumResponse
-from kafka.protocol.admin.cluster import UpdateFeaturesRequest as UpdateFeaturesRequest
-from kafka.protocol.admin.cluster import UpdateFeaturesResponse as UpdateFeaturesResponse
-from kafka.protocol.admin.configs import AlterConfigsRequest as AlterConfigsRequest
-from kafka.protocol.admin.configs import AlterConfigsResponse as AlterConfigsResponse
-from kafka.protocol.admin.configs import DescribeConfigsRequest as DescribeConfigsRequest
-from kafka.protocol.admin.configs import DescribeConfigsResponse as DescribeConfigsResponse
-from kafka.protocol.admin.configs import (
-    IncrementalAlterConfigsRequest as IncrementalAlterConfigsRequest,
-)
-from kafka.protocol.admin.configs import (
-    IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse,
-)
-from kafka.protocol.admin.configs import ListConfigResourcesRequest as ListConfigResourcesRequest
-from kafka.protocol.admin.configs import ListConfigResourcesResponse as ListConfigResourcesResponse
-from kafka.protocol.admin.groups import DeleteGroupsRequest as DeleteGroupsRequest
-from kafka.protocol.admin.groups import DeleteGroupsResponse as DeleteGroupsResponse
-from kafka.protocol.admin.groups import DescribeGroupsRequest as DescribeGroupsRequest
-from kafka.protocol.admin.groups import DescribeGroupsResponse as DescribeGroupsResponse
-from kafka.protocol.admin.groups import ListGroupsRequest as ListGroupsRequest
-from kafka.protocol.admin.groups import ListGroupsResponse as ListGroupsResponse
-from kafka.protocol.admin.topics import (
-    AlterPartitionReassignmentsRequest as AlterPartitionReassignmentsRequest,
-)
-from kafka.protocol.admin.topics import (
-    AlterPartitionReassignmentsResponse as AlterPartitionReassignmentsResponse,
-)
-from kafka.protocol.admin.topics import CreatePartitionsRequest as CreatePartitionsRequest
-from kafka.protocol.admin.topics import CreatePartitionsResponse as CreatePartitionsResponse
-from kafka.protocol.admin.topics import CreateTopicsRequest as CreateTopicsRequest
-from kafka.protocol.admin.topics import CreateTopicsResponse as CreateTopicsResponse
-from kafka.protocol.admin.topics import DeleteRecordsRequest as DeleteRecordsRequest
-from kafka.protocol.admin.topics import DeleteRecordsResponse as DeleteRecordsResponse
-from kafka.protocol.admin.topics import DeleteTopicsRequest as DeleteTopicsRequest
-from kafka.protocol.admin.topics import DeleteTopicsResponse as DeleteTopicsResponse
-from kafka.protocol.admin.topics import (
-    DescribeTopicPartitionsRequest as DescribeTopicPartitionsRequest,
-)
-from kafka.protocol.admin.topics import (
-    DescribeTopicPartitionsResponse as DescribeTopicPartitionsResponse,
-)
-from kafka.protocol.admin.topics import ElectLeadersRequest as ElectLeadersRequest
-from kafka.protocol.admin.topics import ElectLeadersResponse as ElectLeadersResponse
-from kafka.protocol.admin.topics import (
-    ListPartitionReassignmentsRequest as ListPartitionReassignmentsRequest,
-)
-from kafka.protocol.admin.topics import (
-    ListPartitionReassignmentsResponse as ListPartitionReassignmentsResponse,
-)
-from kafka.protocol.admin.transactions import DescribeProducersRequest as DescribeProducersRequest
-from kafka.protocol.admin.transactions import DescribeProducersResponse as DescribeProducersResponse
-from kafka.protocol.admin.transactions import (
-    DescribeTransactionsRequest as DescribeTransactionsRequest,
-)
-from kafka.protocol.admin.transactions import (
-    DescribeTransactionsResponse as DescribeTransactionsResponse,
-)
-from kafka.protocol.admin.transactions import ListTransactionsRequest as ListTransactionsRequest
-from kafka.protocol.admin.transactions import ListTransactionsResponse as ListTransactionsResponse
+from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer.fetch import FetchRequest as FetchRequest
-from kafka.protocol.consumer.fetch import FetchResponse as FetchResponse
-from kafka.protocol.consumer.group import HeartbeatRequest as HeartbeatRequest
-from kafka.protocol.consumer.group import HeartbeatResponse as HeartbeatResponse
-from kafka.protocol.consumer.group import JoinGroupRequest as JoinGroupRequest
-from kafka.protocol.consumer.group import JoinGroupResponse as JoinGroupResponse
-from kafka.protocol.consumer.group import LeaveGroupRequest as LeaveGroupRequest
-from kafka.protocol.consumer.group import LeaveGroupResponse as LeaveGroupResponse
-from kafka.protocol.consumer.group import OffsetCommitRequest as OffsetCommitRequest
-from kafka.protocol.consumer.group import OffsetCommitResponse as OffsetCommitResponse
-from kafka.protocol.consumer.group import OffsetDeleteRequest as OffsetDeleteRequest
-from kafka.protocol.consumer.group import OffsetDeleteResponse as OffsetDeleteResponse
-from kafka.protocol.consumer.group import OffsetFetchRequest as OffsetFetchRequest
-from kafka.protocol.consumer.group import OffsetFetchResponse as OffsetFetchResponse
-from kafka.protocol.consumer.group import SyncGroupRequest as SyncGroupRequest
-from kafka.protocol.consumer.group import SyncGroupResponse as SyncGroupResponse
-from kafka.protocol.consumer.offsets import ListOffsetsRequest as ListOffsetsRequest
-from kafka.protocol.consumer.offsets import ListOffsetsResponse as ListOffsetsResponse
-from kafka.protocol.consumer.offsets import (
-    OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest,
-)
-from kafka.protocol.consumer.offsets import (
-    OffsetForLeaderEpochResponse as OffsetForLeaderEpochResponse,
-)
-from kafka.protocol.metadata.api_versions import ApiVersionsRequest as ApiVersionsRequest
-from kafka.protocol.metadata.api_versions import ApiVersionsResponse as ApiVersionsResponse
-from kafka.protocol.metadata.find_coordinator import (
-    FindCoordinatorRequest as FindCoordinatorRequest,
-)
-from kafka.protocol.metadata.find_coordinator import (
-    FindCoordinatorResponse as FindCoordinatorResponse,
-)
-from kafka.protocol.metadata.metadata import MetadataRequest as MetadataRequest
-from kafka.protocol.metadata.metadata import MetadataResponse as MetadataResponse
-from kafka.protocol.producer.produce import ProduceRequest as ProduceRequest
-from kafka.protocol.producer.produce import ProduceResponse as ProduceResponse
-from kafka.protocol.producer.transaction import AddOffsetsToTxnRequest as AddOffsetsToTxnRequest
-from kafka.protocol.producer.transaction import AddOffsetsToTxnResponse as AddOffsetsToTxnResponse
-from kafka.protocol.producer.transaction import (
-    AddPartitionsToTxnRequest as AddPartitionsToTxnRequest,
-)
-from kafka.protocol.producer.transaction import (
-    AddPartitionsToTxnResponse as AddPartitionsToTxnResponse,
-)
-from kafka.protocol.producer.transaction import EndTxnRequest as EndTxnRequest
-from kafka.protocol.producer.transaction import EndTxnResponse as EndTxnResponse
-from kafka.protocol.producer.transaction import InitProducerIdRequest as InitProducerIdRequest
-from kafka.protocol.producer.transaction import InitProducerIdResponse as InitProducerIdResponse
-from kafka.protocol.producer.transaction import TxnOffsetCommitRequest as TxnOffsetCommitRequest
-from kafka.protocol.producer.transaction import TxnOffsetCommitResponse as TxnOffsetCommitResponse
-from kafka.protocol.producer.transaction import WriteTxnMarkersRequest as WriteTxnMarkersRequest
-from kafka.protocol.producer.transaction import WriteTxnMarkersResponse as WriteTxnMarkersResponse
 
 from core.types import IsolationLevel
 from gateway.kafka import schemas
@@ -145,67 +33,45 @@ from gateway.kafka.compiled import Unencodable as Unencodable
 from gateway.kafka.compiled import make_decoder, make_encoder, read_text, read_varint
 
 API_VERSIONS_KEY: Final = 18
-PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
-JOIN_GROUP_KEY: Final = 11
-SYNC_GROUP_KEY: Final = 14
-STAGE_RECORDS_KEY: Final = 10_000
+FIRST_KEY_OF_PENSTOCK: Final = 10_000
+"""APIs from here on are Penstock's own."""
 
 Buffer = bytes | bytearray | memoryview
 
 
-# Messages that kafka-python lacks: its machinery, our schema files. To mypy its base is untyped.
-class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/ConsumerGroupHeartbeatRequest.json."""
+def _messages() -> dict[str, Any]:
+    """Every request and response by its name in Kafka's documentation."""
+    found = {
+        name: message
+        for room in (admin, consumer, metadata, producer, sasl)
+        for name in room.__all__
+        if isinstance(message := getattr(room, name), type(ApiMessage))
+    }
+    for schema in files(schemas).iterdir():
+        name, _, kind = schema.name.rpartition(".")
+        if kind == "json":
+            found[name] = new_class(name, (ApiMessage,), {"load_json": schemas})
+    return found
 
 
-class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/ConsumerGroupHeartbeatResponse.json."""
-
-
-class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/ConsumerGroupDescribeRequest.json."""
-
-
-class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/ConsumerGroupDescribeResponse.json."""
-
-
-# Penstock's own.
-class StageRecordsRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/StageRecordsRequest.json."""
-
-
-class StageRecordsResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/StageRecordsResponse.json."""
-
-
-class PublishStagedRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/PublishStagedRequest.json."""
-
-
-class PublishStagedResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/PublishStagedResponse.json."""
-
-
-class DropStagedRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/DropStagedRequest.json."""
-
-
-class DropStagedResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """See schemas/DropStagedResponse.json."""
-
-
+_MESSAGES: Final = _messages()
 _REQUESTS: Final[dict[int, Any]] = {
-    message.API_KEY: message
-    for name, message in list(globals().items())
-    if name.endswith("Request") and hasattr(message, "API_KEY")
+    message.API_KEY: message for message in _MESSAGES.values() if message.is_request()
 }
 _FIXED_HEADER: Final = struct.Struct(">hhih")  # key, version, correlation id, client id's length
 _RESPONSE_HEADER: Final = struct.Struct(">ii")  # size, correlation id
 _BROKEN: Final = (struct.error, IndexError, ValueError, OverflowError, MemoryError)
 _decoders: Final[dict[tuple[Any, int], Any]] = {}
 _encoders: Final[dict[tuple[Any, int], Any]] = {}
+
+
+def __getattr__(name: str) -> Any:
+    """The message of this name, so that a handler imports its own: PEP 562."""
+    try:
+        return _MESSAGES[name]
+    except KeyError:
+        raise AttributeError(f"the codec has no message {name}") from None
 
 
 @dataclass(frozen=True, slots=True)

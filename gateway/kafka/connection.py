@@ -2,8 +2,8 @@
 
 It starts handlers and writes what they return; it decides nothing about topics, records or offsets.
 Order is Kafka's: a request starts when every earlier one of its connection is answered (Kafka mutes
-the channel), but Produce requests may run side by side after one another, because they join one
-group commit, and so may StageRecords. Back-pressure is by not reading, and by not starting while
+the channel), but requests of an API that allows it (`runs_side_by_side`) start beside each other,
+so that they join one flush. Back-pressure is by not reading, and by not starting while
 answers are unsent.
 """
 
@@ -17,7 +17,7 @@ import structlog
 
 from gateway.framing import Framer, make_scratch
 from gateway.kafka import codec
-from gateway.kafka.api import CLOSE_CONNECTION, Handler, Registry
+from gateway.kafka.api import CLOSE_CONNECTION, Api, Registry
 from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.pipelined_requests import PipelinedRequests
@@ -27,11 +27,6 @@ from gateway.request_memory import RequestMemory
 
 log = structlog.get_logger(__name__)
 
-# Handlers that may wait for minutes; cancelled when their client has gone. A group forgets who
-# waited there, not what they said: its member stays until its session ends, as in Kafka. The other
-# handlers run to their end: a Produce may be in a flush already.
-_LONG_POLLS: Final = frozenset({codec.FETCH_KEY, codec.JOIN_GROUP_KEY, codec.SYNC_GROUP_KEY})
-_SIDE_BY_SIDE: Final = frozenset({codec.PRODUCE_KEY, codec.STAGE_RECORDS_KEY})
 _CONTEXTS_KEPT: Final = 32
 _FLUSH_TIMEOUT_S: Final = 5.0
 _CLIENT_ID_LOGGED: Final = 100  # characters; a client may send 32,767
@@ -42,7 +37,7 @@ def _observe_nothing(*_: object) -> None:
 
 
 class KafkaFrontEnd:
-    """What the connections of one listener share. `gateway.listener.FrontEnd`.
+    """What the connections of one listener share. `gateway.front_ends.FrontEnd`.
 
     registry: the APIs to serve, complete. services: handed to handlers with each request.
     memory: shared with the other front-ends. observer: called after each answer, with seconds and
@@ -80,7 +75,17 @@ class KafkaFrontEnd:
 class _Request:
     """A request received: its frame, and from its start on its handler and answer."""
 
-    __slots__ = ("frame", "header", "is_answered", "key", "received", "response", "size", "task")
+    __slots__ = (
+        "api",
+        "frame",
+        "header",
+        "is_answered",
+        "key",
+        "received",
+        "response",
+        "size",
+        "task",
+    )
 
     def __init__(self, frame: memoryview, received: float) -> None:
         self.frame = frame
@@ -88,6 +93,7 @@ class _Request:
         self.received = received
         self.key = int.from_bytes(frame[:2], "big", signed=True)  # Kafka's API key
         self.header: RequestHeader | None = None
+        self.api: Api | None = None
         self.task: asyncio.Task[None] | None = None
         self.response: Any = None
         self.is_answered = False
@@ -111,7 +117,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._behind = PipelinedRequests(self._waiting)
         self._bytes_in_flight = 0
         self._software: ClientSoftware | None = None
-        self._contexts: dict[tuple[int, str], RequestContext] = {}
+        self._contexts: dict[tuple[int, int, str], RequestContext] = {}
         self._client_id = ""  # the latest request's, for the log
         self._peer = "?"
         self._is_reading = True
@@ -243,8 +249,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._waiting.clear()
 
     def _cancel_long_polls(self) -> None:
+        """The other handlers run to their end: a Produce may be in a flush already.
+
+        A group forgets who waited there, not what they said: its member stays until its session
+        ends, as in Kafka.
+        """
         for request in self._running:
-            if request.task is not None and request.key in _LONG_POLLS:
+            if request.task is not None and request.api is not None and request.api.is_long_poll:
                 request.task.cancel()
                 self._finished(request, CLOSE_CONNECTION)
 
@@ -324,7 +335,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         running = self._running
         if len(running) >= self._limits.max_in_flight_requests_per_connection:
             return False
-        return request.key in _SIDE_BY_SIDE and request.key == running[-1].key
+        last = running[-1]
+        return request.key == last.key and last.api is not None and last.api.runs_side_by_side
 
     def _start(self, request: _Request) -> None:
         """Decode, and start the handler as a task (tasks start in the order of their making)."""
@@ -334,6 +346,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         api = self._front_end.registry.find(header.api_key)
         if api is None:
             raise MalformedRequest(f"API key {header.api_key} is not served")
+        request.api = api
         if version not in api.versions:
             if api.unsupported is None:
                 raise MalformedRequest(f"{api.name} v{version} is not served")
@@ -344,16 +357,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
         message = codec.decode_body(header, request.frame)
         if header.api_key == codec.API_VERSIONS_KEY and version >= 3:
             self._note_software(message)
-        task = self._loop.create_task(self._run(request, api.handler, message))
+        task = self._loop.create_task(self._run(request, api, message))
         request.task = task
         self._front_end.running.add(task)
         task.add_done_callback(self._front_end.running.discard)
 
-    async def _run(self, request: _Request, handler: Handler, message: Any) -> None:
+    async def _run(self, request: _Request, api: Api, message: Any) -> None:
         """The task of one request."""
         assert request.header is not None, "a request that runs has a header"
         try:
-            response = await handler(message, self._context(request.header))
+            response = await api.handler(message, self._context(api, request.header))
         except asyncio.CancelledError:  # by `_cancel_long_polls`, or what it waited for was
             response = CLOSE_CONNECTION
         except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
@@ -383,16 +396,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._software = software
             self._contexts.clear()
 
-    def _context(self, header: RequestHeader) -> RequestContext:
+    def _context(self, api: Api, header: RequestHeader) -> RequestContext:
         """Contexts are values: one is shared by all requests that would have equal ones."""
-        key = (header.api_version, header.client_id)
+        key = (header.api_key, header.api_version, header.client_id)
         context = self._contexts.get(key)
         if context is None:
             if len(self._contexts) >= _CONTEXTS_KEPT:
                 self._contexts.clear()
             context = RequestContext(
                 self._front_end.services,
-                *key,
+                api,
+                header.api_version,
+                header.client_id,
                 peer=self._peer,
                 client_software=self._software,
                 connection=self._number,

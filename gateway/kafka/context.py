@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.group.values import ClientIdentity
+from core.topic.topic import find_partition
+from core.transaction.values import TransactionVersion
+from gateway.kafka.errors import known_to
 
 if TYPE_CHECKING:
+    from core.errors import Error
     from core.types import LiveBroker
+    from gateway.kafka.api import Api
     from gateway.kafka.fetch_sessions import FetchSessions
     from gateway.kafka.late_requests import LateRequests
     from gateway.kafka.pipelined_requests import PipelinedRequests
@@ -100,6 +105,7 @@ class Services:
 class RequestContext:
     """One request's surroundings.
 
+    api, api_version: what is asked.
     client_id: "" where the client sent none, as Kafka's RequestHeader has it.
     client_software: None until the connection has sent a valid ApiVersions v3 or later.
     peer: the client's address, "127.0.0.1:54321".
@@ -108,12 +114,25 @@ class RequestContext:
     """
 
     services: Services
+    api: Api
     api_version: int
     client_id: str
     peer: str
     client_software: ClientSoftware | None = None
     connection: int = 0
     behind: PipelinedRequests | None = None
+
+    @property
+    def transaction_version(self) -> TransactionVersion:
+        """Which version of transactions the client speaks, by the version it asks in."""
+        since = self.api.v2_since
+        if since is None or self.api_version < since:
+            return TransactionVersion.V1
+        return TransactionVersion.V2
+
+    def known(self, error: Error) -> Error:
+        """The error itself, or what the version it is asked in says instead."""
+        return known_to(self.api_version, self.api.known_since, error)
 
     @property
     def client(self) -> ClientIdentity:
@@ -123,6 +142,19 @@ class RequestContext:
     @property
     def topics(self) -> Topics:
         return self.services.topics
+
+    async def resolve(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The ids of those partitions that exist, by their topic's name and their number.
+
+        Raises StoreUnavailable.
+        """
+        topics = await self.topics.get_many({name for name, _ in places})
+        found = {}
+        for name, number in places:
+            partition_id = find_partition(topics, name, number)
+            if partition_id is not None:
+                found[name, number] = partition_id
+        return found
 
     @property
     def partitions(self) -> Partitions:

@@ -5,6 +5,7 @@ their request is stored.
 It does not know why a request was refused, nor which response carries the number.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from core.errors import Error
@@ -21,7 +22,6 @@ _CODES: Final[dict[Error, int]] = {
     Error.REQUEST_TIMED_OUT: 7,
     Error.MESSAGE_TOO_LARGE: 10,
     Error.OFFSET_METADATA_TOO_LARGE: 12,
-    Error.COORDINATOR_LOAD_IN_PROGRESS: 14,
     Error.COORDINATOR_NOT_AVAILABLE: 15,
     Error.NOT_COORDINATOR: 16,
     Error.INVALID_TOPIC_EXCEPTION: 17,
@@ -89,16 +89,17 @@ _CODES: Final[dict[Error, int]] = {
     Error.INVALID_REGULAR_EXPRESSION: 128,
 }
 
-# Since which version of an API (by its key) clients know an error, and what older ones are told.
-_KNOWN_SINCE: Final[dict[tuple[int, Error], tuple[int, Error]]] = {
-    (0, Error.TRANSACTION_ABORTABLE): (11, Error.INVALID_TXN_STATE),
-    (22, Error.PRODUCER_FENCED): (4, Error.INVALID_PRODUCER_EPOCH),
-    (24, Error.PRODUCER_FENCED): (2, Error.INVALID_PRODUCER_EPOCH),
-    (25, Error.PRODUCER_FENCED): (2, Error.INVALID_PRODUCER_EPOCH),
-    (25, Error.TRANSACTION_ABORTABLE): (4, Error.INVALID_TXN_STATE),
-    (26, Error.PRODUCER_FENCED): (2, Error.INVALID_PRODUCER_EPOCH),
-    (28, Error.TRANSACTION_ABORTABLE): (4, Error.INVALID_TXN_STATE),
+# What clients are told instead whose version of an API does not know the error. Since which
+# version an API's clients know it, its handler says: `@api(…, known_since=…)`.
+_INSTEAD: Final[dict[Error, Error]] = {
+    Error.PRODUCER_FENCED: Error.INVALID_PRODUCER_EPOCH,
+    Error.TRANSACTION_ABORTABLE: Error.INVALID_TXN_STATE,
+    Error.TOPIC_DELETION_DISABLED: Error.INVALID_REQUEST,
+    Error.GROUP_ID_NOT_FOUND: Error.ILLEGAL_GENERATION,  # OffsetMetadataManager
+    Error.STALE_MEMBER_EPOCH: Error.ILLEGAL_GENERATION,
 }
+NEVER: Final = 2**15
+"""For `known_since`: no version of the API knows the error."""
 
 # Both ways of NOT_ENOUGH_REPLICAS are retried; the first says that it is certainly not stored.
 _OF_THE_LOG: Final[dict[Reason, Error]] = {
@@ -120,12 +121,11 @@ def kafka_code(error: Error) -> int:
     return 0 if error is Error.NONE else _CODES[error]
 
 
-def known_to(api_key: int, version: int, error: Error) -> Error:
-    """The error itself, or what this version of the API says instead."""
-    if error is Error.NONE:
+def known_to(version: int, known_since: Mapping[Error, int], error: Error) -> Error:
+    """The error itself, or what this version of an API says instead."""
+    if error is Error.NONE or version >= known_since.get(error, 0):
         return error
-    since, instead = _KNOWN_SINCE.get((api_key, error), (0, error))
-    return error if version >= since else instead
+    return _INSTEAD[error]
 
 
 def log_error(outcome: Unconfirmed) -> Error:

@@ -14,19 +14,13 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 import structlog
 
 from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from gateway.kafka.api import CLOSE_CONNECTION, Handler, Unavailable
-from gateway.kafka.codec import (
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    ProduceRequest,
-    TxnOffsetCommitRequest,
-)
 from gateway.kafka.context import RequestContext
 
 log = structlog.get_logger(__name__)
@@ -35,48 +29,53 @@ _KEPT: Final = 100_000  # places remembered; 20 to 60 MB, by the length of names
 _LONGEST_NAME: Final = 100
 
 
-# Of the requests that both versions of transactions send (KIP-890). AddPartitionsToTxn is the
-# brokers' own from v4 on; AddOffsetsToTxn no client of V2 sends.
-_V2_SINCE: Final = {
-    ProduceRequest.API_KEY: 12,
-    AddPartitionsToTxnRequest.API_KEY: 4,
-    EndTxnRequest.API_KEY: 5,
-    TxnOffsetCommitRequest.API_KEY: 5,
-}
-
-
-def transaction_version(api_key: int, version: int) -> TransactionVersion:
-    """Which version of transactions a client speaks that sends this version of the API."""
-    since = _V2_SINCE.get(api_key)
-    return TransactionVersion.V1 if since is None or version < since else TransactionVersion.V2
+Asked = tuple[ProducerIdAndEpoch, Hashable]
+"""Whose request it is, and its place."""
 
 
 def refuse_late(
-    about: Callable[[Any], tuple[ProducerIdAndEpoch, Hashable]],
+    about: Callable[[Any], Asked],
     is_granted: Callable[[Any], bool],
     *,
     when_lapsed: Unavailable | None = None,
 ) -> Callable[[Handler], Handler]:
     """Stands around a handler: a request of V1 that is late closes its connection.
 
-    about: whose request it is, and its place. is_granted: whether the answer says so of it.
-    when_lapsed: answers where this process has stood still, so that the client may have asked
-    another broker meanwhile and begun its next transaction, which V1 does not tell from this one.
+    is_granted: whether the answer says so. when_lapsed: answers where this process has stood still,
+    so that the client may have asked another broker meanwhile and begun its next transaction, which
+    V1 does not tell from this one.
+    """
+    return refuse_late_parts(
+        lambda request: (about(request),),
+        lambda answer, asked: asked if is_granted(answer) else (),
+        when_lapsed=when_lapsed,
+    )
+
+
+def refuse_late_parts(
+    about: Callable[[Any], Sequence[Asked]],
+    granted: Callable[[Any, Sequence[Asked]], Iterable[Asked]],
+    *,
+    when_lapsed: Unavailable | None = None,
+) -> Callable[[Handler], Handler]:
+    """The same for a request of several parts: one that is late makes all of it late.
+
+    about: the parts that are of a transaction. granted: those that the answer grants.
     """
 
     def around(handler: Handler) -> Handler:
         @functools.wraps(handler)
         async def ordered(request: Any, ctx: RequestContext) -> Any:
-            if transaction_version(request.API_KEY, ctx.api_version) is TransactionVersion.V2:
+            if ctx.transaction_version is TransactionVersion.V2 or not (asked := about(request)):
                 return await handler(request, ctx)
-            producer, place = about(request)
-            if ctx.late_requests.is_late(producer, place, ctx.connection):
+            late = ctx.late_requests
+            if any(late.is_late(producer, place, ctx.connection) for producer, place in asked):
                 return CLOSE_CONNECTION
             if when_lapsed is not None and ctx.cluster.has_lapsed:
                 return when_lapsed(request, ctx)
             answer = await handler(request, ctx)
-            if is_granted(answer):
-                ctx.late_requests.carried(producer, place, ctx.connection)
+            for producer, place in granted(answer, asked):
+                late.carried(producer, place, ctx.connection)
             return answer
 
         return ordered

@@ -19,6 +19,7 @@ from crc32c import crc32c
 
 from core.errors import Error, Refusal
 from core.log.records import InvalidBatch
+from core.transaction.values import ProducerIdAndEpoch
 from core.types import BatchFormat, RecordBatch, TimestampType
 
 HEADER_SIZE: Final = 61
@@ -26,6 +27,7 @@ _LOG_OVERHEAD: Final = 12  # base offset and length, which the length does not c
 _CRC_START: Final = 21
 _ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER_AT: Final = 43
 _SMALLEST_LENGTH: Final = 14  # LegacyRecord.RECORD_OVERHEAD_V0, the least any magic allows
 _SMALLEST_RECORD: Final = 7  # length, attributes, two deltas, no key, no value, no headers
 _MAGIC_AT: Final = 16
@@ -40,6 +42,7 @@ _CONTROL_FLAG: Final = 0x20
 # max timestamp, producer id, producer epoch, base sequence, record count
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = struct.Struct(">qii")
+_PRODUCER: Final = struct.Struct(">qh")
 
 # What the records of one batch may decompress to, and how many are looked at: a bomb of a megabyte
 # must not stop the event loop for a minute. Kafka has neither bound.
@@ -131,6 +134,16 @@ def refuse_frame(records: memoryview | None, api_version: int) -> Refusal | None
     if len(records) > length + _LOG_OVERHEAD:
         return Refusal(Error.INVALID_RECORD, "there must be one record batch per partition")
     return None
+
+
+def transactional_producer(records: memoryview | None) -> ProducerIdAndEpoch | None:
+    """Who has sent a batch, if it says that it is of a transaction. Validates nothing."""
+    if records is None or len(records) < HEADER_SIZE:
+        return None
+    if not records[_ATTRIBUTES_AT + 1] & TRANSACTIONAL_FLAG:
+        return None
+    producer_id, producer_epoch = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+    return ProducerIdAndEpoch(producer_id, producer_epoch) if producer_id >= 0 else None
 
 
 def validate_batch(records: memoryview) -> KafkaBatch | Refusal:

@@ -25,5 +25,6 @@ _MESSAGE: Final = "The database cannot be reached at the moment; try again."
 
 CHANGE_REFUSED: Final = Refusal(Error.NOT_CONTROLLER, _MESSAGE)
 NOT_STORED: Final = Refusal(Error.NOT_ENOUGH_REPLICAS, _MESSAGE)
+NO_LEADER: Final = Refusal(Error.NOT_LEADER_OR_FOLLOWER, _MESSAGE)
 COORDINATOR_AWAY: Final = Refusal(Error.COORDINATOR_NOT_AVAILABLE, _MESSAGE)
 TIMED_OUT: Final = Refusal(Error.REQUEST_TIMED_OUT, _MESSAGE)

@@ -34,6 +34,11 @@ def encode_varint(number: int) -> bytes:
     return bytes(encoded)
 
 
+def signed(number: int) -> int:
+    """An unsigned 64-bit number as what its bits are in Java, where many a -1 is meant."""
+    return number - (number >> 63 << 64)
+
+
 class MalformedCommand(Exception):
     """The bytes are no command, or lack what it must have; the connection is of no more use."""
 

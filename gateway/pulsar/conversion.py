@@ -44,7 +44,7 @@ from core.log.records import (
     unreadable,
 )
 from core.ports.log import StoredBatch
-from gateway.pulsar.commands import CompressionType
+from gateway.pulsar.commands import CompressionType, signed
 from gateway.pulsar.commands_pb2 import MessageMetadata, Property, SingleMessageMetadata
 from gateway.pulsar.entries import (
     MAX_MESSAGES,
@@ -96,7 +96,7 @@ def read_entry(entry: Entry) -> RecordSet:
         compression = _KINDS[metadata.compression]
     return RecordSet(
         records=found,
-        timestamp=_signed(metadata.publish_time),
+        timestamp=signed(metadata.publish_time),
         compression=compression,
         producer=metadata.producer_name,
         sequence=metadata.sequence_id,
@@ -109,7 +109,7 @@ def read_stored(batch: StoredBatch) -> RecordSet:
     timestamp = 0
     try:
         entry = open_stored(batch.payload)
-        timestamp = _signed(entry.metadata.publish_time)
+        timestamp = signed(entry.metadata.publish_time)
         records = read_entry(entry)
     except InvalidEntry:
         records = None
@@ -127,7 +127,7 @@ def _record(message: Message, extras: Extras) -> Record | None:
         key=key,
         value=None if metadata.null_value else bytes(payload),
         headers=_headers(metadata.properties),
-        event_time=_signed(metadata.event_time) if metadata.HasField("event_time") else None,
+        event_time=signed(metadata.event_time) if metadata.HasField("event_time") else None,
         ordering_key=metadata.ordering_key if metadata.HasField("ordering_key") else None,
         key_is_text=(key is not None and not metadata.partition_key_b64_encoded and is_text(key)),
         extras=extras,
@@ -153,11 +153,6 @@ def _opaque(entry: Entry) -> tuple[Record | None, ...]:
         chunk = Chunk(metadata.uuid, metadata.chunk_id, count, total)
     envelope = Extras(chunk=chunk, envelope=metadata.SerializeToString())
     return _record(Message(metadata, entry.payload), envelope), *[None] * (entry.message_count - 1)
-
-
-def _signed(number: int) -> int:
-    """An unsigned 64-bit number as what its bits are in Java."""
-    return number - (number >> 63 << 64)
 
 
 # --- writing ---
@@ -231,7 +226,7 @@ def _as_it_was(records: RecordSet) -> bytes | None:
         return None
     said, *_ = _opaque(entry)
     # Of what has no event time, Kafka's timestamp is the time of publication.
-    published = said and replace(said, event_time=_signed(metadata.publish_time))
+    published = said and replace(said, event_time=signed(metadata.publish_time))
     if metadata.HasField("marker_type") or first not in (said, published):
         return None
     return written if said == first or not metadata.HasField("event_time") else None

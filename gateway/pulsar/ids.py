@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from gateway.pulsar.commands import signed
 from gateway.pulsar.commands_pb2 import MessageIdData
 
 NO_ID: Final = 2**64 - 1
@@ -51,10 +52,10 @@ def entry_offset(found: MessageIdData, ledger_id: int) -> int:
     BEFORE_ALL for earliest, for older ledgers, and for the entry before the first, which clients
     make by subtracting one; AFTER_ALL for latest and for newer ledgers.
     """
-    ledger = _signed(found.ledger_id)
+    ledger = signed(found.ledger_id)
     if ledger != ledger_id:
         return BEFORE_ALL if ledger < ledger_id else AFTER_ALL
-    return max(_signed(found.entry_id), BEFORE_ALL)
+    return max(signed(found.entry_id), BEFORE_ALL)
 
 
 def seek_offset(found: MessageIdData, ledger_id: int) -> int:
@@ -97,11 +98,6 @@ def unacknowledged_words(acknowledged: Iterable[range], message_count: int) -> l
     left = int(bits[::-1] or b"0", 2)
     count = -(-left.bit_length() // _WORD_BITS)
     return list(struct.unpack(f"<{count}q", left.to_bytes(8 * count, "little")))
-
-
-def _signed(number: int) -> int:
-    """An unsigned 64-bit number as what its bits are in Java."""
-    return number - (number >> 63 << 64)
 
 
 def _bits(words: Sequence[int], count: int) -> int:

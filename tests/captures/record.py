@@ -144,7 +144,7 @@ class Recorder:
                     connection.client = (
                         f"{asked['client_software_name']} {asked['client_software_version']}"
                     )
-            if key != codec.PRODUCE_KEY or wants_answer(frame):
+            if key != codec.ProduceRequest.API_KEY or wants_answer(frame):
                 connection.waiting.append(frame)
 
     async def responses(

@@ -1,7 +1,11 @@
 """`penstock groups why`: what it finds, over groups of stock clients and of values."""
 
 import json
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,8 @@ from typer.testing import CliRunner
 from cli.group_reads import Group, GroupView, Member, Progress
 from cli.group_why import findings
 from cli.main import app
+from storage.groups.waiting import Waiting
+from storage.server.embedded import EmbeddedPostgres
 from tests.cli.test_groups import (  # noqa: F401 - fixtures
     Shell,
     admin,
@@ -46,9 +52,11 @@ def said(
     members: Sequence[Member] = (),
     rows: Sequence[Progress] = (),
     blocking: Sequence[dict[str, Any]] = (),
+    waiting: Waiting | None = None,
 ) -> list[tuple[str, str]]:
     group = Group("g", None, "classic", state, coordinator="here:9092", members=tuple(members))
-    return [(each.kind, each.text) for each in findings(GroupView(group, tuple(rows)), blocking)]
+    found = findings(GroupView(group, tuple(rows)), blocking, waiting)
+    return [(each.kind, each.text) for each in found]
 
 
 def test_nothing_holds_it_back() -> None:
@@ -59,9 +67,81 @@ def test_nothing_holds_it_back() -> None:
 def test_a_classic_rebalance_names_members_and_what_is_not_told() -> None:
     ((kind, text),) = said("PreparingRebalance", [member("a", []), member("b", [])], [])
     assert kind == "rebalance"
-    assert "here:9092, waits until every member has joined again (a at 10.0.0.1, b at" in text
-    assert "is not told to clients" in text
-    assert said("CompletingRebalance")[0][1].endswith("If it lasts, restart that one.")
+    assert "here:9092, waits until every member has joined again: a at 10.0.0.1, b at" in text
+    assert "does not tell clients which member is late: add --data or --database-url" in text
+    assert said("CompletingRebalance")[0][1].endswith("If it lasts, restart it.")
+
+
+def test_the_database_knows_who_is_waited_for_and_who_leads() -> None:
+    members = [member("a", []), member("b", [])]
+    waiting = Waiting("PreparingRebalance", "a-1", ("b-1", "pending-7"))
+    ((_, text),) = said("PreparingRebalance", members, waiting=waiting)
+    assert "waits for b at 10.0.0.1, pending-7 to join again. These have joined: a at" in text
+    waiting = Waiting("CompletingRebalance", "a-1", ("a-1", "b-1"))
+    ((_, text),) = said("CompletingRebalance", members, waiting=waiting)
+    assert "until their leader, a at 10.0.0.1, has made the assignment." in text
+    # The group has moved on between the two questions.
+    ((_, text),) = said("PreparingRebalance", members, waiting=waiting)
+    assert "does not tell clients which member is late" in text
+
+
+@contextmanager
+def joining(broker: Gateway, topic: str, group: str) -> Iterator[None]:  # noqa: F811
+    """A member that wants to join all the while."""
+    ends = threading.Event()
+
+    def join() -> None:
+        where = {"bootstrap_servers": broker.bootstrap, "group_id": group}
+        with closing(KafkaConsumer(topic, client_id="newcomer", **where)) as consumer:
+            while not ends.is_set():
+                consumer.poll(timeout_ms=200)
+
+    thread = threading.Thread(target=join, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join(60)
+
+
+def test_a_stuck_member_is_named_with_the_database(
+    shell: Shell,  # noqa: F811
+    broker: Gateway,  # noqa: F811
+    topic: str,  # noqa: F811
+    name: str,  # noqa: F811
+    classic_member: KafkaConsumer,  # noqa: F811
+) -> None:
+    """It beats and does not poll, as one that works on a record for too long."""
+    assert broker.database_url is not None
+    with joining(broker, topic, name):
+        deadline = time.monotonic() + 60
+        while (found := shell.json("why", name))["state"] != "PreparingRebalance":
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+        assert "does not tell clients which member is late" in found["findings"][0]["text"]
+        found = shell.json("why", name, "--database-url", broker.database_url)
+        text = found["findings"][0]["text"]
+        assert "waits for reader at 127.0.0.1 to join again." in text
+        assert "These have joined: newcomer at 127.0.0.1." in text
+        classic_member.poll(timeout_ms=5_000)  # so that both come to an end at once
+
+
+def test_a_database_that_cannot_be_asked_is_told_in_words(
+    shell: Shell,  # noqa: F811
+    broker: Gateway,  # noqa: F811
+    idle: str,  # noqa: F811
+    postgres: EmbeddedPostgres,
+    tmp_path: Path,
+) -> None:
+    assert shell("why", idle, "--database-url", broker.database_url or "")[0] == 0
+    code, _, complained = shell("why", idle, "--data", tmp_path)
+    assert (code, complained.partition(":")[0]) == (2, f"No embedded PostgreSQL runs in {tmp_path}")
+    code, _, complained = shell("why", idle, "--data", postgres.data_dir)  # another's
+    assert (code, complained.partition(" (")[0]) == (2, "The database cannot be used")
+    wrong = "postgresql://me:cret%zz@here/penstock"
+    code, _, complained = shell("why", idle, "--database-url", wrong)
+    assert (code, "cret" in complained) == (2, False)
 
 
 def test_a_member_that_does_not_give_back_is_named() -> None:
@@ -85,7 +165,7 @@ def test_what_retention_has_passed_and_what_was_made_anew() -> None:
     assert found["no_partition"].startswith("gone 0 does not exist any more")
 
 
-def test_a_partition_without_a_member() -> None:
+def test_partition_without_a_member_is_named() -> None:
     found = dict(said("Stable", [member("a", [0])], [progress(1, 4), progress(2, 10)]))
     assert found.keys() == {"no_member"}
     assert found["no_member"].startswith("t 1 belongs to no member, and is 6 behind")
@@ -115,7 +195,7 @@ def test_an_open_transaction_is_named(
         found = shell.json("why", name)["findings"]
         assert [each["kind"] for each in found] == ["empty", "transaction"]
         assert found[1]["text"].startswith(f"{place} 0: transaction tx-{name}, open for ")
-        assert "nothing from offset 10 on, 1 offsets so far" in found[1]["text"]
+        assert "nothing from offset 10 on; 1 offsets wait so far" in found[1]["text"]
         assert f"'penstock txn abort tx-{name}'" in found[1]["text"]
     finally:
         producer.abort_transaction(20)
@@ -134,7 +214,7 @@ def test_a_member_that_is_behind_is_named(
     assert second.startswith(f"- {topic} 1 belongs to reader at 127.0.0.1, and is 7 behind, at")
 
 
-def test_an_empty_group_and_none(shell: Shell, idle: str) -> None:  # noqa: F811
+def test_empty_group_is_told_from_a_missing_one(shell: Shell, idle: str) -> None:  # noqa: F811
     assert shell.json("why", idle)["findings"][0]["kind"] == "empty"
     wrong = idle[:-1] + "_"
     for command in ("why", "describe", "lag"):

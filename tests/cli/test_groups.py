@@ -246,7 +246,7 @@ def test_several_groups_are_described_in_the_order_they_are_named(
     assert [each["group_id"] for each in shell.json("describe", *names, names[0])] == names
 
 
-def test_who_nobody_knows_is_not_described(shell: Shell, idle: str) -> None:
+def test_unknown_group_is_reported_as_missing(shell: Shell, idle: str) -> None:
     code, printed, complained = shell("describe", idle, "nobody")
     assert (code, complained) == (1, "nobody: there is no such group.\n")
     assert idle in printed
@@ -360,7 +360,7 @@ def test_some_partitions_of_a_topic_can_be_named(
     assert offsets(admin, idle) == {0: 4, 1: 5}
 
 
-def test_a_group_nobody_knows_gets_offsets(
+def test_unknown_group_gets_offsets(
     shell: Shell, admin: KafkaAdminClient, topic: str, name: str
 ) -> None:
     shell.json("reset-offsets", name, "--topic", topic, "--to-latest", "--execute")
@@ -433,6 +433,8 @@ def test_topics_and_partitions_must_exist(shell: Shell, topic: str, idle: str) -
         "",
         "There is no topic none.\n",
     )
+    code, _, complained = shell("reset-offsets", idle, "--topic", f"{topic[:-1]}_", "--to-latest")
+    assert (code, complained) == (1, f"There is no topic {topic[:-1]}_. Did you mean {topic}?\n")
     assert shell("reset-offsets", idle, "--topic", where, "--to-latest") == (
         1,
         "",

@@ -117,7 +117,7 @@ def test_a_host_that_cannot_be_found_is_refused(database_url: str, host: str) ->
     assert sentence.endswith("choose another address with --listen.")
 
 
-def test_a_certificate_that_is_none_is_refused(database_url: str, tmp_path: Path) -> None:
+def test_invalid_certificate_is_refused(database_url: str, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("no PEM")
     sentence = refused(
@@ -280,7 +280,7 @@ def test_ctrl_c_is_a_way_to_stop(data_dir: Path, start_gateway: StartGateway) ->
     assert "Traceback" not in gateway.log()
 
 
-def test_who_stops_the_database_is_told_of_other_brokers(
+def test_owner_of_the_database_warns_of_other_brokers_when_it_stops(
     data_dir: Path, start_gateway: StartGateway
 ) -> None:
     owner = start_gateway(data=data_dir)
@@ -300,7 +300,7 @@ def test_who_stops_the_database_is_told_of_other_brokers(
     other.kill()
 
 
-def test_who_stops_its_own_database_alone_is_told_nothing(
+def test_owner_of_the_database_stops_silently_without_other_brokers(
     data_dir: Path, start_gateway: StartGateway
 ) -> None:
     gateway = start_gateway(data=data_dir)
@@ -418,7 +418,7 @@ def test_topics_are_created_listed_described_and_deleted(gateway: Gateway) -> No
     assert not {"cli.a", "cli.b"} & {topic["name"] for topic in listed}
 
 
-def test_a_topic_that_is_there_will_do(gateway: Gateway) -> None:
+def test_existing_topic_is_accepted_if_not_exists(gateway: Gateway) -> None:
     server = ("--bootstrap-server", gateway.bootstrap)
     assert penstock("topics", "create", "cli.once", *server).returncode == 0
     again = penstock("topics", "create", "cli.once", *server)

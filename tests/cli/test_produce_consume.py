@@ -197,7 +197,7 @@ def test_ctrl_c_of_a_producer_keeps_what_it_said(shell: Shell, topic: str) -> No
         assert producer.stderr.read().decode() == f"Sent 2 records to {topic}.\n"
 
 
-def test_a_reader_that_has_had_enough(shell: Shell, topic: str) -> None:
+def test_consume_ends_quietly_when_its_pipe_closes(shell: Shell, topic: str) -> None:
     shell.produce(topic, stdin=b"x" * 99 + b"\n" + b"y\n" * 100_000)
     reading, writing = os.pipe()
     with subprocess.Popen(

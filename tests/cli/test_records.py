@@ -74,14 +74,14 @@ def test_a_line_that_is_no_record_says_why(line: bytes, why: str) -> None:
         json_record(line)
 
 
-def test_a_line_of_text() -> None:
+def test_line_of_text_is_split_into_key_and_value() -> None:
     assert text_record(b"a:b:c", b":") == Record(b"b:c", b"a")
     assert text_record(b"\xff", None) == Record(b"\xff")
     with pytest.raises(LineRefused, match="no key separator ':'"):
         text_record(b"abc", b":")
 
 
-def test_the_parts_of_a_text() -> None:
+def test_line_shows_the_parts_asked_for() -> None:
     record = Consumed(b"v\xff", None, [("h", b"x")])
     assert TextForm().line(record) == b"v\xff"
     everything = TextForm(timestamps=True, offsets=True, headers=True, keys=True, separator=b"|")

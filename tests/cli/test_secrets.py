@@ -123,10 +123,13 @@ def test_a_schema_that_is_refused_keeps_the_password(
     assert gateway.process.returncode == 2
 
 
-@pytest.mark.parametrize("password", [WRONG, f"{PASSWORD}%zz"])
-def test_migrate_keeps_the_password(server: EmbeddedPostgres, password: str) -> None:
+@pytest.mark.parametrize("password", [WRONG, f"{PASSWORD}%zz", f"{PASSWORD}/{MARK}", f"x@{MARK}"])
+@pytest.mark.parametrize("command", ["migrate", "psql"])
+def test_a_command_keeps_the_password(
+    server: EmbeddedPostgres, command: str, password: str
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "penstock", "migrate"],
+        [sys.executable, "-m", "penstock", command],
         env={**os.environ, "PENSTOCK_DATABASE_URL": url_of(server, "penstock", password)},
         capture_output=True,
         text=True,

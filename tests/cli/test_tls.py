@@ -45,7 +45,7 @@ def test_every_group_of_commands_asks_by_tls(server: tuple[str, str], certificat
         assert (done.returncode, done.stderr) == (0, ""), command
 
 
-def test_a_certificate_that_nobody_here_trusts(server: tuple[str, str]) -> None:
+def test_untrusted_certificate_is_refused(server: tuple[str, str]) -> None:
     done = penstock("topics", "list", "--tls", *server)
     assert done.returncode == 1
     assert done.stderr == (
@@ -54,7 +54,7 @@ def test_a_certificate_that_nobody_here_trusts(server: tuple[str, str]) -> None:
     )
 
 
-def test_a_certificate_for_another_host(broker: Gateway, certificate: Path) -> None:
+def test_certificate_for_another_host_is_refused(broker: Gateway, certificate: Path) -> None:
     server = ("--bootstrap-server", f"127.0.0.1:{broker.port}")
     done = penstock("topics", "list", "--tls-ca", certificate, *server)
     assert done.returncode == 1
@@ -68,7 +68,7 @@ def test_tls_is_hinted_at(server: tuple[str, str]) -> None:
     assert done.stderr == (f"The broker at {server[1]} speaks TLS: add --tls, or --tls-ca FILE.\n")
 
 
-def test_a_broker_without_tls(gateway: Gateway, certificate: Path) -> None:
+def test_broker_without_tls_is_named(gateway: Gateway, certificate: Path) -> None:
     server = ("--bootstrap-server", gateway.bootstrap)
     done = penstock("txn", "list", "--tls-ca", certificate, *server)
     assert done.returncode == 1
@@ -84,7 +84,7 @@ def test_one_of_several_addresses_is_enough(server: tuple[str, str], certificate
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nobody_listens(certificate: Path) -> None:
+def test_closed_port_is_reported(certificate: Path) -> None:
     bootstrap = f"localhost:{free_port()}"
     done = penstock("topics", "list", "--tls-ca", certificate, "--bootstrap-server", bootstrap)
     assert done.returncode == 1
@@ -113,5 +113,5 @@ def test_certificates_that_cannot_be_had(tmp_path: Path, text: str | None) -> No
     if text is not None:
         wrong.write_text(text)
     sentence = refused("topics", "list", "--tls-ca", wrong)
-    assert sentence.startswith(f"Certificates cannot be had from {wrong} (")
-    assert sentence.endswith("): name a file in PEM.")
+    assert sentence.startswith(f"The certificates in {wrong} cannot be read (")
+    assert sentence.endswith("): name a PEM file.")

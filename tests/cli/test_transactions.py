@@ -136,7 +136,7 @@ def test_abort(txn: Shell, opened: Producer, topic: str) -> None:
     assert topic not in {each["topic"] for each in txn.json("blocking")}
 
 
-def test_nobody_answers() -> None:
+def test_closed_port_is_reported() -> None:
     """In a process of its own, which takes kafka-python's open sockets with it."""
     bootstrap = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "penstock", "txn", "list", "--bootstrap-server", bootstrap]

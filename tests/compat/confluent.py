@@ -87,18 +87,6 @@ def read_message(client: Consumer, seconds: float = WAIT) -> Message:
     raise TimeoutError(f"no record in {seconds} s")
 
 
-def read_error(client: Consumer, seconds: float = WAIT) -> KafkaError:
-    """The next error other than an end of partition."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        message = client.poll(0.5)
-        if message is not None and message.error():
-            error = message.error()
-            if error.code() != KafkaError._PARTITION_EOF:
-                return error
-    raise TimeoutError(f"no error in {seconds} s")
-
-
 def read_to_end(client: Consumer, partitions: int = 1, seconds: float = WAIT) -> list[Message]:
     """Every record up to the end of each of the assigned `partitions`."""
     records: list[Message] = []

@@ -21,8 +21,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat.java import tools
-from tests.compat.groups import BROKER_SETTINGS, Group, MakeGroup, groups
-from tests.compat.transactions import (
+from tests.compat.clients import (
     AIOKafka,
     Client,
     Confluent,
@@ -32,6 +31,7 @@ from tests.compat.transactions import (
     KafkaPython,
     java_shell,
 )
+from tests.compat.groups import BROKER_SETTINGS, Group, MakeGroup, groups
 from tests.conftest import gateways
 from tests.spark.conftest import checkpoint, connector_settings, spark, unavailable
 
@@ -156,17 +156,23 @@ def group_id(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make_group(bootstrap: str, group_id: str, make_topic: MakeTopic) -> Iterator[MakeGroup]:
-    """Makes groups with a topic each: `make_group(partitions=6)`; all members leave afterwards."""
+def make_group(
+    request: pytest.FixtureRequest, bootstrap: str, group_id: str, make_topic: MakeTopic
+) -> Iterator[MakeGroup]:
+    """Makes groups with a topic each: `make_group(partitions=6)`; all members leave afterwards.
+
+    librdkafka's, or another client's: `make_group(client="aiokafka")`.
+    """
     with groups(bootstrap) as make:
         count = 0
 
-        def made(partitions: int = 6, topic: str | None = None) -> Group:
+        def made(partitions: int = 6, topic: str | None = None, client: str = "confluent") -> Group:
             nonlocal count
             count += 1
             # Records of any time stay: tests ask for offsets by time.
-            kept = {"retention.ms": "-1"}
-            return make(f"{group_id}-{count}", topic or make_topic(partitions, kept), partitions)
+            topic = topic or make_topic(partitions, {"retention.ms": "-1"})
+            its_client = make_client(client, request, bootstrap)
+            return make(f"{group_id}-{count}", topic, partitions, its_client)
 
         yield made
 

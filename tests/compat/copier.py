@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.compat.transactions import (
+from tests.compat.clients import (
     AIOKafka,
     Client,
     Confluent,

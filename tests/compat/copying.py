@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.compat.transactions import Confluent, read_until
+from tests.compat.clients import Confluent, read_until
 
 
 class Copier:

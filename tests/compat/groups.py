@@ -1,6 +1,6 @@
-"""Members of consumer groups for tests: librdkafka consumers that are polled in threads.
+"""Members of consumer groups for tests: a stock client's consumers, polled in threads.
 
-Knows confluent-kafka and waiting; must not know what a test expects of its members.
+Knows `clients.py` and waiting; must not know what a test expects of its members.
 """
 
 from __future__ import annotations
@@ -8,16 +8,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AIORange
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor as AIORoundRobin
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-WAIT = 30.0  # seconds until something that must happen is taken for lost
+from tests.compat.clients import WAIT, Client, Confluent, Owned, PythonReader, Read
 
 # How a broker is set up for these tests: nothing waits longer than it must. Kafka's names; a peer
 # under test has to be started with the same (compat/README.md).
@@ -31,14 +37,56 @@ BROKER_SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 
+# Whoever is no longer a member may not commit: the code depends on what the client still hopes.
+FENCED = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError._STATE,
+    KafkaError._NO_OFFSET,
+    KafkaError._ASSIGNMENT_LOST,
+}
+
 # A way to be in a group: the settings that choose it.
 CLASSIC = {"group.protocol": "classic", "heartbeat.interval.ms": 300, "session.timeout.ms": 10_000}
 RANGE = {**CLASSIC, "partition.assignment.strategy": "range"}
 COOPERATIVE = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
 CONSUMER = {"group.protocol": "consumer"}
-WAYS = {"range": RANGE, "cooperative-sticky": COOPERATIVE, "consumer": CONSUMER}
 
-Owned = frozenset[tuple[str, int]]
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A client, and the settings that choose a protocol and an assignor. poll_s: each poll's."""
+
+    client: str
+    how: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    poll_s: float = 0.05
+
+    def __str__(self) -> str:
+        return f"{self.client}-{self.how}".removesuffix("-")
+
+
+def _assigned_by(client: str, *assignors: Any) -> list[Way]:
+    name = "partition.assignment.strategy"
+    return [Way(client, assignor.name, {name: [assignor]}) for assignor in assignors]
+
+
+AIOKAFKA, KAFKA_PYTHON = Way("aiokafka"), Way("kafka-python")
+LIBRDKAFKA = [
+    Way("confluent", "range", RANGE),
+    Way("confluent", "cooperative", COOPERATIVE),
+    Way("confluent", "consumer", CONSUMER),
+]
+# Each client with each assignor that it has.
+EVERY_WAY = [
+    *LIBRDKAFKA,
+    *_assigned_by("aiokafka", AIORange, AIORoundRobin, StickyPartitionAssignor),
+    *_assigned_by("kafka-python", RangePartitionAssignor, RoundRobinPartitionAssignor),
+    *_assigned_by("kafka-python", CooperativeStickyAssignor),
+]
+
 Answer = TypeVar("Answer")
 
 
@@ -58,59 +106,41 @@ class Event:
     partitions: Owned
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A record as a member got it."""
-
-    topic: str
-    partition: int
-    offset: int
-    value: bytes
-
-
 class Member:
     """A subscribed consumer with a thread that polls it; it remembers what it got and was told.
 
     The thread alone speaks to the consumer, as an application does (some of confluent-kafka's
     calls keep Python's lock while they wait, so that two threads can wait for each other).
+    Whatever the client, partitions and offsets are confluent-kafka's.
     """
 
     def __init__(
-        self, bootstrap: str, group: str, topics: Sequence[str], settings: dict[str, Any]
+        self,
+        client: Client,
+        group: str,
+        topics: Sequence[str],
+        settings: Mapping[str, Any],
+        poll_s: float,
     ) -> None:
-        """settings: librdkafka's, beside those that every member of these tests has."""
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 100,
-                "topic.metadata.refresh.interval.ms": 500,
-                **settings,
-            }
-        )
+        """settings: the client's, beside those that every member of these tests has."""
         self.owned: Owned = frozenset()  # what it is assigned, as the client says
         self.events: list[Event] = []
         self.records: list[Read] = []
-        self.errors: list[KafkaError] = []
+        self.errors: list[Any] = []
         self._asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._polls = True
+        self._poll_s = poll_s
         self._closed = False
-        self._subscribe(topics)
+        self._reader: PythonReader = client.reader(
+            topics[0],
+            None,
+            group=group,
+            topics=topics,
+            told=lambda kind, partitions: self.events.append(Event(kind, partitions)),
+            **{"metadata.max.age.ms": 500, **settings},
+        )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-
-    def _subscribe(self, topics: Sequence[str]) -> None:
-        self._consumer.subscribe(
-            list(topics),
-            on_assign=lambda _, found: self._told("assigned", found),
-            on_revoke=lambda _, found: self._told("revoked", found),
-            on_lost=lambda _, found: self._told("lost", found),
-        )
-
-    def _told(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
-        self.events.append(Event(kind, owned(partitions)))
 
     def _run(self) -> None:
         while not self._closed:
@@ -120,28 +150,27 @@ class Member:
                 self._poll()
             else:
                 time.sleep(0.02)
-            self.owned = owned(self._consumer.assignment())
-        self._consumer.close()
+            self.owned = self._reader.assignment()
+        self._reader.close()
         self.owned = frozenset()
 
     def _poll(self) -> None:
-        message = self._consumer.poll(0.05)
-        if message is None:
-            return
-        if error := message.error():
-            self.errors.append(error)
-            return
-        self.records.append(
-            Read(message.topic(), message.partition(), message.offset(), message.value())
-        )
+        try:
+            self.records += self._reader.poll(self._poll_s)
+        except KafkaException as raised:
+            self.errors.append(raised.args[0])
 
-    def ask(self, question: Callable[[Consumer], Answer]) -> Answer:
-        """What `question` returns or raises, called between two polls."""
+    def ask(self, question: Callable[[Any], Answer]) -> Answer:
+        """What `question` about the client's consumer returns or raises, between two polls."""
+        return self.ask_reader(lambda reader: question(reader.client))
+
+    def ask_reader(self, question: Callable[[PythonReader], Answer]) -> Answer:
+        """The same, whatever the client."""
         future: Future[Answer] = Future()
 
         def answer() -> None:
             try:
-                future.set_result(question(self._consumer))
+                future.set_result(question(self._reader))
             except Exception as raised:  # noqa: BLE001 - handed to whoever asked
                 future.set_exception(raised)
 
@@ -160,48 +189,49 @@ class Member:
         self._polls = True
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        self.ask(lambda _: self._subscribe(topics))
+        """librdkafka's only."""
+        self.ask_reader(lambda reader: reader.subscribe(topics))
 
-    def commit(self, offsets: Sequence[TopicPartition] | None = None) -> list[TopicPartition]:
-        """Commits where it is (or `offsets`), and waits for the answer; KafkaException if not."""
-        chosen = {"offsets": list(offsets)} if offsets else {}
-        found = self.ask(lambda consumer: consumer.commit(asynchronous=False, **chosen))
-        for partition in found:
-            if partition.error is not None:
-                raise KafkaException(partition.error)
-        return found
+    def commit(self, offsets: Sequence[TopicPartition] = ()) -> None:
+        """Commits where it is (or `offsets`), and waits; the client's error if it is refused."""
+        self.ask_reader(lambda reader: reader.commit(offsets))
 
-    def committed(self, topic: str, partitions: int) -> list[int]:
-        """What its group has committed, by partition."""
-        wanted = [TopicPartition(topic, number) for number in range(partitions)]
-        found = self.ask(lambda consumer: consumer.committed(wanted, timeout=WAIT))
-        return [partition.offset for partition in found]
+    def committed(self, partitions: int) -> list[int]:
+        """What its group has committed, by partition of its (first) topic."""
+        found = [
+            self.ask_reader(lambda reader, n=n: reader.committed(n)) for n in range(partitions)
+        ]
+        return [OFFSET_INVALID if offset is None else offset for offset in found]
 
     def close(self) -> None:
         """Leaves the group."""
         self._closed = True
         self._thread.join(WAIT)
-        assert not self._thread.is_alive(), "Consumer.close() does not return"
-
-
-def owned(partitions: Sequence[TopicPartition]) -> Owned:
-    return frozenset((found.topic, found.partition) for found in partitions)
+        assert not self._thread.is_alive(), "the consumer's close() does not return"
 
 
 class Group:
     """The members of one group over one topic; makes them, asks them, closes them."""
 
-    def __init__(self, bootstrap: str, name: str, topic: str, partitions: int) -> None:
+    def __init__(
+        self, client: Client, bootstrap: str, name: str, topic: str, partitions: int
+    ) -> None:
         self.bootstrap = bootstrap
         self.name = name
         self.topic = topic
         self.partitions = partitions
         self.members: list[Member] = []
+        self._client = client
         self._left: list[Member] = []
 
-    def join(self, settings: dict[str, Any], topics: Sequence[str] | None = None) -> Member:
+    def join(
+        self,
+        settings: Mapping[str, Any],
+        topics: Sequence[str] | None = None,
+        poll_s: float = 0.05,
+    ) -> Member:
         """One more member; it has joined when `settle` says so."""
-        member = Member(self.bootstrap, self.name, topics or [self.topic], settings)
+        member = Member(self._client, self.name, topics or [self.topic], settings, poll_s)
         self.members.append(member)
         return member
 
@@ -249,12 +279,12 @@ MakeGroup = Callable[..., Group]
 
 
 @contextmanager
-def groups(bootstrap: str) -> Iterator[Callable[[str, str, int], Group]]:
-    """A factory of groups, closed afterwards."""
+def groups(bootstrap: str) -> Iterator[MakeGroup]:
+    """A factory of groups, closed afterwards; of librdkafka's members unless told otherwise."""
     made: list[Group] = []
 
-    def make(name: str, topic: str, partitions: int) -> Group:
-        group = Group(bootstrap, name, topic, partitions)
+    def make(name: str, topic: str, partitions: int, client: Client | None = None) -> Group:
+        group = Group(client or Confluent(bootstrap), bootstrap, name, topic, partitions)
         made.append(group)
         return group
 

@@ -107,7 +107,7 @@ def test_what_is_so_already_can_be_reassigned(
 
 @pytest.mark.skipif("PENSTOCK_TEST_BOOTSTRAP" in os.environ, reason="Kafka has a quorum")
 @pytest.mark.parametrize("what", ["--status", "--replication"])
-def test_there_is_no_quorum(shell: tools.RunTool, at: tuple[str, str], what: str) -> None:
+def test_quorum_is_refused_as_missing(shell: tools.RunTool, at: tuple[str, str], what: str) -> None:
     done = shell(QUORUM, *at, "describe", what)
     assert done.returncode == 1
     assert "UnsupportedVersionException: There is no quorum of controllers here" in done.stdout

@@ -142,7 +142,7 @@ def test_a_group_with_members_is_not_deleted_and_an_empty_one_is(
     assert described(session_admin, group).state is ConsumerGroupState.DEAD
     again = group.join(way)  # a new group of the same name
     group.settle()
-    assert again.committed(group.topic, 2) == [-1001, -1001]
+    assert again.committed(2) == [-1001, -1001]
 
 
 @both_protocols
@@ -156,7 +156,7 @@ def test_offsets_are_altered_only_while_there_are_no_members(
     assert offsets_of(session_admin, group, [1, 2]) == {1: 7, 2: -1001}
     member = group.join(way)
     group.settle()
-    assert member.committed(group.topic, 3) == [5, 7, -1001]
+    assert member.committed(3) == [5, 7, -1001]
     with pytest.raises(KafkaException) as refused:
         alter(session_admin, group, {0: 0})
     assert code(refused) == KafkaError.UNKNOWN_MEMBER_ID

@@ -1,7 +1,7 @@
 """confluent-kafka in groups: reading by subscription, and offsets. Expectations: Kafka 4.1's own.
 
-Everything here holds for both protocols and each way of assigning; what members do to each other
-is in test_groups_rebalance.py.
+Most of it in both protocols. What members do to each other is in test_groups_rebalance.py; what
+every client does in a group, in test_groups_every_client.py.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from tests.compat.groups import (
     COOPERATIVE,
     RANGE,
     WAIT,
-    WAYS,
     Group,
     MakeGroup,
     Member,
     eventually,
 )
 
-every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 both_protocols = pytest.mark.parametrize(
     "way", [COOPERATIVE, CONSUMER], ids=["classic", "consumer"]
 )
@@ -48,40 +46,6 @@ def fill(group: Group, count: int, start: int = 0) -> set[bytes]:
         ),
     )
     return set(values)
-
-
-@every_way
-def test_members_share_the_partitions_and_read_everything_once(
-    make_group: MakeGroup, way: dict[str, Any]
-) -> None:
-    group = make_group(partitions=6)
-    sent = fill(group, 60)
-    for _ in range(3):
-        group.join(way)
-    group.settle()
-    sent |= fill(group, 60, start=60)
-    eventually(lambda: group.read().keys() >= sent)
-    for member in group.members:
-        member.commit()
-    assert [len(member.owned) for member in group.members] == [2, 2, 2]
-    assert group.members[0].committed(group.topic, 6) == [20] * 6
-    assert not any(member.errors for member in group.members)
-
-
-@every_way
-def test_a_group_goes_on_where_it_committed(make_group: MakeGroup, way: dict[str, Any]) -> None:
-    group = make_group(partitions=3)
-    first = fill(group, 30)
-    member = group.join(way)
-    eventually(lambda: group.read().keys() == first)
-    member.commit()
-    group.leave(member)
-    second = fill(group, 30, start=30)
-    later = group.join(way)
-    eventually(lambda: len(later.records) >= len(second))
-    assert {record.value for record in later.records} == second
-    offsets = [record.offset for record in later.records if record.partition == 0]
-    assert offsets == list(range(10, 20))
 
 
 @both_protocols
@@ -115,23 +79,7 @@ def test_commits_in_the_background_call_back(make_group: MakeGroup, way: dict[st
     [(error, partitions)] = answers
     assert error is None
     assert sorted((found.partition, found.offset) for found in partitions) == [(0, 5), (1, 5)]
-    assert member.committed(group.topic, 2) == [5, 5]
-
-
-@both_protocols
-@pytest.mark.parametrize("interval_ms", [100, 3_600_000], ids=["by interval", "by closing"])
-def test_auto_commit(make_group: MakeGroup, way: dict[str, Any], interval_ms: int) -> None:
-    group = make_group(partitions=2)
-    sent = fill(group, 20)
-    automatic = {**way, "enable.auto.commit": True, "auto.commit.interval.ms": interval_ms}
-    member = group.join(automatic)
-    eventually(lambda: group.read().keys() == sent)
-    if interval_ms == 100:
-        eventually(lambda: member.committed(group.topic, 2) == [10, 10])
-    group.leave(member)
-    with confluent.consumer(group.bootstrap, group_id=group.name) as asking:
-        found = asking.committed([TopicPartition(group.topic, n) for n in range(2)], timeout=WAIT)
-    assert [partition.offset for partition in found] == [10, 10]
+    assert member.committed(2) == [5, 5]
 
 
 @both_protocols
@@ -145,43 +93,7 @@ def test_offsets_are_stored_by_hand_and_committed_together(
     stored = [TopicPartition(group.topic, 0, 3)]
     member.ask(lambda consumer: consumer.store_offsets(offsets=stored))
     member.commit()
-    assert member.committed(group.topic, 1) == [3]
-
-
-@both_protocols
-def test_seek_position_and_committed(make_group: MakeGroup, way: dict[str, Any]) -> None:
-    group = make_group(partitions=1)
-    sent = fill(group, 10)
-    partition = TopicPartition(group.topic, 0)
-    member = group.join(way)
-    eventually(lambda: group.read().keys() == sent)
-    assert member.committed(group.topic, 1) == [OFFSET_INVALID]
-    [position] = member.ask(lambda consumer: consumer.position([partition]))
-    assert position.offset == 10
-    member.commit()
-    member.ask(lambda consumer: consumer.seek(TopicPartition(group.topic, 0, 6)))
-    eventually(lambda: len(member.records) == 14)
-    assert [record.offset for record in member.records[10:]] == [6, 7, 8, 9]
-    member.commit([TopicPartition(group.topic, 0, 2)])  # committed offsets may go back
-    assert member.committed(group.topic, 1) == [2]
-
-
-@both_protocols
-def test_metadata_comes_back_with_the_offset(make_group: MakeGroup, way: dict[str, Any]) -> None:
-    group = make_group(partitions=2)
-    member = group.join(way)
-    group.settle()
-    words = "state of the application: ünï\x01"
-    member.commit(
-        [
-            TopicPartition(group.topic, 0, 5, metadata=words, leader_epoch=0),
-            TopicPartition(group.topic, 1, 0),
-        ]
-    )
-    wanted = [TopicPartition(group.topic, number) for number in range(2)]
-    noted, plain = member.ask(lambda consumer: consumer.committed(wanted, timeout=WAIT))
-    assert (noted.offset, noted.metadata, noted.leader_epoch) == (5, words, 0)
-    assert (plain.offset, plain.metadata or "") == (0, "")
+    assert member.committed(1) == [3]
 
 
 @both_protocols
@@ -199,7 +111,7 @@ def test_metadata_above_its_limit_is_refused(make_group: MakeGroup, way: dict[st
             ]
         )
     assert refused.value.args[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
-    assert member.committed(group.topic, 2) == [1, OFFSET_INVALID]
+    assert member.committed(2) == [1, OFFSET_INVALID]
 
 
 def test_an_assigned_consumer_commits_without_being_a_member(
@@ -232,7 +144,7 @@ def test_a_commit_for_an_unknown_partition_is_refused(
 
 
 @both_protocols
-def test_who_is_no_member_may_not_commit_while_there_are_members(
+def test_outsider_may_not_commit_while_there_are_members(
     make_group: MakeGroup, way: dict[str, Any]
 ) -> None:
     group = make_group(partitions=2)
@@ -244,7 +156,7 @@ def test_who_is_no_member_may_not_commit_while_there_are_members(
     ):
         outsider.commit(offsets=[TopicPartition(group.topic, 0, 1)], asynchronous=False)
     assert raised.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
-    assert member.committed(group.topic, 2) == [OFFSET_INVALID] * 2
+    assert member.committed(2) == [OFFSET_INVALID] * 2
 
 
 @both_protocols
@@ -279,7 +191,7 @@ def test_groups_do_not_know_of_each_other(make_group: MakeGroup, way: dict[str, 
     one.members[0].commit()
     member = other.join(way)
     eventually(lambda: other.read().keys() == sent)
-    assert member.committed(one.topic, 2) == [OFFSET_INVALID] * 2
+    assert member.committed(2) == [OFFSET_INVALID] * 2
 
 
 @both_protocols

@@ -102,7 +102,7 @@ def test_both_kinds_of_members_share_a_group(
     assert len(described.result(WAIT).members) == 3
     for member in group.members:
         member.commit([TopicPartition(*partition, 7) for partition in member.owned])
-    assert group.members[0].committed(group.topic, 6) == [7] * 6
+    assert group.members[0].committed(6) == [7] * 6
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_an_empty_group_takes_the_next_members_protocol_and_keeps_its_offsets(
     member = group.join(after)
     group.settle()
     assert group_type(session_admin, group) is not was
-    assert member.committed(group.topic, 2) == [5, 5]
+    assert member.committed(2) == [5, 5]

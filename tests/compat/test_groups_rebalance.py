@@ -10,22 +10,21 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.compat import confluent
 from tests.compat.conftest import create
 from tests.compat.groups import (
     CONSUMER,
     COOPERATIVE,
-    RANGE,
+    FENCED,
     WAIT,
     Group,
     MakeGroup,
@@ -36,62 +35,7 @@ both_protocols = pytest.mark.parametrize(
     "way", [COOPERATIVE, CONSUMER], ids=["classic", "consumer"]
 )
 
-# Whoever is no longer a member may not commit: the code depends on what the client still hopes.
-FENCED = {
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.STALE_MEMBER_EPOCH,
-    KafkaError._STATE,
-    KafkaError._NO_OFFSET,
-    KafkaError._ASSIGNMENT_LOST,
-}
-
-
-def commit_refused(group: Group, commit: Any) -> int:
-    with pytest.raises(KafkaException) as raised:
-        commit()
-    return int(raised.value.args[0].code())
-
-
 # --- who comes and goes ---
-
-
-def test_eager_members_give_up_everything_when_one_joins(make_group: MakeGroup) -> None:
-    group = make_group(partitions=6)
-    first = group.join(RANGE)
-    group.settle()
-    second = group.join(RANGE)
-    group.settle()
-    assert first.told("revoked") == [frozenset((group.topic, n) for n in range(6))]
-    assert len(second.owned) == 3
-    group.leave(second)
-    group.settle()
-    assert len(first.owned) == 6
-
-
-@both_protocols
-def test_nobody_loses_a_partition_it_keeps(make_group: MakeGroup, way: dict[str, Any]) -> None:
-    """Cooperative rebalancing (KIP-429) and KIP-848: only what moves is revoked."""
-    group = make_group(partitions=6)
-    first = group.join(way)
-    group.settle()
-    kept = first.owned
-    second = group.join(way)
-    group.settle()
-    given = frozenset().union(*first.told("revoked"))
-    assert given == kept - first.owned == second.owned
-    assert len(given) == 3
-    third = group.join(way)
-    group.settle()
-    for member in (first, second):
-        assert not member.owned & frozenset().union(*member.told("revoked"))
-    before = {member: (member.owned, len(member.told("revoked"))) for member in (first, second)}
-    group.leave(third)
-    group.settle()
-    for member, (owned, revoked) in before.items():
-        assert member.owned >= owned
-        assert len(member.told("revoked")) == revoked
 
 
 @both_protocols
@@ -139,23 +83,6 @@ def test_more_members_than_partitions(make_group: MakeGroup, way: dict[str, Any]
 # --- static members (KIP-345) ---
 
 
-@both_protocols
-def test_a_static_member_restarts_without_a_rebalance(
-    make_group: MakeGroup, way: dict[str, Any]
-) -> None:
-    group = make_group(partitions=4)
-    named = [{**way, "group.instance.id": f"instance-{number}"} for number in range(2)]
-    stays, goes = (group.join(settings) for settings in named)
-    group.settle()
-    had = goes.owned
-    told = len(stays.events)
-    group.leave(goes)  # it does not leave: a static member is expected back
-    back = group.join(named[1])
-    group.settle()
-    assert back.owned == had
-    assert len(stays.events) == told
-
-
 def test_of_two_static_members_with_one_name_the_older_is_fenced(make_group: MakeGroup) -> None:
     group = make_group(partitions=2)
     named = {**COOPERATIVE, "group.instance.id": "instance"}
@@ -181,38 +108,6 @@ def test_of_two_static_consumers_with_one_name_the_newer_is_refused(make_group: 
 
 
 # --- members that are thrown out ---
-
-
-@pytest.mark.parametrize(
-    "way", [RANGE, COOPERATIVE, CONSUMER], ids=["range", "cooperative", "consumer"]
-)
-def test_a_member_that_does_not_poll_is_out_and_may_not_commit(
-    make_group: MakeGroup, way: dict[str, Any]
-) -> None:
-    group = make_group(partitions=2)
-    impatient = {"max.poll.interval.ms": 1500}
-    if way is not CONSUMER:
-        impatient["session.timeout.ms"] = 1500  # may not be longer
-    slow = group.join({**way, **impatient})
-    group.settle()
-    confluent.send_all(
-        confluent.producer(group.bootstrap), [{"topic": group.topic, "value": b""}] * 10
-    )
-    eventually(lambda: len(slow.records) == 10)
-    slow.stop_polling()
-    other = group.join(way)
-    eventually(lambda: len(other.owned) == 2)
-    refused = commit_refused(
-        group, lambda: slow.commit([TopicPartition(group.topic, n, 1) for n in range(2)])
-    )
-    assert refused in FENCED
-    other.commit([TopicPartition(group.topic, n, 3) for n in range(2)])
-    slow.go_on_polling()
-    group.settle()
-    # Its own clock, which it looks at every half second, threw it out, or the coordinator's did:
-    too_late = any(error.code() == KafkaError._MAX_POLL_EXCEEDED for error in slow.errors)
-    assert too_late or slow.told("lost")
-    assert slow.committed(group.topic, 2) == [3, 3]
 
 
 @contextmanager
@@ -293,7 +188,7 @@ def test_a_member_that_stops_is_replaced_and_fenced_when_it_goes_on(
         process.stdin.flush()
         os.kill(process.pid, signal.SIGCONT)
         assert int(process.stdout.readline()) in FENCED
-        assert other.committed(group.topic, 2) == [3, 3]
+        assert other.committed(2) == [3, 3]
 
 
 @both_protocols
@@ -328,47 +223,6 @@ def set_group_config(group: Group, name: str, value: str) -> None:
 
 
 # --- topics that come and grow ---
-
-
-@both_protocols
-def test_a_topic_that_grows_is_shared_anew(
-    make_group: MakeGroup, session_admin: AdminClient, way: dict[str, Any]
-) -> None:
-    group = make_group(partitions=2)
-    for _ in range(2):
-        group.join(way)
-    group.settle()
-    session_admin.create_partitions([NewPartitions(group.topic, 6)])[group.topic].result(WAIT)
-    group.settle(partitions=6)
-    confluent.send_all(
-        confluent.producer(group.bootstrap),
-        ({"topic": group.topic, "value": b"%d" % n, "partition": n} for n in range(6)),
-    )
-    eventually(lambda: len(group.read()) == 6)
-
-
-@both_protocols
-def test_a_pattern_finds_topics_also_new_ones(
-    make_group: MakeGroup, session_admin: AdminClient, way: dict[str, Any]
-) -> None:
-    """Evaluated by the client in the classic protocol, by the broker in KIP-848's."""
-    group = make_group(partitions=2)
-    word = f"pattern-{uuid.uuid4().hex[:8]}"
-    names = [f"{word}-{letter}" for letter in "abc"]
-    for name in (*names[:2], f"not-{word}"):
-        create(session_admin, name, 2)
-    members = [group.join(way, [f"^{word}-.*"]) for _ in range(2)]
-
-    def found() -> set[str]:
-        return {topic for member in members for topic, _ in member.owned}
-
-    eventually(lambda: found() == set(names[:2]))
-    create(session_admin, names[2], 2)
-    eventually(lambda: found() == set(names))
-    eventually(lambda: [len(member.owned) for member in members] == [3, 3])
-    group.close()
-    for deleted in session_admin.delete_topics([*names, f"not-{word}"]).values():
-        deleted.result(WAIT)
 
 
 @both_protocols

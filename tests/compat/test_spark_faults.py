@@ -1,4 +1,7 @@
-"""Spark's stock source and sink while something dies: the driver, and the gateway under it."""
+"""Spark's stock source and sink while something dies: the driver, and the gateway under it.
+
+More of them where `PENSTOCK_SPARK_FAULT_SECONDS` is set, as by `make faults`.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,10 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 USERS = 10
+# After how many of ten batches a driver is killed, and after how many of 2,000 records a gateway.
+IS_LONG = "PENSTOCK_SPARK_FAULT_SECONDS" in os.environ
+DRIVERS_KILLED = (1, 2, 4, 6, 8) if IS_LONG else (2, 6)
+GATEWAYS_KILLED = range(200, 1800, 200) if IS_LONG else (300, 1000)
 
 
 @contextmanager
@@ -76,7 +83,7 @@ def test_a_driver_that_is_killed_goes_on_where_its_checkpoint_is(
         produce(bootstrap, source, ["x"] * 1000, keys=users, partition=partition)
     with open_directory() as directory:
         arguments = (bootstrap, source, target, str(directory))
-        for number, batches in enumerate((2, 6)):
+        for number, batches in enumerate(DRIVERS_KILLED):
             log = directory / f"driver-{number}.log"
             with driver(log, *arguments) as process:
 
@@ -86,7 +93,7 @@ def test_a_driver_that_is_killed_goes_on_where_its_checkpoint_is(
 
                 eventually(written, f"{batches} batches", within=WITHIN_S)
                 os.killpg(process.pid, signal.SIGKILL)
-        # The third is this process.
+        # The last is this process.
         run_to_end(counting(spark, bootstrap, source, target), f"{directory}/checkpoint")
     found = records_of(spark, bootstrap, target)
     assert dict(found) == {f"user {number}": "200" for number in range(USERS)}
@@ -138,7 +145,7 @@ def test_a_stream_outlives_gateways_that_are_killed_under_it(
     sender = threading.Thread(target=send)
     sender.start()
     with running(writer.start()) as query:
-        for least in (300, 1000):
+        for least in GATEWAYS_KILLED:
             wait_for(query, lambda least=least: sum(seen.sizes) >= least, f"{least} records")
             gateway.kill()
             gateway = start_gateway(database_url=database_url, port=port)

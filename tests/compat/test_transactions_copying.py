@@ -15,11 +15,11 @@ import pytest
 
 from compat.java import tools
 from tests.compat import confluent
+from tests.compat.clients import AIOKafka, Confluent, KafkaPython
 from tests.compat.conftest import MakeTopic
 from tests.compat.copier import transformed
 from tests.compat.copying import Copier, copies
 from tests.compat.groups import WAIT
-from tests.compat.transactions import AIOKafka, Confluent, KafkaPython
 
 PARTITIONS = 3
 RECORDS = 600

@@ -12,10 +12,7 @@ from contextlib import closing
 import pytest
 
 from tests.compat import confluent
-from tests.compat.conftest import CLIENTS, MakeTopic, make_client
-from tests.compat.frames import CuttingProxy, Lost
-from tests.compat.groups import eventually
-from tests.compat.transactions import (
+from tests.compat.clients import (
     READ_UNCOMMITTED,
     Client,
     Java,
@@ -23,6 +20,9 @@ from tests.compat.transactions import (
     read_until,
     values,
 )
+from tests.compat.conftest import CLIENTS, MakeTopic, make_client
+from tests.compat.frames import CuttingProxy, Lost
+from tests.compat.groups import eventually
 
 PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = (
     0,

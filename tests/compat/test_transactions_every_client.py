@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from tests.compat import confluent
-from tests.compat.conftest import MakeTopic
-from tests.compat.groups import eventually
-from tests.compat.transactions import (
+from tests.compat.clients import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Client,
@@ -17,6 +15,8 @@ from tests.compat.transactions import (
     refusal,
     values,
 )
+from tests.compat.conftest import MakeTopic
+from tests.compat.groups import eventually
 
 # Java's message alone says what was wrong.
 INVALID_TIMEOUT = {

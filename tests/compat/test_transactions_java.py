@@ -17,9 +17,7 @@ from kafka.admin import AbortTransactionSpec
 
 from compat.java import tools
 from tests.compat import confluent
-from tests.compat.conftest import MakeTopic
-from tests.compat.groups import eventually
-from tests.compat.transactions import (
+from tests.compat.clients import (
     Confluent,
     Java,
     Producer,
@@ -28,6 +26,8 @@ from tests.compat.transactions import (
     refusal,
     values,
 )
+from tests.compat.conftest import MakeTopic
+from tests.compat.groups import eventually
 
 pytestmark = pytest.mark.java
 

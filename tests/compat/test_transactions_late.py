@@ -16,10 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.compat import confluent
-from tests.compat.conftest import CLIENTS, MakeTopic, create, make_client
-from tests.compat.frames import CuttingProxy, Lost
-from tests.compat.groups import eventually
-from tests.compat.transactions import (
+from tests.compat.clients import (
     READ_UNCOMMITTED,
     Client,
     Confluent,
@@ -28,6 +25,9 @@ from tests.compat.transactions import (
     read_until,
     values,
 )
+from tests.compat.conftest import CLIENTS, MakeTopic, create, make_client
+from tests.compat.frames import CuttingProxy, Lost
+from tests.compat.groups import eventually
 from tests.conftest import Gateway, gateways
 
 PRODUCE, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 0, 24, 25, 26, 28

@@ -12,9 +12,7 @@ from contextlib import closing
 import pytest
 
 from tests.compat import confluent
-from tests.compat.conftest import MakeTopic, make_client
-from tests.compat.groups import eventually
-from tests.compat.transactions import (
+from tests.compat.clients import (
     READ_UNCOMMITTED,
     AIOKafka,
     Client,
@@ -25,6 +23,8 @@ from tests.compat.transactions import (
     read_until,
     values,
 )
+from tests.compat.conftest import MakeTopic, make_client
+from tests.compat.groups import eventually
 
 
 @pytest.fixture

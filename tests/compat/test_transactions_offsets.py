@@ -15,9 +15,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from tests.compat import confluent
-from tests.compat.conftest import MakeTopic
-from tests.compat.groups import WAIT, eventually
-from tests.compat.transactions import (
+from tests.compat.clients import (
     AIOKafka,
     Client,
     Confluent,
@@ -28,6 +26,8 @@ from tests.compat.transactions import (
     refusal,
     values,
 )
+from tests.compat.conftest import MakeTopic
+from tests.compat.groups import WAIT, eventually
 
 
 def fill(bootstrap: str, topic: str, count: int = 10) -> None:
@@ -124,7 +124,7 @@ def test_a_member_waits_for_the_offsets_of_its_predecessor(
     assert values(found)[0] == ("0" if client.name == AIOKafka.name else "6")
 
 
-def test_offsets_of_one_who_is_no_member_any_more_are_refused(
+def test_offsets_of_a_former_member_are_refused(
     client: Client,
     bootstrap: str,
     make_topic: MakeTopic,

@@ -50,7 +50,9 @@ def rows(printed: str) -> list[dict[str, str]]:
     ]
 
 
-def test_every_command(broker: Gateway, database_url: str, shell: tools.RunTool) -> None:
+def test_each_command_of_kafka_transactions_works(
+    broker: Gateway, database_url: str, shell: tools.RunTool
+) -> None:
     at = "--bootstrap-server", broker.bootstrap
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -49,16 +49,17 @@ def test_page_is_current(name: str) -> None:
     assert written == generate.PAGES[name](), "run `make docs`"
 
 
-def test_no_api_is_both_served_and_missing() -> None:
-    served = {api.key for api in load_handlers().table()}
-    assert not served & generate.MISSING.keys()
+def test_no_row_says_the_same_twice() -> None:
+    rows = [row for row in generate.configuration().splitlines() if row.startswith("| `")]
+    for row in rows:
+        sentences = re.split(r"(?<=[.!?])\s+", row.rpartition(" | ")[2].removesuffix(" |"))
+        assert len(set(sentences)) == len(sentences), row
 
 
-def test_every_api_of_kafka_is_accounted_for() -> None:
+def test_what_is_not_for_clients_is_not_served() -> None:
     served = {api.key for api in load_handlers().table()}
-    told = served | generate.MISSING.keys() | generate.NOT_FOR_CLIENTS
-    assert {key.value for key in ApiKey} <= told
-    assert generate.MISSING.items() <= {key.value: key.name for key in ApiKey}.items()
+    assert not served & generate.NOT_FOR_CLIENTS
+    assert {key.value for key in ApiKey} >= generate.NOT_FOR_CLIENTS
 
 
 @pytest.mark.parametrize("name", TOPIC_CONFIGS)

@@ -227,13 +227,11 @@ def committing(
     bootstrap: str, database_url: str, group: str, topic: str, way: dict[str, Any], count: int = 3
 ) -> Iterator[list[Member]]:
     """Members of a group under load, settled; afterwards nothing may have gone wrong with what
-    they committed.
-
-    Where a member's client has locked itself up, no broker can mend it: the test is given up.
-    """
+    they committed, also where the test is given up (`give_up`)."""
     members = [Member(bootstrap, group, topic, way) for _ in range(count)]
     watcher = Watcher(database_url, members)
     watching = threading.Thread(target=watcher.run, daemon=True)
+    locked_up: AssertionError | None = None
     with producing(bootstrap, topic):
         for member in members:
             member.start()
@@ -244,18 +242,41 @@ def committing(
             for member in members:
                 member.close()
         except AssertionError as error:
-            if any(member.is_stuck() for member in members):
-                pytest.xfail(f"librdkafka has locked itself up, see its FINDINGS.md; so {error}")
-            raise
+            if not is_locked_up(members):
+                raise
+            locked_up = error
         finally:
             for member in members:
                 member.end()
             watcher.end()
-    watching.join(WITHIN_S)
+    if watching.is_alive():
+        watching.join(WITHIN_S)
     with psycopg.connect(database_url, autocommit=True) as psql:
         watcher.look(psql)
     assert not watcher.anomalies, watcher.anomalies[:10]
+    if locked_up is not None:
+        give_up(locked_up)
     assert watcher.last
+
+
+LOCKED_UP_MAX = 1
+"""In a session; one in thirty runs with brokers that are killed was seen to."""
+_locked_up: list[str] = []
+
+
+def is_locked_up(members: Sequence[Member]) -> bool:
+    """Whether it is one client alone whose own thread has stopped: librdkafka#5476, which no broker
+    can prevent (compat/librdkafka/FINDINGS.md). What a broker does wrong would stop no such thread,
+    and what stops several at once is something else."""
+    return sum(member.is_stuck() for member in members) == 1
+
+
+def give_up(error: AssertionError) -> None:
+    """An expected failure, once in a session; more often it would hide what else may hang."""
+    _locked_up.append(str(error))
+    if len(_locked_up) > LOCKED_UP_MAX:
+        raise AssertionError(f"clients have locked themselves up again and again: {_locked_up}")
+    pytest.xfail(f"librdkafka has locked itself up, see its FINDINGS.md; so {error}")
 
 
 def are_settled(members: Sequence[Member]) -> bool:

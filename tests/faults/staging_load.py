@@ -20,11 +20,19 @@ from functools import partial
 
 from tests.batches import kafka_batch
 from tests.faults.workers import Workers
+from tests.kafka_codes import Code
 
 STAGE, PUBLISH, DROP = 10_000, 10_001, 10_002
 PUBLISHED, ALREADY = 1, 2
-NONE, UNKNOWN_PARTITION, OUT_OF_ORDER, NOT_FOUND = 0, 3, 45, 91
-FOR_NOW = frozenset({7, 19, 20, 56, 89})
+FOR_NOW = frozenset(
+    {
+        Code.REQUEST_TIMED_OUT,
+        Code.NOT_ENOUGH_REPLICAS,
+        Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
 FINISH_WITHIN_S = 90.0
 ANSWER_WITHIN_S = 20.0
 AT_ONCE = 3
@@ -80,14 +88,17 @@ class Client:
                     break
                 error, at = _error(answer)
                 (staged,) = struct.unpack_from(">i", answer, at)
-                if error == NONE:
+                if error == Code.NONE:
                     answered += 1
                     assert staged >= firsts[answered], (staged, firsts[answered])
-                elif error == OUT_OF_ORDER and 0 <= staged < firsts[answered]:
+                elif error == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and 0 <= staged < firsts[answered]:
                     self.said["a token lost"] += 1
                     raise _Lost
                 else:
-                    assert error in FOR_NOW | {OUT_OF_ORDER, UNKNOWN_PARTITION}, (error, answer)
+                    assert error in FOR_NOW | {
+                        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                        Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    }, (error, answer)
                     self._pause(f"stage {error}")
         return firsts[-1]
 
@@ -103,9 +114,9 @@ class Client:
             if answer is None:
                 continue
             error, at = _error(answer)
-            if error == NONE:
+            if error == Code.NONE:
                 return answer[at]
-            if error == NOT_FOUND:
+            if error == Code.RESOURCE_NOT_FOUND:
                 self.said["a publication lost"] += 1
                 raise _Lost
             assert error in FOR_NOW, (error, answer)

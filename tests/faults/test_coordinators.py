@@ -37,14 +37,13 @@ from tests.faults.coordination import (
     coordinator_of,
     eventually,
 )
+from tests.kafka_codes import Code
 
 pytestmark = pytest.mark.fault
 
 OVERRIDES = [
     word for name, value in BROKER_SETTINGS.items() for word in ("--override", f"{name}={value}")
 ]
-NOT_COORDINATOR = 16
-ILLEGAL_GENERATION = 22
 
 GROUP = "group"
 TOPIC = "load"
@@ -197,14 +196,14 @@ def test_a_stopped_coordinator_answers_nothing_when_it_goes_on(
     assert commit(second, member_id, generation, 7) == 0
 
     former.resume()
-    assert late.receive().error_code == NOT_COORDINATOR
-    assert late.receive().topics[0].partitions[0].error_code == NOT_COORDINATOR
-    assert late.receive().error_code == NOT_COORDINATOR
-    assert late.receive().error_code == NOT_COORDINATOR
-    assert waiting.receive().error_code == NOT_COORDINATOR
+    assert late.receive().error_code == Code.NOT_COORDINATOR
+    assert late.receive().topics[0].partitions[0].error_code == Code.NOT_COORDINATOR
+    assert late.receive().error_code == Code.NOT_COORDINATOR
+    assert late.receive().error_code == Code.NOT_COORDINATOR
+    assert waiting.receive().error_code == Code.NOT_COORDINATOR
     for _ in range(20):
-        assert commit(first, member_id, generation, 99) == NOT_COORDINATOR
-        assert beat(first, member_id, generation) == NOT_COORDINATOR
+        assert commit(first, member_id, generation, 99) == Code.NOT_COORDINATOR
+        assert beat(first, member_id, generation) == Code.NOT_COORDINATOR
         time.sleep(0.05)
     assert beat(second, member_id, generation) == 0
     assert committed(server.url) == {0: 7}
@@ -212,7 +211,7 @@ def test_a_stopped_coordinator_answers_nothing_when_it_goes_on(
     # The next generation fences who was in the last one.
     joined = second.ask(join_request(member_id), 5, JoinGroupResponse)
     assert (joined.error_code, joined.generation_id > generation) == (0, True)
-    assert commit(second, member_id, generation, 99) == ILLEGAL_GENERATION
+    assert commit(second, member_id, generation, 99) == Code.ILLEGAL_GENERATION
     assert committed(server.url) == {0: 7}
     for wire in (first, second, waiting, late):
         wire.close()

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaError, Message
 from compat.java import tools
 from storage.server.embedded import EmbeddedPostgres
 from tests.compat import confluent
+from tests.compat.clients import Confluent, Java, KafkaPython
 from tests.compat.copier import transformed
 from tests.compat.copying import Copier, copies
-from tests.compat.transactions import Confluent, Java, KafkaPython
 from tests.conftest import StartGateway
 from tests.faults.conftest import PARTITIONS, create_topic, query
 

@@ -160,7 +160,7 @@ def test_without_idempotence_only_unknown_outcomes_may_come_late() -> None:
     assert flaws(history, reorder(records)) == {Flaw.REORDERED}
 
 
-def test_who_may_repeat_may_still_not_reorder_or_lose() -> None:
+def test_producer_that_may_repeat_may_not_reorder_or_lose() -> None:
     history, records = acknowledged()
     history.may_repeat.add("p")
     assert flaws(history, duplicate(records)) == set()
@@ -183,7 +183,7 @@ def test_what_was_refused_must_not_be_there() -> None:
     assert flaws(history, records[:-1]) == set()
 
 
-def test_what_a_consumer_sees_on_its_way() -> None:
+def test_partial_reads_show_the_same_flaws() -> None:
     history, records = acknowledged()
     history.begin(RecordId("p", 1, 0), 60)
 

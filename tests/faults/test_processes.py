@@ -174,7 +174,7 @@ def test_database_server_killed_and_away_for_a_while(
 
 
 @pytest.mark.parametrize(("brokers", "number"), [(2, signal.SIGKILL), (3, signal.SIGTERM)])
-def test_one_of_several_brokers_goes(
+def test_clients_go_on_when_one_of_several_brokers_goes(
     brokers: int,
     number: signal.Signals,
     server: EmbeddedPostgres,

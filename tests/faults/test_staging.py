@@ -80,7 +80,7 @@ def test_brokers_killed_and_stopped(
         assert verify(load, brokers[0], server.url) > len(load.queries)
 
 
-def test_the_database_killed(
+def test_published_records_survive_a_killed_database(
     data_dir: Path,
     start_gateway: StartGateway,
     ports: Callable[[int], list[int]],

@@ -103,7 +103,7 @@ def committed_offset(bootstrap: str, load: TxnLoad, name: str) -> int:
 
 
 @every_load
-def test_the_gateway_killed(
+def test_transactions_survive_a_killed_gateway(
     data_dir: Path,
     start_gateway: StartGateway,
     seed: int,
@@ -133,7 +133,7 @@ def test_the_gateway_killed(
 
 
 @every_load
-def test_the_database_killed(
+def test_transactions_survive_a_killed_database(
     data_dir: Path,
     start_gateway: StartGateway,
     seed: int,

@@ -44,7 +44,7 @@ def flaws(
     return {each.flaw for each in found}
 
 
-def test_nothing_is_found_where_all_is_well() -> None:
+def test_flawless_history_has_no_anomaly() -> None:
     assert flaws(WELL) == set()
 
 

@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from compat.java import tools
-from tests.compat.transactions import fatal_errors_raised
+from tests.compat.clients import fatal_errors_raised
 from tests.faults.txn_history import Ending, TxnHistory, Value
 from tests.faults.workers import Workers
 

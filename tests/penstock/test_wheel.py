@@ -16,9 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 
 from core.version import VERSION
 from storage.migrate import HEAD
+from tests.conftest import Gateway
+from tests.spark.conftest import unavailable
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -173,6 +176,58 @@ def test_a_pipeline_runs_modules_of_its_user(
     command += ["--checkpoint", str(project / "c"), "--python", "core.rules:totals"]
     done = run(environment, *command, cwd=project, JAVA_HOME=os.environ.get("JAVA_HOME", ""))
     assert "core.rules:totals is no function" in done.stderr, done.stdout + done.stderr
+
+
+SINK = """
+import sys
+import core.rules, gateway, storage
+import penstock
+from penstock.spark import PenstockDataSource
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+
+bootstrap, topic = sys.argv[1:]
+assert gateway.MINE and storage.MINE
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+spark.dataSource.register(PenstockDataSource)
+numbers = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+frame = numbers.select(udf(core.rules.marked)("value").alias("value"))
+writer = frame.write.format("penstock").mode("append").option("topic", topic)
+writer.option("kafka.bootstrap.servers", bootstrap).save()
+print(penstock.__file__)
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+def test_sparks_sink_writes_beside_them(environment: Path, project: Path, gateway: Gateway) -> None:
+    """Driver and workers have the wheel's `penstock`, and the user's own `core`."""
+    (project / "core" / "rules.py").write_text("def marked(text):\n    return f'mine {text}'\n")
+    (project / "write.py").write_text(SINK)
+    topic = f"wheel-{os.getpid()}"
+    shown = succeeds(
+        environment,
+        *("python", "write.py", gateway.bootstrap, topic),
+        cwd=project,
+        PYTHONPATH=str(project),
+        PYSPARK_PYTHON=str(environment / "bin" / "python"),
+    )
+    assert shown.splitlines()[-1].startswith(str(environment))
+    reader = Consumer(
+        {"bootstrap.servers": gateway.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    reader.subscribe([topic])
+    found = set()
+    while len(found) < 100:
+        message = reader.poll(30)
+        assert message is not None, found
+        if message.error() is None:
+            found.add(message.value().decode())
+    reader.close()
+    assert found == {f"mine {number}" for number in range(100)}
 
 
 def test_it_finds_its_migrations(environment: Path, project: Path, empty_database_url: str) -> None:

@@ -15,14 +15,14 @@ from core.types import TimestampType
 from gateway.kafka import conversion as kafka
 from gateway.pulsar import conversion as pulsar
 from gateway.pulsar import entries
-from gateway.pulsar.commands import CompressionType
+from gateway.pulsar.commands import CompressionType, encode_varint
 from gateway.pulsar.commands_pb2 import (
     EncryptionKeys,
     MessageMetadata,
     Property,
     SingleMessageMetadata,
 )
-from gateway.pulsar.entries import Entry
+from gateway.pulsar.entries import Entry, InvalidEntry
 
 T0 = 1_700_000_000_000
 int64 = st.one_of(st.integers(T0, T0 + 1000), st.just(-1), st.integers(-(2**63), 2**63 - 1))
@@ -214,3 +214,44 @@ def test_what_cannot_be_opened_comes_back_byte_for_byte(
     assert records.is_opaque
     assert len(records.records) == before.message_count
     assert bytes(through_kafka(before).block) == before.block
+
+
+noisy_metadata = st.builds(
+    lambda start, noise: MessageMetadata(**start).SerializeToString() + noise,
+    entry_fields(),
+    st.lists(
+        st.one_of(
+            st.binary(max_size=12),
+            # A field of MessageMetadata, as a number or as bytes: the last one counts.
+            st.builds(
+                lambda number, value: encode_varint(number << 3) + encode_varint(value),
+                st.integers(1, 32),
+                st.one_of(st.integers(0, 5), st.integers(0, 2**64 - 1)),
+            ),
+            st.builds(
+                lambda number, value: encode_varint(number << 3 | 2) + bytes([len(value)]) + value,
+                st.integers(1, 32),
+                st.binary(max_size=20),
+            ),
+        ),
+        max_size=6,
+    ).map(b"".join),
+)
+
+
+@given(noisy_metadata, st.binary(max_size=60))
+def test_any_entry_is_translated_or_invalid(metadata: bytes, payload: bytes) -> None:
+    rest = len(metadata).to_bytes(4, "big") + metadata + payload
+    entry = entries.parse_entry(memoryview(rest))  # without magic and checksum
+    if not isinstance(entry, Entry):
+        return
+    try:
+        records = pulsar.read_entry(entry)
+    except InvalidEntry as invalid:
+        assert str(invalid)
+        return
+    batch = kafka.read_batch(kafka.write_batch(records))
+    assert len(batch.records) == len(records.records) == entry.message_count
+    written = stored(pulsar.write_entry(batch, 0))
+    assert written.message_count == entry.message_count
+    assert kafka.read_batch(kafka.write_batch(pulsar.read_entry(written))).records == batch.records

@@ -14,7 +14,7 @@ from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
 from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.errors import kafka_code
 from gateway.kafka.late_requests import refuse_late
 
 
@@ -26,7 +26,12 @@ def _about(request: AddOffsetsToTxnRequest) -> tuple[ProducerIdAndEpoch, str]:
     return ProducerIdAndEpoch(request.producer_id, request.producer_epoch), "AddOffsetsToTxn"
 
 
-@api(25, versions=range(5), unavailable=_unavailable)
+@api(
+    25,
+    versions=range(5),
+    unavailable=_unavailable,
+    known_since={Error.PRODUCER_FENCED: 2, Error.TRANSACTION_ABORTABLE: 4},
+)
 @refuse_late(_about, lambda answer: answer.error_code == 0)
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, ctx: RequestContext
@@ -39,5 +44,4 @@ async def add_offsets_to_txn(
     key = TransactionKey.of_kafka(request.transactional_id)
     group = Participant.of_group(request.group_id)
     error = await ctx.transactions.add_participant(key, producer, group)
-    error = known_to(AddOffsetsToTxnRequest.API_KEY, ctx.api_version, error)
-    return AddOffsetsToTxnResponse(error_code=kafka_code(error))
+    return AddOffsetsToTxnResponse(error_code=kafka_code(ctx.known(error)))

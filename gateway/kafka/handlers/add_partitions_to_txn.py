@@ -10,7 +10,6 @@ Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 is for brokers: many transac
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from core.errors import Error
@@ -21,7 +20,7 @@ from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
 from gateway.kafka.codec import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, known_to
+from gateway.kafka.errors import kafka_code
 from gateway.kafka.late_requests import refuse_late
 
 _Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
@@ -56,7 +55,13 @@ def _is_granted(answer: AddPartitionsToTxnResponse) -> bool:
     )
 
 
-@api(24, versions=range(6), unavailable=_unavailable)
+@api(
+    24,
+    versions=range(6),
+    unavailable=_unavailable,
+    v2_since=_FIRST_VERSION_FOR_BROKERS,
+    known_since={Error.PRODUCER_FENCED: 2},
+)
 @refuse_late(_about, _is_granted)
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, ctx: RequestContext
@@ -98,7 +103,7 @@ async def _errors(
     *,
     verify_only: bool = False,
 ) -> Mapping[_Place, Error]:
-    found = await _partition_ids(places, ctx)
+    found = await ctx.resolve(places)
     refused = _refused(places, found, ctx)
     if refused:
         return {place: refused.get(place, Error.OPERATION_NOT_ATTEMPTED) for place in places}
@@ -130,16 +135,6 @@ def _places(topics: Sequence[Any]) -> list[_Place]:
     return [(topic.name, number) for topic in topics for number in topic.partitions]
 
 
-async def _partition_ids(places: Sequence[_Place], ctx: RequestContext) -> dict[_Place, int]:
-    topics = await ctx.topics.get_many({name for name, _ in places})
-    return {
-        (name, number): partition_id
-        for name, number in places
-        if (topic := topics.get(name)) is not None
-        and (partition_id := topic.partition_id(number)) is not None
-    }
-
-
 def _single(
     request: AddPartitionsToTxnRequest, errors: Mapping[_Place, Error], ctx: RequestContext
 ) -> AddPartitionsToTxnResponse:
@@ -151,14 +146,13 @@ def _single(
 def _topics(
     topics: Sequence[Any], errors: Mapping[_Place, Error], ctx: RequestContext
 ) -> list[Any]:
-    told = partial(known_to, AddPartitionsToTxnRequest.API_KEY, ctx.api_version)
     return [
         _TopicResult(
             name=topic.name,
             results_by_partition=[
                 _PartitionResult(
                     partition_index=number,
-                    partition_error_code=kafka_code(told(errors[topic.name, number])),
+                    partition_error_code=kafka_code(ctx.known(errors[topic.name, number])),
                 )
                 for number in topic.partitions
             ],

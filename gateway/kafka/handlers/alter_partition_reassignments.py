@@ -55,10 +55,11 @@ def _judge(topic: Topic | None, name: str, wanted: Any, ctx: RequestContext) -> 
     if topic is None:
         message = f"Unable to find a topic named {name}."
         return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, message)
-    if not 0 <= number < len(topic.partition_ids):
+    partition_id = topic.partition_id(number)
+    if partition_id is None:
         message = f"Unable to find partition {name}:{number}."
         return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, message)
-    leader = ctx.cluster.leader_of(topic.partition_ids[number])
+    leader = ctx.cluster.leader_of(partition_id)
     return check_reassignment(wanted.replicas, leader, ctx.cluster.live_ids)
 
 

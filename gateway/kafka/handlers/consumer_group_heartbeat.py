@@ -20,6 +20,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import COORDINATOR_AWAY
 
 _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 _JOINING: Final = 0  # the member epoch
@@ -32,7 +33,7 @@ _NO_GROUP_ID: Final = ConsumerHeartbeatResult(Error.INVALID_REQUEST, "GroupId ca
 def _unavailable(
     request: ConsumerGroupHeartbeatRequest, ctx: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
-    return _answer(ConsumerHeartbeatResult(Error.COORDINATOR_NOT_AVAILABLE))
+    return _answer(ConsumerHeartbeatResult(COORDINATOR_AWAY.error, COORDINATOR_AWAY.message))
 
 
 @api(68, versions=range(2), unavailable=_unavailable)

@@ -46,13 +46,14 @@ async def delete_records(
 async def _delete(name: str, index: int, offset: int, ctx: RequestContext) -> tuple[Error, int]:
     try:
         topic = await ctx.topics.get(name)
-        if topic is None or not 0 <= index < len(topic.partition_ids):
+        partition_id = None if topic is None else topic.partition_id(index)
+        if topic is None or partition_id is None:
             return Error.UNKNOWN_TOPIC_OR_PARTITION, -1
         if topic.is_internal:
             return Error.INVALID_TOPIC_EXCEPTION, -1  # ReplicaManager.deleteRecordsOnLocalLog
         if not topic.config.is_deleted:
             # ReplicaManager: records of a topic that is only compacted may not be deleted.
             return Error.POLICY_VIOLATION, -1
-        return await ctx.partitions.delete_records(topic.partition_ids[index], offset)
+        return await ctx.partitions.delete_records(partition_id, offset)
     except StoreUnavailable:
         return Error.NOT_LEADER_OR_FOLLOWER, -1

@@ -26,11 +26,16 @@ def _refuse_all(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopi
     return _whole(request, ctx, CHANGE_REFUSED)
 
 
-@api(20, versions=range(1, 7), unavailable=_refuse_all)
+@api(
+    20,
+    versions=range(1, 7),
+    unavailable=_refuse_all,
+    known_since={Error.TOPIC_DELETION_DISABLED: 3},
+)
 async def delete_topics(request: DeleteTopicsRequest, ctx: RequestContext) -> DeleteTopicsResponse:
     """Delete the topics, unless `delete.topic.enable` is off; one result for each name or id."""
     if not ctx.configs.broker_bool("delete.topic.enable"):
-        error = Error.INVALID_REQUEST if ctx.api_version < 3 else Error.TOPIC_DELETION_DISABLED
+        error = ctx.known(Error.TOPIC_DELETION_DISABLED)
         return _whole(request, ctx, Refusal(error, _DISABLED))
     names, topic_ids, results = [], [], []
     for name, topic_id in _asked(request, ctx):

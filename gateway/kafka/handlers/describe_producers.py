@@ -9,7 +9,7 @@ Versions: v0, flexible.
 from collections import defaultdict
 from typing import Any
 
-from core.errors import Error, Refusal
+from core.errors import Refusal
 from core.ports.topics import ActiveProducer
 from core.topic.rules import unknown_topic
 from core.topic.topic import find_partition
@@ -17,11 +17,10 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeProducersRequest, DescribeProducersResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import NO_LEADER
 
 TopicAnswer = DescribeProducersResponse.TopicResponse
 PartitionAnswer = TopicAnswer.PartitionResponse
-
-_UNAVAILABLE = Refusal(Error.NOT_LEADER_OR_FOLLOWER)
 
 
 def _refuse_all(
@@ -31,7 +30,7 @@ def _refuse_all(
         topics=[
             TopicAnswer(
                 name=each.name,
-                partitions=[_refused(number, _UNAVAILABLE) for number in each.partition_indexes],
+                partitions=[_refused(number, NO_LEADER) for number in each.partition_indexes],
             )
             for each in request.topics
         ]

@@ -57,7 +57,7 @@ async def elect_leaders(request: ElectLeadersRequest, ctx: RequestContext) -> El
 def _verdict(topic: Topic | None, name: str, number: int) -> Refusal:
     if topic is None:
         return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
-    if not 0 <= number < len(topic.partition_ids):
+    if topic.partition_id(number) is None:
         return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{number}")
     return _NOT_NEEDED
 

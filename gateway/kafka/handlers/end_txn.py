@@ -11,8 +11,8 @@ from core.transaction.values import EndTransaction, ProducerIdAndEpoch, Transact
 from gateway.kafka.api import api
 from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import coordinator_error, kafka_code, known_to
-from gateway.kafka.late_requests import refuse_late, transaction_version
+from gateway.kafka.errors import coordinator_error, kafka_code
+from gateway.kafka.late_requests import refuse_late
 from gateway.runtime.flush.outcomes import Unconfirmed
 
 
@@ -24,7 +24,13 @@ def _unavailable(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
     return EndTxnResponse(error_code=kafka_code(Error.COORDINATOR_NOT_AVAILABLE))
 
 
-@api(26, versions=range(6), unavailable=_unavailable)
+@api(
+    26,
+    versions=range(6),
+    unavailable=_unavailable,
+    v2_since=5,
+    known_since={Error.PRODUCER_FENCED: 2},
+)
 @refuse_late(_about, lambda answer: answer.error_code == 0, when_lapsed=_unavailable)
 async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
     """End what is open."""
@@ -32,14 +38,14 @@ async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse
     if refusal is not Error.NONE:
         return EndTxnResponse(error_code=kafka_code(refusal))
     producer, _ = _about(request)
-    version = transaction_version(EndTxnRequest.API_KEY, ctx.api_version)
+    version = ctx.transaction_version
     answer = await ctx.transactions.end(
         TransactionKey.of_kafka(request.transactional_id),
         EndTransaction(producer, request.committed, version),
     )
     if isinstance(answer, Unconfirmed):
         return EndTxnResponse(error_code=kafka_code(coordinator_error(answer)))
-    error = known_to(EndTxnRequest.API_KEY, ctx.api_version, answer.error)
+    error = ctx.known(answer.error)
     if version is TransactionVersion.V1 or error is not Error.NONE:
         return EndTxnResponse(error_code=kafka_code(error))
     return EndTxnResponse(

@@ -44,7 +44,7 @@ _Partition: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
 _Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
 
 
-@api(1, versions=range(4, 19))
+@api(1, versions=range(4, 19), is_long_poll=True)
 async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     """Find the session's partitions, read until there is enough or time is up, answer."""
     isolation = isolation_level(request.isolation_level)
@@ -161,10 +161,9 @@ async def _read(
             by_id = isinstance(each.topic, UUID)
             error = Error.UNKNOWN_TOPIC_ID if by_id else Error.UNKNOWN_TOPIC_OR_PARTITION
             wants.append(Found(error, None))
-        elif not 0 <= each.partition < len(topic.partition_ids):
+        elif (partition_id := topic.partition_id(each.partition)) is None:
             wants.append(Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None))
         else:
-            partition_id = topic.partition_ids[each.partition]
             wants.append(Want(partition_id, each.fetch_offset, each.max_bytes, isolation))
     readable = [want for want in wants if isinstance(want, Want)]
     read = iter(await _read_batches(readable, max_bytes, ctx) if readable else ())

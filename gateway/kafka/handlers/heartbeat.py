@@ -1,7 +1,6 @@
 """Heartbeat (key 12): a member of a classic group is alive, and hears of rebalances.
 
-Behavior: answered from memory. While a group is loaded, "all is well" is the answer, as in Kafka
-(GroupCoordinatorService.heartbeat): nothing is known yet that would be worth a rebalance.
+Behavior: answered from memory.
 
 Versions: v3 static members (KIP-345); v4 flexible.
 """
@@ -23,6 +22,4 @@ async def heartbeat(request: HeartbeatRequest, ctx: RequestContext) -> Heartbeat
     error = await ctx.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
-    if error is Error.COORDINATOR_LOAD_IN_PROGRESS:
-        error = Error.NONE
     return HeartbeatResponse(error_code=kafka_code(error))

@@ -16,7 +16,7 @@ from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from gateway.kafka.api import api
 from gateway.kafka.codec import InitProducerIdRequest, InitProducerIdResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import coordinator_error, kafka_code, known_to
+from gateway.kafka.errors import coordinator_error, kafka_code
 from gateway.runtime.flush.outcomes import Unconfirmed
 
 
@@ -24,7 +24,12 @@ def _unavailable(request: InitProducerIdRequest, ctx: RequestContext) -> InitPro
     return _refused(Error.COORDINATOR_NOT_AVAILABLE)
 
 
-@api(22, versions=range(6), unavailable=_unavailable)
+@api(
+    22,
+    versions=range(6),
+    unavailable=_unavailable,
+    known_since={Error.PRODUCER_FENCED: 4},
+)
 async def init_producer_id(
     request: InitProducerIdRequest, ctx: RequestContext
 ) -> InitProducerIdResponse:
@@ -48,7 +53,7 @@ async def init_producer_id(
     )
     if isinstance(answer, Unconfirmed):
         return _refused(coordinator_error(answer))
-    error = known_to(InitProducerIdRequest.API_KEY, ctx.api_version, answer.error)
+    error = ctx.known(answer.error)
     return InitProducerIdResponse(
         error_code=kafka_code(error),
         producer_id=answer.producer.producer_id,

@@ -30,7 +30,7 @@ def _unavailable(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupRes
     return _answer(JoinResult(error, member_id=request.member_id), ctx)
 
 
-@api(11, versions=range(10), unavailable=_unavailable)
+@api(11, versions=range(10), unavailable=_unavailable, is_long_poll=True)
 async def join_group(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupResponse:
     """Join the group, and wait."""
     version = ctx.api_version

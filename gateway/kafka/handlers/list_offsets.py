@@ -5,8 +5,9 @@ v8 -4 earliest local and v9 -5 latest tiered (KIP-405, KIP-1005); v11 -6 earlies
 (KIP-1023). Behavior: a fresh read, but for the earliest offset while no other broker is live
 (Spark's source asks for both ends with every 500 records it reads). Nothing is tiered: the local
 log starts where the log does, and nothing is ever tiered or pending upload. A lookup by timestamp
-is exact to the record, or to the batch where its records cannot be read; none found is offset -1. A
-partition asked for twice is INVALID_REQUEST, and answered once.
+is exact to the record, or to the batch where its records cannot be read; none found is offset -1.
+One that ends at a batch of another protocol is UNSUPPORTED_FOR_MESSAGE_FORMAT. A partition asked
+for twice is INVALID_REQUEST, and answered once.
 """
 
 from collections import Counter
@@ -16,9 +17,8 @@ from typing import Final, TypeAlias
 from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, epoch_at
 from core.log.partition_log import PartitionState
-from core.ports.log import StoredBatch, StoreUnavailable
-from core.topic.topic import find_partition
-from core.types import IsolationLevel
+from core.ports.log import StoredBatch
+from core.types import BatchFormat, IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level
 from gateway.kafka.context import RequestContext
@@ -48,7 +48,15 @@ _Partition: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsets
 _Asked: TypeAlias = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 
 
-@api(2, versions=range(1, 12))
+class _NotKafkas(Exception):
+    """A batch of another protocol, whose records would be read as broken."""
+
+
+def _unavailable(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
+    return _all_refused(request, Error.NOT_LEADER_OR_FOLLOWER)
+
+
+@api(2, versions=range(1, 12), unavailable=_unavailable)
 async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
     """Read every partition asked for at once; look records up where a timestamp is asked for."""
     isolation = isolation_level(request.isolation_level)
@@ -59,18 +67,14 @@ async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> List
         for topic in request.topics
         for asked in topic.partitions
     )
-    try:
-        topics = await ctx.topics.get_many([topic.name for topic in request.topics])
-        ids = [find_partition(topics, name, index) for name, index in counted]
-        states = await _states(request, [i for i in ids if i is not None], ctx)
-    except StoreUnavailable:
-        return _all_refused(request, Error.NOT_LEADER_OR_FOLLOWER)
+    ids = await ctx.resolve(counted)
+    states = await _states(request, list(ids.values()), ctx)
     answered: dict[str, dict[int, _Partition]] = {}
     for topic in request.topics:
         for asked in topic.partitions:
-            partition_id = find_partition(topics, topic.name, asked.partition_index)
-            state = states.get(partition_id) if partition_id is not None else None
-            if counted[topic.name, asked.partition_index] > 1:
+            place = (topic.name, asked.partition_index)
+            state = states.get(ids[place]) if place in ids else None
+            if counted[place] > 1:
                 answer = _refused(asked, Error.INVALID_REQUEST)
             elif asked.timestamp < 0 and ctx.api_version < _SINCE.get(asked.timestamp, _NEVER):
                 answer = _refused(asked, Error.UNSUPPORTED_VERSION)
@@ -126,8 +130,8 @@ async def _find(
         if found is None or found[0] >= end:
             return _none(asked)
         return _at(asked, *found, await _epoch(state, found[0], ctx))
-    except StoreUnavailable:
-        return _refused(asked, Error.NOT_LEADER_OR_FOLLOWER)
+    except _NotKafkas:
+        return _refused(asked, Error.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
 
 async def _find_timestamp(
@@ -154,7 +158,9 @@ async def _find_greatest(state: PartitionState, ctx: RequestContext) -> tuple[in
 
 
 def _stamps(batch: StoredBatch, start: int) -> Iterator[tuple[int, int]]:
-    """Offset and timestamp of the batch's records from `start` on."""
+    """Offset and timestamp of the batch's records from `start` on. Raises _NotKafkas."""
+    if batch.format is not BatchFormat.KAFKA_V2:
+        raise _NotKafkas
     try:
         for record in iterate_records(batch.payload):
             offset = batch.base_offset + record.offset_delta

@@ -39,7 +39,12 @@ def _unavailable(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
     return _answer(request, [[error] * len(topic.partitions) for topic in request.topics])
 
 
-@api(8, versions=range(2, 11), unavailable=_unavailable)
+@api(
+    8,
+    versions=range(2, 11),
+    unavailable=_unavailable,
+    known_since={Error.GROUP_ID_NOT_FOUND: _FIRST_VERSION_WITH_MEMBER_EPOCHS},
+)
 async def offset_commit(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
     """Commit what can be; one error for each partition."""
     topics = await _find_topics(request, ctx)
@@ -72,18 +77,15 @@ async def offset_commit(request: OffsetCommitRequest, ctx: RequestContext) -> Of
 async def _commit(
     request: OffsetCommitRequest, offsets: Mapping[int, CommittedOffset], ctx: RequestContext
 ) -> Error:
-    knows_member_epochs = ctx.api_version >= _FIRST_VERSION_WITH_MEMBER_EPOCHS
     verdict = await ctx.groups.commit_offsets(
         request.group_id,
         request.member_id,
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         list(offsets.values()),
-        knows_member_epochs=knows_member_epochs,
+        knows_member_epochs=ctx.api_version >= _FIRST_VERSION_WITH_MEMBER_EPOCHS,
     )
-    if verdict is Error.GROUP_ID_NOT_FOUND and not knows_member_epochs:
-        return Error.ILLEGAL_GENERATION  # all that they can know of (OffsetMetadataManager)
-    return verdict
+    return ctx.known(verdict)
 
 
 async def _find_topics(

@@ -10,8 +10,7 @@ from typing import TypeAlias
 from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, end_of_epoch
 from core.log.partition_log import PartitionState
-from core.ports.log import EpochStart, StoreUnavailable
-from core.topic.topic import Topic, find_partition
+from core.ports.log import EpochStart
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from gateway.kafka.context import RequestContext
@@ -23,19 +22,24 @@ _Partition: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.
 _Asked: TypeAlias = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
 
 
-@api(23, versions=range(2, 5))
+def _unavailable(
+    request: OffsetForLeaderEpochRequest, ctx: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    return _answer(request, lambda *_: (Error.NOT_LEADER_OR_FOLLOWER, -1, -1))
+
+
+@api(23, versions=range(2, 5), unavailable=_unavailable)
 async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, ctx: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """Read every partition asked for at once, and the epochs of those that have had several."""
-    try:
-        topics = await ctx.topics.get_many([each.topic for each in request.topics])
-        states, starts = await _read(request, topics, ctx)
-    except StoreUnavailable:
-        return _answer(request, lambda *_: (Error.NOT_LEADER_OR_FOLLOWER, -1, -1))
+    ids = await ctx.resolve(
+        {(asked.topic, each.partition) for asked in request.topics for each in asked.partitions}
+    )
+    states, starts = await _read(list(ids.values()), ctx)
 
     def find(name: str, each: _Asked) -> tuple[Error, int, int]:
-        partition_id = find_partition(topics, name, each.partition)
+        partition_id = ids.get((name, each.partition))
         state = states.get(partition_id) if partition_id is not None else None
         if state is None:
             return Error.UNKNOWN_TOPIC_OR_PARTITION, -1, -1
@@ -51,15 +55,10 @@ async def offset_for_leader_epoch(
 
 
 async def _read(
-    request: OffsetForLeaderEpochRequest, topics: Mapping[str, Topic], ctx: RequestContext
+    partition_ids: list[int], ctx: RequestContext
 ) -> tuple[Mapping[int, PartitionState], Mapping[int, Sequence[EpochStart]]]:
     """The partitions' states by id, and where their epochs began, where there are several."""
-    named = {
-        find_partition(topics, asked.topic, each.partition)
-        for asked in request.topics
-        for each in asked.partitions
-    }
-    states = await ctx.partitions.refresh([each for each in named if each is not None])
+    states = await ctx.partitions.refresh(partition_ids)
     return states, {
         partition_id: await ctx.partitions.epoch_starts(partition_id)
         for partition_id, state in states.items()

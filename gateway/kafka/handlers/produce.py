@@ -17,25 +17,25 @@ be looked up because the database is away: NOT_ENOUGH_REPLICAS, for it is not st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from core.errors import Error, Refusal
-from core.ports.log import StoreUnavailable
 from core.topic.topic import Topic
 from core.transaction.key import TransactionKey
-from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
 from core.types import NO_TIMESTAMP
 from gateway.kafka.api import CLOSE_CONNECTION, api
 from gateway.kafka.codec import ProduceRequest, ProduceResponse, made
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, known_to, log_error
-from gateway.kafka.late_requests import transaction_version
+from gateway.kafka.errors import kafka_code, log_error
+from gateway.kafka.late_requests import Asked, refuse_late_parts
 from gateway.kafka.records import (
     KafkaBatch,
     parse_produce_batch,
     refuse_frame,
+    transactional_producer,
     validate_batch,
 )
 from gateway.kafka.unavailable import NOT_STORED
@@ -45,54 +45,84 @@ from gateway.runtime.flush.work import AppendResult
 
 _TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
 _PartitionResponse: TypeAlias = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+_Part: TypeAlias = ProduceRequest.TopicProduceData.PartitionProduceData
 _RecordError: TypeAlias = (
     ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
 )
 TOPIC_IDS_SINCE: Final = 13
 _WRITER_OF_INTERNAL_TOPICS: Final = "__admin_client"  # AdminUtils.ADMIN_CLIENT_ID
-_UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
-_UNKNOWN_ID = Refusal(Error.UNKNOWN_TOPIC_ID)
-_EARLIER_FIRST = Refusal(
-    Error.NOT_ENOUGH_REPLICAS, "An earlier batch of this producer was refused and has to come first"
-)
+_ACKS: Final = (0, 1, -1)
+_UNKNOWN = Rejected(Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION))
+_UNKNOWN_ID = Rejected(Refusal(Error.UNKNOWN_TOPIC_ID))
 _NAMELESS = Refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # as in KafkaApis
 _EMPTY_ID = Refusal(Error.INVALID_REQUEST)
 _WRONG_ACKS = Refusal(Error.INVALID_REQUIRED_ACKS)
-_OVERTAKEN = Refusal(Error.INVALID_TXN_STATE)  # never answered: the connection is closed
 
 
-class _Partition:
-    """One partition's part of the request, from what came to what is answered."""
+class _Queued(NamedTuple):
+    """A batch on its way into the log. append_time: the log's stamp (ms), -1 where it has none."""
 
-    __slots__ = ("append_time", "appended", "index", "producer", "record_errors", "refusal")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.append_time = NO_TIMESTAMP
-        self.appended: asyncio.Future[AppendResult | Unconfirmed] | None = None
-        self.producer: ProducerIdAndEpoch | None = None  # of a batch in a transaction of V1
-        self.refusal: Refusal | None = None
-        self.record_errors: Sequence[tuple[int, str]] = ()
+    append_time: int
+    appended: asyncio.Future[AppendResult | Unconfirmed]
 
 
-@api(0, versions=range(3, 14), advertised=range(14))
+def _place(topic: str, index: int) -> tuple[str, str, int]:
+    return ("Produce", topic, index)
+
+
+def _about(request: ProduceRequest) -> Sequence[Asked]:
+    if request.transactional_id is None:
+        return ()
+    return [
+        (producer, _place(topic.name, part.index))
+        for topic in request.topic_data
+        for part in topic.partition_data
+        if (producer := transactional_producer(part.records)) is not None
+    ]
+
+
+def _granted(answer: Any, asked: Sequence[Asked]) -> Sequence[Asked]:
+    if answer is None:
+        return asked  # acks=0, and nothing was refused
+    if answer is CLOSE_CONNECTION:
+        return ()
+    granted = {
+        _place(topic.name, part.index)
+        for topic in answer.responses
+        for part in topic.partition_responses
+        if part.error_code == 0
+    }
+    return [each for each in asked if each[1] in granted]
+
+
+@api(
+    0,
+    versions=range(3, 14),
+    advertised=range(14),
+    runs_side_by_side=True,
+    v2_since=12,
+    known_since={Error.TRANSACTION_ABORTABLE: 11},
+)
+@refuse_late_parts(_about, _granted)
 async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | object | None:
     """Queues every batch before the first wait, so that requests keep their order."""
-    answers = await _submit(request, ctx)
-    for each in _each(answers):
-        if each.appended is not None:
-            await each.appended  # as a rule all are done at once
-    if request.transactional_id is not None and _version(ctx) is TransactionVersion.V1:
-        if any(each.refusal is _OVERTAKEN for each in _each(answers)):
-            return CLOSE_CONNECTION
-        _note_carried(answers, ctx)
+    gate = ctx.partitions.append_gate
+    keys = {topic.topic_id or topic.name for topic in request.topic_data}
+    answers = await gate.with_topics(ctx.topics, keys, partial(_submit, request, ctx))
+    for _, outcomes in answers:
+        for each in outcomes:
+            if isinstance(each, _Queued):
+                await each.appended  # as a rule all are done at once
     topics = [
         _TopicResponse(
             name=topic.name,
             topic_id=topic.topic_id,
-            partition_responses=[_answer(each, ctx) for each in partitions],
+            partition_responses=[
+                _answer(part.index, outcome, ctx)
+                for part, outcome in zip(topic.partition_data, outcomes, strict=True)
+            ],
         )
-        for topic, partitions in answers
+        for topic, outcomes in answers
     ]
     if request.acks != 0:
         return ProduceResponse(responses=topics)
@@ -100,207 +130,110 @@ async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceRespon
     return CLOSE_CONNECTION if refused else None
 
 
-def _each(answers: _Answers) -> list[_Partition]:
-    return [each for _, partitions in answers for each in partitions]
-
-
-def _place(data: ProduceRequest.TopicProduceData, index: int) -> tuple[str, str, int]:
-    return ("Produce", data.name, index)
-
-
-def _note_carried(answers: _Answers, ctx: RequestContext) -> None:
-    for data, partitions in answers:
-        for each in partitions:
-            if each.producer is None or each.appended is None:
-                continue
-            result = each.appended.result()
-            if not isinstance(result, Unconfirmed) and result.error is Error.NONE:
-                place = _place(data, each.index)
-                ctx.late_requests.carried(each.producer, place, ctx.connection)
-
-
-async def _submit(request: ProduceRequest, ctx: RequestContext) -> _Answers:
-    """Topics are known, as a rule. Where one has to be looked up, later requests wait behind it."""
-    gate = ctx.partitions.append_gate
-    if gate.is_free and all(_cached(topic, ctx) for topic in request.topic_data):
-        return _submit_now(request, ctx, {})
-    failures = gate.failures
-    async with gate:
-        if failures == gate.failures:
-            try:
-                return _submit_now(request, ctx, await _look_up(request, ctx))
-            except StoreUnavailable:
-                gate.failures += 1
-        # What needs no looking up goes its way; an earlier request was refused what this one asks.
-        return _submit_now(request, ctx, {}, is_away=True)
-
-
-async def _look_up(request: ProduceRequest, ctx: RequestContext) -> _Topics:
-    ids = {topic.topic_id for topic in request.topic_data if topic.topic_id is not None}
-    names = {topic.name for topic in request.topic_data if topic.name}
-    found: dict[Any, Topic] = {**await ctx.topics.get_many(names)}
-    return found | await ctx.topics.get_many_by_id(ids)
-
-
-def _cached(topic: ProduceRequest.TopicProduceData, ctx: RequestContext) -> Topic | None:
-    if topic.topic_id is not None:
-        return ctx.topics.cached_by_id(topic.topic_id)
-    return ctx.topics.cached(topic.name)
-
-
-def _submit_now(
-    request: ProduceRequest, ctx: RequestContext, found: _Topics, *, is_away: bool = False
-) -> _Answers:
-    """is_away: whether topics neither cached nor found could not be looked up."""
-    answers: _Answers = []
-    retry_order = bool(ctx.partitions.append_gate.retry_order)
-    has_wrong_acks = request.acks not in (0, 1, -1)
-    name = request.transactional_id
-    transaction = TransactionKey.of_kafka(name) if name else None
+def _submit(
+    request: ProduceRequest, ctx: RequestContext, topics: Mapping[str | UUID, Topic], is_away: bool
+) -> list[tuple[ProduceRequest.TopicProduceData, list[_Queued | Rejected]]]:
+    """is_away: whether topics that are not given could not be looked up."""
+    answers = []
     for data in request.topic_data:
-        topic = found.get(data.topic_id or data.name) or _cached(data, ctx)
-        partitions: list[_Partition] = []
-        for part in data.partition_data:
-            answer = _Partition(part.index)
-            partitions.append(answer)
-            if topic is None and is_away:
-                answer.refusal = _WRONG_ACKS if has_wrong_acks else _turn_away(part, data, ctx)
-            elif topic is None:
-                answer.refusal = _UNKNOWN_ID if ctx.api_version >= TOPIC_IDS_SINCE else _UNKNOWN
-            elif not 0 <= part.index < len(topic.partition_ids):
-                answer.refusal = _UNKNOWN
-            else:
-                batch = _checked(part.records, topic, has_wrong_acks, ctx)
-                if isinstance(batch, Refusal):
-                    answer.refusal = batch
-                elif batch.is_marked_transactional and request.transactional_id is None:
-                    answer.refusal = _NAMELESS
-                elif batch.batch.is_transactional and not request.transactional_id:
-                    answer.refusal = _EMPTY_ID
-                elif batch.batch.is_transactional and _is_late(batch, data, answer, ctx):
-                    answer.refusal = _OVERTAKEN
-                elif retry_order and _is_early(batch, data, part.index, ctx):
-                    answer.refusal = _EARLIER_FIRST
-                else:
-                    _append(batch, topic, answer, ctx, transaction)
-        if partitions:
-            answers.append((data, partitions))
+        key = data.topic_id or data.name
+        topic = topics.get(key)
+        if topic is not None:
+            outcomes = [_append(part, topic, request, ctx) for part in data.partition_data]
+        elif is_away:
+            outcomes = [_turn_away(part, key, request, ctx) for part in data.partition_data]
+        else:
+            unknown = _UNKNOWN_ID if ctx.api_version >= TOPIC_IDS_SINCE else _UNKNOWN
+            outcomes = [unknown] * len(data.partition_data)
+        if outcomes:
+            answers.append((data, outcomes))
     return answers
 
 
+def _turn_away(
+    part: _Part, key: str | UUID, request: ProduceRequest, ctx: RequestContext
+) -> Rejected:
+    if request.acks not in _ACKS:
+        return Rejected(_WRONG_ACKS)
+    batch = parse_produce_batch(part.records, ctx.api_version)
+    if isinstance(batch, Refusal):
+        return Rejected(batch)
+    ctx.partitions.append_gate.turn_away(key, part.index, batch.batch)
+    return Rejected(NOT_STORED)
+
+
+def _append(
+    part: _Part, topic: Topic, request: ProduceRequest, ctx: RequestContext
+) -> _Queued | Rejected:
+    """Queues the batch, if the topic takes it."""
+    partition_id = topic.partition_id(part.index)
+    if partition_id is None:
+        return _UNKNOWN
+    batch = _checked(part.records, topic, request, ctx)
+    if isinstance(batch, Refusal):
+        return Rejected(batch)
+    accepted = accept(batch, topic.config, ctx.clock())
+    if isinstance(accepted, Rejected):
+        return accepted
+    name = request.transactional_id
+    appended = ctx.partitions.append(
+        partition_id,
+        topic.config,
+        accepted.batch,
+        accepted.payload,
+        ctx.transaction_version,
+        TransactionKey.of_kafka(name) if name else None,
+    )
+    return _Queued(accepted.append_time, appended)
+
+
 def _checked(
-    records: memoryview | None, topic: Topic, has_wrong_acks: bool, ctx: RequestContext
+    records: memoryview | None, topic: Topic, request: ProduceRequest, ctx: RequestContext
 ) -> KafkaBatch | Refusal:
     """In Kafka's order: what KafkaApis looks at, then ReplicaManager, then the log."""
     if refusal := refuse_frame(records, ctx.api_version):
         return refusal
-    if has_wrong_acks:
+    if request.acks not in _ACKS:
         return _WRONG_ACKS
     if topic.is_internal and ctx.client_id != _WRITER_OF_INTERNAL_TOPICS:
         reason = f"Cannot append to internal topic {topic.name}"
         return Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
     assert records is not None, "refused"
-    return validate_batch(records)
-
-
-def _is_late(
-    batch: KafkaBatch,
-    data: ProduceRequest.TopicProduceData,
-    answer: _Partition,
-    ctx: RequestContext,
-) -> bool:
-    if _version(ctx) is TransactionVersion.V2:
-        return False
-    answer.producer = ProducerIdAndEpoch(batch.batch.producer_id, batch.batch.producer_epoch)
-    place = _place(data, answer.index)
-    return ctx.late_requests.is_late(answer.producer, place, ctx.connection)
-
-
-def _turn_away(part: Any, data: ProduceRequest.TopicProduceData, ctx: RequestContext) -> Refusal:
-    """Refuses for now, and remembers it of an idempotent producer, so that none overtakes."""
-    batch = parse_produce_batch(part.records, ctx.api_version)
+    batch = validate_batch(records)
     if isinstance(batch, Refusal):
         return batch
-    place = (data.topic_id or data.name, part.index)
-    ctx.partitions.append_gate.retry_order.note(place, batch.batch, _now())
-    return NOT_STORED
+    if batch.is_marked_transactional and request.transactional_id is None:
+        return _NAMELESS
+    if batch.batch.is_transactional and not request.transactional_id:
+        return _EMPTY_ID
+    return batch
 
 
-def _is_early(
-    batch: KafkaBatch, data: ProduceRequest.TopicProduceData, index: int, ctx: RequestContext
-) -> bool:
-    """Whether one that was turned away has to come first; if this is it, it has come."""
-    retry_order = ctx.partitions.append_gate.retry_order
-    place = (data.topic_id or data.name, index)
-    if retry_order.is_early(place, batch.batch, _now()):
-        return True
-    retry_order.settle(place, batch.batch, is_new=True)
-    return False
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _append(
-    kafka_batch: KafkaBatch,
-    topic: Topic,
-    answer: _Partition,
-    ctx: RequestContext,
-    transaction: TransactionKey | None,
-) -> None:
-    """Queues the batch, if the topic takes it."""
-    accepted = accept(kafka_batch, topic.config, ctx.clock())
-    if isinstance(accepted, Rejected):
-        answer.refusal = accepted.refusal
-        answer.record_errors = accepted.record_errors
-        return
-    answer.append_time = accepted.append_time
-    answer.appended = ctx.partitions.append(
-        topic.partition_ids[answer.index],
-        topic.config,
-        accepted.batch,
-        accepted.payload,
-        _version(ctx),
-        transaction,
-    )
-
-
-def _version(ctx: RequestContext) -> TransactionVersion:
-    return transaction_version(ProduceRequest.API_KEY, ctx.api_version)
-
-
-def _answer(partition: _Partition, ctx: RequestContext) -> _PartitionResponse:
-    if partition.appended is None:
-        refusal = partition.refusal or _UNKNOWN
+def _answer(index: int, outcome: _Queued | Rejected, ctx: RequestContext) -> _PartitionResponse:
+    if isinstance(outcome, Rejected):
         return _PartitionResponse(
-            index=partition.index,
-            error_code=kafka_code(refusal.error),
+            index=index,
+            error_code=kafka_code(outcome.refusal.error),
             base_offset=-1,
-            error_message=refusal.message,
+            error_message=outcome.refusal.message,
             record_errors=[
-                _RecordError(batch_index=index, batch_index_error_message=message)
-                for index, message in partition.record_errors
+                _RecordError(batch_index=number, batch_index_error_message=message)
+                for number, message in outcome.record_errors
             ],
         )
-    result = partition.appended.result()
+    append_time, appended = outcome
+    result = appended.result()
     if isinstance(result, Unconfirmed):
         result = AppendResult(log_error(result), result.message)
-    error = known_to(ProduceRequest.API_KEY, ctx.api_version, result.error)
-    append_time = partition.append_time
     if result.duplicate_timestamp != NO_TIMESTAMP:
         # The stored batch's greatest timestamp, also where producers stamp (UnifiedLog.append).
         append_time = result.duplicate_timestamp
     return made(
         _PartitionResponse,
-        index=partition.index,
-        error_code=kafka_code(error),
+        index=index,
+        error_code=kafka_code(ctx.known(result.error)),
         base_offset=result.base_offset,
         log_append_time_ms=append_time if result.error is Error.NONE else NO_TIMESTAMP,
         log_start_offset=result.log_start_offset,
         error_message=result.message,
     )
-
-
-_Topics = dict[str | UUID, Topic]
-_Answers = list[tuple[ProduceRequest.TopicProduceData, list[_Partition]]]

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 from core.errors import Error, Refusal
 from core.log.effects import IncomingBatch
 from core.log.retention import retention_class
-from core.ports.log import StoreUnavailable
 from core.staging.values import TokenBatch
 from core.topic.topic import Topic
 from gateway.kafka.api import api
@@ -34,38 +35,26 @@ _UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, "There is no such partition
 _NO_PRODUCERS = Refusal(Error.INVALID_RECORD, "Staged batches have no producer id.")
 
 
-@api(10000, versions=range(1), advertised=range(0))
+@api(10000, versions=range(1), advertised=range(0), runs_side_by_side=True)
 async def stage_records(request: StageRecordsRequest, ctx: RequestContext) -> StageRecordsResponse:
     """Queues the batches before the first wait, so that requests keep their order."""
-    staged = await _submit(request, ctx)
+    names = {part.topic for part in request.partitions}
+    gate = ctx.staging.append_gate
+    staged = await gate.with_topics(ctx.topics, names, partial(_stage, request, ctx))
     if isinstance(staged, Refusal):
         return _answer(StageResult(staged.error, staged.message), ctx)
     return _answer(await staged, ctx)
 
 
-async def _submit(
-    request: StageRecordsRequest, ctx: RequestContext
-) -> asyncio.Future[StageResult] | Refusal:
-    """Topics are known, as a rule. Where one has to be looked up, later requests wait behind it."""
-    names = {part.topic for part in request.partitions}
-    gate = ctx.staging.append_gate
-    if gate.is_free:
-        known = {name: topic for name in names if (topic := ctx.topics.cached(name)) is not None}
-        if known.keys() == names:
-            return _stage(request, known, ctx)
-    failures = gate.failures
-    async with gate:
-        if failures == gate.failures:
-            try:
-                return _stage(request, await ctx.topics.get_many(names), ctx)
-            except StoreUnavailable:
-                gate.failures += 1
-    return NOT_STORED
-
-
 def _stage(
-    request: StageRecordsRequest, topics: Mapping[str, Topic], ctx: RequestContext
+    request: StageRecordsRequest,
+    ctx: RequestContext,
+    topics: Mapping[str | UUID, Topic],
+    is_away: bool,
 ) -> asyncio.Future[StageResult] | Refusal:
+    """is_away: whether topics that are not given could not be looked up."""
+    if is_away:
+        return NOT_STORED
     if request.token is None:
         return _NO_TOKEN
     batches: list[TokenBatch] = []

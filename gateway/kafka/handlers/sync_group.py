@@ -19,7 +19,7 @@ def _unavailable(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupRes
     return _answer(SyncResult(Error.COORDINATOR_NOT_AVAILABLE))
 
 
-@api(14, versions=range(6), unavailable=_unavailable)
+@api(14, versions=range(6), unavailable=_unavailable, is_long_poll=True)
 async def sync_group(request: SyncGroupRequest, ctx: RequestContext) -> SyncGroupResponse:
     """Bring the assignments, or wait for them."""
     names_protocol = ctx.api_version >= 5

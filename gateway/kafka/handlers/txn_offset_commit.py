@@ -18,8 +18,8 @@ from core.transaction.values import ProducerIdAndEpoch
 from gateway.kafka.api import api
 from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse, java_length
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, known_to
-from gateway.kafka.late_requests import kept_name, refuse_late, transaction_version
+from gateway.kafka.errors import NEVER, kafka_code
+from gateway.kafka.late_requests import kept_name, refuse_late
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = _Topic.TxnOffsetCommitResponsePartition
@@ -40,7 +40,17 @@ def _is_granted(answer: TxnOffsetCommitResponse) -> bool:
     return any(each.error_code == 0 for topic in answer.topics for each in topic.partitions)
 
 
-@api(28, versions=range(6), unavailable=_unavailable)
+@api(
+    28,
+    versions=range(6),
+    unavailable=_unavailable,
+    v2_since=5,
+    known_since={
+        Error.TRANSACTION_ABORTABLE: 4,
+        Error.GROUP_ID_NOT_FOUND: NEVER,
+        Error.STALE_MEMBER_EPOCH: NEVER,
+    },
+)
 @refuse_late(_about, _is_granted)
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, ctx: RequestContext
@@ -71,7 +81,7 @@ async def txn_offset_commit(
                 )
         errors.append(found)
     if offsets:
-        verdict = _known(await _commit(request, list(offsets.values()), ctx), ctx)
+        verdict = ctx.known(await _commit(request, list(offsets.values()), ctx))
         errors = [[verdict if e is Error.NONE else e for e in found] for found in errors]
     return _answer(request, errors)
 
@@ -93,17 +103,10 @@ async def _commit(
             request.group_id,
             TransactionKey.of_kafka(request.transactional_id),
             _about(request)[0],
-            transaction_version(TxnOffsetCommitRequest.API_KEY, ctx.api_version),
+            ctx.transaction_version,
             offsets,
         ),
     )
-
-
-def _known(error: Error, ctx: RequestContext) -> Error:
-    """In words that the version has (OffsetMetadataManager, KafkaApis)."""
-    if error is Error.GROUP_ID_NOT_FOUND or error is Error.STALE_MEMBER_EPOCH:
-        return Error.ILLEGAL_GENERATION
-    return known_to(TxnOffsetCommitRequest.API_KEY, ctx.api_version, error)
 
 
 def _answer(request: TxnOffsetCommitRequest, errors: list[list[Error]]) -> TxnOffsetCommitResponse:

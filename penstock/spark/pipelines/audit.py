@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked for. report: any URI that Spark can write to."""
+    """What is asked for. report: any URI that Spark can write to. database_url: with a password."""
 
     broker: Broker
     topics: tuple[str, ...]
     report: str
-    database_url: str | None = None
+    database_url: str | None = field(default=None, repr=False)
     top: int = 20
 
 
@@ -98,9 +98,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def job_of(arguments: Namespace) -> Question:
-    """Out of the command line; PipelineFailed if there are no such topics."""
+    """Out of the command line; PipelineFailed where topics or the URL cannot be used."""
     from penstock.spark.pipelines.broker import partition_counts
+    from penstock.spark.pipelines.transactions import check_database_url
 
+    if arguments.database_url is not None:
+        check_database_url(arguments.database_url)
     broker = broker_of(arguments)
     partition_counts(broker, arguments.topics)
     return Question(

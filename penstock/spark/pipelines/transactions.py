@@ -8,6 +8,7 @@ open for long. Knows Penstock's views; must not know Spark.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.spark.pipelines.broker import PartitionEnds
-from penstock.spark.pipelines.options import PipelineFailed
+from penstock.spark.pipelines.options import PipelineFailed, WrongArgument
 
 if TYPE_CHECKING:
     import psycopg
@@ -35,6 +36,9 @@ SELECT last_offset FROM v_aborted_transaction
 WHERE topic = %(topic)s AND partition = %(partition)s AND last_offset < %(end)s
 """
 _IDS: Final = "SELECT producer_id, transactional_id FROM v_transaction"
+
+# As libpq has it: user and password end at the first "@" before any "/"; no other "@" may follow.
+_AFTER_THE_SCHEME: Final = re.compile(r"(?:[^@/]*@)?+[^@?]*(?:\?.*)?")
 
 
 @dataclass(slots=True)
@@ -149,6 +153,30 @@ class _Reading:
             ended.started = part.started
 
 
+def check_database_url(url: str) -> None:
+    """WrongArgument where libpq cannot read the URL, or not as it was meant.
+
+    The text has no part of the URL: libpq quotes what it cannot read, which may be the password.
+    The server does the same for its own, in a room that a user's process does not have
+    (storage/connection/url.py).
+    """
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        ports = str(conninfo_to_dict(url).get("port") or "").split(",")
+    except psycopg.Error:
+        is_meant = False
+    else:
+        is_url_meant = _AFTER_THE_SCHEME.fullmatch(url.partition("://")[2]) is not None
+        is_meant = is_url_meant and all(not port or port.isdigit() for port in ports)
+    if not is_meant:
+        raise WrongArgument(
+            "--database-url cannot be read: in a user or password write special characters with a "
+            "%, as in %40 for @, %2F for / and %25 for %."
+        )
+
+
 def read_transactions(
     database_url: str, ends: Sequence[PartitionEnds], advance: Callable[[int, int], None]
 ) -> Transactions:
@@ -156,6 +184,7 @@ def read_transactions(
     import psycopg
     from psycopg.rows import dict_row
 
+    check_database_url(database_url)
     reading, total, done = _Reading(), sum(each.end - each.start for each in ends), 0
     try:
         with psycopg.connect(database_url, autocommit=True, row_factory=dict_row) as connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.log.producer_state import ProducerState
-from core.log.retry_order import REMEMBERED_FOR_S, RetryOrder
+from core.log.retry_order import REMEMBERED_FOR_S, RetryOrder, Unresolved
 from core.types import BatchFormat, RecordBatch
 
 FIRST = RecordBatch(
@@ -112,6 +112,47 @@ def test_a_producer_without_idempotence_never_waits() -> None:
     plain = RecordBatch(10, 0, 100, BatchFormat.KAFKA_V2)
     refused.note(1, plain, 0.0)
     assert not refused.must_wait(1, plain, UNKNOWN, 0.0)
+
+
+def test_what_was_noted_before_the_topic_was_known_counts_once_it_is() -> None:
+    refused = RetryOrder()
+    refused.note(Unresolved("t", 1), FIRST, 0.0)
+    refused.note(Unresolved("t", 1), SECOND, 0.0)
+    assert refused.has_unresolved
+    refused.resolve("other", [1], 1.0)
+    assert not refused.is_early(1, SECOND, 1.0)
+    refused.resolve("t", [8, 1], 1.0)
+    assert not refused.has_unresolved
+    assert refused.is_early(1, SECOND, 1.0)
+    assert not refused.is_early(1, FIRST, 1.0)
+    assert not refused.is_early(8, SECOND, 1.0)
+
+
+def test_what_was_noted_while_the_topic_was_known_came_before() -> None:
+    refused = retry_order()
+    refused.note(Unresolved("t", 0), SECOND, 0.0)
+    refused.resolve("t", [1], 1.0)
+    assert refused.is_early(1, SECOND, 1.0)
+
+
+def test_what_is_over_does_not_hide_what_came_after() -> None:
+    refused = retry_order()
+    later = REMEMBERED_FOR_S + 1
+    refused.note(Unresolved("t", 0), SECOND, later)
+    refused.resolve("t", [1], later)
+    assert refused.is_early(1, FIRST, later)
+    assert not refused.is_early(1, SECOND, later)
+
+
+def test_of_partitions_never_known_nothing_is_kept() -> None:
+    refused = RetryOrder()
+    refused.note(Unresolved("gone", 3), FIRST, 0.0)
+    refused.resolve("gone", [1], 1.0)
+    assert len(refused) == 0
+    for number in range(5_000):
+        refused.note(Unresolved(number, 0), FIRST, number * REMEMBERED_FOR_S / 10)
+    assert len(refused) < 1_100
+    assert len(refused._unresolved) < 1_100
 
 
 def test_another_history_forgets_everything() -> None:

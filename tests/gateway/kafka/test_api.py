@@ -1,13 +1,16 @@
 """The registry: what may be entered, and what ApiVersions lists."""
 
+import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from core.errors import Error
 from core.ports.log import CommitUnknown, StoreUnavailable
-from gateway.kafka import codec
-from gateway.kafka.api import REGISTRY, Handler, Registry, load_handlers
+from docs import generate
+from gateway.kafka import codec, handlers
+from gateway.kafka.api import REGISTRY, Api, Handler, Registry, load_handlers
 from gateway.kafka.codec import ApiVersionsRequest
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.errors import kafka_code
@@ -19,7 +22,7 @@ async def handler(request: Any, ctx: RequestContext) -> None:
 
 
 def context(version: int = 0) -> RequestContext:
-    return RequestContext(cast(Services, None), version, "client", "127.0.0.1:1")
+    return RequestContext(cast(Services, None), cast(Api, None), version, "client", "127.0.0.1:1")
 
 
 def test_advertised_versions_may_be_wider_than_served_ones() -> None:
@@ -55,13 +58,61 @@ def test_an_unknown_key_is_refused() -> None:
         Registry().api(12_345, versions=range(3))
 
 
+ONE_FILE = '''"""DescribeAcls (key 29): finds none.
+
+Versions: v2 flexible.
+"""
+
+from core.errors import Error
+from gateway.kafka.api import api
+from gateway.kafka.codec import DescribeAclsRequest, DescribeAclsResponse
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code
+
+
+@api(29, versions=range(4), known_since={Error.TRANSACTION_ABORTABLE: 3}, is_long_poll=True)
+async def describe_acls(request: DescribeAclsRequest, ctx: RequestContext) -> DescribeAclsResponse:
+    error = ctx.known(Error.TRANSACTION_ABORTABLE)
+    message = request.resource_name_filter
+    return DescribeAclsResponse(error_code=kafka_code(error), error_message=message, resources=[])
+'''
+
+
+async def test_a_new_api_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The codec knows its messages, the registry and the documentation find it."""
+    assert 29 in generate.missing()
+    registry = Registry()
+    monkeypatch.setattr("gateway.kafka.api.REGISTRY", registry)
+    monkeypatch.setattr("gateway.kafka.api.api", registry.api)
+    monkeypatch.setattr(handlers, "__path__", [str(tmp_path)])
+    name = f"{handlers.__name__}.describe_acls"
+    (tmp_path / "describe_acls.py").write_text(ONE_FILE)
+    try:
+        [served] = load_handlers().table()
+        assert 29 not in generate.missing()
+        assert generate.summary(served) == "finds none."
+    finally:
+        sys.modules.pop(name, None)
+        vars(handlers).pop("describe_acls", None)
+    assert (served.name, served.is_long_poll, served.v2_since) == ("DescribeAcls", True, None)
+    request = codec.request_class(29)(resource_name_filter="orders")
+    for version, code in ((1, Error.INVALID_TXN_STATE), (3, Error.TRANSACTION_ABORTABLE)):
+        sent = b"".join(codec.encode_message(request, version))
+        received = codec.decode_message(type(request), version, memoryview(sent))
+        ctx = RequestContext(cast(Services, None), served, version, "client", "127.0.0.1:1")
+        answer = await served.handler(received, ctx)
+        [encoded] = codec.encode_response(answer, version, 7)
+        assert b"orders" in bytes(encoded)
+        assert answer.error_code == kafka_code(code)
+
+
 def test_every_handler_module_enters_its_api() -> None:
     registry = load_handlers()
     assert registry is REGISTRY
     assert registry.find(codec.API_VERSIONS_KEY) is not None
     for served in registry.table():
         # Penstock's own APIs, which no list of Kafka's has, are not advertised.
-        is_our_own = served.key >= codec.STAGE_RECORDS_KEY
+        is_our_own = served.key >= codec.FIRST_KEY_OF_PENSTOCK
         assert set(served.versions) <= set(served.advertised) or is_our_own
         assert bool(served.advertised) != is_our_own
 
@@ -76,7 +127,7 @@ async def test_api_versions_lists_the_registry(version: int) -> None:
     assert decoded.error_code == 0
     advertised = {a.key: a.advertised for a in REGISTRY.table() if a.advertised}
     assert listed == {key: (each[0], each[-1]) for key, each in advertised.items()}
-    assert max(listed) < codec.STAGE_RECORDS_KEY
+    assert max(listed) < codec.FIRST_KEY_OF_PENSTOCK
     assert listed[18] == (0, 4)
 
 

@@ -57,12 +57,14 @@ class Script:
     fetch_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self.registry.api(0, versions=range(3, 14), advertised=range(14))(self.produce)
-        self.registry.api(1, versions=range(4, 19))(self.fetch)
+        self.registry.api(0, versions=range(3, 14), advertised=range(14), runs_side_by_side=True)(
+            self.produce
+        )
+        self.registry.api(1, versions=range(4, 19), is_long_poll=True)(self.fetch)
         self.registry.api(3, versions=range(14))(self.metadata)
-        self.registry.api(11, versions=range(10))(self.join)
-        self.registry.api(14, versions=range(6))(self.sync)
-        self.registry.api(10_000, versions=range(1))(self.stage)
+        self.registry.api(11, versions=range(10), is_long_poll=True)(self.join)
+        self.registry.api(14, versions=range(6), is_long_poll=True)(self.sync)
+        self.registry.api(10_000, versions=range(1), runs_side_by_side=True)(self.stage)
         self.registry.api(18, versions=range(5), unsupported=self.unsupported)(self.versions)
 
     def gate(self, name: Any) -> asyncio.Event:

@@ -4,6 +4,7 @@ import kafka.errors as kafka_python
 import pytest
 
 from core.errors import Error
+from gateway.kafka.api import Api, load_handlers
 from gateway.kafka.errors import coordinator_error, kafka_code, known_to, log_error
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 
@@ -41,13 +42,20 @@ def test_no_two_errors_share_a_number() -> None:
 
 def test_older_clients_are_told_an_error_that_they_know() -> None:
     fenced, abortable = Error.PRODUCER_FENCED, Error.TRANSACTION_ABORTABLE
-    end_txn, produce = 26, 0
-    assert known_to(end_txn, 1, fenced) is Error.INVALID_PRODUCER_EPOCH
-    assert known_to(end_txn, 2, fenced) is fenced
-    assert known_to(produce, 10, abortable) is Error.INVALID_TXN_STATE
-    assert known_to(produce, 11, abortable) is abortable
-    assert known_to(produce, 3, Error.NONE) is Error.NONE
-    assert known_to(produce, 3, Error.MESSAGE_TOO_LARGE) is Error.MESSAGE_TOO_LARGE
+    since = {fenced: 2, abortable: 11}
+    assert known_to(1, since, fenced) is Error.INVALID_PRODUCER_EPOCH
+    assert known_to(2, since, fenced) is fenced
+    assert known_to(10, since, abortable) is Error.INVALID_TXN_STATE
+    assert known_to(11, since, abortable) is abortable
+    assert known_to(3, since, Error.NONE) is Error.NONE
+    assert known_to(3, since, Error.MESSAGE_TOO_LARGE) is Error.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("api", load_handlers().table(), ids=lambda api: api.name)
+def test_what_older_clients_are_told_is_an_error(api: Api) -> None:
+    for error, since in api.known_since.items():
+        assert since > api.versions[0]
+        assert known_to(api.versions[0], api.known_since, error) not in (error, Error.NONE)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def with_field(layout: str, at: int, value: int, payload: bytes | None = None) -
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_good_batch(codec: Compression) -> None:
+def test_valid_batch_is_parsed(codec: Compression) -> None:
     payload = built(ROWS, codec)
     batch = parsed(payload)
     assert batch.batch == RecordBatch(3, T0 + 500, len(payload), BatchFormat.KAFKA_V2)
@@ -135,12 +135,9 @@ def test_a_length_beyond_the_bytes_is_an_invalid_record() -> None:
         assert refused(with_field(">i", 8, length)) is Error.INVALID_RECORD
 
 
-def test_two_batches_are_an_invalid_record() -> None:
-    assert refused(built(ROWS) * 2) is Error.INVALID_RECORD
-
-
-def test_bytes_after_the_batch_are_an_invalid_record() -> None:
-    assert refused(built(ROWS) + b"x") is Error.INVALID_RECORD
+@pytest.mark.parametrize("behind", [built(ROWS), b"x"], ids=["another batch", "a byte"])
+def test_bytes_after_the_batch_are_an_invalid_record(behind: bytes) -> None:
+    assert refused(built(ROWS) + behind) is Error.INVALID_RECORD
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,12 @@ def test_markers_are_not_for_clients() -> None:
     assert refused(entries.encode_entry(metadata_of(), b""), marker=True) is Error.INVALID_RECORD
 
 
+@given(st.binary(max_size=80), st.booleans())
+def test_any_bytes_are_an_entry_or_refused(noise: bytes, is_sealed: bool) -> None:
+    found = sent(sealed(struct.pack(">I", len(noise)) + noise) if is_sealed else noise)
+    assert isinstance(found, Entry | Refusal)
+
+
 def test_a_bomb_is_too_large_when_it_comes() -> None:
     metadata = metadata_of(compression=CompressionType.ZSTD, uncompressed_size=2**32 - 1)
     assert refused(entries.encode_entry(metadata, b"x")) is Error.MESSAGE_TOO_LARGE

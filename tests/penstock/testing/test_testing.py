@@ -2,17 +2,19 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
-from penstock.testing import Broker, BrokerFailed, broker
+from penstock.testing import BrokerFailed, broker
 from penstock.testing.wire import Connection, RequestRefused
 from tests.cli.test_ephemeral import wait_until
 
@@ -31,13 +33,15 @@ def test_a_topic(penstock, penstock_topic, number):
 
 
 def run_pytest(
-    directory: Path, *arguments: str, tests: str = TESTS
+    directory: Path, *arguments: str, tests: str = TESTS, within: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
+    """within: the beginning of a command that runs another."""
     (directory / "test_mine.py").write_text(tests)
+    ours = {name: each for name, each in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     return subprocess.run(
-        [*PYTEST, "-W", "error", "-p", "no:cacheprovider", "test_mine.py", *arguments],
+        [*within, *PYTEST, "-W", "error", "-p", "no:cacheprovider", "test_mine.py", *arguments],
         cwd=directory,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**ours, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -152,13 +156,79 @@ def test_a_run_that_is_killed_takes_its_broker_along(tmp_path: Path) -> None:
     wait_until(lambda: not sockets.parent.exists())
 
 
-def test_it_is_up_in_two_seconds() -> None:
-    """On a machine with nothing else to do; what is asserted is what a busy one still does."""
+MEETING = """
+import os, pathlib, time
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_meeting(penstock, penstock_topic, number):
+    me = pathlib.Path(os.environ["PYTEST_XDIST_WORKER"])
+    me.write_text(penstock.bootstrap_servers)
+    assert penstock.create_topic("mine").startswith("mine-")
+    deadline = time.monotonic() + 60
+    while not pathlib.Path("gw1" if me.name == "gw0" else "gw0").exists():  # both at once
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+"""
+
+
+def test_each_worker_of_xdist_has_a_broker_of_its_own(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "-p", "xdist.plugin", "-n", "2", tests=MEETING)
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    addresses = {(tmp_path / worker).read_text() for worker in ("gw0", "gw1")}
+    assert len(addresses) == 2
+    for address in addresses:
+        with pytest.raises(OSError, match="refused"):
+            Connection(address)
+
+
+def processes_of_the_broker() -> list[psutil.Process]:
+    """Itself first; then its PostgreSQL, and whatever that has started."""
+    (root,) = (
+        each
+        for each in psutil.Process().children()
+        if each.status() != psutil.STATUS_ZOMBIE and "--stop-with-stdin" in each.cmdline()
+    )
+    return [root, *root.children(recursive=True)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root here")
+def test_as_root_only_the_broker_is_root() -> None:
+    with broker() as running:
+        itself, *others = processes_of_the_broker()
+        assert itself.uids().real == 0
+        assert others
+        assert 0 not in {each.uids().real for each in others}
+        assert running.create_topic().startswith("topic-")
+
+
+def without_memory(kind: str) -> list[str]:
+    """For a program that has another /dev/shm; skips the test where that cannot be."""
+    mount = f"mount -t tmpfs -o {kind} none /dev/shm"
+    within = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*within, "true"], check=False).returncode:
+        pytest.skip("cannot mount here")
+    return within
+
+
+@pytest.mark.parametrize("kind", ["size=64m", "ro"], ids=["as a container's", "of no use"])
+def test_it_needs_no_memory_of_dev_shm(tmp_path: Path, kind: str) -> None:
+    done = run_pytest(tmp_path, within=without_memory(kind))
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def cpu_seconds(processes: Sequence[psutil.Process]) -> float:
+    """What they have taken, with those of their children that have ended."""
+    return sum(sum(each.cpu_times()[:4]) for each in processes)
+
+
+def test_it_is_up_with_two_seconds_of_cpu() -> None:
+    """So in less than two seconds where nothing else runs. What is waited for does not count, nor
+    how long the processor was another's; `make bench` has the time by the clock."""
     with broker():  # the first start makes the cluster that others copy
         pass
-    begun = time.monotonic()
-    with broker() as running:
-        took_s = time.monotonic() - begun
-        assert isinstance(running, Broker)
-    assert took_s < 20, took_s
-    print(f"up in {took_s:.2f} s")  # noqa: T201 - pytest shows it with a failure
+    taken = []
+    for _ in range(3):
+        with broker():
+            taken.append(cpu_seconds(processes_of_the_broker()))
+    assert min(taken) < 2, taken

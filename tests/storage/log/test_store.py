@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.pq import Trace
 
 from core.log.producer_state import ProducerState
 from core.ports.log import EpochStart, ReadRange, SegmentGone, StoredBatch, StoreUnavailable
@@ -197,6 +200,37 @@ async def test_lookups_by_timestamp_against_a_walk(
 async def test_lookups_in_a_partition_that_is_not_there(log18: Log) -> None:
     assert await log18.store.find_timestamp(-1, 0, 0) is None
     assert await log18.store.find_max_timestamp(-1) is None
+
+
+async def round_trips(database: Database, asked: Awaitable[object]) -> int:
+    """How often it sends something and waits for an answer, by libpq's own account of what it
+    sends. The database has one connection for reads, which is idle."""
+    (connection,) = database._idle_readers
+    with tempfile.TemporaryFile("w+") as sent:
+        connection.pgconn.trace(sent.fileno())
+        connection.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+        await asked
+        connection.pgconn.untrace()
+        sent.seek(0)
+        messages = [line.split("\t") for line in sent if line.startswith("F\t")]
+    assert database._idle_readers == [connection]
+    return sum(kind.strip() in {"Sync", "Query"} for _, _, kind, *_ in messages)
+
+
+async def test_a_lookup_by_timestamp_is_two_round_trips(log18: Log) -> None:
+    """The search, and the payload that it has found; however long the log is."""
+    (p,) = log18.new_partitions()
+    for first in range(0, 400, 100):
+        stamps = range(first, first + 100)
+        await log18.append(p, *[batch(timestamp=T0 + stamp, size=20) for stamp in stamps])
+    store, database = log18.store, log18.database
+    await store.find_timestamp(p, T0, 0)  # prepares the statements
+    await store.find_max_timestamp(p)
+    for stamp in (0, 1, 150, 399):
+        assert await round_trips(database, store.find_timestamp(p, T0 + stamp, 0)) == 2
+    assert await round_trips(database, store.find_timestamp(p, T0 + 400, 0)) == 1, "nothing found"
+    # The partition's greatest timestamp first, which is a look at its row.
+    assert await round_trips(database, store.find_max_timestamp(p)) <= 3
     assert await log18.store.advance_log_start(-1, 0) is None
     assert await log18.store.epoch_starts(-1) == []
     assert await log18.store.load([-1], [(-1, 5)]) == ({}, {})

@@ -7,7 +7,6 @@ from core.group.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIO
 from core.group.consumer.protocol import (
     Assignment,
     Subscription,
-    encode_subscription,
     parse_assignment,
 )
 from core.group.values import GroupSettings, JoinResult, SyncResult
@@ -19,6 +18,7 @@ from tests.core.group.consumer.driver import (
     Driver,
     held,
 )
+from tests.core.group.subscription_bytes import encode_subscription
 
 
 def mixed() -> Driver:

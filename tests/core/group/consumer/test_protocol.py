@@ -13,11 +13,11 @@ from core.group.consumer.protocol import (
     Malformed,
     Subscription,
     encode_assignment,
-    encode_subscription,
     parse_assignment,
     parse_subscribed_topics,
     parse_subscription,
 )
+from tests.core.group.subscription_bytes import encode_subscription
 
 # As librdkafka and Java lay them out; made by hand from the schemas.
 SUBSCRIPTION_V0 = bytes.fromhex("0000 00000002 0001 61 0002 6262 00000002 7575")
@@ -43,7 +43,7 @@ def test_assignment_bytes() -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_kafka_python_writes_and_reads_the_same_bytes(version: int) -> None:
+def test_what_kafka_python_writes_is_read(version: int) -> None:
     topic = ConsumerProtocolSubscription.TopicPartition(topic="a", partitions=[0, 7])
     theirs = ConsumerProtocolSubscription(
         topics=["a", "b"], user_data=b"u", owned_partitions=[topic], generation_id=9, rack_id="r"
@@ -57,7 +57,6 @@ def test_kafka_python_writes_and_reads_the_same_bytes(version: int) -> None:
         "r" if version >= 3 else None,
     )
     assert parse_subscription(theirs) == ours
-    assert encode_subscription(ours) == theirs
 
 
 topic_names = st.text(st.characters(blacklist_categories=["Cs"]), max_size=8)

@@ -15,8 +15,8 @@ import pytest
 
 from core.types import BatchFormat, Endpoint
 from gateway.compose import configs_of, wire
-from gateway.kafka.api import CLOSE_CONNECTION, load_handlers
-from gateway.kafka.codec import decode_message, encode_message
+from gateway.kafka.api import CLOSE_CONNECTION, Api, load_handlers
+from gateway.kafka.codec import API_VERSIONS_KEY, decode_message, encode_message
 from gateway.kafka.context import RequestContext, Services
 from gateway.kafka.conversion import write_stored
 from gateway.kafka.fetch_sessions import FetchSessions
@@ -74,10 +74,14 @@ class Broker:
         assert version in api.versions
         sent = b"".join(encode_message(request, version))
         received = decode_message(type(request), version, memoryview(sent))
-        return await api.handler(received, self.context(version, client_id))
+        return await api.handler(received, self.context(version, client_id, api))
 
-    def context(self, version: int = 0, client_id: str = "") -> RequestContext:
-        """What a handler is given beside its request."""
+    def context(
+        self, version: int = 0, client_id: str = "", api: Api | None = None
+    ) -> RequestContext:
+        """What a handler is given beside its request. api: where it does not matter, any."""
+        api = api or load_handlers().find(API_VERSIONS_KEY)
+        assert api is not None
         services = Services(
             topics=self.topics,
             partitions=self.partitions,
@@ -94,6 +98,7 @@ class Broker:
         )
         return RequestContext(
             services,
+            api,
             version,
             client_id,
             "127.0.0.1:54321",

@@ -8,19 +8,14 @@ import pytest
 
 from core.transaction import coordinator
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.transacting import (
-    Code,
-    Producer,
-    describe,
-    producer_of,
-    state_of,
-)
+from tests.gateway.kafka.handlers.transacting import Producer, describe, producer_of, state_of
+from tests.kafka_codes import Code
 
 VERSIONS = range(5)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_group_takes_part(log_broker: Broker, version: int) -> None:
+async def test_group_takes_part_in_its_transaction(log_broker: Broker, version: int) -> None:
     producer = await producer_of(log_broker)
     for _ in range(2):
         assert await producer.add_offsets("g", version) == Code.NONE
@@ -33,7 +28,7 @@ async def test_a_group_takes_part(log_broker: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_is_not_the_producer_of_the_name(log_broker: Broker, version: int) -> None:
+async def test_stale_or_foreign_producer_is_refused(log_broker: Broker, version: int) -> None:
     await producer_of(log_broker)
     producer = await producer_of(log_broker)
     fenced = Code.PRODUCER_FENCED if version >= 2 else Code.INVALID_PRODUCER_EPOCH
@@ -50,7 +45,7 @@ async def test_who_is_not_the_producer_of_the_name(log_broker: Broker, version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_transaction_has_only_so_many_groups(
+async def test_too_many_groups_in_a_transaction_are_refused(
     log_broker: Broker, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator, "MAX_GROUPS", 2)

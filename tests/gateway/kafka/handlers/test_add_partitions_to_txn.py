@@ -10,13 +10,13 @@ from gateway.kafka.codec import AddPartitionsToTxnRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create
 from tests.gateway.kafka.handlers.transacting import (
-    Code,
     Producer,
     add_request,
     describe,
     producer_of,
     state_of,
 )
+from tests.kafka_codes import Code
 
 VERSIONS = range(6)
 FOR_BROKERS = VERSIONS[4:]
@@ -29,7 +29,7 @@ async def second_epoch(broker: Broker) -> Producer:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_partitions_take_part(log_broker: Broker, version: int) -> None:
+async def test_partitions_take_part_in_their_transaction(log_broker: Broker, version: int) -> None:
     await create(log_broker, "t", 3)
     await create(log_broker, "u")
     producer = await producer_of(log_broker)
@@ -46,7 +46,7 @@ async def test_partitions_take_part(log_broker: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_is_not_the_producer_of_the_name(log_broker: Broker, version: int) -> None:
+async def test_stale_or_foreign_producer_is_refused(log_broker: Broker, version: int) -> None:
     await create(log_broker)
     producer = await second_epoch(log_broker)
     fenced = Code.PRODUCER_FENCED if version >= 2 else Code.INVALID_PRODUCER_EPOCH

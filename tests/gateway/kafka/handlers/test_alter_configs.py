@@ -5,10 +5,10 @@ import pytest
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import AlterConfigsRequest
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.kafka_codes import Code
 
 VERSIONS = range(3)
 TOPIC, BROKER = 2, 4
-UNKNOWN, TIMED_OUT, INVALID_CONFIG, INVALID_REQUEST = 3, 7, 40, 42
 
 
 async def alter(
@@ -53,12 +53,12 @@ async def test_settings_that_are_not_named_are_gone(broker: Broker, version: int
 @pytest.mark.parametrize(
     ("kind", "name", "configs", "code"),
     [
-        (TOPIC, "t", [("retention.ms", "soon")], INVALID_CONFIG),
-        (TOPIC, "t", [("retention.ms", None)], INVALID_REQUEST),
-        (TOPIC, "t", [("retention.ms", "1"), ("retention.ms", "2")], INVALID_REQUEST),
-        (TOPIC, "none", [("retention.ms", "1")], UNKNOWN),
-        (BROKER, "", [("num.partitions", "2")], INVALID_REQUEST),
-        (8, "1", [("root", "INFO")], INVALID_REQUEST),
+        (TOPIC, "t", [("retention.ms", "soon")], Code.INVALID_CONFIG),
+        (TOPIC, "t", [("retention.ms", None)], Code.INVALID_REQUEST),
+        (TOPIC, "t", [("retention.ms", "1"), ("retention.ms", "2")], Code.INVALID_REQUEST),
+        (TOPIC, "none", [("retention.ms", "1")], Code.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "", [("num.partitions", "2")], Code.INVALID_REQUEST),
+        (8, "1", [("root", "INFO")], Code.INVALID_REQUEST),
     ],
 )
 async def test_bad_wish_changes_nothing(
@@ -73,4 +73,4 @@ async def test_bad_wish_changes_nothing(
 
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
     ((code, _),) = await alter(cut_off, (TOPIC, "t", []))
-    assert code == TIMED_OUT
+    assert code == Code.REQUEST_TIMED_OUT

@@ -7,9 +7,9 @@ import pytest
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import AlterPartitionReassignmentsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.kafka_codes import Code
 
 VERSIONS = range(2)
-UNKNOWN, BAD_FACTOR, BAD_ASSIGNMENT, NOT_CONTROLLER, NONE_IN_PROGRESS = 3, 38, 39, 41, 85
 Topic = AlterPartitionReassignmentsRequest.ReassignableTopic
 
 
@@ -49,12 +49,12 @@ async def test_each_list_of_replicas_has_its_answer(make_broker: MakeBroker, ver
             await one.ask(request("t", {0: replicas}), version)
         ).values()
     assert {name: code for name, (code, _) in refusals.items()} == {
-        str([3 - leader]): BAD_ASSIGNMENT,
-        "[1, 2]": BAD_FACTOR,
-        "[]": BAD_ASSIGNMENT,
-        "[9]": BAD_ASSIGNMENT,
-        "[1, 1]": BAD_ASSIGNMENT,
-        "None": NONE_IN_PROGRESS,
+        str([3 - leader]): Code.INVALID_REPLICA_ASSIGNMENT,
+        "[1, 2]": Code.INVALID_REPLICATION_FACTOR,
+        "[]": Code.INVALID_REPLICA_ASSIGNMENT,
+        "[9]": Code.INVALID_REPLICA_ASSIGNMENT,
+        "[1, 1]": Code.INVALID_REPLICA_ASSIGNMENT,
+        "None": Code.NO_REASSIGNMENT_IN_PROGRESS,
     }
     assert "any broker can serve it" in str(refusals[str([3 - leader])])
     assert "no such broker is registered" in str(refusals["[9]"])
@@ -64,14 +64,18 @@ async def test_an_unknown_partition_is_refused_before_its_replicas(broker: Broke
     await broker.topics.create([NewTopic("t")])
     answer = await broker.ask(request("t", {0: None, 1: [9], -1: None}), 1)
     assert told(answer) == {
-        0: (NONE_IN_PROGRESS, None),
-        1: (UNKNOWN, "Unable to find partition t:1."),
-        -1: (UNKNOWN, "Unable to find partition t:-1."),
+        0: (Code.NO_REASSIGNMENT_IN_PROGRESS, None),
+        1: (Code.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find partition t:1."),
+        -1: (Code.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find partition t:-1."),
     }
     answer = await broker.ask(request("nul\0", {0: [1]}), 1)
-    assert told(answer) == {0: (UNKNOWN, "Unable to find a topic named nul\0.")}
+    assert told(answer) == {
+        0: (Code.UNKNOWN_TOPIC_OR_PARTITION, "Unable to find a topic named nul\0.")
+    }
 
 
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
     for version in VERSIONS:
-        assert (await cut_off.ask(request("t", {0: [1]}), version)).error_code == NOT_CONTROLLER
+        assert (
+            await cut_off.ask(request("t", {0: [1]}), version)
+        ).error_code == Code.NOT_CONTROLLER

@@ -11,11 +11,11 @@ from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import (
     ALL_OPERATIONS,
     NOT_ASKED,
-    Code,
     consumer_heartbeat_request,
     stable,
     topic_of,
 )
+from tests.kafka_codes import Code
 
 
 async def describe(broker: Broker, version: int, *groups: str, operations: bool = False) -> Any:
@@ -30,7 +30,7 @@ def assignment(found: Any) -> list[tuple[Any, str, list[int]]]:
 
 
 @pytest.mark.parametrize("version", range(2))
-async def test_a_group_with_a_member(group_broker: Broker, version: int) -> None:
+async def test_group_is_described_with_its_member(group_broker: Broker, version: int) -> None:
     topic = await topic_of(group_broker)
     request = consumer_heartbeat_request(instance_id="i", rack_id="r", server_assignor="range")
     await group_broker.ask(request, 1)
@@ -51,7 +51,7 @@ async def test_a_group_with_a_member(group_broker: Broker, version: int) -> None
 
 
 @pytest.mark.parametrize("version", range(2))
-async def test_what_is_no_consumer_group(group_broker: Broker, version: int) -> None:
+async def test_missing_and_classic_groups_are_not_found(group_broker: Broker, version: int) -> None:
     await stable(group_broker, "classic")
     groups = await describe(group_broker, version, "none", "classic", "", operations=True)
     assert [(each.group_id, each.error_code, each.error_message) for each in groups] == [
@@ -64,7 +64,7 @@ async def test_what_is_no_consumer_group(group_broker: Broker, version: int) -> 
         assert each.authorized_operations == NOT_ASKED
 
 
-async def test_a_topic_that_is_gone_is_left_out(group_broker: Broker) -> None:
+async def test_deleted_topic_is_left_out(group_broker: Broker) -> None:
     await topic_of(group_broker)
     await group_broker.ask(consumer_heartbeat_request(), 1)
     await group_broker.topics.delete(["t"], [])
@@ -73,7 +73,7 @@ async def test_a_topic_that_is_gone_is_left_out(group_broker: Broker) -> None:
     assert assignment(member.assignment) == assignment(member.target_assignment) == []
 
 
-async def test_a_broker_without_the_protocol_refuses_it(make_broker: MakeBroker) -> None:
+async def test_disabled_protocol_is_refused(make_broker: MakeBroker) -> None:
     broker = await make_broker({"group.coordinator.rebalance.protocols": "classic"})
     [group] = await describe(broker, 1, "g")
     assert (group.group_id, group.error_code) == ("g", Code.UNSUPPORTED_VERSION)

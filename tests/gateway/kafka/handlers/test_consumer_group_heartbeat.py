@@ -11,7 +11,6 @@ from gateway.kafka.codec import ConsumerGroupHeartbeatRequest
 from tests.captures import group_requests
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     consumer,
     consumer_heartbeat_request,
     heartbeat,
@@ -21,6 +20,7 @@ from tests.gateway.kafka.handlers.grouping import (
     topic_of,
 )
 from tests.gateway.kafka.handlers.producing import create
+from tests.kafka_codes import Code
 
 Owned = ConsumerGroupHeartbeatRequest.TopicPartitions
 
@@ -52,7 +52,7 @@ async def test_a_member_alone_gets_everything(group_broker: Broker, version: int
         assert re.fullmatch(r"[\w][\w-]{21}", answer.member_id)
 
 
-async def test_going_on_and_leaving(group_broker: Broker) -> None:
+async def test_member_goes_on_leaves_and_is_forgotten(group_broker: Broker) -> None:
     topic = await topic_of(group_broker)
     member = await consumer(group_broker)
     owned = [Owned(topic_id=topic.topic_id, partitions=[1, 0])]
@@ -66,7 +66,7 @@ async def test_going_on_and_leaving(group_broker: Broker) -> None:
     assert gone.error_code == Code.UNKNOWN_MEMBER_ID
 
 
-async def test_a_regular_expression(group_broker: Broker) -> None:
+async def test_regular_expression_subscribes_to_matching_topics(group_broker: Broker) -> None:
     topics = [await create(group_broker, name) for name in ("logs-a", "logs-b", "other")]
     request = consumer_heartbeat_request(
         subscribed_topic_names=None, subscribed_topic_regex="logs-.*"
@@ -115,7 +115,7 @@ async def test_a_regular_expression(group_broker: Broker) -> None:
         ({"member_epoch": -1}, Code.GROUP_ID_NOT_FOUND, "Group g not found."),
     ],
 )
-async def test_what_is_wrong(
+async def test_invalid_request_is_refused_with_kafkas_message(
     group_broker: Broker, fields: dict[str, Any], code: Code, message: str
 ) -> None:
     await topic_of(group_broker)
@@ -125,7 +125,7 @@ async def test_what_is_wrong(
     assert answer.heartbeat_interval_ms == 0
 
 
-async def test_a_broken_regular_expression(group_broker: Broker) -> None:
+async def test_broken_regular_expression_is_refused(group_broker: Broker) -> None:
     request = consumer_heartbeat_request(subscribed_topic_names=None, subscribed_topic_regex="(")
     answer = await group_broker.ask(request, 1)
     assert answer.error_code == Code.INVALID_REGULAR_EXPRESSION
@@ -142,7 +142,7 @@ async def test_a_member_of_version_0_needs_its_id_once_it_has_one(group_broker: 
     )
 
 
-async def test_fencing(group_broker: Broker) -> None:
+async def test_future_epoch_and_unknown_member_are_fenced(group_broker: Broker) -> None:
     await topic_of(group_broker)
     await consumer(group_broker)
     ahead = await group_broker.ask(going_on(7), 1)
@@ -176,14 +176,16 @@ async def test_a_classic_group_is_taken_over(group_broker: Broker) -> None:
     assert await heartbeat(group_broker, classic) == Code.REBALANCE_IN_PROGRESS
 
 
-async def test_a_classic_group_that_cannot_be_read_is_not(group_broker: Broker) -> None:
+async def test_classic_group_with_unreadable_assignment_is_not_taken_over(
+    group_broker: Broker,
+) -> None:
     await topic_of(group_broker)
     await stable(group_broker)  # its assignment is of no consumer's making
     answer = await group_broker.ask(consumer_heartbeat_request(), 1)
     assert answer.error_code == Code.GROUP_ID_NOT_FOUND
 
 
-async def test_a_broker_without_the_protocol_refuses_it(make_broker: MakeBroker) -> None:
+async def test_disabled_protocol_is_refused(make_broker: MakeBroker) -> None:
     broker = await make_broker({"group.coordinator.rebalance.protocols": "classic"})
     answer = await broker.ask(consumer_heartbeat_request(), 1)
     assert answer.error_code == Code.UNSUPPORTED_VERSION

@@ -5,10 +5,9 @@ import pytest
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import CreatePartitionsRequest, CreatePartitionsResponse
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.kafka_codes import Code
 
 VERSIONS = range(4)
-UNKNOWN, INVALID_PARTITIONS, INVALID_ASSIGNMENT = 3, 37, 39
-NOT_CONTROLLER, INVALID_REQUEST, POLICY_VIOLATION = 41, 42, 44
 
 
 def grow(name: str, count: int, assignments: list[list[int]] | None = None) -> object:
@@ -51,19 +50,23 @@ async def test_validate_only_adds_nothing(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("wish", "code", "message"),
     [
-        (("t", 2), INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
+        (("t", 2), Code.INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
         (
             ("t", 1),
-            INVALID_PARTITIONS,
+            Code.INVALID_PARTITIONS,
             "The topic t currently has 2 partition(s); 1 would not be an increase.",
         ),
-        (("t", -1), INVALID_PARTITIONS, "would not be an increase"),
-        (("none", 3), UNKNOWN, "does not host this topic-partition"),
-        (("nul\0", 3), UNKNOWN, "does not host this topic-partition"),
-        (("t", 4, [[1]]), INVALID_ASSIGNMENT, "but only 1 assignment(s) were specified."),
-        (("t", 3, [[7]]), INVALID_ASSIGNMENT, "includes broker 7, but no such broker"),
-        (("t", 3, [[]]), INVALID_ASSIGNMENT, "an empty replica list"),
-        (("t", 100_000), POLICY_VIOLATION, "excessively large"),
+        (("t", -1), Code.INVALID_PARTITIONS, "would not be an increase"),
+        (("none", 3), Code.UNKNOWN_TOPIC_OR_PARTITION, "does not host this topic-partition"),
+        (("nul\0", 3), Code.UNKNOWN_TOPIC_OR_PARTITION, "does not host this topic-partition"),
+        (
+            ("t", 4, [[1]]),
+            Code.INVALID_REPLICA_ASSIGNMENT,
+            "but only 1 assignment(s) were specified.",
+        ),
+        (("t", 3, [[7]]), Code.INVALID_REPLICA_ASSIGNMENT, "includes broker 7, but no such broker"),
+        (("t", 3, [[]]), Code.INVALID_REPLICA_ASSIGNMENT, "an empty replica list"),
+        (("t", 100_000), Code.POLICY_VIOLATION, "excessively large"),
     ],
 )
 async def test_bad_wish_is_refused(
@@ -78,7 +81,10 @@ async def test_bad_wish_is_refused(
 async def test_topic_twice_in_one_request_is_refused(broker: Broker) -> None:
     await broker.topics.create([NewTopic("t", 1), NewTopic("u", 1)])
     results = (await ask(broker, grow("t", 2), grow("t", 3), grow("u", 2))).results
-    assert [(each.name, each.error_code) for each in results] == [("t", INVALID_REQUEST), ("u", 0)]
+    assert [(each.name, each.error_code) for each in results] == [
+        ("t", Code.INVALID_REQUEST),
+        ("u", 0),
+    ]
 
 
 async def test_assignment_to_a_live_broker_is_accepted(broker: Broker) -> None:
@@ -89,4 +95,4 @@ async def test_assignment_to_a_live_broker_is_accepted(broker: Broker) -> None:
 
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
     (result,) = (await ask(cut_off, grow("t", 2))).results
-    assert result.error_code == NOT_CONTROLLER
+    assert result.error_code == Code.NOT_CONTROLLER

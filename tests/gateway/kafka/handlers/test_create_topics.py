@@ -7,11 +7,9 @@ from sqlalchemy import text
 
 from gateway.kafka.codec import CreateTopicsRequest, CreateTopicsResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.kafka_codes import Code
 
 VERSIONS = range(2, 8)
-NONE, INVALID_TOPIC, EXISTS, INVALID_PARTITIONS = 0, 17, 36, 37
-INVALID_FACTOR, INVALID_ASSIGNMENT, INVALID_CONFIG = 38, 39, 40
-NOT_CONTROLLER, INVALID_REQUEST, POLICY_VIOLATION = 41, 42, 44
 
 
 def new(name: str, partitions: int = 1, factor: int = 1, **more: object) -> object:
@@ -50,7 +48,7 @@ async def refusal(broker: Broker, *topics: object) -> tuple[int, str]:
 async def test_topic_is_created_with_partitions_and_settings(broker: Broker, version: int) -> None:
     topic = new("flights", 3, configs={"retention.ms": "60000", "cleanup.policy": "compact"})
     (result,) = (await create(broker, topic, version=version)).topics
-    assert (result.name, result.error_code, result.error_message) == ("flights", NONE, None)
+    assert (result.name, result.error_code, result.error_message) == ("flights", Code.NONE, None)
     if version >= 5:
         assert (result.num_partitions, result.replication_factor) == (3, 1)
         configs = {entry.name: entry for entry in result.configs}
@@ -75,18 +73,18 @@ async def test_topic_is_created_with_partitions_and_settings(broker: Broker, ver
 async def test_minus_one_takes_the_brokers_defaults(make_broker: MakeBroker) -> None:
     broker = await make_broker({"num.partitions": "4"})
     (result,) = (await create(broker, new("t", -1, -1))).topics
-    assert (result.error_code, result.num_partitions) == (NONE, 4)
+    assert (result.error_code, result.num_partitions) == (Code.NONE, 4)
 
 
 async def test_validate_only_creates_nothing(broker: Broker) -> None:
     (result,) = (await create(broker, new("t"), validate_only=True)).topics
-    assert result.error_code == NONE
+    assert result.error_code == Code.NONE
     assert await broker.topics.get("t") is None
 
 
 async def test_ten_thousand_partitions_in_one_call(broker: Broker) -> None:
     (result,) = (await create(broker, new("wide", 10_000))).topics
-    assert result.error_code == NONE
+    assert result.error_code == Code.NONE
     topic = await broker.topics.get("wide")
     assert topic is not None
     assert len(set(topic.partition_ids)) == 10_000
@@ -94,10 +92,10 @@ async def test_ten_thousand_partitions_in_one_call(broker: Broker) -> None:
 
 async def test_more_partitions_than_one_commit_should_hold_are_refused(broker: Broker) -> None:
     results = (await create(broker, new("a", 9_999), new("b", 2))).topics
-    assert {result.error_code for result in results} == {POLICY_VIOLATION}
+    assert {result.error_code for result in results} == {Code.POLICY_VIOLATION}
     assert await broker.topics.all() == ()
     code, _ = await refusal(broker, new("huge", 2**31 - 1))
-    assert code == POLICY_VIOLATION
+    assert code == Code.POLICY_VIOLATION
 
 
 @pytest.mark.parametrize(
@@ -115,33 +113,36 @@ async def test_more_partitions_than_one_commit_should_hold_are_refused(broker: B
 )
 async def test_illegal_name_is_refused(broker: Broker, name: str, reason: str) -> None:
     code, message = await refusal(broker, new(name))
-    assert code == INVALID_TOPIC
+    assert code == Code.INVALID_TOPIC_EXCEPTION
     assert reason in message
 
 
 async def test_name_of_249_characters_is_legal(broker: Broker) -> None:
     code, _ = await refusal(broker, new("x" * 249))
-    assert code == NONE
+    assert code == Code.NONE
 
 
 async def test_existing_topic_is_told(broker: Broker) -> None:
     await create(broker, new("t"))
-    assert await refusal(broker, new("t", 5)) == (EXISTS, "Topic 't' already exists.")
+    assert await refusal(broker, new("t", 5)) == (
+        Code.TOPIC_ALREADY_EXISTS,
+        "Topic 't' already exists.",
+    )
 
 
 async def test_names_that_collide_in_metrics_are_refused(broker: Broker) -> None:
     await create(broker, new("a.b"))
     message = "Topic 'a_b' collides with existing topic: a.b"
-    assert await refusal(broker, new("a_b")) == (INVALID_TOPIC, message)
+    assert await refusal(broker, new("a_b")) == (Code.INVALID_TOPIC_EXCEPTION, message)
     results = (await create(broker, new("c.d"), new("c_d"))).topics
-    assert [result.error_code for result in results] == [NONE, INVALID_TOPIC]
+    assert [result.error_code for result in results] == [Code.NONE, Code.INVALID_TOPIC_EXCEPTION]
 
 
 async def test_name_twice_in_one_request_is_refused_once(broker: Broker) -> None:
     results = (await create(broker, new("t"), new("other"), new("t"))).topics
     assert [(each.name, each.error_code) for each in results] == [
-        ("t", INVALID_REQUEST),
-        ("other", NONE),
+        ("t", Code.INVALID_REQUEST),
+        ("other", Code.NONE),
     ]
     assert results[0].error_message == "Duplicate topic name."
     assert await broker.topics.get("t") is None
@@ -150,16 +151,16 @@ async def test_name_twice_in_one_request_is_refused_once(broker: Broker) -> None
 @pytest.mark.parametrize(
     ("topic", "code"),
     [
-        (new("t", 0), INVALID_PARTITIONS),
-        (new("t", -2), INVALID_PARTITIONS),
-        (new("t", 1, 0), INVALID_FACTOR),
-        (new("t", 1, -2), INVALID_FACTOR),
-        (new("t", 1, 2), INVALID_FACTOR),
-        (new("t", configs={"retention.ms": "soon"}), INVALID_CONFIG),
-        (new("t", configs={"no.such": "1"}), INVALID_CONFIG),
-        (new("t", configs={"retention.ms": None}), INVALID_CONFIG),
-        (new("t", configs={"cleanup.policy": "delete\0"}), INVALID_CONFIG),
-        (new("__cluster_metadata"), INVALID_REQUEST),
+        (new("t", 0), Code.INVALID_PARTITIONS),
+        (new("t", -2), Code.INVALID_PARTITIONS),
+        (new("t", 1, 0), Code.INVALID_REPLICATION_FACTOR),
+        (new("t", 1, -2), Code.INVALID_REPLICATION_FACTOR),
+        (new("t", 1, 2), Code.INVALID_REPLICATION_FACTOR),
+        (new("t", configs={"retention.ms": "soon"}), Code.INVALID_CONFIG),
+        (new("t", configs={"no.such": "1"}), Code.INVALID_CONFIG),
+        (new("t", configs={"retention.ms": None}), Code.INVALID_CONFIG),
+        (new("t", configs={"cleanup.policy": "delete\0"}), Code.INVALID_CONFIG),
+        (new("__cluster_metadata"), Code.INVALID_REQUEST),
     ],
 )
 async def test_bad_wish_is_refused(broker: Broker, topic: object, code: int) -> None:
@@ -178,26 +179,26 @@ async def test_replication_factor_is_held_against_the_live_brokers(
     )
     await make_broker()
     await broker.cluster.heartbeat()
-    assert (await refusal(broker, new("t", 1, 2)))[0] == NONE
+    assert (await refusal(broker, new("t", 1, 2)))[0] == Code.NONE
 
 
 async def test_manual_assignment_gives_the_number_of_partitions(broker: Broker) -> None:
     own = broker.cluster.broker_id
     topic = new("t", -1, -1, assignments=[(1, [own]), (0, [own])])
     (result,) = (await create(broker, topic)).topics
-    assert (result.error_code, result.num_partitions) == (NONE, 2)
+    assert (result.error_code, result.num_partitions) == (Code.NONE, 2)
 
 
 @pytest.mark.parametrize(
     ("partitions", "factor", "assignments", "code"),
     [
-        (1, -1, [(0, [1])], INVALID_REQUEST),
-        (-1, 1, [(0, [1])], INVALID_REQUEST),
-        (-1, -1, [(0, [99])], INVALID_ASSIGNMENT),
-        (-1, -1, [(0, [])], INVALID_ASSIGNMENT),
-        (-1, -1, [(0, [1, 1])], INVALID_ASSIGNMENT),
-        (-1, -1, [(0, [1]), (0, [1])], INVALID_ASSIGNMENT),
-        (-1, -1, [(0, [1]), (2, [1])], INVALID_ASSIGNMENT),
+        (1, -1, [(0, [1])], Code.INVALID_REQUEST),
+        (-1, 1, [(0, [1])], Code.INVALID_REQUEST),
+        (-1, -1, [(0, [99])], Code.INVALID_REPLICA_ASSIGNMENT),
+        (-1, -1, [(0, [])], Code.INVALID_REPLICA_ASSIGNMENT),
+        (-1, -1, [(0, [1, 1])], Code.INVALID_REPLICA_ASSIGNMENT),
+        (-1, -1, [(0, [1]), (0, [1])], Code.INVALID_REPLICA_ASSIGNMENT),
+        (-1, -1, [(0, [1]), (2, [1])], Code.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
 async def test_bad_assignment_is_refused(
@@ -215,13 +216,13 @@ async def test_two_brokers_creating_one_topic_make_one(make_broker: MakeBroker) 
             *(create(broker, new(f"t{round_}", 2)) for broker in brokers)
         )
         codes = sorted(answer.topics[0].error_code for answer in answers)
-        assert codes == [NONE, EXISTS, EXISTS]
+        assert codes == [Code.NONE, Code.TOPIC_ALREADY_EXISTS, Code.TOPIC_ALREADY_EXISTS]
     assert len(await brokers[0].topics.all()) == 5
 
 
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
     results = (await create(cut_off, new("t"), new("t"), new("u"))).topics
     assert [(each.name, each.error_code) for each in results] == [
-        ("t", NOT_CONTROLLER),
-        ("u", NOT_CONTROLLER),
+        ("t", Code.NOT_CONTROLLER),
+        ("u", Code.NOT_CONTROLLER),
     ]

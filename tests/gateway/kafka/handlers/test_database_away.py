@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,11 @@ from tests.batches import kafka_batch
 from tests.captures import record
 from tests.conftest import SMALL_POSTGRES
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, commit, committed, heartbeat, stable
+from tests.gateway.kafka.handlers.grouping import commit, committed, heartbeat, stable
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
+from tests.kafka_codes import Code
 
-NOT_ENOUGH_REPLICAS = 19
+MESSAGE = "The database cannot be reached at the moment; try again."
 
 
 @dataclass
@@ -82,16 +83,37 @@ async def answer_to(broker: Broker, capture: Path) -> Any:
     return decode_message(type(answer), header.api_version, memoryview(sent))
 
 
+def without_words(answer: Any) -> Iterator[str]:
+    """Errors in an answer, or in a part of it, whose `error_message` does not say what is wrong."""
+    if isinstance(answer, list):
+        for part in answer:
+            yield from without_words(part)
+    elif isinstance(answer, dict):
+        if answer.get("error_code") and not answer.get("error_message", "none here"):
+            yield f"{answer}"
+        for part in answer.values():
+            yield from without_words(part)
+
+
 async def test_every_api_answers_while_the_database_is_stopped(away: Away) -> None:
+    """With words, wherever an answer has room for them."""
     await away.stop()
-    closed = set()
+    closed, silent, said = set(), set(), set()
     for api in load_handlers().table():
         for version in api.versions:
             capture = record.folder_of(api.key) / f"v{version}_request.bin"
             try:
-                await answer_to(away.broker, capture)
+                answer = await answer_to(away.broker, capture)
             except StoreUnavailable:
                 closed.add(api.name)
+                continue
+            if answer is not None and answer is not CLOSE_CONNECTION:
+                shown = answer.to_dict(json=False)  # what its version has
+                silent |= {f"{api.name} v{version}: {each}" for each in without_words(shown)}
+                if MESSAGE in str(shown):
+                    said.add(api.name)
+    assert silent == set()
+    assert len(said) > 15, said
     # An empty list of all topics would be taken at its word.
     assert closed <= {"Metadata"}
 
@@ -100,7 +122,7 @@ async def test_a_topic_not_yet_known_is_refused_for_now_and_taken_later(away: Aw
     await away.stop()
     for version in (3, 9, 12):
         part = await produce(away.broker, kafka_batch(), version=version)
-        assert (part.error_code, part.base_offset) == (NOT_ENOUGH_REPLICAS, -1)
+        assert (part.error_code, part.base_offset) == (Code.NOT_ENOUGH_REPLICAS, -1)
     assert await away.broker.handle(produce_request({0: kafka_batch()}, acks=0), 9) is (
         CLOSE_CONNECTION
     )
@@ -113,16 +135,16 @@ def numbered(sequence: int) -> bytes:
     return kafka_batch(producer=7, epoch=0, sequence=sequence)
 
 
-async def test_nothing_of_a_producer_overtakes_what_was_refused(away: Away) -> None:
+async def test_later_batches_of_a_producer_wait_for_the_refused_one(away: Away) -> None:
     """The log does not know the producer yet, and would take any batch for its first."""
     await away.stop()
     waiting = [produce(away.broker, numbered(n)) for n in range(3)]
     refused = await asyncio.gather(*waiting)
-    assert {part.error_code for part in refused} == {NOT_ENOUGH_REPLICAS}
+    assert {part.error_code for part in refused} == {Code.NOT_ENOUGH_REPLICAS}
     await away.start()
     late = await produce(away.broker, numbered(3))
     assert (late.error_code, late.error_message) == (
-        NOT_ENOUGH_REPLICAS,
+        Code.NOT_ENOUGH_REPLICAS,
         "An earlier batch of this producer was refused and has to come first",
     )
     for n in range(4):
@@ -130,7 +152,7 @@ async def test_nothing_of_a_producer_overtakes_what_was_refused(away: Away) -> N
         assert (part.error_code, part.base_offset) == (0, n)
 
 
-async def test_who_waited_for_a_look_in_vain_does_not_look_again(away: Away) -> None:
+async def test_waiters_of_a_failed_lookup_do_not_repeat_it(away: Away) -> None:
     looks = 0
     get_many = away.broker.topics.get_many
 
@@ -143,7 +165,7 @@ async def test_who_waited_for_a_look_in_vain_does_not_look_again(away: Away) -> 
     away.broker.topics.get_many = counted  # type: ignore[method-assign]  # to be counted
     await away.stop()
     refused = await asyncio.gather(*(produce(away.broker, kafka_batch()) for _ in range(5)))
-    assert {part.error_code for part in refused} == {NOT_ENOUGH_REPLICAS}
+    assert {part.error_code for part in refused} == {Code.NOT_ENOUGH_REPLICAS}
     assert looks == 1
 
 

@@ -6,14 +6,8 @@ import pytest
 
 from gateway.kafka.codec import DeleteGroupsRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import (
-    Code,
-    commit,
-    committed,
-    consumer,
-    stable,
-    topic_of,
-)
+from tests.gateway.kafka.handlers.grouping import commit, committed, consumer, stable, topic_of
+from tests.kafka_codes import Code
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -39,6 +33,6 @@ async def test_each_group_has_its_result(group_broker: Broker, version: int) -> 
     assert again.results[0].error_code == Code.GROUP_ID_NOT_FOUND
 
 
-async def test_nothing_to_delete(group_broker: Broker) -> None:
+async def test_empty_request_has_an_empty_answer(group_broker: Broker) -> None:
     answer = await group_broker.ask(DeleteGroupsRequest(groups_names=[]), 2)
     assert answer.results == []

@@ -11,9 +11,7 @@ from gateway.kafka.codec import DeleteRecordsRequest
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce
-
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER = 1, 3, 6
-INVALID_TOPIC_EXCEPTION, POLICY_VIOLATION = 17, 44
+from tests.kafka_codes import Code
 
 
 async def delete(
@@ -42,11 +40,11 @@ async def test_refusals(log_broker: Broker) -> None:
     await create(log_broker)
     await produce(log_broker, kafka_batch())
     assert await delete(log_broker, {0: 2, 4: 0}) == [
-        (0, OFFSET_OUT_OF_RANGE, -1),
-        (4, UNKNOWN_TOPIC_OR_PARTITION, -1),
+        (0, Code.OFFSET_OUT_OF_RANGE, -1),
+        (4, Code.UNKNOWN_TOPIC_OR_PARTITION, -1),
     ]
-    assert await delete(log_broker, {0: -2}) == [(0, OFFSET_OUT_OF_RANGE, -1)]
-    assert await delete(log_broker, {0: 0}, name="no") == [(0, UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    assert await delete(log_broker, {0: -2}) == [(0, Code.OFFSET_OUT_OF_RANGE, -1)]
+    assert await delete(log_broker, {0: 0}, name="no") == [(0, Code.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 
 async def test_of_several_requests_for_a_partition_the_last_counts(log_broker: Broker) -> None:
@@ -70,17 +68,17 @@ async def test_of_several_requests_for_a_partition_the_last_counts(log_broker: B
 
 async def test_a_compacted_log_keeps_its_records(log_broker: Broker) -> None:
     await create(log_broker, cleanup_policy="compact")
-    assert await delete(log_broker, {0: 0}) == [(0, POLICY_VIOLATION, -1)]
+    assert await delete(log_broker, {0: 0}) == [(0, Code.POLICY_VIOLATION, -1)]
 
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
 async def test_internal_topics_keep_their_records(log_broker: Broker, name: str) -> None:
-    assert await delete(log_broker, {0: 0}, name=name) == [(0, UNKNOWN_TOPIC_OR_PARTITION, -1)]
+    assert await delete(log_broker, {0: 0}, name=name) == [(0, Code.UNKNOWN_TOPIC_OR_PARTITION, -1)]
     await create(log_broker, name)
-    assert await delete(log_broker, {0: 0}, name=name) == [(0, INVALID_TOPIC_EXCEPTION, -1)]
+    assert await delete(log_broker, {0: 0}, name=name) == [(0, Code.INVALID_TOPIC_EXCEPTION, -1)]
 
 
 async def test_without_a_database(cut_off: Broker) -> None:
     cut_off.with_log()
-    assert await delete(cut_off, {0: 0}) == [(0, NOT_LEADER_OR_FOLLOWER, -1)]
+    assert await delete(cut_off, {0: 0}) == [(0, Code.NOT_LEADER_OR_FOLLOWER, -1)]
     await cut_off.close_log()

@@ -8,9 +8,9 @@ from sqlalchemy import text
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import DeleteTopicsRequest, DeleteTopicsResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.kafka_codes import Code
 
 VERSIONS = range(1, 7)
-UNKNOWN, NOT_CONTROLLER, INVALID_REQUEST, DISABLED, UNKNOWN_ID = 3, 41, 42, 73, 100
 
 
 async def delete(broker: Broker, *names: str, version: int = 5) -> DeleteTopicsResponse:
@@ -47,7 +47,7 @@ async def test_topic_is_deleted_by_name(broker: Broker, version: int) -> None:
     assert topic is not None
     assert codes(await delete(broker, "gone", "never", version=version)) == {
         "gone": 0,
-        "never": UNKNOWN,
+        "never": Code.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert await broker.topics.get("gone") is None
     assert await broker.topics.get_many_by_id([topic.topic_id]) == {}
@@ -65,7 +65,7 @@ async def test_topic_is_deleted_by_id(broker: Broker) -> None:
     unknown = uuid4()
     answer = await delete_states(broker, (None, topic.topic_id), (None, unknown))
     found = {each.topic_id: (each.name, each.error_code) for each in answer.responses}
-    assert found == {topic.topic_id: ("t", 0), unknown: (None, UNKNOWN_ID)}
+    assert found == {topic.topic_id: ("t", 0), unknown: (None, Code.UNKNOWN_TOPIC_ID)}
     assert await broker.topics.all() == ()
 
 
@@ -85,13 +85,13 @@ async def test_names_and_ids_given_twice_or_both_are_refused(broker: Broker) -> 
     await broker.topics.create([NewTopic("t"), NewTopic("u")])
     topic = await broker.topics.get("t")
     assert topic is not None
-    assert codes(await delete(broker, "t", "t", version=6)) == {"t": INVALID_REQUEST}
+    assert codes(await delete(broker, "t", "t", version=6)) == {"t": Code.INVALID_REQUEST}
     twice = await delete_states(broker, (None, topic.topic_id), (None, topic.topic_id))
     assert [each.error_message for each in twice.responses] == ["Duplicate topic id."]
     odd = await delete_states(broker, ("t", topic.topic_id), (None, None))
     assert [(each.error_code, each.error_message) for each in odd.responses] == [
-        (INVALID_REQUEST, "You may not specify both topic name and topic id."),
-        (INVALID_REQUEST, "Neither topic name nor id were specified."),
+        (Code.INVALID_REQUEST, "You may not specify both topic name and topic id."),
+        (Code.INVALID_REQUEST, "Neither topic name nor id were specified."),
     ]
     mapped = await delete_states(broker, (None, topic.topic_id), ("t", None))
     assert [each.error_message for each in mapped.responses] == [
@@ -101,10 +101,20 @@ async def test_names_and_ids_given_twice_or_both_are_refused(broker: Broker) -> 
 
 
 async def test_text_no_topic_can_have_is_unknown(broker: Broker) -> None:
-    assert codes(await delete(broker, "nul\0", "a/b")) == {"nul\0": UNKNOWN, "a/b": UNKNOWN}
+    assert codes(await delete(broker, "nul\0", "a/b")) == {
+        "nul\0": Code.UNKNOWN_TOPIC_OR_PARTITION,
+        "a/b": Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
 
 
-@pytest.mark.parametrize(("version", "code"), [(2, INVALID_REQUEST), (3, DISABLED), (6, DISABLED)])
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        (2, Code.INVALID_REQUEST),
+        (3, Code.TOPIC_DELETION_DISABLED),
+        (6, Code.TOPIC_DELETION_DISABLED),
+    ],
+)
 async def test_deletion_may_be_switched_off(
     make_broker: MakeBroker, version: int, code: int
 ) -> None:
@@ -118,4 +128,4 @@ async def test_deletion_may_be_switched_off(
 async def test_without_a_database_clients_are_told_to_try_again(
     cut_off: Broker, version: int
 ) -> None:
-    assert codes(await delete(cut_off, "t", version=version)) == {"t": NOT_CONTROLLER}
+    assert codes(await delete(cut_off, "t", version=version)) == {"t": Code.NOT_CONTROLLER}

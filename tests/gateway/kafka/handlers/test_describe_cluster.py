@@ -4,9 +4,9 @@ import pytest
 
 from gateway.kafka.codec import DescribeClusterRequest, DescribeClusterResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.kafka_codes import Code
 
 VERSIONS = range(3)
-MISMATCHED, UNSUPPORTED = 114, 115
 
 
 async def ask(broker: Broker, version: int = 2, **fields: object) -> DescribeClusterResponse:
@@ -30,13 +30,20 @@ async def test_live_brokers_are_described(make_broker: MakeBroker, version: int)
         assert [broker.is_fenced for broker in answer.brokers] == [False, False]
 
 
-async def test_authorized_operations_are_told_to_those_who_ask(broker: Broker) -> None:
+async def test_authorized_operations_come_on_request(broker: Broker) -> None:
     assert (await ask(broker)).authorized_operations == 2**31
     asking = await ask(broker, include_cluster_authorized_operations=True)
     assert asking.authorized_operations == 8096
 
 
-@pytest.mark.parametrize(("kind", "code"), [(2, MISMATCHED), (0, UNSUPPORTED), (3, UNSUPPORTED)])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (2, Code.MISMATCHED_ENDPOINT_TYPE),
+        (0, Code.UNSUPPORTED_ENDPOINT_TYPE),
+        (3, Code.UNSUPPORTED_ENDPOINT_TYPE),
+    ],
+)
 async def test_other_endpoints_than_brokers_are_refused(
     broker: Broker, kind: int, code: int
 ) -> None:

@@ -6,10 +6,10 @@ from core.config.rules import ConfigAlteration, ConfigOperation, ConfigResource
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import DescribeConfigsRequest, DescribeConfigsResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.kafka_codes import Code
 
 VERSIONS = range(1, 5)
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
-UNKNOWN, TIMED_OUT, INVALID_TOPIC, INVALID_REQUEST = 3, 7, 17, 42
 FROM_TOPIC, FROM_BROKER, FROM_DEFAULT_BROKER, FROM_STATIC, FROM_DEFAULT = 1, 2, 3, 4, 5
 FROM_GROUP = 8
 LONG = 5
@@ -63,7 +63,7 @@ async def test_synonyms_run_from_the_topic_to_the_default(make_broker: MakeBroke
     ]
 
 
-async def test_documentation_is_told_to_those_who_ask(broker: Broker) -> None:
+async def test_documentation_comes_on_request(broker: Broker) -> None:
     own = str(broker.cluster.broker_id)
     (result,) = await ask(broker, (BROKER, own, ["num.partitions"]), include_documentation=True)
     (entry,) = result.configs
@@ -123,19 +123,19 @@ async def test_change_at_another_broker_shows_at_once(make_broker: MakeBroker) -
 @pytest.mark.parametrize(
     ("kind", "name", "code", "message"),
     [
-        (TOPIC, "none", UNKNOWN, None),
-        (TOPIC, "a/b", INVALID_TOPIC, "contains one or more characters"),
-        (TOPIC, "nul\0", INVALID_TOPIC, "contains one or more characters"),
-        (TOPIC, "", INVALID_TOPIC, "the empty string is not allowed"),
-        (BROKER, "99", INVALID_REQUEST, "expected 1 or empty string, but received 99"),
-        (BROKER, "one", INVALID_REQUEST, "Broker id must be an integer, but it is: one"),
-        (LOGGER, "1", INVALID_REQUEST, "Unsupported resource type: BROKER_LOGGER"),
-        (METRICS, "m", INVALID_REQUEST, "Unsupported resource type: CLIENT_METRICS"),
-        (GROUP, "", INVALID_REQUEST, "Group name must not be empty"),
-        (99, "x", INVALID_REQUEST, "Unexpected resource type UNKNOWN for resource x"),
+        (TOPIC, "none", Code.UNKNOWN_TOPIC_OR_PARTITION, None),
+        (TOPIC, "a/b", Code.INVALID_TOPIC_EXCEPTION, "contains one or more characters"),
+        (TOPIC, "nul\0", Code.INVALID_TOPIC_EXCEPTION, "contains one or more characters"),
+        (TOPIC, "", Code.INVALID_TOPIC_EXCEPTION, "the empty string is not allowed"),
+        (BROKER, "99", Code.INVALID_REQUEST, "expected 1 or empty string, but received 99"),
+        (BROKER, "one", Code.INVALID_REQUEST, "Broker id must be an integer, but it is: one"),
+        (LOGGER, "1", Code.INVALID_REQUEST, "Unsupported resource type: BROKER_LOGGER"),
+        (METRICS, "m", Code.INVALID_REQUEST, "Unsupported resource type: CLIENT_METRICS"),
+        (GROUP, "", Code.INVALID_REQUEST, "Group name must not be empty"),
+        (99, "x", Code.INVALID_REQUEST, "Unexpected resource type UNKNOWN for resource x"),
     ],
 )
-async def test_what_cannot_be_described(
+async def test_invalid_resource_is_refused(
     broker: Broker, kind: int, name: str, code: int, message: str | None
 ) -> None:
     (result,) = await ask(broker, (kind, name, None))
@@ -146,13 +146,11 @@ async def test_what_cannot_be_described(
 
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
     (result,) = await ask(cut_off, (TOPIC, "t", None))
-    assert result.error_code == TIMED_OUT
+    assert result.error_code == Code.REQUEST_TIMED_OUT
 
 
 @pytest.mark.parametrize("name", ["", "1"])
-async def test_what_is_set_under_a_name_that_nobody_knows_is_shown(
-    broker: Broker, name: str
-) -> None:
+async def test_unknown_property_that_is_set_is_shown(broker: Broker, name: str) -> None:
     await set_config(broker, BROKER, name, "plugin.password", "secret")
     for keys in (["plugin.password"], None):
         (result,) = await ask(broker, (BROKER, name, keys), include_synonyms=True)

@@ -11,7 +11,6 @@ from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
     ALL_OPERATIONS,
     NOT_ASKED,
-    Code,
     commit,
     consumer,
     joined,
@@ -19,6 +18,7 @@ from tests.gateway.kafka.handlers.grouping import (
     subscription,
     topic_of,
 )
+from tests.kafka_codes import Code
 
 VERSIONS = range(7)
 
@@ -37,7 +37,9 @@ def operations_of(group: Any) -> int:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_stable_group(group_broker: Broker, version: int) -> None:
+async def test_stable_group_is_described_with_its_member(
+    group_broker: Broker, version: int
+) -> None:
     member = await stable(group_broker, group_instance_id="i")
     [group] = await describe(group_broker, version, "g", operations=True)
     assert (group.error_code, group.group_id, group.group_state) == (Code.NONE, "g", "Stable")
@@ -73,7 +75,7 @@ async def test_groups_without_members(group_broker: Broker, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_is_no_classic_group(group_broker: Broker, version: int) -> None:
+async def test_missing_and_consumer_groups_are_dead(group_broker: Broker, version: int) -> None:
     await topic_of(group_broker)
     await consumer(group_broker, "new")
     none, new = await describe(group_broker, version, "none", "new", operations=True)

@@ -6,9 +6,9 @@ from sqlalchemy import text
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import DescribeLogDirsRequest, DescribeLogDirsResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.kafka_codes import Code
 
 VERSIONS = range(1, 6)
-STORAGE_ERROR = 56
 
 
 async def ask(
@@ -63,4 +63,4 @@ async def test_every_partition_is_reported_by_one_broker(make_broker: MakeBroker
 
 async def test_without_a_database_the_directory_is_offline(cut_off: Broker) -> None:
     (directory,) = (await ask(cut_off)).results
-    assert (directory.error_code, directory.log_dir) == (STORAGE_ERROR, "postgresql")
+    assert (directory.error_code, directory.log_dir) == (Code.KAFKA_STORAGE_ERROR, "postgresql")

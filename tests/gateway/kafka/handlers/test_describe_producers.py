@@ -9,8 +9,7 @@ from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce
 from tests.gateway.kafka.handlers.transacting import producer_of
-
-UNKNOWN, NOT_LEADER, INVALID_TOPIC = 3, 6, 17
+from tests.kafka_codes import Code
 
 
 async def ask(broker: Broker, topics: dict[str, list[int]]) -> DescribeProducersResponse:
@@ -51,7 +50,7 @@ async def test_producers_of_each_partition(broker: Broker) -> None:
     assert (one.coordinator_epoch, one.current_txn_start_offset) == (-1, -1)
 
 
-async def test_what_a_producer_has_open(log_broker: Broker) -> None:
+async def test_open_transaction_is_shown_until_it_ends(log_broker: Broker) -> None:
     await create(log_broker)
     await produce(log_broker, kafka_batch([b"before"] * 5))
     producer = await (await producer_of(log_broker)).begin()
@@ -85,13 +84,13 @@ async def test_unknown_topics_and_partitions(broker: Broker) -> None:
     answer = await ask(broker, {"t": [0, 1, -1], "none": [0], "a/b": [0], "nul\0": [0]})
     told = {topic.name: [p.error_code for p in topic.partitions] for topic in answer.topics}
     assert told == {
-        "t": [0, UNKNOWN, UNKNOWN],
-        "none": [UNKNOWN],
-        "a/b": [INVALID_TOPIC],
-        "nul\0": [INVALID_TOPIC],
+        "t": [0, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_OR_PARTITION],
+        "none": [Code.UNKNOWN_TOPIC_OR_PARTITION],
+        "a/b": [Code.INVALID_TOPIC_EXCEPTION],
+        "nul\0": [Code.INVALID_TOPIC_EXCEPTION],
     }
 
 
 async def test_without_a_database_clients_look_for_the_leader_again(cut_off: Broker) -> None:
     (topic,) = (await ask(cut_off, {"t": [0]})).topics
-    assert topic.partitions[0].error_code == NOT_LEADER
+    assert topic.partitions[0].error_code == Code.NOT_LEADER_OR_FOLLOWER

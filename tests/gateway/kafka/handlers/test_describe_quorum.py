@@ -4,8 +4,7 @@ import pytest
 
 from gateway.kafka.codec import DescribeQuorumRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-
-UNSUPPORTED_VERSION = 35
+from tests.kafka_codes import Code
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -16,6 +15,6 @@ async def test_there_is_no_quorum(broker: Broker, version: int, topic: str) -> N
         partitions=[DescribeQuorumRequest.TopicData.PartitionData(partition_index=0)],
     )
     answer = await broker.ask(DescribeQuorumRequest(topics=[asked]), version)
-    assert (answer.error_code, list(answer.topics)) == (UNSUPPORTED_VERSION, [])
+    assert (answer.error_code, list(answer.topics)) == (Code.UNSUPPORTED_VERSION, [])
     if version >= 2:
         assert answer.error_message.startswith("There is no quorum of controllers here")

@@ -5,8 +5,7 @@ import pytest
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
-
-UNKNOWN, TIMED_OUT, INVALID_TOPIC, INVALID_REQUEST = 3, 7, 17, 42
+from tests.kafka_codes import Code
 
 Page = tuple[list[tuple[str, list[int]]], tuple[str, int] | None]
 
@@ -101,7 +100,12 @@ async def test_brokers_limit_counts_too(make_broker: MakeBroker) -> None:
 async def test_unknown_and_illegal_names(broker: Broker) -> None:
     answer = await ask(broker, "a", "none", "a/b", "nul\0")
     told = {topic.name: topic.error_code for topic in answer.topics}
-    assert told == {"a": 0, "none": UNKNOWN, "a/b": INVALID_TOPIC, "nul\0": INVALID_TOPIC}
+    assert told == {
+        "a": 0,
+        "none": Code.UNKNOWN_TOPIC_OR_PARTITION,
+        "a/b": Code.INVALID_TOPIC_EXCEPTION,
+        "nul\0": Code.INVALID_TOPIC_EXCEPTION,
+    }
     assert {topic.topic_authorized_operations for topic in answer.topics} == {3576}
 
 
@@ -109,9 +113,11 @@ async def test_unknown_and_illegal_names(broker: Broker) -> None:
 async def test_bad_cursor_is_refused(broker: Broker) -> None:
     for cursor in [("a", 0), ("b", -1), ("", 0)]:
         answer = await ask(broker, "b", "c", cursor=cursor)
-        assert {topic.error_code for topic in answer.topics} == {INVALID_REQUEST}
+        assert {topic.error_code for topic in answer.topics} == {Code.INVALID_REQUEST}
     assert (await ask(broker, cursor=("b", -1))).topics == []
 
 
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
-    assert [each.error_code for each in (await ask(cut_off, "t")).topics] == [TIMED_OUT]
+    assert [each.error_code for each in (await ask(cut_off, "t")).topics] == [
+        Code.REQUEST_TIMED_OUT
+    ]

@@ -11,16 +11,11 @@ from core.topic.rules import NewTopic
 from gateway.kafka.codec import DescribeTransactionsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import topic_of
-from tests.gateway.kafka.handlers.transacting import (
-    NAME,
-    Code,
-    describe,
-    init_request,
-    producer_of,
-)
+from tests.gateway.kafka.handlers.transacting import NAME, describe, init_request, producer_of
+from tests.kafka_codes import Code
 
 
-async def test_an_id_through_its_life(txn_broker: Broker) -> None:
+async def test_transaction_is_described_in_each_of_its_states(txn_broker: Broker) -> None:
     await topic_of(txn_broker, 3)
     answer = await txn_broker.ask(init_request(transaction_timeout_ms=7_000), 4)
     producer = await producer_of(txn_broker)
@@ -78,7 +73,7 @@ async def test_unknown_ids(log_broker: Broker) -> None:
     assert answer.transaction_states == []
 
 
-async def test_a_topic_that_is_gone(log_broker: Broker) -> None:
+async def test_deleted_topic_is_left_out(log_broker: Broker) -> None:
     await log_broker.topics.create([NewTopic("t", 1), NewTopic("u", 1)])
     producer = await producer_of(log_broker)
     await producer.add({"t": [0], "u": [0]})

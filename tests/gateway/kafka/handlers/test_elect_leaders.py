@@ -7,10 +7,10 @@ import pytest
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import ElectLeadersRequest
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.kafka_codes import Code
 
 VERSIONS = range(3)
 PREFERRED, UNCLEAN = 0, 1
-UNKNOWN, NOT_CONTROLLER, INVALID_REQUEST, NOT_NEEDED = 3, 41, 42, 84
 
 
 def request(partitions: dict[str, list[int]] | None, kind: int = PREFERRED) -> Any:
@@ -37,21 +37,23 @@ async def test_a_partition_needs_no_election(broker: Broker, version: int, kind:
     await broker.topics.create([NewTopic("t", 2)])
     asked = request({"t": [0, 1, 2, -1], "none": [0], "nul\0": [0]}, kind)
     answer = await broker.ask(asked, version)
-    not_needed = (NOT_NEEDED, "Leader election not needed for topic partition.")
+    not_needed = (Code.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     assert told(answer) == {
         ("t", 0): not_needed,
         ("t", 1): not_needed,
-        ("t", 2): (UNKNOWN, "No such partition as t-2"),
-        ("t", -1): (UNKNOWN, "No such partition as t--1"),
-        ("none", 0): (UNKNOWN, "No such topic as none"),
-        ("nul\0", 0): (UNKNOWN, "No such topic as nul\0"),
+        ("t", 2): (Code.UNKNOWN_TOPIC_OR_PARTITION, "No such partition as t-2"),
+        ("t", -1): (Code.UNKNOWN_TOPIC_OR_PARTITION, "No such partition as t--1"),
+        ("none", 0): (Code.UNKNOWN_TOPIC_OR_PARTITION, "No such topic as none"),
+        ("nul\0", 0): (Code.UNKNOWN_TOPIC_OR_PARTITION, "No such topic as nul\0"),
     }
     if version >= 1:
         assert answer.error_code == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_of_all_partitions_only_those_in_need_are_told(broker: Broker, version: int) -> None:
+async def test_election_of_all_partitions_omits_those_that_need_none(
+    broker: Broker, version: int
+) -> None:
     await broker.topics.create([NewTopic("a", 2), NewTopic("b")])
     answer = await broker.ask(request(None), version)
     assert [
@@ -62,12 +64,12 @@ async def test_of_all_partitions_only_those_in_need_are_told(broker: Broker, ver
 @pytest.mark.parametrize("version", [1, 2])
 async def test_an_unknown_type_of_election_is_refused(broker: Broker, version: int) -> None:
     answer = await broker.ask(request({"t": [0]}, 7), version)
-    assert answer.error_code == INVALID_REQUEST
-    assert told(answer) == {("t", 0): (INVALID_REQUEST, "Unknown election type 7")}
-    assert (await broker.ask(request(None, 7), version)).error_code == INVALID_REQUEST
+    assert answer.error_code == Code.INVALID_REQUEST
+    assert told(answer) == {("t", 0): (Code.INVALID_REQUEST, "Unknown election type 7")}
+    assert (await broker.ask(request(None, 7), version)).error_code == Code.INVALID_REQUEST
 
 
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
     for version in VERSIONS:
         answer = await cut_off.ask(request({"t": [0]}), version)
-        assert told(answer)["t", 0][0] == NOT_CONTROLLER
+        assert told(answer)["t", 0][0] == Code.NOT_CONTROLLER

@@ -8,12 +8,8 @@ import pytest
 
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create
-from tests.gateway.kafka.handlers.transacting import (
-    Code,
-    Producer,
-    producer_of,
-    state_of,
-)
+from tests.gateway.kafka.handlers.transacting import Producer, producer_of, state_of
+from tests.kafka_codes import Code
 
 VERSIONS = range(6)
 V1, V2 = VERSIONS[:5], 5
@@ -81,7 +77,7 @@ async def test_v2_aborts_what_has_not_written_yet(log_broker: Broker) -> None:
 
 @pytest.mark.parametrize("is_commit", ENDS)
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_is_not_the_producer_of_the_name(
+async def test_stale_or_foreign_producer_is_refused(
     log_broker: Broker, version: int, is_commit: bool
 ) -> None:
     producer = await opened(log_broker)

@@ -19,12 +19,7 @@ from tests.batches import T0, batch, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.fetching import batches, fetch_request
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
-
-UNKNOWN_SERVER_ERROR = -1
-OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR = 1, 3, 56
-FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH = 70, 71
-FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 74, 75, 100
-FETCH_SESSION_TOPIC_ID_ERROR = 106
+from tests.kafka_codes import Code
 
 LIST_OFFSETS = 2
 
@@ -58,25 +53,25 @@ async def test_unknown_isolation_levels(log_broker: Broker, version: int, isolat
     asked = fetch_request({0: 0, 9: 0}, topic=name, session=(7, 1), isolation=isolation)
     answer = await log_broker.ask(asked, version)
     if version >= 7:
-        assert (answer.error_code, answer.session_id) == (UNKNOWN_SERVER_ERROR, 7)
+        assert (answer.error_code, answer.session_id) == (Code.UNKNOWN_SERVER_ERROR, 7)
     told = [
         (each.topic, part.partition_index, part.error_code, part.records or b"")
         for each in answer.responses
         for part in each.partitions
     ]
-    refused = [("t", number, UNKNOWN_SERVER_ERROR, b"") for number in (0, 9)]
+    refused = [("t", number, Code.UNKNOWN_SERVER_ERROR, b"") for number in (0, 9)]
     assert told == (refused if version < 13 else [])
 
 
 async def test_refusals(log_broker: Broker) -> None:
     await create(log_broker)
     await produce(log_broker, kafka_batch())
-    assert (await fetch(log_broker, offsets={0: 2})).error_code == OFFSET_OUT_OF_RANGE
-    assert (await fetch(log_broker, offsets={5: 0})).error_code == UNKNOWN_TOPIC_OR_PARTITION
-    assert (await fetch(log_broker, topic="no")).error_code == UNKNOWN_TOPIC_OR_PARTITION
+    assert (await fetch(log_broker, offsets={0: 2})).error_code == Code.OFFSET_OUT_OF_RANGE
+    assert (await fetch(log_broker, offsets={5: 0})).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await fetch(log_broker, topic="no")).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     for unknown in (uuid4(), UUID(int=0)):
-        assert (await fetch(log_broker, 13, topic=unknown)).error_code == UNKNOWN_TOPIC_ID
-    assert (await fetch(log_broker, leader_epoch=1)).error_code == UNKNOWN_LEADER_EPOCH
+        assert (await fetch(log_broker, 13, topic=unknown)).error_code == Code.UNKNOWN_TOPIC_ID
+    assert (await fetch(log_broker, leader_epoch=1)).error_code == Code.UNKNOWN_LEADER_EPOCH
     for known in (0, -1, -2):  # what is negative is none
         assert (await fetch(log_broker, leader_epoch=known)).error_code == 0
 
@@ -123,20 +118,23 @@ async def test_a_refusal_tells_no_offsets(log_broker: Broker) -> None:
         return part.error_code, *ends, part.aborted_transactions
 
     for isolation in (0, 1):
-        nowhere = OFFSET_OUT_OF_RANGE, -1, -1, -1, None
+        nowhere = Code.OFFSET_OUT_OF_RANGE, -1, -1, -1, None
         assert await told({0: 9}, isolation) == nowhere
-        assert await told({0: 0}, isolation, leader_epoch=1) == (UNKNOWN_LEADER_EPOCH, *nowhere[1:])
-        assert await told({5: 0}, isolation) == (UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, [])
+        assert await told({0: 0}, isolation, leader_epoch=1) == (
+            Code.UNKNOWN_LEADER_EPOCH,
+            *nowhere[1:],
+        )
+        assert await told({5: 0}, isolation) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, [])
 
 
-async def test_a_newer_leader_epoch(log_broker: Broker, database_url: str) -> None:
+async def test_older_leader_epoch_is_fenced(log_broker: Broker, database_url: str) -> None:
     topic = await create(log_broker)
     await produce(log_broker, kafka_batch())
     with psycopg.connect(database_url, autocommit=True) as psql:
         psql.execute("UPDATE topic_partition SET leader_epoch = 2")
         psql.execute("INSERT INTO leader_epoch VALUES (%s, 2, 1)", [topic.partition_ids[0]])
     assert (await fetch(log_broker, leader_epoch=2)).error_code == 0
-    assert (await fetch(log_broker, leader_epoch=1)).error_code == FENCED_LEADER_EPOCH
+    assert (await fetch(log_broker, leader_epoch=1)).error_code == Code.FENCED_LEADER_EPOCH
     await produce(log_broker, kafka_batch())
     found = batches(await fetch(log_broker, leader_epoch=2))
     assert [(base, epoch) for base, epoch, _ in found] == [(0, 0), (1, 2)]
@@ -173,7 +171,7 @@ async def test_what_does_not_exist_does_not_end_a_long_poll(log_broker: Broker) 
     await produce(log_broker, kafka_batch())
     (topic,) = (await asyncio.wait_for(waiting, 2)).responses
     codes = {part.partition_index: part.error_code for part in topic.partitions}
-    assert codes == {0: 0, 7: UNKNOWN_TOPIC_OR_PARTITION}
+    assert codes == {0: 0, 7: Code.UNKNOWN_TOPIC_OR_PARTITION}
     started = time.monotonic()
     await log_broker.ask(fetch_request({0: 1, 7: 0}, wait_ms=300), 11)
     assert time.monotonic() - started >= 0.25
@@ -186,8 +184,8 @@ async def test_a_failed_read_ends_a_long_poll_beside_what_does_not_exist(
     started = time.monotonic()
     answer = await log_broker.ask(fetch_request({7: 0, 0: 9}, wait_ms=20_000), 11)
     assert [part.error_code for part in answer.responses[0].partitions] == [
-        UNKNOWN_TOPIC_OR_PARTITION,
-        OFFSET_OUT_OF_RANGE,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.OFFSET_OUT_OF_RANGE,
     ]
     assert time.monotonic() - started < 5
 
@@ -227,7 +225,9 @@ async def test_min_bytes(log_broker: Broker) -> None:
     ],
     ids=["out of range", "unknown", "no minimum", "minimum beyond the maximum"],
 )
-async def test_what_does_not_wait(log_broker: Broker, what: dict[str, Any]) -> None:
+async def test_fetch_without_a_reason_to_wait_answers_at_once(
+    log_broker: Broker, what: dict[str, Any]
+) -> None:
     await create(log_broker)
     await produce(log_broker, kafka_batch())
     started = time.monotonic()
@@ -256,9 +256,9 @@ async def test_sessions(log_broker: Broker) -> None:
     answer = await log_broker.ask(fetch_request({}, session=(session, 3), forget=[1]), 12)
     assert answer.responses == []
     for version, wrong, code in (
-        (12, (session, 9), INVALID_FETCH_SESSION_EPOCH),
-        (12, (session + 1, 1), FETCH_SESSION_ID_NOT_FOUND),
-        (13, (session, 4), FETCH_SESSION_TOPIC_ID_ERROR),
+        (12, (session, 9), Code.INVALID_FETCH_SESSION_EPOCH),
+        (12, (session + 1, 1), Code.FETCH_SESSION_ID_NOT_FOUND),
+        (13, (session, 4), Code.FETCH_SESSION_TOPIC_ID_ERROR),
     ):
         answer = await log_broker.ask(fetch_request({}, session=wrong), version)
         assert (answer.error_code, answer.session_id, answer.responses) == (code, 0, [])
@@ -276,10 +276,10 @@ async def test_a_sessions_long_poll_waits_beside_what_does_not_exist(log_broker:
     await produce(log_broker, kafka_batch())
     answer = await asyncio.wait_for(waiting, 2)
     told = [(part.partition_index, part.error_code) for part in answer.responses[0].partitions]
-    assert sorted(told) == [(0, 0), (7, UNKNOWN_TOPIC_OR_PARTITION)]
+    assert sorted(told) == [(0, 0), (7, Code.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
 async def test_without_a_database(cut_off: Broker) -> None:
     cut_off.with_log()
-    assert (await fetch(cut_off)).error_code == KAFKA_STORAGE_ERROR
+    assert (await fetch(cut_off)).error_code == Code.KAFKA_STORAGE_ERROR
     await cut_off.close_log()

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, stable
+from tests.gateway.kafka.handlers.grouping import stable
+from tests.kafka_codes import Code
 
 VERSIONS = range(7)
 GROUP, TRANSACTION, SHARE = range(3)
@@ -42,7 +43,7 @@ async def test_a_broker_alone_coordinates_every_group(group_broker: Broker, vers
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_everybody_names_who_has_the_group(
+async def test_every_broker_names_the_groups_coordinator(
     two_group_brokers: tuple[Broker, Broker], version: int
 ) -> None:
     for coordinator, group in zip(two_group_brokers, ("one", "another"), strict=True):
@@ -53,14 +54,15 @@ async def test_everybody_names_who_has_the_group(
             assert answer.node_id == coordinator.cluster.broker_id
 
 
-async def test_everybody_names_the_same_for_a_group_that_nobody_has(
-    two_group_brokers: tuple[Broker, Broker],
+@pytest.mark.parametrize("key_type", [GROUP, TRANSACTION], ids=["group", "transactional id"])
+async def test_every_broker_names_the_same_coordinator_for_an_unknown_key(
+    two_group_brokers: tuple[Broker, Broker], key_type: int
 ) -> None:
-    groups = [f"g{number}" for number in range(40)]
+    keys = [f"k{number}" for number in range(40)]
     for broker in two_group_brokers:
         await broker.cluster.heartbeat()  # both know of both
     named = [
-        [answer.node_id for answer in await ask(broker, 6, GROUP, *groups)]
+        [answer.node_id for answer in await ask(broker, 6, key_type, *keys)]
         for broker in two_group_brokers
     ]
     assert named[0] == named[1]
@@ -74,20 +76,6 @@ async def test_a_broker_alone_coordinates_every_transaction(broker: Broker, vers
         assert answer.error_code == Code.NONE
         [me] = broker.context().brokers
         assert (answer.node_id, answer.host, answer.port) == (me.broker_id, me.host, me.port)
-
-
-async def test_everybody_names_the_same_for_a_transactional_id(
-    two_group_brokers: tuple[Broker, Broker],
-) -> None:
-    ids = [f"t{number}" for number in range(40)]
-    for broker in two_group_brokers:
-        await broker.cluster.heartbeat()  # both know of both
-    named = [
-        [answer.node_id for answer in await ask(broker, 6, TRANSACTION, *ids)]
-        for broker in two_group_brokers
-    ]
-    assert named[0] == named[1]
-    assert set(named[0]) == {broker.cluster.broker_id for broker in two_group_brokers}
 
 
 @pytest.mark.parametrize("version", VERSIONS[4:])

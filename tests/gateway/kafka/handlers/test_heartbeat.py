@@ -6,11 +6,12 @@ import pytest
 
 from gateway.kafka.codec import HeartbeatRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, Member, heartbeat, joined, stable
+from tests.gateway.kafka.handlers.grouping import Member, heartbeat, joined, stable
+from tests.kafka_codes import Code
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_all_is_well(group_broker: Broker, version: int) -> None:
+async def test_heartbeat_of_a_stable_member_succeeds(group_broker: Broker, version: int) -> None:
     member = await stable(group_broker)
     request = HeartbeatRequest(
         group_id="g",
@@ -21,7 +22,7 @@ async def test_all_is_well(group_broker: Broker, version: int) -> None:
     assert (await group_broker.ask(request, version)).error_code == Code.NONE
 
 
-async def test_who_is_refused(group_broker: Broker) -> None:
+async def test_stale_or_unknown_member_is_refused(group_broker: Broker) -> None:
     member = await stable(group_broker)
     assert await heartbeat(group_broker, member, group="") == Code.INVALID_GROUP_ID
     assert await heartbeat(group_broker, member, group="none") == Code.UNKNOWN_MEMBER_ID

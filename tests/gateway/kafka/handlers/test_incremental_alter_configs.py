@@ -6,11 +6,13 @@ from sqlalchemy import text
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import IncrementalAlterConfigsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.kafka_codes import Code
 
 VERSIONS = range(2)
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-UNKNOWN, TIMED_OUT, INVALID_TOPIC, INVALID_CONFIG, INVALID_REQUEST = 3, 7, 17, 40, 42
+INVALID_CONFIG, INVALID_REQUEST = Code.INVALID_CONFIG, Code.INVALID_REQUEST
+INVALID_TOPIC = Code.INVALID_TOPIC_EXCEPTION
 SESSION = "consumer.session.timeout.ms"
 
 Step = tuple[str, int, str | None]
@@ -107,7 +109,13 @@ async def test_validate_only_changes_nothing(broker: Broker, topic: str) -> None
             "Error due to duplicate config keys",
         ),
         (TOPIC, "t", [("retention.ms", SET, "1\0")], INVALID_CONFIG, "NUL"),
-        (TOPIC, "none", [("retention.ms", SET, "1")], UNKNOWN, "The topic 'none' does not exist."),
+        (
+            TOPIC,
+            "none",
+            [("retention.ms", SET, "1")],
+            Code.UNKNOWN_TOPIC_OR_PARTITION,
+            "The topic 'none' does not exist.",
+        ),
         (TOPIC, "none", [("retention.ms", SET, "x")], INVALID_CONFIG, "Not a number"),
         (TOPIC, "", [("retention.ms", SET, "1")], INVALID_REQUEST, "Default topic resources"),
         (TOPIC, "a/b", [("retention.ms", SET, "1")], INVALID_TOPIC, "Topic name is invalid"),
@@ -240,4 +248,4 @@ async def test_change_takes_effect_at_the_broker_that_made_it(broker: Broker, to
 
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
     results = await alter(cut_off, (TOPIC, "t", [("retention.ms", SET, "1")]))
-    assert [code for code, _ in results] == [TIMED_OUT]
+    assert [code for code, _ in results] == [Code.REQUEST_TIMED_OUT]

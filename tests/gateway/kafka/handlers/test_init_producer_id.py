@@ -13,13 +13,13 @@ from tests.gateway.kafka.handlers.producing import create
 from tests.gateway.kafka.handlers.transacting import (
     NAME,
     TIMEOUT_MS,
-    Code,
     Producer,
     describe,
     init_request,
     producer_of,
     state_of,
 )
+from tests.kafka_codes import Code
 from tests.keys import named
 
 VERSIONS = range(6)
@@ -91,13 +91,15 @@ async def test_a_name_keeps_its_id_and_gets_the_next_epoch(
 
 @pytest.mark.parametrize("name", ["", "a\0b"])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_name_that_is_none(log_broker: Broker, version: int, name: str) -> None:
+async def test_invalid_transactional_id_is_refused(
+    log_broker: Broker, version: int, name: str
+) -> None:
     found = await ask(log_broker, version, transactional_id=name)
     assert found == (Code.INVALID_REQUEST, -1, -1)
 
 
 @pytest.mark.parametrize("name", ["ü", " ", "n" * 32_000])
-async def test_any_other_name(log_broker: Broker, name: str) -> None:
+async def test_any_other_transactional_id_gets_an_epoch(log_broker: Broker, name: str) -> None:
     assert (await ask(log_broker, transactional_id=name))[0] == Code.NONE
     assert (await ask(log_broker, transactional_id=name))[2] == 1
     [described] = await describe(log_broker, name)
@@ -158,7 +160,7 @@ async def test_recovering_from_a_transaction_that_was_overdue(txn_broker: Broker
     assert await producer.write(1) == Code.INVALID_PRODUCER_EPOCH
 
 
-async def test_a_name_nobody_remembers_starts_anew(log_broker: Broker) -> None:
+async def test_forgotten_transactional_id_starts_anew(log_broker: Broker) -> None:
     current = {"producer_id": 123_456, "producer_epoch": 5}
     error, producer_id, epoch = await ask(log_broker, transactional_id="t", **current)
     assert (error, epoch) == (Code.NONE, 0)
@@ -178,7 +180,7 @@ async def test_the_second_of_a_name_ends_what_the_first_left_open(txn_broker: Br
     assert await second.write() == Code.NONE
 
 
-async def test_who_asks_is_remembered(log_broker: Broker) -> None:
+async def test_client_and_timeout_are_remembered(log_broker: Broker) -> None:
     await log_broker.ask(init_request(), 4, "teller")
     key = named(NAME)
     found = (await log_broker.transactions.describe([key]))[key].metadata

@@ -10,7 +10,6 @@ import pytest
 
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     Member,
     heartbeat,
     join_request,
@@ -19,6 +18,7 @@ from tests.gateway.kafka.handlers.grouping import (
     subscription,
     sync_request,
 )
+from tests.kafka_codes import Code
 
 VERSIONS = range(10)
 
@@ -64,7 +64,7 @@ async def test_a_static_member_joins_at_once(group_broker: Broker, version: int)
     ids=["no group id", "NUL", "short session", "long session", "unknown", "no way", "no type"],
 )
 @pytest.mark.parametrize("version", [0, 5, 9])
-async def test_who_is_refused(
+async def test_invalid_join_is_refused(
     group_broker: Broker, version: int, fields: dict[str, Any], code: Code
 ) -> None:
     answer = await group_broker.ask(join_request(**fields), version)
@@ -92,7 +92,7 @@ async def test_version_0_has_the_session_for_its_rebalance_timeout(
     assert found == [(timeout_ms,)]
 
 
-async def test_everybody_joins_again_and_the_leader_is_told_of_all(group_broker: Broker) -> None:
+async def test_rebalance_gives_the_leader_all_members(group_broker: Broker) -> None:
     first = await stable(group_broker)
     second = asyncio.create_task(group_broker.ask(join_request(), 3))
     while await heartbeat(group_broker, first) == Code.NONE:
@@ -107,7 +107,9 @@ async def test_everybody_joins_again_and_the_leader_is_told_of_all(group_broker:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-async def test_a_static_leader_that_comes_back(group_broker: Broker, version: int) -> None:
+async def test_static_leader_comes_back_without_a_rebalance(
+    group_broker: Broker, version: int
+) -> None:
     old = await stable(group_broker, group_instance_id="i")
     answer = await group_broker.ask(join_request(group_instance_id="i"), version)
     assert (answer.error_code, answer.generation_id) == (Code.NONE, old.generation)
@@ -142,7 +144,7 @@ async def test_a_join_that_is_given_up_leaves_its_member(group_broker: Broker) -
     assert len(answer.members) == 2
 
 
-async def test_two_ways_are_voted_on(group_broker: Broker) -> None:
+async def test_members_vote_on_the_assignor(group_broker: Broker) -> None:
     kind = type(join_request().protocols[0])
     ways = [kind(name=name, metadata=b"x") for name in ("sticky", "range")]
     member = await joined(group_broker, protocols=ways)

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.kafka.codec import LeaveGroupRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, heartbeat, stable
+from tests.gateway.kafka.handlers.grouping import heartbeat, stable
+from tests.kafka_codes import Code
 
 
 def leaving(*members: tuple[str, str | None], group: str = "g") -> Any:
@@ -52,7 +53,7 @@ async def test_one_member_has_one_error(group_broker: Broker, version: int) -> N
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-async def test_of_several_each_has_its_own(group_broker: Broker, version: int) -> None:
+async def test_each_leaving_member_has_its_own_result(group_broker: Broker, version: int) -> None:
     for group, code, members in (
         ("", Code.INVALID_GROUP_ID, []),
         ("none", Code.NONE, [("x", None, Code.UNKNOWN_MEMBER_ID)]),
@@ -67,7 +68,7 @@ async def test_of_several_each_has_its_own(group_broker: Broker, version: int) -
     assert answer.error_code == Code.NONE
 
 
-async def test_nobody_leaves(group_broker: Broker) -> None:
+async def test_empty_request_removes_no_member(group_broker: Broker) -> None:
     member = await stable(group_broker)
     for group in ("g", "none"):
         answer = await group_broker.ask(leaving(group=group), 5)

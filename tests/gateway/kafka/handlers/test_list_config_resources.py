@@ -6,9 +6,9 @@ from core.config.rules import ConfigAlteration, ConfigOperation, ConfigResource
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import ListConfigResourcesRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.kafka_codes import Code
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
-TIMED_OUT, UNSUPPORTED_VERSION = 7, 35
 
 
 async def listed(broker: Broker, *kinds: int) -> list[tuple[int, str]]:
@@ -37,7 +37,7 @@ async def test_each_type_lists_its_own_and_none_lists_all(make_broker: MakeBroke
 @pytest.mark.parametrize("kinds", [[0], [99], [TOPIC, 99], [-1]])
 async def test_an_unknown_type_is_not_supported(broker: Broker, kinds: list[int]) -> None:
     answer = await broker.ask(ListConfigResourcesRequest(resource_types=kinds), 1)
-    assert (answer.error_code, list(answer.config_resources)) == (UNSUPPORTED_VERSION, [])
+    assert (answer.error_code, list(answer.config_resources)) == (Code.UNSUPPORTED_VERSION, [])
 
 
 async def test_the_first_version_lists_client_metrics_only(broker: Broker) -> None:
@@ -49,4 +49,4 @@ async def test_the_first_version_lists_client_metrics_only(broker: Broker) -> No
 async def test_without_a_database_clients_are_told_to_try_again(cut_off: Broker) -> None:
     for kind in (TOPIC, GROUP):
         answer = await cut_off.ask(ListConfigResourcesRequest(resource_types=[kind]), 1)
-        assert answer.error_code == TIMED_OUT
+        assert answer.error_code == Code.REQUEST_TIMED_OUT

@@ -7,7 +7,8 @@ import pytest
 from gateway.kafka.codec import ListGroupsRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import commit, consumer, joined, stable, topic_of
-from tests.gateway.kafka.handlers.transacting import Code, producer_of
+from tests.gateway.kafka.handlers.transacting import producer_of
+from tests.kafka_codes import Code
 
 GROUPS = {
     "simple": ("", "Empty", "classic"),
@@ -40,7 +41,7 @@ async def listed(
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_all_of_them(four_groups: Broker, version: int) -> None:
+async def test_all_groups_are_listed(four_groups: Broker, version: int) -> None:
     found = await listed(four_groups, version)
     shown = 1 if version < 4 else 2 if version < 5 else 3
     assert {group: what[:shown] for group, what in found.items()} == {
@@ -71,7 +72,7 @@ async def test_filters(
         assert set(await listed(four_groups, 4, states)) == expected
 
 
-async def test_a_group_of_which_only_a_transaction_knows(txn_broker: Broker) -> None:
+async def test_group_known_only_from_a_transaction_is_listed(txn_broker: Broker) -> None:
     await topic_of(txn_broker)
     producer = await producer_of(txn_broker)
     assert await producer.commit_offsets({"t": {0: 5}}, version=5) == {"t": [Code.NONE]}

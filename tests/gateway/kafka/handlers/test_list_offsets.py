@@ -7,14 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from core.types import BatchFormat
 from gateway.kafka.codec import ListOffsetsRequest
-from tests.batches import T0, kafka_batch, with_body
+from tests.batches import T0, batch, kafka_batch, with_body
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create, produce
+from tests.kafka_codes import Code
 
-UNKNOWN_SERVER_ERROR = -1
-UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, INVALID_REQUEST = 3, 6, 42
-UNSUPPORTED_VERSION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 35, 74, 75
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
 
@@ -38,15 +37,30 @@ async def ask(broker: Broker, timestamp: int, version: int = 9, **what: Any) -> 
 
 @pytest.mark.parametrize("isolation", [-1, 2])
 @pytest.mark.parametrize("version", range(2, 12))
-async def test_an_unknown_isolation_level(log_broker: Broker, version: int, isolation: int) -> None:
+async def test_unknown_isolation_level_is_refused(
+    log_broker: Broker, version: int, isolation: int
+) -> None:
     await create(log_broker)
     asked = request((0, LATEST), (9, EARLIEST))
     asked.isolation_level = isolation
     answer = await log_broker.ask(asked, version)
     ((known, unknown),) = [topic.partitions for topic in answer.topics]
     for number, part in ((0, known), (9, unknown)):
-        assert (part.partition_index, part.error_code) == (number, UNKNOWN_SERVER_ERROR)
+        assert (part.partition_index, part.error_code) == (number, Code.UNKNOWN_SERVER_ERROR)
         assert (part.offset, part.timestamp) == (-1, -1)
+
+
+async def test_another_protocols_batches_are_not_looked_into(log_broker: Broker) -> None:
+    topic = await create(log_broker)
+    await produce(log_broker, kafka_batch())
+    foreign = batch(batch_format=BatchFormat.PULSAR, size=9, timestamp=T0 + 1_000_000)
+    (partition_id,) = topic.partition_ids
+    payload = memoryview(b"x" * 9)
+    await log_broker.runtime.partitions.append(partition_id, topic.config, foreign, payload)
+    assert [(await ask(log_broker, at)).offset for at in (EARLIEST, LATEST, T0)] == [0, 2, 0]
+    for looked_up in (MAX_TIMESTAMP, T0 + 1_000_000):
+        part = await ask(log_broker, looked_up)
+        assert (part.error_code, part.offset) == (Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1)
 
 
 @pytest.mark.parametrize("version", range(1, 12))
@@ -116,28 +130,28 @@ async def test_the_greatest_timestamp_may_be_of_a_batch_that_cannot_be_read(
     assert (part.error_code, part.offset, part.timestamp) == (0, 1, T0 + 5)
 
 
-async def test_an_empty_log(log_broker: Broker) -> None:
+async def test_empty_log_has_offset_0_and_no_timestamps(log_broker: Broker) -> None:
     await create(log_broker)
     for timestamp, expected in ((LATEST, 0), (EARLIEST, 0), (MAX_TIMESTAMP, -1), (T0, -1)):
         part = await ask(log_broker, timestamp)
         assert (part.error_code, part.offset) == (0, expected)
 
 
-async def test_what_is_asked_only_in_later_versions(log_broker: Broker) -> None:
+async def test_special_timestamp_is_refused_before_its_version(log_broker: Broker) -> None:
     await create(log_broker)
     await produce(log_broker, kafka_batch())
     for timestamp, since in ((MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9)):
-        assert (await ask(log_broker, timestamp, since - 1)).error_code == UNSUPPORTED_VERSION
+        assert (await ask(log_broker, timestamp, since - 1)).error_code == Code.UNSUPPORTED_VERSION
         assert (await ask(log_broker, timestamp, since)).error_code == 0
-    assert (await ask(log_broker, -99, 9)).error_code == UNSUPPORTED_VERSION
+    assert (await ask(log_broker, -99, 9)).error_code == Code.UNSUPPORTED_VERSION
 
 
 async def test_refusals(log_broker: Broker) -> None:
     await create(log_broker)
-    assert (await ask(log_broker, LATEST, name="no")).error_code == UNKNOWN_TOPIC_OR_PARTITION
+    assert (await ask(log_broker, LATEST, name="no")).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     answer = await log_broker.ask(request((0, LATEST), (4, LATEST), (0, EARLIEST)), 9)
     assert answered(answer) == [
-        ("t", [(0, INVALID_REQUEST), (4, UNKNOWN_TOPIC_OR_PARTITION)]),
+        ("t", [(0, Code.INVALID_REQUEST), (4, Code.UNKNOWN_TOPIC_OR_PARTITION)]),
     ]
 
 
@@ -146,7 +160,7 @@ async def test_each_partition_is_answered_once(log_broker: Broker) -> None:
     asked = request((0, LATEST), (2, LATEST))
     asked.topics += request((0, EARLIEST), (1, LATEST)).topics + request(name="no").topics
     answer = await log_broker.ask(asked, 9)
-    assert answered(answer) == [("t", [(0, INVALID_REQUEST), (2, 0), (1, 0)])]
+    assert answered(answer) == [("t", [(0, Code.INVALID_REQUEST), (2, 0), (1, 0)])]
 
 
 def answered(answer: Any) -> list[tuple[str, list[tuple[int, int]]]]:
@@ -163,8 +177,8 @@ async def test_leader_epochs(log_broker: Broker, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as psql:
         psql.execute("UPDATE topic_partition SET leader_epoch = 2")
         psql.execute("INSERT INTO leader_epoch VALUES (%s, 2, 2)", [topic.partition_ids[0]])
-    assert (await ask(log_broker, LATEST, leader_epoch=1)).error_code == FENCED_LEADER_EPOCH
-    assert (await ask(log_broker, LATEST, leader_epoch=3)).error_code == UNKNOWN_LEADER_EPOCH
+    assert (await ask(log_broker, LATEST, leader_epoch=1)).error_code == Code.FENCED_LEADER_EPOCH
+    assert (await ask(log_broker, LATEST, leader_epoch=3)).error_code == Code.UNKNOWN_LEADER_EPOCH
     assert (await ask(log_broker, LATEST, leader_epoch=2)).leader_epoch == 2
     assert (await ask(log_broker, EARLIEST)).leader_epoch == 0
     assert (await ask(log_broker, T0)).leader_epoch == 0
@@ -198,7 +212,7 @@ async def test_where_the_log_starts_is_read_once_while_nobody_else_can_move_it(
     assert (await ask(log_broker, EARLIEST)).offset == 3
     # A refusal takes a fresh look; it shows the start as well.
     moved_behind_its_back(4)
-    assert (await ask(log_broker, EARLIEST, leader_epoch=1)).error_code == UNKNOWN_LEADER_EPOCH
+    assert (await ask(log_broker, EARLIEST, leader_epoch=1)).error_code == Code.UNKNOWN_LEADER_EPOCH
     assert (await ask(log_broker, EARLIEST)).offset == 4
     # Another broker may move it, and may have moved it once it is gone.
     other = await make_broker()
@@ -215,5 +229,5 @@ async def test_where_the_log_starts_is_read_once_while_nobody_else_can_move_it(
 
 async def test_without_a_database(cut_off: Broker) -> None:
     cut_off.with_log()
-    assert (await ask(cut_off, LATEST)).error_code == NOT_LEADER_OR_FOLLOWER
+    assert (await ask(cut_off, LATEST)).error_code == Code.NOT_LEADER_OR_FOLLOWER
     await cut_off.close_log()

@@ -10,7 +10,8 @@ import pytest
 from gateway.kafka.codec import ListTransactionsRequest
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create
-from tests.gateway.kafka.handlers.transacting import Code, producer_of
+from tests.gateway.kafka.handlers.transacting import producer_of
+from tests.kafka_codes import Code
 from tests.keys import named
 
 VERSIONS = range(3)
@@ -109,7 +110,7 @@ async def test_by_pattern(three: Broker, pattern: str | None, found: set[str]) -
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", "[", r"\1"])
-async def test_a_pattern_that_is_none(three: Broker, pattern: str) -> None:
+async def test_invalid_pattern_is_refused(three: Broker, pattern: str) -> None:
     answer = await ask(three, transactional_id_pattern=pattern)
     assert answer.error_code == Code.INVALID_REGULAR_EXPRESSION
     assert (answer.unknown_state_filters, answer.transaction_states) == ([], [])

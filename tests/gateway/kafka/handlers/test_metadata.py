@@ -9,10 +9,9 @@ from core.ports.log import StoreUnavailable
 from core.topic.rules import NewTopic
 from gateway.kafka.codec import MetadataRequest, MetadataResponse
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.kafka_codes import Code
 
 VERSIONS = range(14)
-UNKNOWN, LEADER_NOT_AVAILABLE, INVALID_TOPIC = 3, 5, 17
-INVALID_REQUEST, POLICY_VIOLATION, UNKNOWN_ID = 42, 44, 100
 NOT_ASKED = 2**31  # the bits of Kafka's lowest int32
 
 
@@ -88,14 +87,14 @@ async def test_topics_by_id(broker: Broker) -> None:
     answer = await ask(broker, [asked(None, topic.topic_id), asked(None, unknown), asked("t")], 12)
     assert [(each.name, each.topic_id, each.error_code) for each in answer.topics] == [
         ("t", topic.topic_id, 0),
-        (None, unknown, UNKNOWN_ID),
+        (None, unknown, Code.UNKNOWN_TOPIC_ID),
     ]
 
 
 async def test_ids_and_null_names_before_v12_are_invalid(broker: Broker) -> None:
-    assert await errors(broker, asked("t", uuid4()), version=11) == [INVALID_REQUEST]
-    assert await errors(broker, asked(None), version=10) == [INVALID_REQUEST]
-    assert await errors(broker, asked(None), version=12) == [INVALID_REQUEST]
+    assert await errors(broker, asked("t", uuid4()), version=11) == [Code.INVALID_REQUEST]
+    assert await errors(broker, asked(None), version=10) == [Code.INVALID_REQUEST]
+    assert await errors(broker, asked(None), version=12) == [Code.INVALID_REQUEST]
     topic_id = uuid4()
     (told,) = (await ask(broker, [asked("t", topic_id)], 11)).topics
     assert (told.name, told.topic_id) == ("t", topic_id)
@@ -103,9 +102,12 @@ async def test_ids_and_null_names_before_v12_are_invalid(broker: Broker) -> None
 
 async def test_unknown_and_illegal_names(broker: Broker) -> None:
     names = [asked(name) for name in ("nope", "a/b", "", "nul\0", "x" * 250)]
-    assert await errors(broker, *names) == [UNKNOWN, *[INVALID_TOPIC] * 4]
+    assert await errors(broker, *names) == [
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        *[Code.INVALID_TOPIC_EXCEPTION] * 4,
+    ]
     creating = await errors(broker, *names[1:], allow_auto_topic_creation=True)
-    assert creating == [INVALID_TOPIC] * 4
+    assert creating == [Code.INVALID_TOPIC_EXCEPTION] * 4
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 13])
@@ -122,9 +124,13 @@ async def test_creation_on_demand_needs_the_clients_and_the_brokers_consent(
     make_broker: MakeBroker,
 ) -> None:
     willing = await make_broker()
-    assert await errors(willing, asked("t"), allow_auto_topic_creation=False) == [UNKNOWN]
+    assert await errors(willing, asked("t"), allow_auto_topic_creation=False) == [
+        Code.UNKNOWN_TOPIC_OR_PARTITION
+    ]
     unwilling = await make_broker({"auto.create.topics.enable": "false"})
-    assert await errors(unwilling, asked("t"), allow_auto_topic_creation=True) == [UNKNOWN]
+    assert await errors(unwilling, asked("t"), allow_auto_topic_creation=True) == [
+        Code.UNKNOWN_TOPIC_OR_PARTITION
+    ]
     assert await willing.topics.all() == ()
 
 
@@ -142,10 +148,10 @@ async def test_brokers_creating_one_topic_on_demand_describe_the_same(
 async def test_creation_on_demand_is_bounded(broker: Broker) -> None:
     names = [asked(f"t{number}") for number in range(10_001)]
     answer = await errors(broker, *names, allow_auto_topic_creation=True)
-    assert set(answer) == {POLICY_VIOLATION}
+    assert set(answer) == {Code.POLICY_VIOLATION}
 
 
-async def test_authorized_operations_are_told_to_those_who_ask(broker: Broker) -> None:
+async def test_authorized_operations_come_on_request(broker: Broker) -> None:
     await broker.topics.create([NewTopic("t")])
     silent = await ask(broker, [asked("t")], 10)
     assert silent.topics[0].authorized_operations == NOT_ASKED
@@ -170,7 +176,10 @@ async def test_authorized_operations_of_names_that_are_not_there(
     silent = await ask(broker, names, version)
     assert [topic.authorized_operations for topic in silent.topics] == [NOT_ASKED] * 2
     asking = await ask(broker, names, version, include_topic_authorized_operations=True)
-    assert [topic.error_code for topic in asking.topics] == [UNKNOWN, INVALID_TOPIC]
+    assert [topic.error_code for topic in asking.topics] == [
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.INVALID_TOPIC_EXCEPTION,
+    ]
     assert [topic.authorized_operations for topic in asking.topics] == [3576] * 2
 
 
@@ -203,11 +212,11 @@ async def test_without_a_database_what_is_known_is_answered(
     broker: Broker, cut_off: Broker
 ) -> None:
     assert await errors(cut_off, asked("t"), asked(None, None), version=11) == [
-        INVALID_REQUEST,
-        INVALID_REQUEST,
+        Code.INVALID_REQUEST,
+        Code.INVALID_REQUEST,
     ]
-    assert await errors(cut_off, asked("t"), asked("u")) == [LEADER_NOT_AVAILABLE] * 2
-    assert await errors(cut_off, asked(None, uuid4())) == [LEADER_NOT_AVAILABLE]
+    assert await errors(cut_off, asked("t"), asked("u")) == [Code.LEADER_NOT_AVAILABLE] * 2
+    assert await errors(cut_off, asked(None, uuid4())) == [Code.LEADER_NOT_AVAILABLE]
     # An empty list would make a consumer by pattern give up its topics.
     with pytest.raises(StoreUnavailable):
         await ask(cut_off, None)
@@ -215,6 +224,6 @@ async def test_without_a_database_what_is_known_is_answered(
     await ask(broker, None)
     broker.topics._store = cut_off.topics._store
     broker.topics._configs._store = cut_off.configs._store
-    assert await errors(broker, asked("t"), asked("u")) == [0, LEADER_NOT_AVAILABLE]
+    assert await errors(broker, asked("t"), asked("u")) == [0, Code.LEADER_NOT_AVAILABLE]
     broker.topics.invalidate()
     assert [topic.name for topic in (await ask(broker, None)).topics] == ["t"]

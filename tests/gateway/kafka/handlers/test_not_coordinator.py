@@ -10,7 +10,6 @@ import pytest
 from gateway.kafka import codec
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     Member,
     commit,
     commit_request,
@@ -22,6 +21,7 @@ from tests.gateway.kafka.handlers.grouping import (
     sync_request,
     topic_of,
 )
+from tests.kafka_codes import Code
 
 
 def leave_request(member: Member) -> Any:
@@ -80,7 +80,7 @@ REQUESTS: dict[str, tuple[Callable[[Member], Any], int, Callable[[Any], int]]] =
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_another_broker_has_the_group(
+async def test_request_to_another_broker_is_refused_and_changes_nothing(
     two_group_brokers: tuple[Broker, Broker], name: str
 ) -> None:
     coordinator, other = two_group_brokers

@@ -11,7 +11,6 @@ import pytest
 from gateway.kafka.codec import OffsetFetchRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     Member,
     commit,
     commit_request,
@@ -21,13 +20,14 @@ from tests.gateway.kafka.handlers.grouping import (
     stable,
     topic_of,
 )
+from tests.kafka_codes import Code
 
 BY_NAME = range(2, 10)
 VERSIONS = range(2, 11)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_member_commits(group_broker: Broker, version: int) -> None:
+async def test_member_commits_forwards_and_backwards(group_broker: Broker, version: int) -> None:
     topic = await topic_of(group_broker)
     member = await stable(group_broker)
     key = topic.topic_id if version >= 10 else "t"
@@ -71,14 +71,16 @@ async def test_a_consumer_without_a_group_commits(group_broker: Broker, group: s
     assert await committed(group_broker, group) == {"t": {0: 5}}
 
 
-async def test_a_group_id_with_nul(group_broker: Broker) -> None:
+async def test_group_id_with_nul_is_refused(group_broker: Broker) -> None:
     await topic_of(group_broker)
     done = await commit(group_broker, {"t": {0: 5}}, group="a\0b")
     assert done == {"t": {0: Code.INVALID_GROUP_ID}}
 
 
 @pytest.mark.parametrize("version", BY_NAME)
-async def test_a_generation_of_an_unknown_group(group_broker: Broker, version: int) -> None:
+async def test_generation_in_an_unknown_group_is_refused(
+    group_broker: Broker, version: int
+) -> None:
     await topic_of(group_broker)
     done = await commit(group_broker, {"t": {0: 5}}, version, member=Member("m", 5))
     expected = Code.GROUP_ID_NOT_FOUND if version >= 9 else Code.ILLEGAL_GENERATION
@@ -190,7 +192,7 @@ async def test_of_several_for_one_partition_the_last_counts(group_broker: Broker
     ("version", "keep_ms", "kept_ms"),
     [(2, 60_000, 60_000), (4, 0, 0), (4, -1, None), (5, 60_000, None), (4, 2**63 - 1, None)],
 )
-async def test_how_long_to_keep_it(
+async def test_retention_time_sets_when_an_offset_expires(
     group_broker: Broker, database_url: str, version: int, keep_ms: int, kept_ms: int | None
 ) -> None:
     await topic_of(group_broker)
@@ -214,7 +216,7 @@ async def test_offsets_of_a_deleted_topic_are_not_those_of_the_next(group_broker
     assert await committed(group_broker) == {}
 
 
-async def test_an_offset_of_any_size(group_broker: Broker) -> None:
+async def test_any_offset_is_committed(group_broker: Broker) -> None:
     await topic_of(group_broker)
     for offset in (-5, 2**63 - 1, 0):  # Kafka looks at none of them
         done: Any = await commit(group_broker, {"t": {0: offset}})

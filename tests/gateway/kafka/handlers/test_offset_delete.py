@@ -9,7 +9,6 @@ import pytest
 from gateway.kafka.codec import OffsetDeleteRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     commit,
     committed,
     consumer,
@@ -18,6 +17,7 @@ from tests.gateway.kafka.handlers.grouping import (
     topic_of,
 )
 from tests.gateway.kafka.handlers.producing import create
+from tests.kafka_codes import Code
 
 Topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
 
@@ -45,7 +45,7 @@ async def test_offsets_go_one_by_one(group_broker: Broker) -> None:
     assert errors_of(again) == {"t": {0: Code.NONE}}
 
 
-async def test_of_no_group(group_broker: Broker) -> None:
+async def test_missing_or_invalid_group_is_refused(group_broker: Broker) -> None:
     await topic_of(group_broker)
     for group, code in (("", Code.INVALID_GROUP_ID), ("none", Code.GROUP_ID_NOT_FOUND)):
         for topics in ({"t": [0], "no": [0]}, {}):
@@ -54,7 +54,7 @@ async def test_of_no_group(group_broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("become_member", [stable, consumer], ids=["classic", "consumer"])
-async def test_what_the_group_reads_stays(group_broker: Broker, become_member: Any) -> None:
+async def test_offsets_of_subscribed_topics_stay(group_broker: Broker, become_member: Any) -> None:
     await topic_of(group_broker)
     await create(group_broker, "other")
     member = await become_member(group_broker)

@@ -9,7 +9,8 @@ import pytest
 
 from gateway.kafka.codec import OffsetFetchRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.grouping import Code, commit, consumer, stable, topic_of
+from tests.gateway.kafka.handlers.grouping import commit, consumer, stable, topic_of
+from tests.kafka_codes import Code
 
 ONE_GROUP, GROUPS = range(1, 8), range(8, 11)
 Group = OffsetFetchRequest.OffsetFetchRequestGroup
@@ -48,7 +49,7 @@ def found(answer: Any) -> dict[Any, dict[int, tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("version", ONE_GROUP)
-async def test_one_group(group_broker: Broker, version: int) -> None:
+async def test_offsets_of_one_group_are_fetched(group_broker: Broker, version: int) -> None:
     await topic_of(group_broker)
     await commit(group_broker, {"t": {0: 6}}, metadata="noted")
     answer = await group_broker.ask(of_one({"t": [0, 1, 7], "no": [0]}), version)
@@ -62,7 +63,7 @@ async def test_one_group(group_broker: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", ONE_GROUP[1:])
-async def test_everything_of_one_group(group_broker: Broker, version: int) -> None:
+async def test_all_offsets_of_one_group_are_fetched(group_broker: Broker, version: int) -> None:
     await topic_of(group_broker)
     await commit(group_broker, {"t": {1: 6}})
     assert found(await group_broker.ask(of_one(None), version)) == {"t": {1: (6, 0)}}
@@ -109,7 +110,7 @@ async def test_an_unknown_id_is_an_error_of_its_topic(group_broker: Broker) -> N
 
 
 @pytest.mark.parametrize("group", ["", "g" * 32_000, "ü\n'\\"])
-async def test_any_group_id(group_broker: Broker, group: str) -> None:
+async def test_any_group_id_is_fetched(group_broker: Broker, group: str) -> None:
     await topic_of(group_broker)
     await commit(group_broker, {"t": {0: 6}}, group=group)
     assert found(await group_broker.ask(of_one({"t": [0]}, group), 5)) == {"t": {0: (6, 0)}}
@@ -145,7 +146,7 @@ async def test_members_of_a_classic_group_are_not(group_broker: Broker) -> None:
     assert found(group) == {"t": {0: (6, 0)}}
 
 
-async def test_who_is_not_the_coordinator_says_so_in_every_version(
+async def test_other_broker_answers_not_coordinator_in_every_version(
     two_group_brokers: tuple[Broker, Broker],
 ) -> None:
     coordinator, other = two_group_brokers

@@ -12,9 +12,7 @@ from gateway.kafka.codec import OffsetForLeaderEpochRequest
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create, produce
-
-UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER = 3, 6
-FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 74, 75
+from tests.kafka_codes import Code
 
 
 async def ask(
@@ -33,7 +31,9 @@ async def ask(
 
 
 @pytest.mark.parametrize("version", range(2, 5))
-async def test_ends_of_epochs(log_broker: Broker, database_url: str, version: int) -> None:
+async def test_end_offset_of_each_epoch_is_found(
+    log_broker: Broker, database_url: str, version: int
+) -> None:
     topic = await create(log_broker)
     await produce(log_broker, kafka_batch([b"a"] * 5))
     assert await ask(log_broker, 0, version=version) == (0, 0, 5)
@@ -48,11 +48,11 @@ async def test_ends_of_epochs(log_broker: Broker, database_url: str, version: in
 
 async def test_refusals(log_broker: Broker, database_url: str) -> None:
     await create(log_broker)
-    assert await ask(log_broker, 0, name="no") == (UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    assert await ask(log_broker, 0, name="no") == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     with psycopg.connect(database_url, autocommit=True) as psql:
         psql.execute("UPDATE topic_partition SET leader_epoch = 3")
-    assert await ask(log_broker, 0, current=2) == (FENCED_LEADER_EPOCH, -1, -1)
-    assert await ask(log_broker, 0, current=4) == (UNKNOWN_LEADER_EPOCH, -1, -1)
+    assert await ask(log_broker, 0, current=2) == (Code.FENCED_LEADER_EPOCH, -1, -1)
+    assert await ask(log_broker, 0, current=4) == (Code.UNKNOWN_LEADER_EPOCH, -1, -1)
 
 
 async def test_all_partitions_are_read_at_once(log_broker: Broker, database_url: str) -> None:
@@ -81,8 +81,8 @@ async def test_all_partitions_are_read_at_once(log_broker: Broker, database_url:
     ]
     known = [(n, 0, 3 if n == 7 else -1) for n in range(20)]
     assert found == [
-        ("t", [*known, (20, UNKNOWN_TOPIC_OR_PARTITION, -1), (7, 0, 3)]),
-        ("no", [(0, UNKNOWN_TOPIC_OR_PARTITION, -1)]),
+        ("t", [*known, (20, Code.UNKNOWN_TOPIC_OR_PARTITION, -1), (7, 0, 3)]),
+        ("no", [(0, Code.UNKNOWN_TOPIC_OR_PARTITION, -1)]),
         ("t", []),
         ("t", [(7, 0, 3)]),
     ]
@@ -91,5 +91,5 @@ async def test_all_partitions_are_read_at_once(log_broker: Broker, database_url:
 
 async def test_without_a_database(cut_off: Broker) -> None:
     cut_off.with_log()
-    assert await ask(cut_off, 0) == (NOT_LEADER_OR_FOLLOWER, -1, -1)
+    assert await ask(cut_off, 0) == (Code.NOT_LEADER_OR_FOLLOWER, -1, -1)
     await cut_off.close_log()

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.producing import create
-from tests.gateway.kafka.handlers.transacting import Code, Producer, producer_of, state_of
+from tests.gateway.kafka.handlers.producing import create, produce_request
+from tests.gateway.kafka.handlers.transacting import Producer, producer_of, state_of
+from tests.kafka_codes import Code
 
 Ask = Callable[[Producer], Awaitable[object]]
 
@@ -44,6 +45,24 @@ async def test_v1_on_the_connection_it_has_left(txn_broker: Broker, name: str) -
     txn_broker.connection = 3
     assert await producer.write(1) == Code.NONE
     assert (await producer.end(True, 4)).error_code == Code.NONE
+
+
+async def test_one_late_batch_makes_its_request_late(txn_broker: Broker) -> None:
+    topic = await create(txn_broker, partitions=2)
+    producer = await producer_of(txn_broker)
+    txn_broker.connection = 2
+    await producer.begin(0, 1)
+    assert await producer.write(0) == Code.NONE
+    request = produce_request({0: producer.records(1), 1: producer.records(0)}, name="t")
+    request.transactional_id = producer.name
+    txn_broker.connection = 1
+    with pytest.raises(ConnectionResetError):
+        await txn_broker.ask(request, 9)
+    ends = await txn_broker.partitions.refresh(topic.partition_ids)
+    assert [ends[each].high_watermark for each in topic.partition_ids] == [1, 0]
+    txn_broker.connection = 2
+    [answered] = (await txn_broker.ask(request, 9)).responses
+    assert [part.error_code for part in answered.partition_responses] == [Code.NONE] * 2
 
 
 async def test_v2_is_told_that_its_epoch_is_old(log_broker: Broker) -> None:

@@ -13,6 +13,7 @@ from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.fetching import batches, fetch_request
 from tests.gateway.kafka.handlers.producing import create, produce_request
 from tests.gateway.kafka.handlers.transacting import producer_of
+from tests.kafka_codes import Code
 
 MOST, LEAST = 2**63 - 1, -(2**63)
 MOST_RECORDS = 2**31 - 1
@@ -34,7 +35,6 @@ RULES = (
     ("cleanup_policy", "compact"),
 )
 TRANSACTIONAL = 0x10
-UNKNOWN_SERVER_ERROR = -1
 
 
 def any_header(chance: random.Random, producer_ids: tuple[int, ...]) -> bytes:
@@ -63,7 +63,7 @@ async def test_one_batch_of_any_header(log_broker: Broker, rule: tuple[str, ...]
         request.transactional_id = chance.choice((None, "named", "unknown"))
         (answer,) = (await log_broker.ask(request, chance.choice(range(3, 13)))).responses
         one, other = answer.partition_responses
-        assert one.error_code != UNKNOWN_SERVER_ERROR, batch[:61].hex()
+        assert one.error_code != Code.UNKNOWN_SERVER_ERROR, batch[:61].hex()
         assert (other.error_code, other.base_offset) == (0, beside)
         stored += one.error_code == 0
         beside += 1

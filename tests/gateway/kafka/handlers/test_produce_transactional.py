@@ -8,7 +8,8 @@ import pytest
 
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create
-from tests.gateway.kafka.handlers.transacting import Code, Producer, producer_of, state_of
+from tests.gateway.kafka.handlers.transacting import Producer, producer_of, state_of
+from tests.kafka_codes import Code
 
 VERSIONS = range(3, 13)  # v13 asks for topics by id, and is else as v12
 V1, V2 = VERSIONS[:9], 12
@@ -71,7 +72,7 @@ async def test_v2_joins_by_writing(log_broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_is_not_the_producer_of_the_name(log_broker: Broker, version: int) -> None:
+async def test_stale_or_foreign_producer_is_refused(log_broker: Broker, version: int) -> None:
     producer = await ready(log_broker, version)
     assert await producer.write(version=version) == Code.NONE
     epoch, producer_id = producer.producer_epoch, producer.producer_id
@@ -90,7 +91,7 @@ async def test_who_is_not_the_producer_of_the_name(log_broker: Broker, version: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_under_another_name_nothing_is_written(log_broker: Broker, version: int) -> None:
+async def test_another_transactional_id_is_refused(log_broker: Broker, version: int) -> None:
     producer = await ready(log_broker, version)
     await producer_of(log_broker, "another")
     for name in ("another", "unknown"):

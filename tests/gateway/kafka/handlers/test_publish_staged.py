@@ -22,9 +22,7 @@ from tests.gateway.kafka.handlers.staging import (
     published,
     stage,
 )
-
-NONE, UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT = 0, 3, 7
-NOT_ENOUGH_REPLICAS, INVALID_REQUEST, POLICY_VIOLATION, RESOURCE_NOT_FOUND = 19, 42, 44, 91
+from tests.kafka_codes import Code
 
 
 def rows(broker: Broker, query: str) -> list[tuple[Any, ...]]:
@@ -36,7 +34,7 @@ async def staged(broker: Broker, *values: bytes, topic: str = "t", index: int = 
     """A token with one batch of these values."""
     token = uuid4()
     answer = await stage(broker, token, (topic, index, kafka_batch(list(values))))
-    assert answer.error_code == NONE
+    assert answer.error_code == Code.NONE
     return token
 
 
@@ -48,7 +46,7 @@ async def test_tokens_become_visible_in_the_order_given(log_broker: Broker) -> N
     await stage(log_broker, one, ("t", 0, kafka_batch([b"4"])), first=2)
     await stage(log_broker, other, ("t", 0, kafka_batch([b"5"])))
     answer = await publish(log_broker, [(other, 1), (one, 3)])
-    assert (answer.error_code, answer.outcome) == (NONE, PUBLISHED)
+    assert (answer.error_code, answer.outcome) == (Code.NONE, PUBLISHED)
     assert published(answer) == [("t", 0, 1, 4), ("t", 1, 0, 1)]
     found = await fetched(log_broker)
     places = [found.index(value) for value in (b"before", b"\x025", b"\x021", b"\x024")]
@@ -69,7 +67,7 @@ async def test_a_batch_is_published_once(log_broker: Broker) -> None:
     published_at = rows(log_broker, when)
     for tokens in ([(first, 1)], [(replay, 1)], []):
         answer = await publish(log_broker, tokens, batch_id=7)
-        assert (answer.error_code, answer.outcome, answer.partitions) == (NONE, ALREADY, [])
+        assert (answer.error_code, answer.outcome, answer.partitions) == (Code.NONE, ALREADY, [])
     assert rows(log_broker, "SELECT * FROM staged_batch") == []  # the replay's was dropped
     assert rows(log_broker, when) > published_at  # each answer rests on a commit of its own
     older = await staged(log_broker, b"b")
@@ -98,7 +96,7 @@ async def test_a_batch_job_publishes_once(log_broker: Broker) -> None:
 async def test_an_empty_batch_moves_the_guard(log_broker: Broker) -> None:
     await create(log_broker)
     answer = await publish(log_broker, [], batch_id=3)
-    assert (answer.error_code, answer.outcome, answer.partitions) == (NONE, PUBLISHED, [])
+    assert (answer.error_code, answer.outcome, answer.partitions) == (Code.NONE, PUBLISHED, [])
     token = await staged(log_broker, b"a")
     assert (await publish(log_broker, [(token, 1)], batch_id=3)).outcome == ALREADY
 
@@ -112,7 +110,7 @@ async def test_a_token_with_another_number_of_batches_publishes_nothing(
     part = ("t", 0, kafka_batch([b"a"]))
     await stage(log_broker, token, part, part)
     answer = await publish(log_broker, [(other, 1), (token, batches)])
-    assert (answer.error_code, answer.outcome) == (RESOURCE_NOT_FOUND, 0)
+    assert (answer.error_code, answer.outcome) == (Code.RESOURCE_NOT_FOUND, 0)
     assert f"Token {token} holds 2 batches, not {batches}" in answer.error_message
     assert await fetched(log_broker) == b""
     assert (await publish(log_broker, [(other, 1), (token, 2)])).outcome == PUBLISHED
@@ -124,7 +122,7 @@ async def test_a_missing_token_publishes_nothing(log_broker: Broker) -> None:
     await drop(log_broker, dropped)
     for token in (missing, dropped):
         answer = await publish(log_broker, [(there, 1), (token, 1)])
-        assert answer.error_code == RESOURCE_NOT_FOUND
+        assert answer.error_code == Code.RESOURCE_NOT_FOUND
         assert str(token) in answer.error_message
     assert await fetched(log_broker) == b""
     assert rows(log_broker, "SELECT * FROM published_batch") == []
@@ -137,22 +135,22 @@ async def test_a_deleted_topic_publishes_nothing_and_is_named(log_broker: Broker
     await log_broker.topics.delete(["gone"])
     await create(log_broker, "gone")
     answer = await publish(log_broker, [(here, 1), (gone, 1)])
-    assert answer.error_code == UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert "gone-0 was deleted" in answer.error_message
     assert await fetched(log_broker) == b""
     assert await fetched(log_broker, "gone") == b""
     assert (await publish(log_broker, [(here, 1)])).outcome == PUBLISHED
 
 
-async def test_what_nobody_could_grant(log_broker: Broker) -> None:
+async def test_invalid_requests_publish_nothing(log_broker: Broker) -> None:
     await create(log_broker)
     token = await staged(log_broker, b"a")
     answer = await publish(log_broker, [(token, 1), (token, 1)])
-    assert (answer.error_code, str(token) in answer.error_message) == (INVALID_REQUEST, True)
-    assert (await publish(log_broker, [(token, 1)], batch_id=-2)).error_code == INVALID_REQUEST
-    assert (await publish(log_broker, [(token, 1)], query="")).error_code == INVALID_REQUEST
-    assert (await publish(log_broker, [(None, 1)])).error_code == INVALID_REQUEST
-    assert (await publish(log_broker, [(token, 50_001)])).error_code == POLICY_VIOLATION
+    assert (answer.error_code, str(token) in answer.error_message) == (Code.INVALID_REQUEST, True)
+    assert (await publish(log_broker, [(token, 1)], batch_id=-2)).error_code == Code.INVALID_REQUEST
+    assert (await publish(log_broker, [(token, 1)], query="")).error_code == Code.INVALID_REQUEST
+    assert (await publish(log_broker, [(None, 1)])).error_code == Code.INVALID_REQUEST
+    assert (await publish(log_broker, [(token, 50_001)])).error_code == Code.POLICY_VIOLATION
     assert await fetched(log_broker) == b""
     assert (await publish(log_broker, [(token, 1)])).outcome == PUBLISHED
 
@@ -200,7 +198,7 @@ async def test_among_appends_of_another_broker(make_broker: MakeBroker) -> None:
 
         async def append() -> None:
             for _ in range(30):
-                assert (await produce(other, kafka_batch([b"p"]))).error_code == NONE
+                assert (await produce(other, kafka_batch([b"p"]))).error_code == Code.NONE
 
         async def publish_all() -> None:
             for batch_id in range(30):
@@ -253,7 +251,7 @@ async def test_the_outcome_is_not_known_yet(log_broker: Broker) -> None:
     with psycopg.connect(log_broker.database.url) as psql:
         psql.execute("SELECT * FROM staged_token FOR UPDATE")
         answer = await publish(log_broker, [(token, 1)], timeout_ms=100)
-        assert (answer.error_code, answer.outcome) == (REQUEST_TIMED_OUT, 0)
+        assert (answer.error_code, answer.outcome) == (Code.REQUEST_TIMED_OUT, 0)
         # Others are not held up by who holds its rows for long.
         other = await staged(log_broker, b"b")
         async with asyncio.timeout(30):
@@ -277,10 +275,10 @@ async def test_a_partition_held_elsewhere_parks_the_publication(log_broker: Brok
         assert (await held).outcome == PUBLISHED
 
 
-async def test_away(cut_off: Broker) -> None:
+async def test_publish_without_a_database_is_refused(cut_off: Broker) -> None:
     cut_off.with_log()
     try:
         answer = await publish(cut_off, [(uuid4(), 1)])
-        assert answer.error_code == NOT_ENOUGH_REPLICAS
+        assert answer.error_code == Code.NOT_ENOUGH_REPLICAS
     finally:
         await cut_off.close_log()

@@ -15,7 +15,8 @@ from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.fetching import batches, fetch_request
 from tests.gateway.kafka.handlers.producing import create, produce
 from tests.gateway.kafka.handlers.test_list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
-from tests.gateway.kafka.handlers.transacting import Code, producer_of
+from tests.gateway.kafka.handlers.transacting import producer_of
+from tests.kafka_codes import Code
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FETCHES = range(4, 13)  # by name

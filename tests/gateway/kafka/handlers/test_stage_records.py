@@ -21,11 +21,8 @@ from tests.gateway.kafka.handlers.staging import (
     stage,
     stage_request,
 )
+from tests.kafka_codes import Code
 
-NONE, CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE = 0, 2, 3, 10
-INVALID_TOPIC_EXCEPTION = 17
-NOT_ENOUGH_REPLICAS, INVALID_TIMESTAMP, INVALID_REQUEST, OUT_OF_ORDER = 19, 32, 42, 45
-INVALID_RECORD, THROTTLED = 87, 89
 DAY_MS = 86_400_000
 
 
@@ -34,11 +31,11 @@ def rows(broker: Broker, query: str) -> list[tuple[Any, ...]]:
         return psql.execute(query.encode()).fetchall()
 
 
-async def test_what_is_staged_is_seen_by_nobody(log_broker: Broker) -> None:
+async def test_staged_records_are_invisible(log_broker: Broker) -> None:
     await create(log_broker)
     token = uuid4()
     answer = await stage(log_broker, token, ("t", 0, kafka_batch([b"a", b"b"])))
-    assert (answer.error_code, answer.error_message, answer.staged) == (NONE, None, 1)
+    assert (answer.error_code, answer.error_message, answer.staged) == (Code.NONE, None, 1)
     assert answer.expires_in_ms == DAY_MS
     assert await fetched(log_broker) == b""
     query = "SELECT token, batches, records, topics FROM v_staged_token"
@@ -54,9 +51,9 @@ async def test_a_request_that_comes_again_is_staged_once(log_broker: Broker) -> 
     assert (await stage(log_broker, token, second, first=2)).staged == 3
     for _ in range(2):
         again = await stage(log_broker, token, *first)
-        assert (again.error_code, again.staged) == (NONE, 3)
+        assert (again.error_code, again.staged) == (Code.NONE, 3)
         again = await stage(log_broker, token, second, first=2)
-        assert (again.error_code, again.staged) == (NONE, 3)
+        assert (again.error_code, again.staged) == (Code.NONE, 3)
     answer = await publish(log_broker, [(token, 3)])
     assert published(answer) == [("t", 0, 0, 2), ("t", 1, 0, 1)]
 
@@ -66,7 +63,7 @@ async def test_a_request_behind_one_that_is_missing_is_refused(log_broker: Broke
     token = uuid4()
     await stage(log_broker, token, ("t", 0, kafka_batch()))
     answer = await stage(log_broker, token, ("t", 0, kafka_batch()), first=2)
-    assert (answer.error_code, answer.staged) == (OUT_OF_ORDER, 1)
+    assert (answer.error_code, answer.staged) == (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, 1)
     assert "Batch 2" in answer.error_message
 
 
@@ -76,7 +73,7 @@ async def test_a_request_cut_otherwise_than_before_is_refused(log_broker: Broker
     part = ("t", 0, kafka_batch())
     await stage(log_broker, token, part)
     answer = await stage(log_broker, token, part, part)
-    assert (answer.error_code, answer.staged) == (INVALID_REQUEST, 1)
+    assert (answer.error_code, answer.staged) == (Code.INVALID_REQUEST, 1)
 
 
 async def test_two_brokers_stage_under_one_token(make_broker: MakeBroker) -> None:
@@ -90,7 +87,7 @@ async def test_two_brokers_stage_under_one_token(make_broker: MakeBroker) -> Non
             assert (await stage(broker, token, part, first=number)).staged == number + 1
             # The other one's memory is behind by now: it finds out before it refuses.
         again = await stage(other, token, ("t", 0, kafka_batch([b"0"])))
-        assert (again.error_code, again.staged) == (NONE, 4)
+        assert (again.error_code, again.staged) == (Code.NONE, 4)
         assert (await publish(other, [(token, 4)])).outcome == PUBLISHED
         assert published(await publish(one, [(token, 0)], query="next")) == []
     finally:
@@ -107,18 +104,18 @@ async def test_requests_on_their_way_together_keep_their_order(log_broker: Broke
     ]
     answers = await asyncio.gather(*(log_broker.ask(each, 0) for each in requests))
     assert [each.staged for each in answers][-1] == 20
-    assert {each.error_code for each in answers} == {NONE}
+    assert {each.error_code for each in answers} == {Code.NONE}
 
 
 @pytest.mark.parametrize(
     ("records", "error", "says"),
     [
-        (None, INVALID_RECORD, "one record batch"),
-        (kafka_batch()[:-1], INVALID_RECORD, "cut short"),
-        (kafka_batch()[:-1] + b"\0\0", INVALID_RECORD, "one record batch"),
-        (kafka_batch()[:-1] + b"\7", CORRUPT_MESSAGE, "checksum"),
-        (kafka_batch(producer=7, epoch=0, sequence=0), INVALID_RECORD, "no producer id"),
-        (kafka_batch([b"x" * 2_000_000]), MESSAGE_TOO_LARGE, "2000"),
+        (None, Code.INVALID_RECORD, "one record batch"),
+        (kafka_batch()[:-1], Code.INVALID_RECORD, "cut short"),
+        (kafka_batch()[:-1] + b"\0\0", Code.INVALID_RECORD, "one record batch"),
+        (kafka_batch()[:-1] + b"\7", Code.CORRUPT_MESSAGE, "checksum"),
+        (kafka_batch(producer=7, epoch=0, sequence=0), Code.INVALID_RECORD, "no producer id"),
+        (kafka_batch([b"x" * 2_000_000]), Code.MESSAGE_TOO_LARGE, "2000"),
     ],
 )
 async def test_a_bad_batch_refuses_the_whole_request(
@@ -139,10 +136,10 @@ async def test_topics_keep_their_rules(log_broker: Broker) -> None:
     await create(log_broker, "young", message_timestamp_before_max_ms="1000")
     token = uuid4()
     answer = await stage(log_broker, token, ("compacted", 0, kafka_batch([b"v"])))
-    assert answer.error_code == INVALID_RECORD
+    assert answer.error_code == Code.INVALID_RECORD
     assert "record 0: Compacted topic" in answer.error_message
     answer = await stage(log_broker, token, ("young", 0, kafka_batch([b"v"], timestamps=[T0])))
-    assert answer.error_code == INVALID_TIMESTAMP
+    assert answer.error_code == Code.INVALID_TIMESTAMP
 
 
 async def test_a_log_that_stamps_records_stamps_them_when_they_are_staged(
@@ -159,10 +156,10 @@ async def test_a_log_that_stamps_records_stamps_them_when_they_are_staged(
 
 
 @pytest.mark.parametrize("place", [("nobody", 0), ("t", 1), ("t", -1), ("t\0", 0)])
-async def test_no_such_partition(log_broker: Broker, place: tuple[str, int]) -> None:
+async def test_unknown_partition_is_refused(log_broker: Broker, place: tuple[str, int]) -> None:
     await create(log_broker)
     answer = await stage(log_broker, uuid4(), (*place, kafka_batch()))
-    assert answer.error_code == UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
@@ -171,17 +168,17 @@ async def test_internal_topics_are_not_for_clients(log_broker: Broker, name: str
     await create(log_broker)
     for parts in ([(name, 0, kafka_batch())], [("t", 0, kafka_batch()), (name, 0, kafka_batch())]):
         answer = await stage(log_broker, uuid4(), *parts)
-        assert answer.error_code == INVALID_TOPIC_EXCEPTION
+        assert answer.error_code == Code.INVALID_TOPIC_EXCEPTION
         assert answer.error_message == f"{name}-0: Cannot append to internal topic {name}"
     assert rows(log_broker, "SELECT token FROM v_staged_token") == []
 
 
-async def test_a_request_without_batches_or_without_a_token(log_broker: Broker) -> None:
+async def test_request_without_batches_or_token_is_refused(log_broker: Broker) -> None:
     await create(log_broker)
-    assert (await stage(log_broker, uuid4())).error_code == INVALID_REQUEST
+    assert (await stage(log_broker, uuid4())).error_code == Code.INVALID_REQUEST
     part = ("t", 0, kafka_batch())
-    assert (await stage(log_broker, None, part)).error_code == INVALID_REQUEST
-    assert (await stage(log_broker, uuid4(), part, first=-1)).error_code == INVALID_REQUEST
+    assert (await stage(log_broker, None, part)).error_code == Code.INVALID_REQUEST
+    assert (await stage(log_broker, uuid4(), part, first=-1)).error_code == Code.INVALID_REQUEST
 
 
 async def test_staging_waits_where_too_much_lies_unpublished(make_broker: MakeBroker) -> None:
@@ -192,22 +189,24 @@ async def test_staging_waits_where_too_much_lies_unpublished(make_broker: MakeBr
         await create(broker)
         one, other = uuid4(), uuid4()
         part = ("t", 0, batch)
-        assert (await stage(broker, one, part, part)).error_code == NONE
+        assert (await stage(broker, one, part, part)).error_code == Code.NONE
         refused = await stage(broker, other, part)
-        assert (refused.error_code, refused.staged) == (THROTTLED, 0)
+        assert (refused.error_code, refused.staged) == (Code.THROTTLING_QUOTA_EXCEEDED, 0)
         assert "penstock.staged.max.bytes" in refused.error_message
         # What follows it has to wait too, so that nothing is left out.
-        assert (await stage(broker, other, part, first=1)).error_code == OUT_OF_ORDER
+        assert (
+            await stage(broker, other, part, first=1)
+        ).error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
         await publish(broker, [(one, 2)])
-        assert (await stage(broker, other, part)).error_code == NONE
+        assert (await stage(broker, other, part)).error_code == Code.NONE
     finally:
         await broker.close_log()
 
 
-async def test_away(cut_off: Broker) -> None:
+async def test_stage_without_a_database_is_refused(cut_off: Broker) -> None:
     cut_off.with_log()
     try:
         answer = await stage(cut_off, uuid4(), ("t", 0, kafka_batch()))
-        assert answer.error_code == NOT_ENOUGH_REPLICAS
+        assert answer.error_code == Code.NOT_ENOUGH_REPLICAS
     finally:
         await cut_off.close_log()

@@ -8,7 +8,6 @@ import pytest
 
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import (
-    Code,
     Member,
     heartbeat,
     join_request,
@@ -16,6 +15,7 @@ from tests.gateway.kafka.handlers.grouping import (
     stable,
     sync_request,
 )
+from tests.kafka_codes import Code
 
 VERSIONS = range(6)
 NOBODY = Member("m", 1)
@@ -49,7 +49,9 @@ async def test_a_follower_waits_for_its_leader(group_broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_is_unknown(group_broker: Broker, version: int) -> None:
+async def test_unknown_group_member_or_generation_is_refused(
+    group_broker: Broker, version: int
+) -> None:
     for group, code in (("", Code.INVALID_GROUP_ID), ("none", Code.UNKNOWN_MEMBER_ID)):
         answer = await group_broker.ask(sync_request(NOBODY, group), version)
         assert (answer.error_code, answer.assignment) == (code, b"")
@@ -76,13 +78,13 @@ async def test_the_protocol_has_to_be_named_from_version_5_on(
     assert (await group_broker.ask(sync_request(member), 5)).error_code == Code.NONE
 
 
-async def test_an_empty_assignment(group_broker: Broker) -> None:
+async def test_missing_assignment_is_empty(group_broker: Broker) -> None:
     member = await joined(group_broker)
     answer = await group_broker.ask(sync_request(member, assignments={}), 5)
     assert (answer.error_code, answer.assignment) == (Code.NONE, b"")
 
 
-async def test_a_large_assignment(group_broker: Broker) -> None:
+async def test_large_assignment_comes_back_whole(group_broker: Broker) -> None:
     member = await joined(group_broker)
     large = bytes(range(256)) * (10 * 4096)
     for request in (sync_request(member, assignments={member.member_id: large}),) * 2:

@@ -18,7 +18,8 @@ from tests.gateway.kafka.handlers.grouping import (
     stable,
     topic_of,
 )
-from tests.gateway.kafka.handlers.transacting import Code, Producer, producer_of, state_of
+from tests.gateway.kafka.handlers.transacting import Producer, producer_of, state_of
+from tests.kafka_codes import Code
 
 VERSIONS = range(6)
 WITH_MEMBERS = VERSIONS[3:]
@@ -89,7 +90,7 @@ async def test_readers_may_wait_for_the_end(txn_broker: Broker, version: int) ->
     assert await unstable(txn_broker, version) == {0: (5, Code.NONE), 1: (3, Code.NONE)}
 
 
-async def test_readers_who_cannot_wait_see_what_was_before(txn_broker: Broker) -> None:
+async def test_readers_that_cannot_wait_get_the_stable_offset(txn_broker: Broker) -> None:
     await topic_of(txn_broker)
     await commit(txn_broker, {"t": {1: 3}})
     producer = await ready(txn_broker, 3)
@@ -112,7 +113,7 @@ async def test_v1_has_to_join_first(txn_broker: Broker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_transaction_without_a_name(txn_broker: Broker, version: int) -> None:
+async def test_empty_transactional_id_is_refused(txn_broker: Broker, version: int) -> None:
     await topic_of(txn_broker)
     nameless = replace(await producer_of(txn_broker), name="")
     found = await nameless.commit_offsets({"t": {0: 5, 9: 5}}, version=version)
@@ -141,7 +142,7 @@ async def test_v2_joins_as_long_as_there_is_room(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_is_not_the_producer_of_the_name(txn_broker: Broker, version: int) -> None:
+async def test_stale_or_foreign_producer_is_refused(txn_broker: Broker, version: int) -> None:
     await topic_of(txn_broker)
     producer = await ready(txn_broker, version)
     epoch, producer_id = producer.producer_epoch, producer.producer_id
@@ -157,7 +158,9 @@ async def test_who_is_not_the_producer_of_the_name(txn_broker: Broker, version: 
 
 
 @pytest.mark.parametrize("version", WITH_MEMBERS)
-async def test_the_group_says_who_may(txn_broker: Broker, version: int) -> None:
+async def test_stale_or_unknown_member_is_refused_by_its_group(
+    txn_broker: Broker, version: int
+) -> None:
     """KIP-447: a member that is left behind commits nothing."""
     await topic_of(txn_broker)
     for group, member in (

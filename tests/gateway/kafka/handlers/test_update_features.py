@@ -8,7 +8,7 @@ import pytest
 
 from gateway.kafka.codec import ApiVersionsRequest, UpdateFeaturesRequest
 from tests.gateway.kafka.handlers.conftest import Broker
-from tests.gateway.kafka.handlers.transacting import Code
+from tests.kafka_codes import Code
 
 VERSIONS = range(3)
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -29,7 +29,9 @@ async def ask(
 
 @pytest.mark.parametrize("kind", [UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_the_level_that_is(broker: Broker, version: int, kind: int) -> None:
+async def test_update_to_the_current_level_succeeds(
+    broker: Broker, version: int, kind: int
+) -> None:
     both = ("transaction.version", 2), ("group.version", 1)
     answer = await ask(broker, version, *both, kind=kind)
     assert (answer.error_code, answer.error_message) == (Code.NONE, None)
@@ -59,7 +61,7 @@ async def test_the_level_that_is(broker: Broker, version: int, kind: int) -> Non
         ("transaction.version", 1, UNSAFE_DOWNGRADE, "Penstock always works at version 2."),
     ],
 )
-async def test_any_other_level(
+async def test_another_level_is_refused(
     broker: Broker, version: int, name: str, level: int, kind: int, reason: str
 ) -> None:
     answer = await ask(broker, version, ("group.version", 1), (name, level), kind=kind)
@@ -82,7 +84,7 @@ def api_versions() -> Any:
 
 @pytest.mark.parametrize("kind", [0, 9])
 @pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_a_kind_of_change_that_is_none(broker: Broker, version: int, kind: int) -> None:
+async def test_unknown_upgrade_type_is_refused(broker: Broker, version: int, kind: int) -> None:
     answer = await ask(broker, version, ("transaction.version", 2), kind=kind)
     assert answer.error_code == Code.INVALID_UPDATE_VERSION
     assert "does not support the given upgrade type" in answer.error_message

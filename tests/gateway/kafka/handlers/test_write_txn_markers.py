@@ -10,13 +10,8 @@ import pytest
 from gateway.kafka.codec import WriteTxnMarkersRequest
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.producing import create
-from tests.gateway.kafka.handlers.transacting import (
-    Code,
-    Places,
-    Producer,
-    producer_of,
-    state_of,
-)
+from tests.gateway.kafka.handlers.transacting import Places, Producer, producer_of, state_of
+from tests.kafka_codes import Code
 
 VERSIONS = range(1, 3)
 

@@ -7,45 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from gateway.kafka import codec
 from tests.batches import T0, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
+from tests.kafka_codes import Code
 
 NAME = "payments"
 TIMEOUT_MS = 60_000
 
 Places = Mapping[str, Sequence[int]]
-
-
-class Code(IntEnum):
-    """org.apache.kafka.common.protocol.Errors."""
-
-    NONE = 0
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    OFFSET_METADATA_TOO_LARGE = 12
-    COORDINATOR_NOT_AVAILABLE = 15
-    ILLEGAL_GENERATION = 22
-    INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25
-    TOPIC_AUTHORIZATION_FAILED = 29
-    INVALID_REQUEST = 42
-    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    INVALID_PRODUCER_ID_MAPPING = 49
-    INVALID_TRANSACTION_TIMEOUT = 50
-    TRANSACTION_COORDINATOR_FENCED = 52
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-    OPERATION_NOT_ATTEMPTED = 55
-    UNSTABLE_OFFSET_COMMIT = 88
-    PRODUCER_FENCED = 90
-    INVALID_UPDATE_VERSION = 95
-    TRANSACTIONAL_ID_NOT_FOUND = 105
-    TRANSACTION_ABORTABLE = 120
-    INVALID_REGULAR_EXPRESSION = 128
 
 
 OWN = "(its own)"
@@ -130,6 +102,24 @@ class Producer:
             topic.name: [each.error_code for each in topic.partitions] for topic in answer.topics
         }
 
+    def records(
+        self,
+        sequence: int,
+        *,
+        values: Sequence[bytes] = (b"v",),
+        transactional: bool = True,
+        at: int = T0,
+    ) -> bytes:
+        """One batch of its own."""
+        return kafka_batch(
+            values,
+            timestamps=[at] * len(values),
+            producer=self.producer_id,
+            epoch=self.producer_epoch,
+            sequence=sequence,
+            transactional=transactional,
+        )
+
     async def write(
         self,
         sequence: int = 0,
@@ -144,14 +134,7 @@ class Producer:
         at: int = T0,
     ) -> int:
         """Produce, one batch. name: other than its own."""
-        records = kafka_batch(
-            values,
-            timestamps=[at] * len(values),
-            producer=self.producer_id,
-            epoch=self.producer_epoch,
-            sequence=sequence,
-            transactional=transactional,
-        )
+        records = self.records(sequence, values=values, transactional=transactional, at=at)
         kind = codec.ProduceRequest.TopicProduceData
         parts = [kind.PartitionProduceData(index=partition, records=records)]
         request = codec.ProduceRequest(

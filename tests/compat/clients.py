@@ -1,44 +1,85 @@
-"""Four stock clients with one face: transactional producers, and consumers of what they write.
+"""Four stock clients with one face: producers, and consumers of what they write.
 
-Each client keeps its own exceptions: a test says by name which it expects (`Client.name_of`). Knows
-the clients and waiting; must not know what a test expects.
+Settings have Kafka's names, with dots or underscores. Each client keeps its own exceptions: a test
+says by name which it expects (`Client.name_of`). Knows the clients and waiting; must not know what
+a test expects.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AIOTopicPartition
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
+from aiokafka.admin import AIOKafkaAdminClient
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+)
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.errors import KafkaError as PythonError
-from kafka.structs import OffsetAndMetadata
 
 from compat.java import tools
-from tests.compat.groups import WAIT, Read
 
+WAIT = 30.0  # seconds until something that must happen is taken for lost
 CLIENTS_IN_JAVA = Path(tools.__file__).with_name("Clients.java")
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 TRANSACTION_TIMEOUT_MS = 60_000
 
 Offsets = Mapping[int, int]  # of a topic, by partition
+Owned = frozenset[tuple[str, int]]
+Told = Callable[[str, Owned], None]  # assigned, revoked or lost
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A record as a consumer got it. is_append_time: `timestamp` is the broker's.
+
+    Java's consumer tells nothing of what stands behind the value.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int = -1
+    is_append_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a record: where it is and its time, or the name of the client's error."""
+
+    offset: int = -1
+    timestamp: int = -1
+    error: str = ""
 
 
 class Reader(Protocol):
     """A consumer of one topic, subscribed or assigned. It commits nothing by itself."""
 
+    client: Any
     topic: str
     group: str | None
 
@@ -58,6 +99,27 @@ class Reader(Protocol):
 
     def committed(self, partition: int) -> int | None: ...
     def close(self) -> None: ...
+
+
+class PythonReader(Reader, Protocol):
+    """What the clients in Python can do beside that: confluent-kafka, aiokafka, kafka-python."""
+
+    def assignment(self) -> Owned: ...
+    def seek_to_beginning(self) -> None:
+        """In partition 0."""
+
+    def seek_to_end(self) -> None: ...
+    def beginning(self) -> int:
+        """Where partition 0 begins."""
+
+    def offset_at(self, time_ms: int) -> int | None:
+        """In partition 0: the first record of that time or later."""
+
+    def noted(self) -> tuple[int, str, int | None]:
+        """What is committed for partition 0: offset, metadata, and epoch if the client tells."""
+
+    def commit(self, offsets: Sequence[ConfluentTopicPartition] = ()) -> object:
+        """Commits where it is (or `offsets`), and waits; the client's error if it is refused."""
 
 
 class Producer(Protocol):
@@ -252,47 +314,120 @@ class _ConfluentReader:
         self.group = group
         # librdkafka's own position is behind what it skips at a partition's end.
         self._ends: dict[int, int] = {}
+        self._error: KafkaError | None = None  # came behind records
 
     def poll(self, seconds: float = 0.5) -> list[Read]:
-        found = []
-        message = self.client.poll(seconds)
+        found: list[Read] = []
+        message = None if self._error else self.client.poll(seconds)
         while message is not None:
             number, offset = message.partition(), message.offset()
             if error := message.error():
                 if error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
+                    self._error = error
+                    break
                 self._ends[number] = offset
             else:
-                found.append(Read(message.topic(), number, offset, message.value()))
+                kind, stamp = message.timestamp()
+                found.append(
+                    Read(
+                        message.topic(),
+                        number,
+                        offset,
+                        message.value(),
+                        message.key(),
+                        tuple(message.headers() or ()),
+                        stamp,
+                        kind == TIMESTAMP_LOG_APPEND_TIME,
+                    )
+                )
             message = self.client.poll(0)
+        if self._error and not found:
+            error, self._error = self._error, None
+            raise KafkaException(error)
         return found
 
     def member(self) -> Any:
         return self.client.consumer_group_metadata()
 
-    def _at(self, partition: int) -> ConfluentTopicPartition:
-        return ConfluentTopicPartition(self.topic, partition)
+    def _at(self, partition: int, offset: int = -1001) -> ConfluentTopicPartition:
+        return ConfluentTopicPartition(self.topic, partition, offset)
+
+    def assignment(self) -> Owned:
+        return _places(self.client.assignment())
 
     def owned(self) -> set[int]:
-        return {found.partition for found in self.client.assignment()}
+        return {partition for _, partition in self.assignment()}
 
     def seek(self, partition: int, offset: int) -> None:
         self._ends.pop(partition, None)
-        self.client.seek(ConfluentTopicPartition(self.topic, partition, offset))
+        self.client.seek(self._at(partition, offset))
+
+    def seek_to_beginning(self) -> None:
+        self.seek(0, OFFSET_BEGINNING)
+
+    def seek_to_end(self) -> None:
+        self.seek(0, OFFSET_END)
 
     def position(self, partition: int) -> int:
         [found] = self.client.position([self._at(partition)])
         return max(int(found.offset), self._ends.get(partition, 0))
 
+    def beginning(self) -> int:
+        return int(self.client.get_watermark_offsets(self._at(0), timeout=WAIT)[0])
+
     def end(self, partition: int) -> int:
         return int(self.client.get_watermark_offsets(self._at(partition), timeout=WAIT)[1])
+
+    def offset_at(self, time_ms: int) -> int | None:
+        [found] = self.client.offsets_for_times([self._at(0, time_ms)], timeout=WAIT)
+        return int(found.offset) if found.offset >= 0 else None
 
     def committed(self, partition: int) -> int | None:
         [found] = self.client.committed([self._at(partition)], timeout=WAIT)
         return int(found.offset) if found.offset >= 0 else None
 
+    def noted(self) -> tuple[int, str, int | None]:
+        [found] = self.client.committed([self._at(0)], timeout=WAIT)
+        return found.offset, found.metadata, found.leader_epoch
+
+    def subscribe(self, topics: Sequence[str], told: Told | None = None) -> None:
+        self.client.subscribe(list(topics), **_listening(told))
+
+    def commit(self, offsets: Sequence[ConfluentTopicPartition] = ()) -> object:
+        chosen = {"offsets": list(offsets)} if offsets else {}
+        found = self.client.commit(asynchronous=False, **chosen)
+        for partition in found:
+            if partition.error is not None:
+                raise KafkaException(partition.error)
+        return found
+
     def close(self) -> None:
         self.client.close()
+
+
+def _places(partitions: Iterable[Any]) -> Owned:
+    return frozenset((found.topic, found.partition) for found in partitions)
+
+
+class _ConfluentPlainProducer:
+    def __init__(self, client: ConfluentProducer) -> None:
+        self._client = client
+        self._sent: list[Sent] = []
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        sent = Sent(error=error.name()) if error else Sent(message.offset(), message.timestamp()[1])
+        self._sent.append(sent)
+
+    def send(self, topic: str, value: bytes | None, **record: Any) -> None:
+        self._client.produce(topic, value, on_delivery=self._delivered, **record)
+
+    def flush(self) -> list[Sent]:
+        assert self._client.flush(WAIT) == 0
+        sent, self._sent = self._sent, []
+        return sent
+
+    def close(self) -> None:
+        self._client.close()
 
 
 # When it has lost the only broker there is, librdkafka 2.16 begins anew with its bootstrap servers,
@@ -300,10 +435,33 @@ class _ConfluentReader:
 _LOSES_CONNECTIONS = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200}
 
 
+# What the clients in Python call otherwise.
+_OF_LIBRDKAFKA = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
+}
+
+
+def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as librdkafka has them; callbacks as they are."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        dotted = name if callable(value) else name.replace("_", ".")
+        is_strict = (dotted, value) == ("auto.offset.reset", "none")
+        found[_OF_LIBRDKAFKA.get(dotted, dotted)] = "error" if is_strict else value
+    return found
+
+
 class Confluent(_Closing):
     """librdkafka, which speaks V1 of transactions."""
 
     name = "confluent"
+    small_batches = {"batch.num.messages": 10}  # noqa: RUF012 - not changed
+    smallest_fetch = {  # noqa: RUF012
+        "message.max.bytes": 1000,
+        "fetch.max.bytes": 1000,
+        "max.partition.fetch.bytes": 1,
+    }
     fenced = frozenset({"_FENCED"})
     timed_out = "_FENCED"
     gone = "UNKNOWN_MEMBER_ID"
@@ -322,12 +480,18 @@ class Confluent(_Closing):
                 "transaction.timeout.ms": timeout_ms,
                 "linger.ms": 0,
                 **_LOSES_CONNECTIONS,
-                **settings,
+                **_dotted(settings),
             }
         )
         client.init_transactions(WAIT)
         made = _ConfluentProducer(client)
         self._closed_later(made.abandon)
+        return made
+
+    def plain_producer(self, **settings: Any) -> _ConfluentPlainProducer:
+        every = {"bootstrap.servers": self._bootstrap, "linger.ms": 0, **_dotted(settings)}
+        made = _ConfluentPlainProducer(ConfluentProducer(every))
+        self._closed_later(made.close)
         return made
 
     def reader(
@@ -338,8 +502,12 @@ class Confluent(_Closing):
         group: str | None = None,
         start: int = 0,
         isolation: str = READ_COMMITTED,
+        topics: Sequence[str] = (),
+        told: Told | None = None,
         **settings: Any,
     ) -> _ConfluentReader:
+        if settings.get("group.protocol") != "consumer":
+            settings.setdefault("heartbeat.interval.ms", 300)
         client = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -349,13 +517,12 @@ class Confluent(_Closing):
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 100,
-                "heartbeat.interval.ms": 300,
                 **_LOSES_CONNECTIONS,
-                **settings,
+                **_dotted(settings),
             }
         )
         if partitions is None:
-            client.subscribe([topic])
+            client.subscribe(list(topics) or [topic], **_listening(told))
         else:
             at = start or OFFSET_BEGINNING
             client.assign([ConfluentTopicPartition(topic, n, at) for n in range(partitions)])
@@ -364,6 +531,177 @@ class Confluent(_Closing):
 
     def name_of(self, error: BaseException) -> str:
         return str(error.args[0].name()) if isinstance(error, KafkaException) else repr(error)
+
+
+def _listening(told: Told | None) -> dict[str, Any]:
+    """The callbacks of librdkafka's `subscribe`."""
+    if told is None:
+        return {}
+    return {
+        "on_assign": lambda _, found: told("assigned", _places(found)),
+        "on_revoke": lambda _, found: told("revoked", _places(found)),
+        "on_lost": lambda _, found: told("lost", _places(found)),
+    }
+
+
+# --- aiokafka and kafka-python ---
+
+
+class _Listener(aiokafka.ConsumerRebalanceListener, ConsumerRebalanceListener):
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self.owned: Owned = frozenset()  # as far as it was told
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        self.owned -= _places(revoked)
+        self._told("revoked", _places(revoked))
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        self.owned |= _places(assigned)
+        self._told("assigned", _places(assigned))
+
+
+class _PythonReader:
+    """Their consumers have the same methods; aiokafka's are coroutines (`_call`)."""
+
+    _polled = "poll"
+    _place: Any = TopicPartition
+
+    def __init__(
+        self, client: Any, topic: str, group: str | None, listener: _Listener | None = None
+    ) -> None:
+        self.client = client
+        self.topic = topic
+        self.group = group
+        self._listener = listener
+
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return getattr(self.client, method)(*arguments, **options)
+
+    def start(self) -> None:
+        """After it is subscribed, before it is assigned; aiokafka's only."""
+
+    def at(self, partition: int) -> Any:
+        return self._place(self.topic, partition)
+
+    def poll(self, seconds: float = 0.5) -> list[Read]:
+        return [
+            Read(
+                at.topic,
+                at.partition,
+                record.offset,
+                record.value,
+                record.key,
+                tuple(record.headers),
+                record.timestamp,
+                record.timestamp_type == 1,
+            )
+            for at, records in self.call(self._polled, timeout_ms=int(seconds * 1000)).items()
+            for record in records
+        ]
+
+    def assignment(self) -> Owned:
+        return _places(self.client.assignment())
+
+    def owned(self) -> set[int]:
+        return {partition for _, partition in self.assignment()}
+
+    def seek(self, partition: int, offset: int) -> None:
+        self.call("seek", self.at(partition), offset)
+
+    def seek_to_beginning(self) -> None:
+        self.call("seek_to_beginning", self.at(0))
+
+    def seek_to_end(self) -> None:
+        self.call("seek_to_end", self.at(0))
+
+    def position(self, partition: int) -> int:
+        return int(self.call("position", self.at(partition)))
+
+    def beginning(self) -> int:
+        return int(self.call("beginning_offsets", [self.at(0)])[self.at(0)])
+
+    def end(self, partition: int) -> int:
+        at = self.at(partition)
+        return int(self.call("end_offsets", [at])[at])
+
+    def offset_at(self, time_ms: int) -> int | None:
+        found = self.call("offsets_for_times", {self.at(0): time_ms})[self.at(0)]
+        if found is None:
+            return None
+        assert found.timestamp >= time_ms
+        return int(found.offset)
+
+    def committed(self, partition: int) -> int | None:
+        found = self.call("committed", self.at(partition))
+        return None if found is None else int(found)
+
+    def commit(self, offsets: Sequence[ConfluentTopicPartition] = ()) -> object:
+        chosen = {self._place(at.topic, at.partition): self._offset(at) for at in offsets}
+        return self.call("commit", chosen or None)
+
+    def _offset(self, chosen: ConfluentTopicPartition) -> Any:
+        raise NotImplementedError
+
+
+class _Python(_Closing):
+    """What aiokafka and kafka-python have in common."""
+
+    smallest_fetch = {"fetch.max.bytes": 1000, "max.partition.fetch.bytes": 1000}  # noqa: RUF012
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self._bootstrap = bootstrap
+
+    def _consumer(self, settings: dict[str, Any], *known: Any) -> _PythonReader:
+        """known: what the reader is told of its topic, group and listener."""
+        raise NotImplementedError
+
+    def reader(
+        self,
+        topic: str,
+        partitions: int | None = 1,
+        *,
+        group: str | None = None,
+        start: int = 0,
+        isolation: str = READ_COMMITTED,
+        topics: Sequence[str] = (),
+        told: Told | None = None,
+        **settings: Any,
+    ) -> _PythonReader:
+        """topics: all that are subscribed; one that begins with ^ is a pattern."""
+        listener = _Listener(told) if told else None
+        every = {
+            "bootstrap_servers": self._bootstrap,
+            "group_id": group,
+            "isolation_level": isolation,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "fetch_max_wait_ms": 100,
+            "heartbeat_interval_ms": 300,
+            **_underscored(settings),
+        }
+        made = self._consumer(every, topic, group, listener)
+        if partitions is None:
+            wanted = list(topics) or [topic]
+            is_pattern = wanted[0].startswith("^")
+            chosen = {"pattern": wanted[0]} if is_pattern else {"topics": wanted}
+            made.call("subscribe", listener=listener, **chosen)
+        made.start()
+        self._closed_later(made.close)
+        if partitions is not None:
+            assigned = [made.at(number) for number in range(partitions)]
+            made.call("assign", assigned)
+            for at in assigned:
+                if start:
+                    made.call("seek", at, start)
+                elif group is None:
+                    made.call("seek_to_beginning", at)
+        return made
+
+
+def _underscored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace(".", "_"): value for name, value in settings.items()}
 
 
 # --- aiokafka ---
@@ -427,64 +765,95 @@ class _AIOKafkaProducer:
     abandon = close  # an open transaction stays open
 
 
-class _AIOKafkaReader:
-    def __init__(
-        self, loop: EventLoop, client: AIOKafkaConsumer, topic: str, group: str | None
-    ) -> None:
-        self._loop = loop
-        self._client = client
-        self.topic = topic
-        self.group = group
+class _AIOKafkaReader(_PythonReader):
+    _polled = "getmany"
+    _place = AIOTopicPartition
 
-    def poll(self, seconds: float = 0.5) -> list[Read]:
-        polled = self._loop.run(self._client.getmany(timeout_ms=int(seconds * 1000)))
-        return [
-            Read(at.topic, at.partition, record.offset, record.value)
-            for at, records in polled.items()
-            for record in records
-        ]
+    def __init__(self, loop: EventLoop, bootstrap: str, *known: Any) -> None:
+        super().__init__(*known)
+        self._loop = loop
+        self._bootstrap = bootstrap
+
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        async def call() -> Any:
+            answer = getattr(self.client, method)(*arguments, **options)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        return self._loop.run(call())
+
+    def start(self) -> None:
+        self.call("start")
 
     def member(self) -> Any:
         return self.group
 
-    def _at(self, partition: int) -> AIOTopicPartition:
-        return AIOTopicPartition(self.topic, partition)
+    def assignment(self) -> Owned:
+        # The client has an assignment before it tells of it.
+        return self._listener.owned if self._listener else super().assignment()
 
-    def owned(self) -> set[int]:
-        return {found.partition for found in self._client.assignment()}
+    def noted(self) -> tuple[int, str, int | None]:
+        """Its consumers do not tell metadata; its administration does."""
 
-    def seek(self, partition: int, offset: int) -> None:
-        async def seek() -> None:
-            self._client.seek(self._at(partition), offset)
+        async def noted() -> Any:
+            admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+            await admin.start()
+            try:
+                return await admin.list_consumer_group_offsets(self.group)
+            finally:
+                await admin.close()
 
-        self._loop.run(seek())
+        found = self._loop.run(noted())[self.at(0)]
+        return found.offset, found.metadata, None
 
-    def position(self, partition: int) -> int:
-        return int(self._loop.run(self._client.position(self._at(partition))))
+    def _offset(self, chosen: ConfluentTopicPartition) -> Any:
+        return (chosen.offset, chosen.metadata or "")
 
-    def end(self, partition: int) -> int:
-        at = self._at(partition)
-        return int(self._loop.run(self._client.end_offsets([at]))[at])
+    def close(self) -> None:
+        self._loop.run(self.client.stop())
 
-    def committed(self, partition: int) -> int | None:
-        found = self._loop.run(self._client.committed(self._at(partition)))
-        return None if found is None else int(found)
+
+class _AIOKafkaPlainProducer:
+    def __init__(self, loop: EventLoop, client: AIOKafkaProducer) -> None:
+        self._loop = loop
+        self._client = client
+        self._sent: list[Any] = []
+
+    def send(
+        self, topic: str, value: bytes | None, *, timestamp: int | None = None, **record: Any
+    ) -> None:
+        async def send() -> Any:
+            return await self._client.send(topic, value, timestamp_ms=timestamp, **record)
+
+        self._sent.append(self._loop.run(send()))
+
+    def flush(self) -> list[Sent]:
+        async def wait() -> list[Any]:
+            sent, self._sent = self._sent, []
+            return await asyncio.gather(*sent, return_exceptions=True)
+
+        return [_sent(result) for result in self._loop.run(wait())]
 
     def close(self) -> None:
         self._loop.run(self._client.stop())
 
 
-class AIOKafka(_Closing):
+def _sent(result: Any) -> Sent:
+    if isinstance(result, BaseException):
+        return Sent(error=type(result).__name__)
+    return Sent(result.offset, result.timestamp) if result is not None else Sent()  # acks=0
+
+
+class AIOKafka(_Python):
     """aiokafka, which speaks old versions of V1: fencing has no code of its own there."""
 
     name = "aiokafka"
+    small_batches = {"max.batch.size": 300}  # noqa: RUF012
     fenced = frozenset({"ProducerFenced"})
     timed_out = "ProducerFenced"
     gone = None
 
     def __init__(self, bootstrap: str, loop: EventLoop) -> None:
-        super().__init__()
-        self._bootstrap = bootstrap
+        super().__init__(bootstrap)
         self._loop = loop
 
     def producer(
@@ -495,7 +864,7 @@ class AIOKafka(_Closing):
                 bootstrap_servers=self._bootstrap,
                 transactional_id=transactional_id,
                 transaction_timeout_ms=timeout_ms,
-                **settings,
+                **_underscored(settings),
             )
             try:
                 await asyncio.wait_for(client.start(), WAIT)
@@ -508,42 +877,22 @@ class AIOKafka(_Closing):
         self._closed_later(made.close)
         return made
 
-    def reader(
-        self,
-        topic: str,
-        partitions: int | None = 1,
-        *,
-        group: str | None = None,
-        start: int = 0,
-        isolation: str = READ_COMMITTED,
-        **settings: Any,
-    ) -> _AIOKafkaReader:
-        async def begin() -> AIOKafkaConsumer:
-            client = AIOKafkaConsumer(
-                *([topic] if partitions is None else []),
-                bootstrap_servers=self._bootstrap,
-                group_id=group,
-                isolation_level=isolation,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                fetch_max_wait_ms=100,
-                heartbeat_interval_ms=300,
-                **settings,
-            )
+    def plain_producer(self, **settings: Any) -> _AIOKafkaPlainProducer:
+        async def start() -> AIOKafkaProducer:
+            known = _underscored(settings)
+            client = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **known)
             await client.start()
-            if partitions is not None:
-                assigned = [AIOTopicPartition(topic, number) for number in range(partitions)]
-                client.assign(assigned)
-                for at in assigned:
-                    if start:
-                        client.seek(at, start)
-                    elif group is None:
-                        await client.seek_to_beginning(at)
             return client
 
-        made = _AIOKafkaReader(self._loop, self._loop.run(begin()), topic, group)
+        made = _AIOKafkaPlainProducer(self._loop, self._loop.run(start()))
         self._closed_later(made.close)
         return made
+
+    def _consumer(self, settings: dict[str, Any], *known: Any) -> _AIOKafkaReader:
+        async def made() -> AIOKafkaConsumer:
+            return AIOKafkaConsumer(**settings)
+
+        return _AIOKafkaReader(self._loop, self._bootstrap, self._loop.run(made()), *known)
 
     def name_of(self, error: BaseException) -> str:
         return type(error).__name__
@@ -590,54 +939,49 @@ class _KafkaPythonProducer:
     abandon = close  # an open transaction stays open
 
 
-class _KafkaPythonReader:
-    def __init__(self, client: Any, topic: str, group: str | None) -> None:
-        self.client = client
-        self.topic = topic
-        self.group = group
-
-    def poll(self, seconds: float = 0.5) -> list[Read]:
-        return [
-            Read(record.topic, record.partition, record.offset, record.value)
-            for records in self.client.poll(timeout_ms=int(seconds * 1000)).values()
-            for record in records
-        ]
-
+class _KafkaPythonReader(_PythonReader):
     def member(self) -> Any:
         return self.client.group_metadata()
 
-    def owned(self) -> set[int]:
-        return {found.partition for found in self.client.assignment()}
+    def noted(self) -> tuple[int, str, int | None]:
+        found = self.client.committed(self.at(0), metadata=True)
+        return found.offset, found.metadata, found.leader_epoch
 
-    def seek(self, partition: int, offset: int) -> None:
-        self.client.seek(TopicPartition(self.topic, partition), offset)
-
-    def position(self, partition: int) -> int:
-        return int(self.client.position(TopicPartition(self.topic, partition)))
-
-    def end(self, partition: int) -> int:
-        at = TopicPartition(self.topic, partition)
-        return int(self.client.end_offsets([at])[at])
-
-    def committed(self, partition: int) -> int | None:
-        found = self.client.committed(TopicPartition(self.topic, partition))
-        return None if found is None else int(found)
+    def _offset(self, chosen: ConfluentTopicPartition) -> Any:
+        epoch = -1 if chosen.leader_epoch is None else chosen.leader_epoch
+        return OffsetAndMetadata(chosen.offset, chosen.metadata or "", epoch)
 
     def close(self) -> None:
-        self.client.close(autocommit=False)
+        self.client.close()
 
 
-class KafkaPython(_Closing):
+class _KafkaPythonPlainProducer:
+    def __init__(self, client: KafkaProducer) -> None:
+        self._client = client
+        self._sent: list[Any] = []
+
+    def send(
+        self, topic: str, value: bytes | None, *, timestamp: int | None = None, **record: Any
+    ) -> None:
+        self._sent.append(self._client.send(topic, value, timestamp_ms=timestamp, **record))
+
+    def flush(self) -> list[Sent]:
+        self._client.flush(WAIT)
+        sent, self._sent = self._sent, []
+        return [_sent(future.exception or future.value) for future in sent]
+
+    def close(self) -> None:
+        self._client.close(WAIT)
+
+
+class KafkaPython(_Python):
     """kafka-python, which speaks V1."""
 
     name = "kafka-python"
+    small_batches = {"batch.size": 300}  # noqa: RUF012
     fenced = frozenset({"ProducerFencedError", "InvalidProducerEpochError"})
     timed_out = "ProducerFencedError"
     gone = "CommitFailedError"
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__()
-        self._bootstrap = bootstrap
 
     def producer(
         self, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS, **settings: Any
@@ -648,7 +992,7 @@ class KafkaPython(_Closing):
             transaction_timeout_ms=timeout_ms,
             max_block_ms=int(WAIT * 1000),
             reconnect_backoff_max_ms=200,
-            **settings,
+            **_underscored(settings),
         )
         try:
             client.init_transactions()
@@ -658,38 +1002,14 @@ class KafkaPython(_Closing):
         self._closed_later(client.close)
         return _KafkaPythonProducer(client)
 
-    def reader(
-        self,
-        topic: str,
-        partitions: int | None = 1,
-        *,
-        group: str | None = None,
-        start: int = 0,
-        isolation: str = READ_COMMITTED,
-        **settings: Any,
-    ) -> _KafkaPythonReader:
-        client = KafkaConsumer(
-            *([topic] if partitions is None else []),
-            bootstrap_servers=self._bootstrap,
-            group_id=group,
-            isolation_level=isolation,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=100,
-            heartbeat_interval_ms=300,
-            **settings,
-        )
-        if partitions is not None:
-            assigned = [TopicPartition(topic, number) for number in range(partitions)]
-            client.assign(assigned)
-            for at in assigned:
-                if start:
-                    client.seek(at, start)
-                elif group is None:
-                    client.seek_to_beginning(at)
-        made = _KafkaPythonReader(client, topic, group)
+    def plain_producer(self, **settings: Any) -> _KafkaPythonPlainProducer:
+        known = {"bootstrap_servers": self._bootstrap, **_underscored(settings)}
+        made = _KafkaPythonPlainProducer(KafkaProducer(**known))
         self._closed_later(made.close)
         return made
+
+    def _consumer(self, settings: dict[str, Any], *known: Any) -> _KafkaPythonReader:
+        return _KafkaPythonReader(KafkaConsumer(**settings), *known)
 
     def name_of(self, error: BaseException) -> str:
         # Once it is in an error state, every call raises a KafkaError that tells why.

@@ -1,0 +1,111 @@
+"""Deduplication by a producer's name: the highest sequence id that a partition has of each.
+
+Pulsar's rule (MessageDeduplication): a batch is new if its first sequence id is above all that came
+before under the name. Gaps are allowed. Kafka's idempotence is another rule, `producer_state`;
+neither knows the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+NO_CHUNK = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSequence:
+    """What a partition remembers of a producer.
+
+    highest_sequence_id: of all that is complete; -1 where nothing is.
+    chunked_sequence_id, chunk_id: the message whose chunks are coming in, and the last one of them
+    that is there; or -1.
+    """
+
+    name: str
+    highest_sequence_id: int = -1
+    chunked_sequence_id: int = -1
+    chunk_id: int = NO_CHUNK
+
+
+@dataclass(frozen=True, slots=True)
+class SequencedBatch:
+    """What is compared of a batch. Sequence ids are u64; a batch has those from the first to the
+    highest. A chunk is a batch of its own: chunk_id from 0, chunk_count of its message; else -1."""
+
+    name: str
+    sequence_id: int
+    highest_sequence_id: int = -1
+    chunk_id: int = NO_CHUNK
+    chunk_count: int = NO_CHUNK
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The highest one; senders of single messages leave it out or send something lower."""
+        return max(self.highest_sequence_id, self.sequence_id)
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether its message has other parts."""
+        return self.chunk_id > NO_CHUNK and self.chunk_count > 1
+
+
+class Sequenced(Enum):
+    """The verdict on a batch."""
+
+    NEW = auto()
+    DUPLICATE = auto()
+
+
+class NamedSequenceDraft:
+    """Decisions of one flush on one partition: what is loaded, and an overlay on top.
+
+    Every name that is asked about must be loaded (None: the partition knows nothing of it).
+    """
+
+    __slots__ = ("_changed", "_loaded")
+
+    def __init__(self, loaded: Mapping[str, NamedSequence | None]) -> None:
+        self._loaded = loaded
+        self._changed: dict[str, NamedSequence] = {}
+
+    def known(self, name: str) -> NamedSequence:
+        """What is known of a producer, decisions of this flush included."""
+        return self._changed.get(name) or self._loaded[name] or NamedSequence(name)
+
+    def prepare(self, batch: SequencedBatch) -> Sequenced:
+        """Decides on one batch, in order of arrival; a new one counts from now on."""
+        known = self.known(batch.name)
+        if is_duplicate(known, batch):
+            return Sequenced.DUPLICATE
+        self._changed[batch.name] = replay(known, batch)
+        return Sequenced.NEW
+
+    def effects(self) -> tuple[NamedSequence, ...]:
+        """The whole new state of each producer that has one, each once."""
+        return tuple(self._changed.values())
+
+
+def is_duplicate(known: NamedSequence, batch: SequencedBatch) -> bool:
+    """Whether the partition has the batch: its first sequence id is what counts, as in Pulsar.
+    Chunks of one message share its sequence id, and are told apart by chunk_id.
+
+    Apache Pulsar compares only the last chunk of a message, so that earlier ones that are sent
+    again are stored again; here they are duplicates. A message of which only some chunks came is
+    begun anew by its chunk 0: after a restart its sender may have cut it otherwise.
+    """
+    if batch.sequence_id <= known.highest_sequence_id:
+        return True
+    if not batch.is_chunk or batch.sequence_id != known.chunked_sequence_id:
+        return False
+    return 0 < batch.chunk_id <= known.chunk_id
+
+
+def replay(known: NamedSequence, batch: SequencedBatch) -> NamedSequence:
+    """The state once a new batch is there. A message counts when its last chunk has come."""
+    if batch.is_chunk and batch.chunk_id < batch.chunk_count - 1:
+        return NamedSequence(
+            known.name, known.highest_sequence_id, batch.sequence_id, batch.chunk_id
+        )
+    return NamedSequence(known.name, batch.last_sequence_id)

@@ -1,0 +1,381 @@
+"""A subscription, its consumers and its log as the dispatch machines play them.
+
+The model knows of each entry who has it, how often it was somebody's, and which of its messages
+are acknowledged; it checks every delivery. It plays honest clients, and a broker that crashes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.subscription.cursor import Cursor, StoredCursor
+from core.subscription.key_shared import KeySharedDispatcher
+from core.subscription.subscription import Subscription
+from core.subscription.values import (
+    Delivery,
+    DispatchSettings,
+    Entry,
+    HashRange,
+    Joining,
+    KeySharing,
+    Refused,
+    SubscriptionType,
+)
+
+PARTITION = 1
+
+
+@dataclass
+class Client:
+    """A consumer. has: entries delivered to it and neither acknowledged nor given back."""
+
+    name: str
+    level: int
+    came: int
+    permits: int = 0
+    is_blocked: bool = False
+    has: dict[int, Delivery] = field(default_factory=dict)
+
+
+class World:
+    """per_read: entries that a read finds; flushes take effects, a crash loads the last ones."""
+
+    def __init__(
+        self,
+        type: SubscriptionType,  # noqa: A002 - the subscription's word
+        settings: DispatchSettings,
+        sharing: KeySharing,
+        per_read: int,
+    ) -> None:
+        self.type = type
+        self.settings = settings
+        self.sharing = sharing
+        self.per_read = per_read
+        self.log: list[Entry] = []
+        self.log_end = 0
+        self.messages: set[int] = set()
+        self.now_ms = 0
+        self.store = StoredCursor()
+        self.came = 0
+        self.start()
+
+    def start(self) -> None:
+        """The broker starts with what is stored; nobody is connected."""
+        self.subscription = Subscription(
+            Cursor.load(self.store, max_stored_ranges=3), self.settings, partition=PARTITION
+        )
+        self.clients: dict[str, Client] = {}
+        self.is_blocked = False
+        self.acked = set(range(self.store.mark_delete))
+        for row in self.store.ranges:
+            self.acked |= set(range(*row))
+        self.times: dict[int, int] = {}  # an entry was somebody's before
+
+    @property
+    def has_one_active(self) -> bool:
+        return self.type.has_one_active
+
+    def left_of(self, entry: Entry) -> list[int]:
+        return [
+            each
+            for each in range(entry.base_offset, entry.last_offset + 1)
+            if each not in self.acked
+        ]
+
+    # --- events ---
+
+    def append(
+        self, count: int, gap: int, key: int | None, delay: int | None, chunk: str | None
+    ) -> None:
+        base = self.log_end + gap
+        at = None if delay is None else self.now_ms + delay
+        self.log.append(Entry(base, base + count - 1, key, at, chunk))
+        self.log_end = base + count
+        self.messages |= set(range(base, self.log_end))
+
+    def join(self, name: str, level: int, ranges: tuple[HashRange, ...] = ()) -> None:
+        if name in self.clients:
+            return
+        answer = self.subscription.add_consumer(
+            Joining(name, self.type, name, level, 0, ranges, self.sharing)
+        )
+        if isinstance(answer, Refused):
+            assert self.clients
+            return
+        self.came += 1
+        before = self.active() if self.has_one_active and self.clients else None
+        self.clients[name] = Client(name, level, self.came)
+        self.told(before, answer)
+
+    def leave(self, name: str) -> None:
+        before = self.active() if self.has_one_active else None
+        client = self.clients.pop(name)
+        assert self.subscription.dispatcher is not None
+        answer = self.subscription.dispatcher.remove_consumer(name)
+        self.told(before, answer)
+        if not self.has_one_active:
+            self.given_back(client, list(client.has))
+            self.unblock(client)
+
+    def told(self, before: str | None, changes: tuple[tuple[object, bool], ...]) -> None:
+        """Who is active is what the rule says, and everybody knows it."""
+        if not self.has_one_active:
+            assert changes == ()
+            return
+        now = self.active() if self.clients else None
+        if before != now:
+            for client in [*self.clients.values()]:
+                client.has.clear()
+        if self.clients and before != now:
+            assert dict(changes) == {name: name == now for name in self.clients}
+
+    def active(self) -> str:
+        """Failover's rule: of the best level, by name, the one whose turn the partition is."""
+        best = min(each.level for each in self.clients.values())
+        names = sorted(each.name for each in self.clients.values() if each.level == best)
+        return names[PARTITION % len(names)]
+
+    def flow(self, name: str, permits: int) -> None:
+        self.clients[name].permits += permits
+        assert self.subscription.dispatcher is not None
+        self.subscription.dispatcher.flow(name, permits)
+
+    def given_back(self, client: Client, bases: list[int]) -> None:
+        for base in bases:
+            del client.has[base]
+
+    def redeliver(self, name: str, bases: list[int] | None) -> None:
+        client = self.clients[name]
+        assert self.subscription.dispatcher is not None
+        self.subscription.dispatcher.redeliver(name, bases)
+        if self.has_one_active:
+            client.has.clear()
+        else:
+            self.given_back(client, [each for each in bases or client.has if each in client.has])
+        self.unblock(client)
+
+    def acknowledge(self, start: int, end: int) -> None:
+        new = self.subscription.acknowledge(start, end, self.log_end)
+        wanted = set(range(start, min(end, self.log_end)))
+        assert new <= len(wanted - self.acked)  # a gap that was passed is not new
+        assert new >= len((wanted & self.messages) - self.acked)
+        self.acked |= wanted
+        self.settle()
+
+    def acknowledge_up_to(self, end: int) -> None:
+        self.subscription.acknowledge_up_to(end, self.log_end)
+        self.acked |= set(range(min(end, self.log_end)))
+        self.settle()
+
+    def settle(self) -> None:
+        """What is acknowledged is nobody's any more, and is forgotten."""
+        for client in self.clients.values():
+            for base, delivery in list(client.has.items()):
+                if not self.left_of(delivery.entry):
+                    del client.has[base]
+            self.unblock(client)
+        for entry in self.log:
+            if not self.left_of(entry):
+                self.times.pop(entry.base_offset, None)
+
+    def unacked(self, client: Client) -> int:
+        return sum(len(self.left_of(each.entry)) for each in client.has.values())
+
+    def all_unacked(self) -> int:
+        return sum(map(self.unacked, self.clients.values()))
+
+    def unblock(self, client: Client) -> None:
+        if self.all_unacked() <= self.settings.max_unacked // 2:
+            self.is_blocked = False
+        if self.unacked(client) <= self.settings.max_unacked_per_consumer // 2:
+            client.is_blocked = False
+
+    def seek(self, offset: int) -> None:
+        self.subscription.seek(offset)
+        self.acked = set(range(offset))
+        self.times.clear()
+        self.is_blocked = False
+        for client in self.clients.values():
+            client.has.clear()
+            self.unblock(client)
+
+    def flush(self) -> None:
+        effects = self.subscription.cursor.take_effects()
+        if effects is not None:
+            self.store = self.store.replay(effects)
+
+    def pass_time(self, ms: int) -> None:
+        self.now_ms += ms
+        dispatcher = self.subscription.dispatcher
+        if dispatcher is not None:
+            dispatcher.expire(self.now_ms)
+            assert dispatcher.deadline_ms is None or dispatcher.deadline_ms > self.now_ms
+
+    # --- deliveries ---
+
+    def run(self, limit: int = 2) -> None:
+        """What a runtime does after any event."""
+        dispatcher = self.subscription.dispatcher
+        if dispatcher is None:
+            return
+        while True:
+            deliveries = dispatcher.dispatch(limit)
+            assert len(deliveries) <= limit
+            if not deliveries:
+                position = dispatcher.read_position
+                if not dispatcher.wanted or position >= self.log_end:
+                    break
+                found = [each for each in self.log if each.last_offset >= position]
+                end = self.log_end
+                if len(found) > self.per_read:
+                    found = found[: self.per_read]
+                    end = found[-1].last_offset + 1
+                deliveries = dispatcher.offer(position, found, end, self.now_ms)
+                assert deliveries or dispatcher.read_position > position, "wanted and not taken"
+            for each in deliveries:
+                self.delivered(each)
+        self.check()
+
+    def delivered(self, delivery: Delivery) -> None:
+        entry = delivery.entry
+        base = entry.base_offset
+        client = self.clients[str(delivery.consumer_id)]
+        left = self.left_of(entry)
+        assert left, "delivered what is acknowledged"
+        if delivery.remaining is None:
+            assert len(left) == entry.last_offset + 1 - base
+        else:
+            assert [each for row in delivery.remaining for each in range(*row)] == left
+        assert client.permits > 0, "delivered without permits"
+        assert self.has_one_active or not (client.is_blocked or self.is_blocked)
+        for other in self.clients.values():
+            assert base not in other.has, "delivered to two, or twice"
+        assert delivery.redelivery_count == self.times.get(base, 0)
+        self.times[base] = self.times.get(base, 0) + 1
+        if self.has_one_active:
+            assert client.name == self.active()
+            before = [each for each in self.log if each.base_offset < base and self.left_of(each)]
+            assert all(each.base_offset in client.has for each in before), "out of order"
+        else:
+            assert entry.deliver_at_ms is None or entry.deliver_at_ms <= self.now_ms
+            self.in_lane(client, entry)
+        client.permits -= len(left)
+        client.has[base] = delivery
+        limit = self.settings.max_unacked_per_consumer
+        if limit and not self.has_one_active and self.unacked(client) >= limit:
+            client.is_blocked = True
+        if self.settings.max_unacked and self.all_unacked() >= self.settings.max_unacked:
+            self.is_blocked = True
+
+    def lane_of(self, entry: Entry) -> object:
+        if self.type is SubscriptionType.KEY_SHARED and entry.key_hash is not None:
+            return entry.key_hash if self.sharing.is_ordered else None
+        return entry.chunk_group
+
+    def in_lane(self, client: Client, entry: Entry) -> None:
+        """Nobody else has anything of the lane, and nothing earlier of it waits."""
+        lane = self.lane_of(entry)
+        if lane is None:
+            return
+        for other in self.clients.values():
+            for each in other.has.values():
+                assert other is client or self.lane_of(each.entry) != lane, "a lane is with two"
+        for each in self.log:
+            if each.base_offset >= entry.base_offset:
+                break
+            if self.lane_of(each) == lane and self.left_of(each):
+                late = each.deliver_at_ms is not None  # it may have come due after others went
+                assert each.base_offset in client.has or late, "overtaken in its lane"
+
+    def outstanding(self) -> set[int]:
+        return {base for each in self.clients.values() for base in each.has}
+
+    def check(self) -> None:
+        """Numbers agree, and nobody waits who need not."""
+        dispatcher = self.subscription.dispatcher
+        assert dispatcher is not None
+        statuses = {str(each.consumer_id): each for each in dispatcher.consumers()}
+        assert set(statuses) == set(self.clients)
+        for name, client in self.clients.items():
+            assert statuses[name].permits == client.permits
+            if not self.has_one_active:
+                assert statuses[name].unacked == self.unacked(client)
+                assert statuses[name].is_blocked == client.is_blocked
+            else:
+                assert statuses[name].is_active == (name == self.active())
+        if self.has_one_active:
+            takes = bool(self.clients) and self.clients[self.active()].permits > 0
+            assert not takes or dispatcher.read_position >= self.log_end, "nobody reads on"
+        elif not self.is_blocked:
+            self.check_nobody_waits()
+
+    def takes(self, name: str) -> bool:
+        return self.clients[name].permits > 0 and not self.clients[name].is_blocked
+
+    def check_nobody_waits(self) -> None:
+        """Whatever could go has gone: it has no taker, or its lane is held up."""
+        dispatcher = self.subscription.dispatcher
+        assert dispatcher is not None
+        if not any(map(self.takes, self.clients)):
+            return
+        if not self.settings.look_ahead:  # there is nothing else that could stop reading
+            assert dispatcher.read_position >= self.log_end, "nobody reads on"
+        held_up: set[object] = set()
+        outstanding = self.outstanding()
+        for entry in self.log:
+            is_waiting = (
+                entry.last_offset < dispatcher.read_position
+                and self.left_of(entry)
+                and entry.base_offset not in outstanding
+                and (entry.deliver_at_ms or 0) <= self.now_ms
+            )
+            if not is_waiting:
+                continue
+            if self.type is SubscriptionType.KEY_SHARED and entry.key_hash is not None:
+                lane: object = entry.key_hash
+                owner = self.owner_of(entry.key_hash)
+            else:
+                lane, owner = entry.chunk_group, None
+            holders = {
+                name
+                for name, each in self.clients.items()
+                if lane is not None
+                and any(lane == self.raw_lane(d.entry) for d in each.has.values())
+            }
+            if lane in held_up:
+                continue
+            if isinstance(lane, int):
+                stuck = owner is None or not self.takes(owner)
+                stuck = stuck or bool(self.sharing.is_ordered and holders - {owner})
+            else:
+                stuck = lane is not None and any(not self.takes(each) for each in holders)
+            assert stuck, f"{entry} waits and need not"
+            held_up.add(lane)
+
+    def raw_lane(self, entry: Entry) -> object:
+        if self.type is SubscriptionType.KEY_SHARED and entry.key_hash is not None:
+            return entry.key_hash
+        return entry.chunk_group
+
+    def owner_of(self, key_hash: int) -> str | None:
+        dispatcher = self.subscription.dispatcher
+        assert isinstance(dispatcher, KeySharedDispatcher)
+        for (first, last), consumer_id in dispatcher.hash_ranges():
+            if first <= key_hash <= last:
+                return str(consumer_id)
+        return None
+
+    def drain(self) -> None:
+        """All take and acknowledge whatever comes, time passes: then nothing is left."""
+        for _ in range(len(self.log) + 3):
+            self.pass_time(1_000)
+            for name, client in self.clients.items():
+                if client.permits < 100:
+                    self.flow(name, 200 - client.permits)
+            self.run()
+            for client in list(self.clients.values()):
+                for delivery in list(client.has.values()):
+                    self.acknowledge(delivery.entry.base_offset, delivery.entry.last_offset + 1)
+        assert not self.messages - self.acked, "lost"
+        assert self.subscription.cursor.mark_delete == self.log_end
+        assert self.subscription.cursor.backlog(self.log_end) == 0

@@ -1,0 +1,194 @@
+"""Consumers that come, leave, crash, take, acknowledge and give back, on each type of subscription.
+
+Longer runs: PENSTOCK_DISPATCH_MACHINE_EXAMPLES=2000 pytest tests/property/test_dispatch_machine.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from core.subscription.values import DispatchSettings, HashRange, KeySharing, SubscriptionType
+from tests.property.subscription_world import World
+
+EXAMPLES = int(os.environ.get("PENSTOCK_DISPATCH_MACHINE_EXAMPLES", "100"))
+NAMES = st.sampled_from("abcd")
+WHICH = st.integers(0, 10**6)
+KEYS = (1, 20_000, 40_000, 60_000, 65_535)
+
+SETTINGS = st.sampled_from(
+    [
+        DispatchSettings(0, 0, 0, 0, 0),
+        DispatchSettings(4, 9, 2, 5, 3),
+        DispatchSettings(1, 1, 1, 1, 1),
+        DispatchSettings(),
+    ]
+)
+
+
+class DispatchMachine(RuleBasedStateMachine):
+    """Invariants (subscription_world.py checks them at each delivery and after each step):
+
+    - a delivered entry has permits, its time has come, and something of it is unacknowledged;
+    - nothing is with two consumers at once, nor with one twice;
+    - an entry's redelivery count is how often it was somebody's before, so that it comes again
+      only if it was given back, or its consumer is gone;
+    - limits of unacknowledged messages stop a consumer, and half of them lets it go on;
+    - nothing is lost: in the end all is delivered and acknowledged, whatever happened before.
+    """
+
+    type = SubscriptionType.SHARED
+    sharings: tuple[KeySharing, ...] = (KeySharing(),)
+
+    @initialize(limits=SETTINGS, per_read=st.integers(1, 4), data=st.data())
+    def start(self, limits: DispatchSettings, per_read: int, data: st.DataObject) -> None:
+        sharing = data.draw(st.sampled_from(self.sharings))
+        self.world = World(self.type, limits, sharing, per_read)
+        for name in data.draw(st.lists(NAMES, min_size=2, max_size=3, unique=True)):
+            self.join(name, 0, data.draw(st.sampled_from([1, 3, 50])))
+        chunk = None if self.type is SubscriptionType.KEY_SHARED else "x"
+        for key in data.draw(st.lists(st.sampled_from(KEYS[:3]), max_size=10)):
+            self.world.append(1, 0, key, None, chunk if key == KEYS[0] else None)
+        self.world.run()
+
+    @property
+    def clients(self) -> list[str]:
+        return list(self.world.clients)
+
+    # The log.
+
+    @rule(
+        count=st.sampled_from([1, 1, 1, 2, 5]),
+        gap=st.sampled_from([0, 0, 0, 1, 3]),
+        key=st.sampled_from([None, KEYS[0], *KEYS]),
+        delay=st.sampled_from([None] * 5 + [0, 5, 20]),
+        chunk=st.sampled_from([None, None, None, "x", "y"]),
+    )
+    def append(
+        self, count: int, gap: int, key: int | None, delay: int | None, chunk: str | None
+    ) -> None:
+        if len(self.world.log) < 40:
+            self.world.append(count, gap, key, delay, chunk)
+            self.world.run()
+
+    @rule(count=st.integers(2, 8), key=st.sampled_from(KEYS))
+    def append_several(self, count: int, key: int) -> None:
+        for each in range(count):
+            if len(self.world.log) < 40:
+                self.world.append(1, 0, key if each % 2 else KEYS[0], None, None)
+        self.world.run()
+
+    # Consumers.
+
+    @rule(name=NAMES, level=st.sampled_from([0, 0, 1]), permits=st.sampled_from([0, 3, 20]))
+    def join(self, name: str, level: int, permits: int) -> None:
+        if name in self.world.clients:
+            return
+        ranges = ()
+        if self.world.sharing.is_sticky:
+            index = "abcd".index(name)
+            ranges = (HashRange(index * 16_384, index * 16_384 + 16_383),)
+        self.world.join(name, level, ranges)
+        if permits:
+            self.world.flow(name, permits)
+        self.world.run()
+
+    @precondition(lambda self: self.world.clients)
+    @rule(which=WHICH)
+    def leave(self, which: int) -> None:
+        """Or crash: the broker sees no difference."""
+        self.world.leave(self.clients[which % len(self.clients)])
+        self.world.run()
+
+    @precondition(lambda self: self.world.clients)
+    @rule(which=WHICH, permits=st.sampled_from([1, 2, 5, 20]))
+    def flow(self, which: int, permits: int) -> None:
+        self.world.flow(self.clients[which % len(self.clients)], permits)
+        self.world.run()
+
+    @precondition(lambda self: self.world.outstanding())
+    @rule(which=WHICH, whole=st.booleans(), index=st.integers(0, 4))
+    def acknowledge_one(self, which: int, whole: bool, index: int) -> None:
+        bases = sorted(self.world.outstanding())
+        base = bases[which % len(bases)]
+        entry = next(each for each in self.world.log if each.base_offset == base)
+        if whole:
+            self.world.acknowledge(base, entry.last_offset + 1)
+        else:
+            offset = min(base + index, entry.last_offset)
+            self.world.acknowledge(offset, offset + 1)
+        self.world.run()
+
+    @precondition(lambda self: self.world.outstanding())
+    @rule(which=WHICH, some=st.one_of(st.none(), st.sets(st.integers(0, 10), min_size=1)))
+    def redeliver(self, which: int, some: set[int] | None) -> None:
+        having = [name for name, each in self.world.clients.items() if each.has]
+        name = having[which % len(having)]
+        bases = sorted(self.world.outstanding())
+        chosen = None if some is None else [bases[i] for i in some if i < len(bases)]
+        if chosen is None or chosen:
+            self.world.redeliver(name, chosen)
+        self.world.run()
+
+    # The broker. One rule for all, so that there is something to forget when it forgets.
+
+    @rule(
+        event=st.sampled_from(["time", "time", "flush", "skip", "others", "seek", "crash"]),
+        number=st.integers(0, 60),
+    )
+    def something_else(self, event: str, number: int) -> None:
+        world = self.world
+        match event:
+            case "time":
+                world.pass_time(number)
+            case "flush":
+                world.flush()
+            case "skip":
+                world.acknowledge_up_to(world.subscription.cursor.mark_delete + number % 8)
+            case "others":  # who acknowledges what it does not have, or what is not there yet
+                world.acknowledge(number, number + 3)
+            case "seek":
+                world.seek(min(number, world.log_end))
+            case "crash":
+                world.start()
+        world.run()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for name in "abcd" if self.world.sharing.is_sticky else "a":
+            self.join(name, 0, 0)
+        self.world.drain()
+
+
+class SharedMachine(DispatchMachine):
+    """Also: chunks of one message are with one consumer at a time, in order."""
+
+
+class KeySharedMachine(DispatchMachine):
+    """Also: entries of a hash are with one consumer at a time, and none overtakes another, while
+    consumers join, leave, crash and give back."""
+
+    type = SubscriptionType.KEY_SHARED
+    sharings = (KeySharing(), KeySharing(is_sticky=True), KeySharing(is_ordered=False))
+
+
+class FailoverMachine(DispatchMachine):
+    """Also: only the active one gets anything, it is who the rule says, all are told; entries come
+    in order, from the mark-delete offset on after each change."""
+
+    type = SubscriptionType.FAILOVER
+
+
+SETTINGS_OF_ALL = settings(
+    max_examples=EXAMPLES, stateful_step_count=60, deadline=None, print_blob=True
+)
+TestSharedMachine = SharedMachine.TestCase
+TestSharedMachine.settings = SETTINGS_OF_ALL
+TestKeySharedMachine = KeySharedMachine.TestCase
+TestKeySharedMachine.settings = SETTINGS_OF_ALL
+TestFailoverMachine = FailoverMachine.TestCase
+TestFailoverMachine.settings = SETTINGS_OF_ALL
