@@ -100,6 +100,8 @@ _ONE = "transactions/confluent/1x/4p"
 _EIGHT = "transactions/confluent/8x/4p"
 _WITH_OFFSETS = "transactions/confluent/1x/4p/offsets"
 _TIMED = "transactions/java/1kB/4p/100ms"
+_MANY = "partitions/confluent/1kB/5000p"
+_MOST = "partitions/confluent/1kB/10000p"
 _SPARK_SINK = "spark/exactly-once/100B/4p"
 _GOALS = (
     ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
@@ -107,6 +109,8 @@ _GOALS = (
     ("catch-up (Java), times Kafka", "catch-up/java/1kB/4p", "mb_per_s", "kafka-nosync", 1.0),
     ("catch-up, times Kafka", "catch-up/confluent/1kB/4p", "mb_per_s", "kafka-nosync", 1.0),
     ("tail, times Kafka", "tail/confluent/1kB/4p", "mb_per_s", "kafka-nosync", 1.0),
+    ("5,000 partitions, times Kafka", _MANY, "records_per_s", "kafka-nosync", 0.9),
+    ("10,000 partitions, times Kafka", _MOST, "records_per_s", "kafka-nosync", 0.9),
     ("acknowledgement p50, ms", "ack/confluent/1kB", "p50_ms", None, 1.5),
     ("end-to-end average, ms", "end-to-end/confluent/1kB", "mean_ms", None, 2.0),
     ("start, first time, s", "start/first-and-later", "first_s", None, 3.0),

@@ -55,7 +55,7 @@ TlsCa = Annotated[
 _tls: ContextVar[ssl.SSLContext | None] = ContextVar("_tls", default=None)
 
 
-def asks(command: Callable[..., None]) -> Callable[..., None]:
+def broker_command(command: Callable[..., None]) -> Callable[..., None]:
     """A command that asks a broker: it has the options of TLS as well, which are the client's
     business and not its own."""
 

@@ -20,8 +20,8 @@ from cli.client import (
     Bootstrap,
     admin_client,
     ask_patiently,
-    asks,
     bootstrapping,
+    broker_command,
     complain,
     connection_options,
     fail,
@@ -54,7 +54,7 @@ class _Limits:
     idle_s: float | None
 
 
-@asks
+@broker_command
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     from_beginning: Annotated[

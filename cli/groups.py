@@ -20,7 +20,7 @@ from cli.client import (
     AsJson,
     Bootstrap,
     ask_patiently,
-    asks,
+    broker_command,
     complain,
     fail,
     print_json,
@@ -70,7 +70,7 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="One or more."
 
 
 @groups.command("list")
-@asks
+@broker_command
 def list_groups(
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state; may be repeated.")
@@ -120,7 +120,7 @@ def _known(option: str, given: Sequence[str], known: Sequence[str]) -> set[str]:
 
 
 @groups.command()
-@asks
+@broker_command
 def describe(
     names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:
@@ -135,7 +135,7 @@ def describe(
 
 
 @groups.command()
-@asks
+@broker_command
 def lag(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[GROUP]", help="By default all groups.")
@@ -286,7 +286,7 @@ groups.command("reset-offsets")(reset_offsets)
 
 
 @groups.command()
-@asks
+@broker_command
 def why(
     name: Annotated[str, typer.Argument(metavar="GROUP")],
     data: Annotated[
@@ -353,7 +353,7 @@ def _waiting(name: str, data: "Path | None", database_url: str | None) -> "Waiti
 
 
 @groups.command()
-@asks
+@broker_command
 def delete(
     names: Names, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:

@@ -17,8 +17,8 @@ from cli.client import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
     admin_client,
-    asks,
     bootstrapping,
+    broker_command,
     complain,
     connection_options,
     fail,
@@ -87,7 +87,7 @@ class _Waiting:
             self._changed.notify()
 
 
-@asks
+@broker_command
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     values: Annotated[

@@ -17,7 +17,7 @@ from cli.client import (
     AsJson,
     Bootstrap,
     ask_patiently,
-    asks,
+    broker_command,
     complain,
     fail,
     print_json,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient, TopicPartition
 
 
-@asks
+@broker_command
 def reset_offsets(
     name: Annotated[str, typer.Argument(metavar="GROUP")],
     topic: Annotated[

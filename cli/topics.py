@@ -20,7 +20,7 @@ from cli.client import (
     AsJson,
     Bootstrap,
     admin_client,
-    asks,
+    broker_command,
     complain,
     fail,
     print_json,
@@ -77,7 +77,7 @@ def _finish(
 
 
 @topics.command()
-@asks
+@broker_command
 def create(
     names: Names,
     partitions: Annotated[
@@ -129,7 +129,7 @@ def _properties(pairs: list[str]) -> dict[str, str]:
 
 
 @topics.command()
-@asks
+@broker_command
 def alter(
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
     config: Annotated[
@@ -193,7 +193,7 @@ def _tell_of_compaction(configs: Mapping[str, str | None]) -> None:
 
 
 @topics.command()
-@asks
+@broker_command
 def delete(
     names: Names,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -222,7 +222,7 @@ def _suggesting(
 
 
 @topics.command("list")
-@asks
+@broker_command
 def list_topics(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     internal: Annotated[bool, typer.Option("--internal", help="Internal topics, too.")] = False,
@@ -250,7 +250,7 @@ def list_topics(
 
 
 @topics.command()
-@asks
+@broker_command
 def describe(
     names: Names,
     records: Annotated[

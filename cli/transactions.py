@@ -18,7 +18,7 @@ from cli.client import (
     AsJson,
     Bootstrap,
     ask_patiently,
-    asks,
+    broker_command,
     complain,
     fail,
     print_json,
@@ -59,7 +59,7 @@ Ids = Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID", help="One 
 
 
 @transactions.command("list")
-@asks
+@broker_command
 def list_transactions(
     state: Annotated[
         list[str] | None, typer.Option(help="Only ids in this state; may be repeated.")
@@ -122,7 +122,7 @@ def _listed(client: "KafkaAdminClient", **filters: Any) -> list[dict[str, Any]]:
 
 
 @transactions.command()
-@asks
+@broker_command
 def describe(
     ids: Ids, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:
@@ -206,7 +206,7 @@ def _end_if_any_failed(rows: Iterable[dict[str, Any]]) -> None:
 
 
 @transactions.command()
-@asks
+@broker_command
 def abort(
     ids: Ids, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:
@@ -257,7 +257,7 @@ def _aborted(bootstrap: str, name: str) -> dict[str, Any]:
 
 
 @transactions.command()
-@asks
+@broker_command
 def blocking(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
     """Show which open transaction holds back readers of committed data, and where.
 

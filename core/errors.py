@@ -1,7 +1,7 @@
 """Refusals, under Kafka's names (org.apache.kafka.common.protocol.Errors).
 
-A refusal is a returned value; an exception means a bug or a lost database. What number a refusal
-has on a wire is the business of each front-end (`gateway/kafka/errors.py`).
+A refusal is a returned value; an exception means a bug or a lost database. Each front-end gives
+refusals their numbers on its wire (`gateway/kafka/errors.py`).
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 
 class Error(Enum):
-    """Why a request, or a part of it, was refused. NONE is success where an answer needs one."""
+    """Why a request, or a part of it, was refused. NONE: success, for answers that need one."""
 
     NONE = auto()
     UNKNOWN_SERVER_ERROR = auto()
@@ -90,9 +90,9 @@ class Error(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error and the sentence that explains it, where a wire has room for one.
+    """An error and, for wires with room for it, a sentence that explains it.
 
-    message: None stands for the error's usual text.
+    message: None means the error's usual text.
     """
 
     error: Error

@@ -1,7 +1,7 @@
 """Which live broker leads a partition: rendezvous hashing, a hint that keeps caches warm.
 
-Every broker computes it alike from the same inputs, whatever its process, platform or age, so it
-uses fixed arithmetic and never `hash()`. Correctness never rests on it; knows no heartbeat.
+Every broker must compute the same from the same inputs, whatever its process, platform or version.
+So it uses fixed arithmetic, never `hash()`. Correctness does not depend on it; knows no heartbeat.
 """
 
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ def _mix(value: int) -> int:
 
 
 def choose_leader(partition_id: int, broker_ids: Iterable[int]) -> int | None:
-    """The broker with the greatest score for this partition; None where there is no broker.
+    """The broker with the greatest score for this partition; None if there is no broker.
 
     A broker that leaves moves only what it led; one that joins takes an even share from each.
     """
     key = _mix(partition_id)
     best: tuple[int, int] | None = None
     for broker_id in broker_ids:
-        # The score decides; equal scores (one in 2⁶⁴) go to the greater id, alike everywhere.
+        # The score decides; of equal scores (one in 2⁶⁴) every broker takes the greater id.
         candidate = (_mix(key ^ _mix(broker_id)), broker_id)
         if best is None or candidate > best:
             best = candidate

@@ -1,7 +1,7 @@
 """Which shard a name falls into: the unit that a lease covers.
 
-Groups are coordinated by shard, and subscriptions dispatched. Fixed arithmetic, alike in every
-process and for ever, because shards are written down with what belongs to them. Knows no leases.
+Groups are coordinated by shard, and subscriptions dispatched. The arithmetic is fixed, the same in
+every process and for ever, because rows store their shard. Knows no leases.
 """
 
 from zlib import crc32

@@ -1,4 +1,4 @@
-"""The nouns every room shares. Values only, frozen."""
+"""The nouns that all rooms share. Values only, frozen."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -14,21 +14,21 @@ Payload = bytes | bytearray | memoryview
 
 
 class BatchFormat(Enum):
-    """Whose bytes a stored batch holds. A reader of the same protocol gets them untouched."""
+    """The protocol of a stored batch's bytes. A reader of that protocol gets them untouched."""
 
     KAFKA_V2 = 2
     PULSAR = 16
 
 
 class IsolationLevel(Enum):
-    """What a reader wants to see of open and aborted transactions (Kafka's `isolation.level`)."""
+    """Whether a reader sees open and aborted transactions (Kafka's `isolation.level`)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class TimestampType(Enum):
-    """Who stamped a record: its producer, or the log (Kafka's `message.timestamp.type`)."""
+    """Whether the producer or the log set the timestamp (Kafka's `message.timestamp.type`)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -36,12 +36,12 @@ class TimestampType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """What the log must know of one batch to decide on it; the payload travels beside it.
+    """What the log must know of a batch to decide on it; the payload travels beside it.
 
     record_count: offsets the batch occupies, at least 1.
     max_timestamp: milliseconds since the epoch.
     size: bytes of the payload as stored.
-    base_sequence, producer_id, producer_epoch: -1 where the producer is not idempotent.
+    base_sequence, producer_id, producer_epoch: -1 if the producer is not idempotent.
     """
 
     record_count: int
@@ -62,7 +62,7 @@ class RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address of a broker. listener: the name of what is spoken there ("kafka")."""
+    """An address of a broker. listener: the name of the protocol spoken there ("kafka")."""
 
     listener: str
     host: str
@@ -71,12 +71,12 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A broker whose session lasts, and how clients reach it: one endpoint a listener."""
+    """A broker with a session that lasts, and how clients reach it: one endpoint per listener."""
 
     broker_id: int
     rack: str | None
     endpoints: tuple[Endpoint, ...]
 
     def at(self, listener: str) -> Endpoint | None:
-        """Its address on a listener of this name; None where it has none."""
+        """Its address on a listener of this name, or None."""
         return next((each for each in self.endpoints if each.listener == listener), None)

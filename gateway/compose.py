@@ -1,8 +1,8 @@
-"""Wires the rooms: a database and settings become a runtime, which all front-ends share.
+"""Wires the rooms: makes the runtime that all front-ends share from a database and settings.
 
-The one file that knows which class of `storage` stands behind which port; tests wire with it too.
-Opens no socket, decides nothing, and knows no protocol but for the bytes of Kafka's markers, and
-who reads which stored format: a log keeps what it has, whether or not its front-end listens now.
+Only this file knows which class of `storage` implements which port; tests wire with it too.
+Opens no socket, decides nothing, and knows no protocol except the bytes of Kafka's markers, and who
+reads which stored format: a log keeps what it has, whether or not its front-end listens now.
 Subscriptions are dispatched as Pulsar's entries.
 """
 
@@ -58,7 +58,7 @@ def cluster_of(
     broker_id: int | None = None,
     rack: str | None = None,
 ) -> Cluster:
-    """This broker among the others; it has yet to join them.
+    """This broker among the others, before it joins them.
 
     static: the broker's own settings. endpoints: how clients reach it.
     """
@@ -73,7 +73,7 @@ def cluster_of(
 
 
 def configs_of(database: Database, static: Mapping[str, str], broker_id: int = -1) -> Configs:
-    """Settings; until they are loaded, only those of the broker itself (`static`)."""
+    """Settings; until they are loaded, only the broker's own (`static`)."""
     return Configs(ConfigStore(database), TopicStore(database), broker_id, static)
 
 
@@ -85,7 +85,7 @@ async def compose(database: Database, cluster: Cluster, static: Mapping[str, str
 
 
 def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
-    """The same, of settings that are loaded; nothing is asked of the database yet."""
+    """The same, with loaded settings; does not use the database yet."""
     topics = Topics(TopicStore(database), configs, lambda: cluster.live_ids)
     feed = PostgresChangeFeed(database)
     announcer = Announcer(feed, lambda: cluster.is_alone)

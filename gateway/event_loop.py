@@ -1,11 +1,10 @@
-"""uvloop, whose watches of sockets (`add_reader`, `add_writer`) outlive an error.
+"""uvloop, but a socket stays watched (`add_reader`, `add_writer`) after an error.
 
-Where a socket has an error, as after a reset, libuv tells of it once and ends the watch of it. A
-hot session that then reads the server's last words, and waits for the end, would do so until its
-deadline; such sockets are what PostgreSQL's processes leave when one of them crashes. So what is
-watched lies in an epoll of our own, which uvloop watches in its turn: an epoll has no errors.
-Connections of clients are uvloop's transports and do not come here. Knows nothing of who watches
-what.
+After an error on a socket, such as a reset, libuv reports it once and stops watching. A crashed
+PostgreSQL process leaves such a socket: a hot session would read the server's last words and then
+wait for the end of the stream until its deadline. So the sockets are in an epoll of their own,
+which has no errors, and uvloop watches that epoll. Client connections are uvloop's transports and
+do not come here. Does not know why a socket is watched.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _Args = TypeVarTuple("_Args")
 
 
 class _Handle(asyncio.Handle):
-    """A callback to be run in its context; the loop hears of its exceptions."""
+    """A callback that runs in its context; the loop gets its exceptions."""
 
     def run(self) -> None:
-        """Unless it has been taken back in the meantime."""
+        """Runs the callback, unless it was cancelled."""
         if not self.cancelled():
             self._run()
 
@@ -36,7 +35,7 @@ class EventLoop(uvloop.Loop):
     def __init__(self) -> None:
         super().__init__()
         self._epoll = epoll()
-        # By a socket's number: who is told of EPOLLIN, who of EPOLLOUT.
+        # By a socket's number: the callbacks for EPOLLIN and EPOLLOUT.
         self._watches: dict[int, dict[int, _Handle]] = {}
         super().add_reader(self._epoll.fileno(), self._on_ready)
 
@@ -69,7 +68,7 @@ class EventLoop(uvloop.Loop):
             watch[event].cancel()
         watch[event] = handle
         try:
-            self._epoll.register(fd, sum(watch))  # the kernel has forgotten what was closed
+            self._epoll.register(fd, sum(watch))  # the kernel has removed the closed socket
         except FileExistsError:
             self._epoll.modify(fd, sum(watch))
         except OSError:
@@ -77,7 +76,7 @@ class EventLoop(uvloop.Loop):
             raise
 
     def _remove(self, fd: int, event: int) -> bool:
-        """The socket may have been closed, and its number be another one's."""
+        """The socket may be closed by now, and another one may have its number."""
         watch = self._watches.get(fd, {})
         if event not in watch:
             return False
@@ -94,7 +93,7 @@ class EventLoop(uvloop.Loop):
         return True
 
     def _on_ready(self) -> None:
-        """All that is due is looked up before the first is told: one may close another's socket."""
+        """Looks up all due callbacks before it runs one: a callback may close another's socket."""
         due: list[_Handle] = []
         for fd, events in self._epoll.poll(0):
             watch = self._watches.get(fd, {})

@@ -1,24 +1,24 @@
 """Cuts a stream of bytes into frames: four bytes of size, then that many bytes.
 
-So do Kafka and Pulsar both. Sans-IO: it hands out the buffer to read into and is told how much
-arrived. It does not know sockets, loops, protocols or messages. Every frame owns its memory, so
+Kafka and Pulsar both frame so. Sans-IO: it lends the buffer to read into, and its caller says how
+much arrived. Knows no sockets, loops, protocols or messages. Every frame owns its memory, so
 records may be sliced from it without copying and live as long as their request does.
 """
 
 from typing import Final
 
 _SIZE_BYTES: Final = 4
-# A read that finds no large frame half received goes here. One for all connections of a thread: it
-# is filled and emptied within one call of the event loop, so idle connections own no buffer.
+# A read goes here unless a large frame is half received. All connections of a thread share it: one
+# call of the event loop fills and empties it, so idle connections own no buffer.
 SCRATCH_SIZE: Final = 128 * 1024
 # From this many missing bytes on, a frame is read straight into its own memory.
 _DIRECT_FROM: Final = 16 * 1024
-# Memory grows with what has arrived, never with what was announced.
+# Memory grows with the bytes that have arrived, never with the announced size.
 _GROWTH: Final = 4
 
 
 class FrameError(Exception):
-    """The stream cannot be cut any further; the connection is of no more use."""
+    """The stream cannot be cut any further; the connection must be closed."""
 
 
 class NegativeLength(FrameError):
@@ -30,15 +30,15 @@ class FrameTooLarge(FrameError):
 
 
 def make_scratch() -> memoryview:
-    """The buffer that framers of one event loop share."""
+    """The buffer that all framers of an event loop share."""
     return memoryview(bytearray(SCRATCH_SIZE))
 
 
 class Framer:
     """One connection's incoming stream.
 
-    Ask `get_buffer`, fill it, tell `buffer_updated`; it returns the frames completed by that. After
-    a bad size `error` is set (the frames before it are still good) and nothing more is cut.
+    Call `get_buffer`, fill the buffer, call `buffer_updated`, which returns the completed frames.
+    After a bad size `error` is set (the frames before it are still good) and nothing more is cut.
     """
 
     __slots__ = ("_body", "_direct", "_filled", "_head", "_max_bytes", "_scratch", "_size", "error")
@@ -60,7 +60,7 @@ class Framer:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a frame has begun and its end is missing."""
+        """Whether a frame has begun and not ended."""
         return bool(self._size or self._head)
 
     def get_buffer(self) -> memoryview:
@@ -79,7 +79,7 @@ class Framer:
         return self.feed(self._scratch[:count])
 
     def feed(self, chunk: memoryview) -> list[memoryview]:
-        """The frames completed by `chunk`, whose bytes are copied."""
+        """Copies `chunk`; returns the frames that it completes."""
         frames: list[memoryview] = []
         if self._head:
             chunk = memoryview(self._head + bytes(chunk))
@@ -117,7 +117,7 @@ class Framer:
         needed = self._filled + count
         if needed > len(self._body):
             room = min(self._size, max(_GROWTH * needed, _DIRECT_FROM))
-            # A new object: an event loop may still hold the old one's buffer, so it cannot grow.
+            # A new object: the old one cannot grow while an event loop holds its buffer.
             body = bytearray(room)
             body[: self._filled] = memoryview(self._body)[: self._filled]
             self._body = body

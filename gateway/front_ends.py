@@ -1,7 +1,7 @@
-"""What a front-end is to the process: the name of its listener, how it is made, how it ends.
+"""A front-end as the process sees it: the name of its listener, how to make it, how to end it.
 
-A front-end is the protocol of one folder beside this file. `gateway.app` has the table of them;
-this room knows none.
+A front-end is one protocol, in a folder beside this file. `gateway.app` has the table of them;
+this file knows none.
 """
 
 from collections.abc import Callable
@@ -15,18 +15,18 @@ from gateway.request_memory import RequestMemory
 from gateway.runtime.runtime import Runtime
 
 
-class FrontEnd(listener.FrontEnd, Protocol):
+class FrontEnd(listener.ConnectionMaker, Protocol):
     """One protocol, as the process sees it."""
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits, up to a time, for what its clients have left under way. They have gone."""
+        """Waits, up to a time, for unfinished requests of clients that have disconnected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a front-end gets beside the runtime; all of it is shared by all front-ends.
+    """What a front-end gets beside the runtime; all front-ends share it.
 
-    metrics: where it counts its requests, by names of its own, and enters what else it counts.
+    metrics: it counts its requests here, under its own names, and registers other metrics.
     """
 
     settings: Settings
@@ -37,10 +37,10 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class FrontEndFactory:
-    """A front-end to be made once the broker has joined its cluster.
+    """Makes a front-end once the broker has joined its cluster.
 
-    listener: its name, under which brokers tell each other of its address (`broker_endpoint`), and
-    by which `gateway.config.LISTENERS` finds the settings of its addresses.
+    listener: the name under which brokers publish its address (`broker_endpoint`), and under which
+    `gateway.config.LISTENERS` has the settings of its addresses.
     """
 
     listener: str

@@ -1,6 +1,6 @@
 """Listening sockets: accepts, counts, refuses over the limits, and winds connections down.
 
-What a connection speaks is its front-end's business (`FrontEnd`); this room knows no protocol.
+What makes connections (`ConnectionMaker`) knows their protocol; this file knows none.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ _ABORT_TIMEOUT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections may use; the names are Kafka's properties where there is one.
+    """Limits on connections; names are Kafka's properties if there is one.
 
-    request_receive_timeout_ms: within which a request that has begun must arrive whole.
-    max_in_flight_requests_per_connection: received and not yet answered, before reading pauses.
+    request_receive_timeout_ms: in this time a request that has begun must arrive whole.
+    max_in_flight_requests_per_connection: with so many unanswered requests, reading pauses.
     max_in_flight_bytes_per_connection: the same, in bytes of requests.
-    queued_max_request_bytes: of all connections together, parts of requests included; never taken
-    as less than twice socket_request_max_bytes.
-    write_high_water_bytes: unsent answers from which on a connection is not served further.
-    listen_backlog: connections the system may hold before they are accepted.
+    queued_max_request_bytes: of all connections together, parts of requests included; at least
+    twice socket_request_max_bytes, even if set lower.
+    write_high_water_bytes: with so many bytes of unsent answers, a connection is not served.
+    listen_backlog: connections that the system may hold before they are accepted.
     """
 
     socket_request_max_bytes: int = 100 * 1024 * 1024
@@ -49,16 +49,16 @@ class ConnectionLimits:
 
 
 class Connection(Protocol):
-    """What the listener asks of a front-end's protocol object (also an asyncio protocol)."""
+    """What the listener calls on a front-end's protocol object (also an asyncio protocol)."""
 
     def finish(self) -> None:
-        """Read no more; answer what is in flight, flush, close."""
+        """Reads no more; answers what is in flight, flushes, closes."""
 
     def abort(self) -> None:
-        """Close now."""
+        """Closes now."""
 
 
-class FrontEnd(Protocol):
+class ConnectionMaker(Protocol):
     """Makes the protocol object of one connection. `on_lost` is called once when it has ended."""
 
     def connection(self, on_lost: Callable[[], None]) -> Any: ...
@@ -69,7 +69,7 @@ class Listener:
 
     def __init__(
         self,
-        front_end: FrontEnd,
+        front_end: ConnectionMaker,
         host: str,
         port: int,
         limits: ConnectionLimits,
@@ -89,16 +89,16 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port listened on; the one chosen by the system where 0 was asked for."""
+        """The port; if 0 was requested, the one that the system chose."""
         return self._port
 
     @property
     def connection_count(self) -> int:
-        """Connections now open."""
+        """The number of open connections."""
         return self._per_ip.total()
 
     def limit(self, max_connections: int, max_connections_per_ip: int) -> None:
-        """From now on so many, in all and from one address; those that are open stay."""
+        """Sets the limits, in all and per client address; open connections stay."""
         self._limits = replace(
             self._limits,
             max_connections=max_connections,
@@ -106,7 +106,7 @@ class Listener:
         )
 
     async def start(self) -> None:
-        """Bind every address of the host and accept. Raises OSError where it cannot."""
+        """Binds every address of the host and accepts. Raises OSError if it cannot."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
             self._host or None,
@@ -151,7 +151,7 @@ class Listener:
             asyncio.get_running_loop().add_reader(listening.fileno(), self._accept, listening)
 
     def _admit(self, accepted: socket.socket, address: tuple[Any, ...]) -> bool:
-        """Count the connection, or refuse it with one line in the log."""
+        """Counts the connection, or refuses it with one line in the log."""
         ip = address[0]
         if self.connection_count >= self._limits.max_connections:
             reason = f"there are {self._limits.max_connections} connections (max.connections)"
@@ -166,7 +166,7 @@ class Listener:
         return False
 
     async def _greet(self, accepted: socket.socket, ip: str) -> None:
-        """Turn an accepted socket into a connection of the front-end; TLS first, where asked."""
+        """Makes an accepted socket a connection of the front-end, behind TLS if configured."""
         loop = asyncio.get_running_loop()
         made: list[Connection] = []
         counted = True
@@ -219,7 +219,7 @@ class Listener:
             listening.close()
 
     async def shutdown(self, timeout_s: float) -> None:
-        """Accept no more, let every connection finish, and close what is left after `timeout_s`."""
+        """Accepts no more, lets connections finish, and closes the rest after `timeout_s`."""
         self._stopping = True
         self._close_sockets()
         for connection in list(self._connections):

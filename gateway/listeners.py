@@ -1,7 +1,7 @@
-"""The addresses a broker listens on, each with the front-end that serves it.
+"""The addresses that a broker listens on, each with the front-end that serves it.
 
-A port is bound before its front-end can be made: the broker's id belongs to its address. What
-connects in between is closed, and tries again. Knows no protocol.
+A port is bound before its front-end can be made: the broker's id belongs to its address. A client
+that connects in between is disconnected, and tries again. Knows no protocol.
 """
 
 import asyncio
@@ -11,29 +11,29 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gateway.config import Endpoint, SettingsError
-from gateway.listener import ConnectionLimits, FrontEnd, Listener
+from gateway.listener import ConnectionLimits, ConnectionMaker, Listener
 
 
 class LateFrontEnd:
-    """Stands in for a front-end until that one is opened. port: what is listened on."""
+    """Stands in for a front-end until `open`. port: the listener's."""
 
     def __init__(self) -> None:
         self.port = -1
-        self._front_end: FrontEnd | None = None
+        self._front_end: ConnectionMaker | None = None
 
-    def open(self, front_end: FrontEnd) -> None:
-        """From now on connections are this one's."""
+    def open(self, front_end: ConnectionMaker) -> None:
+        """Gives this front-end all connections from now on."""
         self._front_end = front_end
 
     def connection(self, on_lost: Callable[[], None]) -> Any:
-        """See FrontEnd."""
+        """See ConnectionMaker."""
         if self._front_end is None:
             return _NotYet(on_lost)
         return self._front_end.connection(on_lost)
 
 
 class _NotYet(asyncio.Protocol):
-    """Closes a connection that came too early; the client tries again."""
+    """Closes an early connection; the client tries again."""
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
         self._on_lost = on_lost
@@ -64,9 +64,9 @@ class Listeners:
     async def open(
         self, endpoint: Endpoint, flag: str, tls: ssl.SSLContext | None = None
     ) -> LateFrontEnd:
-        """Listens on an address. flag: the option that names it, for the sentence of a refusal.
+        """Listens on an address. flag: the option that names it, for the error's sentence.
 
-        Raises SettingsError where the address cannot be listened on.
+        Raises SettingsError if that fails.
         """
         front_end = LateFrontEnd()
         listener = Listener(front_end, endpoint.host, endpoint.port, self.limits, tls)
@@ -78,25 +78,25 @@ class Listeners:
 
     @property
     def connection_count(self) -> int:
-        """Connections now open."""
+        """The number of open connections."""
         return sum(listener.connection_count for listener in self._listeners)
 
     def limit(self, max_connections: int, max_connections_per_ip: int) -> None:
-        """From now on so many, on each address; those that are open stay."""
+        """Sets the limits of each address; open connections stay."""
         for listener in self._listeners:
             listener.limit(max_connections, max_connections_per_ip)
 
     async def shutdown(self, timeout_s: float) -> None:
-        """Accepts no more anywhere, lets connections finish, cuts what is left afterwards."""
+        """Accepts no more, lets connections finish, and closes the rest after `timeout_s`."""
         await asyncio.gather(*(listener.shutdown(timeout_s) for listener in self._listeners))
 
 
 @contextlib.contextmanager
 def listening_on(endpoint: Endpoint, flag: str) -> Iterator[None]:
-    """Turns what the system says of an address into a sentence. Raises SettingsError."""
+    """Turns the system's error about an address into a sentence. Raises SettingsError."""
     try:
         yield
-    except (OSError, UnicodeError) as error:  # names of hosts may be too long to be looked up
+    except (OSError, UnicodeError) as error:  # a host's name may be too long to look up
         raise SettingsError(
             f"Cannot listen on {endpoint} ({getattr(error, 'strerror', None) or error}): "
             f"stop what listens there, or choose another address with {flag}."

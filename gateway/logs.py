@@ -1,7 +1,7 @@
-"""Log lines: for people on a terminal, or JSON for machines. One place says how they look.
+"""Log lines, for people on a terminal or as JSON for machines. Only this file sets their format.
 
-Must not show what a program holds: a traceback names files and lines, and no local variables. Those
-hold database passwords and clients' records.
+Must not show local variables: they hold database passwords and clients' records. A traceback names
+files and lines only.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""The memory that requests of all connections hold, whatever protocol they speak.
+"""The memory that requests of all connections hold, in all protocols.
 
 Kafka's `queued.max.request.bytes`: when it is used up, no connection reads until half of it is free
-again. Knows no socket and no frame; connections count what they hold and are told when to stop.
+again. Connections count what they hold and are told when to stop. Knows no socket and no frame.
 """
 
 from typing import Protocol
@@ -14,15 +14,15 @@ log = structlog.get_logger(__name__)
 
 
 class RequestHolder(Protocol):
-    """A connection, as the memory sees it. partial_bytes: of a request that is not complete yet."""
+    """A connection, as the memory sees it. partial_bytes: of its incomplete request."""
 
     partial_bytes: int
 
     def adjust_reading(self) -> None:
-        """The memory is used up, or no longer: `is_full` says which."""
+        """The memory is used up, or no longer is: `is_full` says which."""
 
     def close_for(self, reason: str) -> None:
-        """Close, with one line in the log."""
+        """Closes, with one line in the log."""
 
 
 class RequestMemory:
@@ -42,19 +42,19 @@ class RequestMemory:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of requests received and not answered, parts of requests included."""
+        """Bytes of unanswered requests, incomplete ones included."""
         return self._held_bytes
 
     def join(self, holder: RequestHolder) -> None:
-        """From now on the connection is told when to stop reading."""
+        """Registers a connection, to be told when to stop reading."""
         self._holders.add(holder)
 
     def leave(self, holder: RequestHolder) -> None:
-        """The connection has gone; what it still holds, it lets go itself."""
+        """The connection has closed; it releases what it still holds itself."""
         self._holders.discard(holder)
 
     def hold(self, count: int) -> None:
-        """`count` more bytes of requests are held (fewer, where negative)."""
+        """Counts `count` more bytes of requests (fewer if negative)."""
         self._held_bytes += count
         limit = self._most_bytes
         if self._is_full:
@@ -72,9 +72,10 @@ class RequestMemory:
             holder.adjust_reading()
 
     def _cut_hoarders(self, allowance: int) -> None:
-        """Close who holds the most of incomplete requests, if these are what fills the memory.
+        """If incomplete requests fill the memory, closes the connections that hold most of them.
 
-        Complete requests will be answered and let go; parts never will, while nobody reads.
+        Complete requests will be answered and released; incomplete ones never, since no connection
+        reads.
         """
         parts = sum(holder.partial_bytes for holder in self._holders)
         by_size = sorted(self._holders, key=lambda holder: holder.partial_bytes)

@@ -1,4 +1,4 @@
-"""The brokers over this database: who is live, and which process holds which broker id.
+"""The brokers over this database: the live ones, and which process holds which broker id.
 
 All times are the database's `clock_timestamp()`. Knows nothing of leaders or partitions.
 """
@@ -36,12 +36,12 @@ from storage.notifications import BROKERS_CHANGED
 from storage.schema import broker, broker_endpoint, cluster
 
 FORGET_AFTER_S = 24 * 3600
-"""Rows of brokers that have been silent for so long are deleted when another one registers."""
+"""The row of a broker that has been silent for so long is deleted when another registers."""
 
-# A heartbeat that takes longer has missed its purpose; the next one tries another connection.
+# A slower heartbeat comes too late to help; the next one tries another connection.
 HEARTBEAT_DEADLINE_S = 3.0
 
-# A broker that stalls while registering must not keep others from its row: `leases.py`.
+# A broker that stalls while it registers must not keep others from its row: `leases.py`.
 _REGISTERING: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 
 RENEW = """
@@ -53,7 +53,7 @@ SELECT broker_id, rack, listener, host, port FROM broker JOIN broker_endpoint US
 WHERE clock_timestamp() < heartbeat_at + make_interval(secs => session_timeout_s)
 ORDER BY broker_id, listener
 """
-# A statement after RENEW: if that had to wait for somebody who took a lease, this shows it.
+# A statement after RENEW: if RENEW waited for a broker that took a lease, this sees the result.
 HELD_LEASES = """
 SELECT shard, generation FROM coordinator_lease
 WHERE broker_id = $1::integer AND incarnation = $2::uuid ORDER BY shard
@@ -84,7 +84,7 @@ class ClusterStore:
         self._session = KeptSession(database, STATEMENTS, deadline_s=HEARTBEAT_DEADLINE_S)
 
     async def cluster_id(self) -> str:
-        """The cluster's id, as Metadata tells it."""
+        """The cluster's id, as Metadata shows it."""
         async with self._database.begin("cluster_id") as connection:
             return str((await connection.execute(select(cluster.c.cluster_id))).scalar_one())
 
@@ -110,11 +110,11 @@ class ClusterStore:
             return broker_id
 
     async def heartbeat(self, broker_id: int, incarnation: UUID) -> Heartbeat:
-        """Renews the session; reads who is live, the caller included if it is registered, and what
-        leases it holds.
+        """Renews the session; reads the live brokers, including the caller if it is registered, and
+        the caller's leases.
 
-        One round trip, and no lock is held while this process is waited for: who would take a lease
-        waits for this row.
+        One round trip, so that no lock waits for this process: a broker that takes a lease waits
+        for this row.
         """
         of_process = (_INTEGER.pack(broker_id), incarnation.bytes)
         renewed, live, held, *_ = await self._session.run_or_fail(
@@ -145,8 +145,8 @@ class ClusterStore:
 async def _allocate(connection: AsyncConnection, registration: BrokerRegistration) -> int:
     """The id this address had; else the next free one.
 
-    Also where its session has not run out: only one process can listen at an address, and who was
-    killed there and started again must not be seen twice.
+    Even if that id's session has not run out: only one process can listen at an address, and a
+    broker that was killed and started again must not be listed twice.
     """
     had = (
         select(broker.c.broker_id)
@@ -227,7 +227,7 @@ async def _write(
 
 
 def _is_at(registration: BrokerRegistration) -> ColumnElement[bool]:
-    """Whether the broker is one at this address: only one process can listen there."""
+    """Whether the broker is at this address: only one process can listen there."""
     first = registration.endpoints[0]
     return exists().where(
         broker_endpoint.c.broker_id == broker.c.broker_id,
@@ -244,7 +244,7 @@ def _address_of(broker_id: int) -> ColumnElement[Any]:
 
 
 def _live_brokers(rows: Iterable[Sequence[bytes | None]]) -> tuple[LiveBroker, ...]:
-    """One a broker, of rows in order of brokers with an endpoint each."""
+    """Brokers, from rows in order of brokers, one row per endpoint."""
     endpoints: dict[tuple[int, str | None], list[Endpoint]] = {}
     for broker_id, rack, listener, host, port in rows:
         key = (integer(broker_id), None if rack is None else rack.decode())
@@ -254,5 +254,5 @@ def _live_brokers(rows: Iterable[Sequence[bytes | None]]) -> tuple[LiveBroker, .
 
 
 async def _announce(connection: AsyncConnection) -> None:
-    """Tells the others, when this transaction commits, to look who is live now."""
+    """When this transaction commits, tells the others to read the live brokers again."""
     await connection.execute(select(func.pg_notify(BROKERS_CHANGED, "")))

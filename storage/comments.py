@@ -1,7 +1,7 @@
-"""What psql's \\d+ says of tables, views and their columns: COMMENT ON each, for people.
+"""COMMENT ON tables, views and their columns, for people: psql's \\d+ shows it.
 
-Must hold no quoted SQL of its own but the one statement that sets the comments. A column has the
-same text in every view unless the view has one of its own; a test holds that none lacks one.
+Must hold no SQL except the one statement that sets the comments. A column has the same text in
+every view unless the view has its own; a test checks that each has one.
 """
 
 import json
@@ -264,7 +264,7 @@ END $do$
 
 
 def statement() -> str:
-    """DDL that sets every comment, on whatever of it is there."""
+    """DDL that sets every comment; tables, views and columns that do not exist are skipped."""
     texts: dict[str, dict[str, object]] = {
         name: {"text": text, "columns": {}} for name, text in TABLES.items()
     }

@@ -1,6 +1,6 @@
 """Settings in the database: rows of `config_entry`, by resource.
 
-Knows no property: what a setting means, and whether it may be set, is `core.config.definitions`.
+Knows no property: `core.config.definitions` says what a setting means, and if it may be set.
 """
 
 from collections.abc import Collection, Mapping
@@ -45,7 +45,7 @@ class ConfigStore:
 async def read_many(
     connection: AsyncConnection, resource_type: str, resource_names: Collection[str]
 ) -> dict[str, dict[str, str]]:
-    """The settings of resources that have any, by the resource's name."""
+    """Settings by the resource's name; resources without any are omitted."""
     found: dict[str, dict[str, str]] = {}
     if resource_names:
         query = select(config_entry).where(_belongs_to(resource_type, resource_names))
@@ -81,7 +81,7 @@ async def write(
 async def insert_entries(
     connection: AsyncConnection, entries: Collection[tuple[str, str, str, str]]
 ) -> None:
-    """Sets many (resource type, resource name, name, value), over what may be there."""
+    """Sets many (resource type, resource name, name, value); replaces old values."""
     if not entries:
         return
     statement = insert(config_entry).values(

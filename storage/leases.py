@@ -1,7 +1,7 @@
 """Leases: which broker has which shard. Implements LeaseStore. The table is `coordinator_lease`.
 
 A lease is live while its holder's row in `broker`, of the same incarnation, has a live session; all
-times are the database's. Knows not what is in a shard.
+times are the database's. Does not know what is in a shard.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ WHERE broker_id = $2::integer AND incarnation = $3::uuid
   AND clock_timestamp() < heartbeat_at + make_interval(secs => session_timeout_s)
 ON CONFLICT (shard) DO NOTHING
 """
-# Acquiring locks the lease, as a flush does, and the holder's broker, as a renewal does; then, in
-# a later statement, it looks (READ COMMITTED: who waited sees what was committed meanwhile). A
-# renewal that came first is seen; one that comes after sees that the lease is gone.
+# To acquire, a broker locks the lease, as a flush does, and the holder's row, as a renewal does. A
+# later statement reads both (READ COMMITTED: after a wait it sees what was committed meanwhile). It
+# sees a renewal that came first; a renewal that comes later sees that the lease is lost.
 LOCK_LEASE = "SELECT FROM coordinator_lease WHERE shard = $1::integer FOR NO KEY UPDATE"
 LOCK_HOLDER = """
 SELECT FROM broker
@@ -59,7 +59,7 @@ SELECT taken.generation, seen.is_own OR NOT seen.is_live, seen.broker_id
 FROM seen LEFT JOIN taken ON true
 """
 
-# Nobody has this incarnation. The row stays: its generation must not begin again.
+# No broker has this incarnation. The row stays, so that its generation never starts again.
 RELEASE = """
 WITH held AS MATERIALIZED (
     SELECT shard FROM coordinator_lease
@@ -103,7 +103,7 @@ class LeaseStore:
         self._session = KeptSession(database, STATEMENTS)
 
     async def acquire(self, shard: int, broker_id: int, incarnation: UUID) -> Lease | int:
-        """See LeaseStore. One round trip; no lock is held while this process is waited for."""
+        """See LeaseStore. One round trip, so that no lock waits for this process."""
         of_shard = (_INTEGER.pack(shard),)
         to_broker = (*of_shard, _INTEGER.pack(broker_id), incarnation.bytes)
         results = await self._session.run_or_fail(

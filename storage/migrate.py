@@ -1,6 +1,6 @@
 """Brings a database to this version's schema: Alembic's migrations, then functions and views.
 
-`upgrade` is quick where there is nothing to do, so `penstock serve` calls it at each start.
+`upgrade` is quick if there is nothing to do, so `penstock serve` calls it at each start.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from storage import views
 from storage.connection.url import check_url
 
 HEAD = "0006"
-"""The newest revision in `migrations/versions`; a test holds it to Alembic's own idea."""
+"""The newest revision in `migrations/versions`; a test compares it with Alembic's."""
 
-# Whoever migrates holds this advisory lock; a second broker starting at once waits for it.
+# A migration holds this advisory lock; a broker that starts meanwhile waits for it.
 _LOCK = 0x50454E53544F434B
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
@@ -31,7 +31,7 @@ _NOT_OURS = (
     "give it a database of its own, or run the version of Penstock that made them."
 )
 
-# Whether this role may do what brokers do to tables. Segments come and go while they run, so that
+# Whether this role may do to tables what brokers do. They create and drop segments as they run, so
 # rights to read and write are not enough.
 _RIGHTS = """
 SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
@@ -51,7 +51,7 @@ class SchemaTooNew(SchemaRefused):
 def upgrade(url: str) -> bool:
     """Migrates; returns whether anything was done.
 
-    Raises StoreUnavailable where the database does not answer, or its URL cannot be read;
+    Raises StoreUnavailable if the database does not answer, or its URL cannot be read;
     SchemaRefused.
     """
     check_url(url)
@@ -78,7 +78,7 @@ def upgrade(url: str) -> bool:
 
 
 def _sentence(error: psycopg.Error) -> str:
-    """What a person is told, with what to do about it."""
+    """The error in words for people, and what to do about it."""
     reason = error.diag.message_primary or str(error)
     match error:
         case errors.InsufficientPrivilege():
@@ -146,7 +146,7 @@ def _run_alembic(url: str) -> None:
     config.attributes["url"] = url
     try:
         command.upgrade(config, "head")
-    except CommandError as error:  # for instance a revision that is not among ours
+    except CommandError as error:  # for instance an unknown revision
         raise SchemaRefused(_NOT_OURS.format(str(error).rstrip("."))) from error
     except DBAPIError as error:
         if isinstance(error.orig, psycopg.Error):

@@ -1,6 +1,6 @@
-"""News between brokers: LISTEN and NOTIFY, each on a connection of its own.
+"""News between brokers: LISTEN and NOTIFY, each on its own connection.
 
-Never inside a flush, where NOTIFY would serialise commits (7,260 to 4,370 a second).
+Never inside a flush: there NOTIFY would serialise commits (7,260 to 4,370 a second).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PostgresChangeFeed:
                     continue
                 ids: Sequence[int] = ()
                 if notice.channel == PARTITIONS_CHANGED:
-                    # Anybody who may connect may also say something here.
+                    # Every role that may connect may also notify here.
                     ids = [int(each) for each in notice.payload.split(",") if each.isdecimal()]
                 on_news(_CHANNELS[notice.channel], ids)
         except psycopg.Error as error:

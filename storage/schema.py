@@ -1,8 +1,8 @@
 """The tables: one definition for queries, migrations and docs. Views are in `storage/views.py`.
 
-Hot tables carry no foreign keys (each check would lock and read another row in the flush); what
-keeps them consistent is that they are only ever written under the row lock of their partition, or
-of their group's lease.
+Hot tables have no foreign keys (each check would lock and read another row in the flush). They stay
+consistent because they are written only under the row lock of their partition, or of their group's
+lease.
 """
 
 from sqlalchemy import (
@@ -47,7 +47,7 @@ def _timestamp(name: str) -> Column[object]:
     )
 
 
-# One row. Blocks of ids are taken with UPDATE … RETURNING: a sequence may hand a value out again
+# One row. Blocks of ids are taken with UPDATE … RETURNING: a sequence may give out a value again
 # after a crash. system_identifier and timeline tell a failover or a restore from a reconnect.
 cluster = Table(
     "cluster",
@@ -85,7 +85,7 @@ topic = Table(
     _timestamp("created_at"),
 )
 
-# How clients reach a broker: one address a listener ('kafka').
+# How clients reach a broker: one address per listener ('kafka').
 broker_endpoint = Table(
     "broker_endpoint",
     metadata,
@@ -102,7 +102,7 @@ broker_endpoint = Table(
 )
 
 # resource_type: 'topic', 'broker' (a named broker, or '' for the default of all), later 'group'.
-# For a topic resource_name is the topic's id as text, so that a topic created anew starts clean.
+# A topic's resource_name is the topic's id as text, so that a recreated topic has no old settings.
 config_entry = Table(
     "config_entry",
     metadata,
@@ -140,7 +140,7 @@ leader_epoch = Table(
     Column("start_offset", BigInteger, nullable=False),
 )
 
-# Partitions whose topic is gone: their index rows are deleted in batches, in the background.
+# Partitions of deleted topics: their index rows are deleted in batches, in the background.
 deleted_partition = Table(
     "deleted_partition",
     metadata,
@@ -148,10 +148,10 @@ deleted_partition = Table(
     _timestamp("deleted_at"),
 )
 
-# The index of the log. A flush writes the batches it has for a segment as one payload, cut into
-# chunks; a batch lies in it from byte `position` on. `running_max_timestamp` is the greatest
-# max_timestamp up to this batch: it never falls, so a lookup by timestamp is a binary search over
-# offsets and needs no index.
+# The index of the log. A flush writes its batches for a segment as one payload, cut into chunks; a
+# batch begins at its byte `position`. `running_max_timestamp` is the greatest max_timestamp up to
+# this batch: it never falls, so a lookup by timestamp is a binary search over offsets and needs no
+# index.
 record_batch = Table(
     "record_batch",
     metadata,
@@ -177,7 +177,7 @@ Index(
     record_batch.c.last_offset,
     unique=True,
 )
-# Rows lie in the order of their segments, so a block range index is nearly free to keep.
+# Rows are in the order of their segments, so a block range index costs nearly nothing.
 Index(
     "record_batch_segment_id_idx",
     record_batch.c.segment_id,
@@ -185,7 +185,7 @@ Index(
     postgresql_with={"pages_per_range": "16", "autosummarize": "on"},
 )
 
-# Control batches are few; a group's lag leaves them out.
+# Control batches are few; a group's lag does not count them.
 Index(
     "record_batch_control_idx",
     record_batch.c.partition_id,
@@ -195,7 +195,7 @@ Index(
 )
 
 # A segment is one plain table `record_chunk_<segment_id>` of payload, dropped whole when no live
-# batch points into it. Each class of like retention writes to one open segment at a time.
+# batch points into it. Each class of retention writes to one open segment at a time.
 segment = Table(
     "segment",
     metadata,
@@ -225,13 +225,13 @@ producer_state = Table(
     Column("offset_deltas", ARRAY(Integer), nullable=False),
     Column("timestamps", ARRAY(BigInteger), nullable=False),
     _timestamp("updated_at"),
-    # First offset of the data of its open transaction, null where none is open. Once a marker has
-    # come, the epoch of the coordinator that wrote it, which an older one may not follow.
+    # First offset of the open transaction's data, null if none is open. Then the epoch of the
+    # coordinator that wrote the last marker; an older one is refused.
     Column("txn_first_offset", BigInteger),
     Column("coordinator_epoch", Integer, nullable=False, server_default="-1"),
     postgresql_with={"fillfactor": "70"},
 )
-# The open transactions of a partition, the oldest of which holds back its last stable offset.
+# The open transactions of a partition; the oldest holds back its last stable offset.
 Index(
     "producer_state_open_transaction_idx",
     producer_state.c.partition_id,
@@ -239,9 +239,9 @@ Index(
     postgresql_where=producer_state.c.txn_first_offset.is_not(None),
 )
 
-# A transactional id and who writes under it now. `version` rises with each change and guards every
-# write of the transaction: appends hold the row FOR SHARE, what ends it holds it alone. Ids of up
-# to 32 kB: the key is a hash. Times are the database's, in milliseconds; -1 for none.
+# A transactional id and its present producer. `version` rises with each change and guards every
+# write of the transaction: appends hold the row FOR SHARE, an end holds it alone. An id may have 32
+# kB, so the key is a hash. Times are the database's, in milliseconds; -1 for none.
 transaction_state = Table(
     "transaction_state",
     metadata,
@@ -262,14 +262,14 @@ transaction_state = Table(
     Column("version", BigInteger, nullable=False),
     postgresql_with={"fillfactor": "50"},
 )
-# Where somebody looks each second for transactions that have had their time.
+# Brokers look here each second for overdue transactions.
 Index(
     "transaction_state_open_idx",
     transaction_state.c.started_at,
     postgresql_where=transaction_state.c.started_at >= 0,
 )
 
-# What takes part in the open transaction of an id. Written while its row is held FOR SHARE.
+# Partitions in the open transaction of an id. Written while its row is held FOR SHARE.
 transaction_partition = Table(
     "transaction_partition",
     metadata,
@@ -284,12 +284,12 @@ transaction_group = Table(
     Column("group_id", Text, nullable=False),
 )
 
-# Which of two commits of an offset came later (Kafka's offset in __consumer_offsets): a transaction
-# that ends does not undo a commit that came after its own.
+# Which of two commits of an offset is later (Kafka's offset in __consumer_offsets): the end of a
+# transaction does not undo a commit that came after its own.
 offset_commit_seq = Sequence("offset_commit_seq", metadata=metadata, data_type=BigInteger)
 
-# Offsets that become committed ones if their producer's transaction does. Groups are known at the
-# end of a transaction, so that one index serves ends, groups that are deleted and their readers.
+# Offsets that become committed if their producer's transaction does. The end of a transaction knows
+# its groups, so one index serves ends, deletions of groups, and readers.
 pending_offset = Table(
     "pending_offset",
     metadata,
@@ -303,8 +303,8 @@ pending_offset = Table(
     Column("commit_order", BigInteger, nullable=False),
 )
 
-# Which stretches of a partition readers of committed data have to leave out (Kafka's transaction
-# index): the producer's data between its first offset and the marker at last_offset.
+# Stretches of a partition that readers of committed data must skip (Kafka's transaction index): the
+# producer's data between its first offset and the marker at last_offset.
 aborted_transaction = Table(
     "aborted_transaction",
     metadata,
@@ -314,8 +314,8 @@ aborted_transaction = Table(
     Column("first_offset", BigInteger, nullable=False),
 )
 
-# What writers have staged to be published later, under a token each. `batches` rises with each
-# staging and guards it. Whoever adds to a token, publishes or drops it has locked its row.
+# Writers' staged batches, to be published later, under one token each. `batches` rises with each
+# staging and guards it. Whatever adds to a token, publishes or drops it has locked its row.
 staged_token = Table(
     "staged_token",
     metadata,
@@ -329,8 +329,8 @@ staged_token = Table(
     postgresql_with={"fillfactor": "50"},
 )
 
-# A batch of a token: what `record_batch` will say of it, but for what it gets with its offset. The
-# topic's name is for people: a topic that has been deleted meanwhile must still be named.
+# A batch of a token: what `record_batch` will have, except what comes with its offset. The topic's
+# name is for people: a topic that was deleted meanwhile must still be named.
 staged_batch = Table(
     "staged_batch",
     metadata,
@@ -350,7 +350,7 @@ staged_batch = Table(
 # A segment with a staged batch in it is not dropped.
 Index("staged_batch_segment_id_idx", staged_batch.c.segment_id)
 
-# The highest batch that a query has published into a sink of its own: none is published twice.
+# The highest batch that a query has published into one of its sinks: none is published twice.
 published_batch = Table(
     "published_batch",
     metadata,
@@ -362,9 +362,9 @@ published_batch = Table(
     postgresql_with={"fillfactor": "50"},
 )
 
-# Which broker has a shard, and coordinates its groups, while its session as a broker lasts. The
-# generation rises whenever the lease changes hands; it is the version that guards every write of
-# what is in the shard: groups.
+# Which broker has a shard, and coordinates its groups, while its session lasts. The generation
+# rises whenever the lease changes hands; it is the version that guards every write of the shard's
+# groups.
 coordinator_lease = Table(
     "coordinator_lease",
     metadata,
@@ -376,7 +376,7 @@ coordinator_lease = Table(
 )
 
 # Ids of groups and members have up to 32 kB, more than a btree takes: their keys are hashes
-# (`storage/groups/rows.py`). Text from clients may hold NUL: see there how it is written.
+# (`storage/groups/rows.py`). Text from clients may hold NUL; see there how it is written.
 consumer_group = Table(
     "consumer_group",
     metadata,
@@ -426,8 +426,8 @@ group_member = Table(
     postgresql_with={"fillfactor": "50"},
 )
 
-# What OffsetCommit writes, again and again to the same rows: no index but the key, and pages with
-# room for a second version of each row, so that updates stay on their page.
+# Committed offsets: the same rows are written again and again. So there is no index except the key,
+# and pages have room for a second version of each row, so that updates stay on their page.
 committed_offset = Table(
     "committed_offset",
     metadata,
@@ -480,7 +480,7 @@ def chunk_table_name(segment_id: int) -> str:
 def create_chunk_table_sql(segment_id: int) -> tuple[str, str]:
     """DDL of one segment's payload: rows of at most CHUNK_BYTES that fit a page, never TOASTed.
 
-    Two statements: CREATE TABLE takes STORAGE from PostgreSQL 16 on only.
+    Two statements: CREATE TABLE takes STORAGE only from PostgreSQL 16 on.
     """
     name = chunk_table_name(segment_id)
     return (

@@ -12,8 +12,8 @@ from core.ports.snapshots import HeldSnapshot
 if TYPE_CHECKING:
     from storage.connection.pool import Database
 
-# A transaction with an id of its own holds back what others' snapshots see, without one itself.
-# VACUUM's is ignored by PostgreSQL. Of other roles' sessions a role sees this only with
+# A transaction with an id holds back others' snapshots, even without a snapshot of its own.
+# PostgreSQL ignores VACUUM's. A role sees this of other roles' sessions only with
 # pg_read_all_stats.
 OLDEST = """
 SELECT extract(epoch FROM clock_timestamp() - started)::double precision, holder
@@ -33,13 +33,13 @@ WHERE started IS NOT NULL ORDER BY started LIMIT 1
 
 
 class PostgresSnapshots:
-    """Looks at PostgreSQL's sessions."""
+    """Reads PostgreSQL's sessions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def oldest(self) -> HeldSnapshot | None:
-        """The oldest one that this role may see. Raises StoreUnavailable."""
+        """The oldest snapshot that this role may see. Raises StoreUnavailable."""
         async with self._database.reader("oldest_snapshot") as cursor:
             await cursor.execute(OLDEST)
             row = await cursor.fetchone()

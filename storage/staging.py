@@ -1,7 +1,7 @@
 """Staging: batches and payload of tokens, in one round trip that waits for no disk.
 
-Implements StagingStore. What publishes them is a flush of the log (`flush/log.py`), which makes
-them durable: PostgreSQL's log is in one order. SQL compares numbers here and nothing more.
+Implements StagingStore. A flush of the log (`flush/log.py`) publishes them, which also makes them
+durable: PostgreSQL's log is in one order. SQL compares numbers here and nothing more.
 """
 
 from __future__ import annotations

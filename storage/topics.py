@@ -1,7 +1,7 @@
-"""Topics, their partitions and settings: what the runtime reads, and how it changes them.
+"""Topics, their partitions and settings: reads and changes for the runtime.
 
-Every change runs under one lock, so that all brokers' changes happen one after the other, as at
-Kafka's controller; and it tells all brokers in the transaction that makes it true. Knows no rule.
+Every change runs under one lock, so that all brokers' changes happen one after the other, as in
+Kafka's controller. The transaction that makes a change also notifies all brokers. Knows no rule.
 """
 
 import asyncio
@@ -56,17 +56,17 @@ from storage.schema import (
     topic_partition,
 )
 
-# Any number nobody else uses for an advisory lock: the bytes of "metadata".
+# Any number that no other advisory lock has: the bytes of "metadata".
 _CHANGE_LOCK: Final = 0x6D65_7461_6461_7461
 
-# A broker that stalls in the middle of a change must not stop the others' (architecture, 4).
+# A broker that stalls in the middle of a change must not stop the others (docs/concurrency.md).
 _CHANGE_SESSION: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 def _select_topics() -> Select[Any]:
-    """Whole topics, each from the snapshot of one statement."""
+    """Complete topics, each from the snapshot of one statement."""
     partitions = topic_partition.alias()
     of_topic = partitions.c.topic_id == topic.c.topic_id
     ordered = [
@@ -161,7 +161,7 @@ class MetadataChange:
     async def _insert_partitions(self, wanted: Sequence[tuple[UUID, int, int]]) -> None:
         """Adds (topic id, first partition, count), and the leader epoch each begins with.
 
-        Two statements, however many there are: the lock of all changes is held meanwhile.
+        Always two statements, since the lock of all changes is held meanwhile.
         """
         topic_ids, firsts, counts = zip(*wanted, strict=True)
         given = (
@@ -201,12 +201,12 @@ class MetadataChange:
         )
 
     async def delete_topics(self, topic_ids: Collection[UUID]) -> None:
-        """Deletes topics and settings; partitions go to `deleted_partition` for the background."""
+        """Deletes topics and settings; `deleted_partition` lists partitions still to be deleted."""
         if not topic_ids:
             return
         self.is_changed = True
         doomed = topic_partition.c.topic_id.in_(list(topic_ids))
-        # In the order every flush locks them, so that a flush and a deletion cannot deadlock.
+        # In the order of every flush, so that a flush and a deletion cannot deadlock.
         locked = (
             select(topic_partition.c.partition_id)
             .where(doomed)
@@ -275,12 +275,12 @@ class TopicStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Changes of one process wait here, not each on a connection of its own.
+        # Changes of one process wait here, not each on its own connection.
         self._one_change = asyncio.Lock()
 
     @asynccontextmanager
     async def change(self, name: str) -> AsyncIterator[MetadataChange]:
-        """A change; see the port. Raises StoreUnavailable also where another broker's lasts."""
+        """See the port. Also raises StoreUnavailable if another broker's change takes too long."""
         try:
             async with self._one_change, self._database.begin(name) as connection:
                 await connection.execute(_CHANGE_SESSION)
@@ -305,9 +305,9 @@ class TopicStore:
             return await _find_by_id(connection, topic_ids)
 
     async def list_topics(self, known_version: int | None) -> TopicListing | None:
-        """Every topic by name, or None where nothing has changed since `known_version`."""
+        """Every topic by name, or None if nothing has changed since `known_version`."""
         async with self._database.begin("list_topics") as connection:
-            # The version first: topics may then be newer than it says, never older.
+            # Reads the version first: topics may then be newer than it says, never older.
             version: int = await connection.scalar(select(cluster.c.metadata_version)) or 0
             if version == known_version:
                 return None
@@ -331,7 +331,7 @@ class TopicStore:
             return tuple(PartitionSize(*row) for row in found)
 
     async def active_producers(self, partition_ids: Collection[int]) -> tuple[ActiveProducer, ...]:
-        """What these partitions remember of producers, by partition and producer id."""
+        """The producers that these partitions remember, by partition and producer id."""
         state = producer_state.c
         newest = func.array_upper(state.last_sequences, 1)
         query = (

@@ -1,6 +1,6 @@
 """Transactions outside the flush: reads, and joins that cost no fsync. Implements TransactionStore.
 
-What ends a transaction is a flush of the log (`flush/log.py`). SQL compares versions here.
+A flush of the log (`flush/log.py`) ends transactions. SQL compares versions here.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
     from storage.connection.pool import Database
 
-# For the present transaction alone: whoever reads its rows sees them, the disk may wait.
+# For this transaction only: its rows are visible at once, and the disk may wait.
 ASYNCHRONOUSLY = "SELECT set_config('synchronous_commit', 'off', true)"
 
-# How far an asynchronous opening moves the version, at random. A crash of the database may lose it,
-# though brokers know of it: were the next opening, by somebody else, to get the same version, what
-# they know would pass the guard. 2**24: a thousand a second for 30 years.
+# An asynchronous opening moves the version by a random number up to this. A crash of the database
+# may lose the opening though brokers know of it: if another producer's next opening got the same
+# version, their memory would pass the guard. 2**24: a thousand a second for 30 years.
 ASYNCHRONOUS_STEP = 2**10, 2**24
 
 # Guarded by the transaction's row, which is held.
@@ -56,7 +56,7 @@ INSERT INTO transaction_group (txn_key, group_key, group_id)
 SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[]) ON CONFLICT DO NOTHING
 """
 
-# Guarded by the lease and the rows of transaction and group, all held.
+# Guarded by the lease and the rows of transaction and group, all of them held.
 PUT_PENDING = """
 INSERT INTO pending_offset (group_key, producer_id, partition_id, committed_offset, leader_epoch,
     metadata, commit_timestamp, commit_order)
@@ -175,7 +175,7 @@ class PostgresTransactionStore:
         groups = sorted({(key_of(each.group_id), each.group_id) for each in pending})
         keys = uuid_array([key for key, _ in groups])
         shards = {each.group_id: each.lease.shard for each in pending}
-        # Rows that are there before rows that are made, as in every flush that touches groups.
+        # Existing rows before new ones, as in every flush that touches groups.
         statements.append((b"hold_groups", (keys,)))
         statements.append(
             (
@@ -224,8 +224,8 @@ class PostgresTransactionStore:
 
 
 def _held(joins: Iterable[TransactionJoin]) -> list[TransactionEffects]:
-    """Each transaction once, where all were decided on one version: moved, if any of them opens it,
-    since a lock that is shared first and raised later is a deadlock with whoever does the same."""
+    """Each transaction once per version decided on: moved if any of the joins opens it. A lock that
+    is shared first and raised later would deadlock with another that does the same."""
     effects: dict[tuple[TransactionKey, int], TransactionEffects] = {}
     for join in joins:
         place = join.key, join.expected_version
@@ -252,7 +252,7 @@ def _found(result: PGresult) -> OpenTransactions:
 
 
 def _pending_columns(pending: Sequence[PendingOffsets]) -> list[bytes]:
-    # Of two for one partition in a flush, the later one counts.
+    # If a flush has two for one partition, the later one counts.
     last = {
         (key_of(each.group_id), each.producer_id, offset.partition_id): offset
         for each in pending

@@ -1,4 +1,4 @@
-"""Functions and views: what psql shows. Replaced whole by each migration: they hold no data.
+"""Functions and views, for psql. Each migration replaces all of them: they hold no data.
 
 Plain words, plain times; a view must be quick, since a snapshot held open makes hot rows bloat.
 """
@@ -15,8 +15,8 @@ BEGIN
     RAISE EXCEPTION 'a row has another version than the one decided on' USING ERRCODE = 'PS001';
 END $$
 """,
-    # pg_control_checkpoint() learns of a new timeline only at its next checkpoint; the name of the
-    # WAL file being written begins with it at once.
+    # pg_control_checkpoint() shows a new timeline only after its next checkpoint; the name of the
+    # present WAL file begins with it at once.
     "current_history": """
 CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint, OUT timeline integer)
 LANGUAGE sql AS $$
@@ -133,7 +133,7 @@ SELECT x.transactional_id, x.state, x.producer_id, x.producer_epoch,
 FROM transaction_state x ORDER BY x.transactional_id
 """,
     # Per partition the oldest open transaction, which holds back the last stable offset. hanging:
-    # nobody will end it (there is no way to it; if ever, kafka-transactions abort does).
+    # no coordinator will end it (it should never happen; kafka-transactions abort would end it).
     "v_open_transaction_blocking": f"""
 SELECT t.name AS topic, p.partition, x.transactional_id, coalesce(x.state, 'hanging') AS state,
        s.producer_id, s.producer_epoch, r.last_stable_offset, p.next_offset AS high_watermark,
@@ -196,8 +196,8 @@ LEFT JOIN broker b ON b.broker_id = l.broker_id AND b.incarnation = l.incarnatio
 LEFT JOIN broker_endpoint e ON e.broker_id = b.broker_id AND e.listener = 'kafka'
 ORDER BY g.group_id
 """,
-    # assigned: what the member may read now. revoking: what it still has to give back. target:
-    # where it is going (the new protocol only).
+    # assigned: partitions that the member may read now. revoking: those it must still give back.
+    # target: its target assignment (the new protocol only).
     "v_group_member": """
 SELECT g.group_id, m.member_id, m.group_instance_id, m.protocol, nullif(m.state, '') AS state,
        CASE g.protocol WHEN 'consumer' THEN m.member_epoch ELSE g.generation_id END AS epoch,
@@ -214,9 +214,9 @@ FROM group_member m JOIN consumer_group g USING (group_key)
 ORDER BY g.group_id, m.member_id
 """,
     # lag: records after the committed offset that a reader of committed data can see: up to the
-    # last stable offset, without control batches, what is deleted and what was aborted. The latter
-    # is counted batch by batch, so only where aborted transactions extend over 20,000 offsets at
-    # most; else it counts as unread. Partitions without a committed offset are not listed.
+    # last stable offset, without control batches, deleted and aborted records. Aborted ones are
+    # counted batch by batch, so only if aborted transactions extend over 20,000 offsets at most;
+    # else they count as unread. Partitions without a committed offset are not listed.
     "v_group_lag": f"""
 SELECT g.group_id, t.name AS topic, p.partition, o.committed_offset, p.log_start_offset,
        r.last_stable_offset, p.next_offset AS high_watermark,
@@ -330,7 +330,7 @@ SELECT s.token, date_trunc('milliseconds', clock_timestamp() - s.created_at) AS 
        s.created_at, s.staged_at
 FROM staged_token s ORDER BY s.created_at
 """,
-    # batch_id: the highest published; -1 of a job that is not a stream.
+    # batch_id: the highest published; -1 for a job that is not a stream.
     "v_published_batch": """
 SELECT query_id, nullif(sink, '') AS sink, batch_id, published_at
 FROM published_batch ORDER BY published_at
@@ -346,13 +346,13 @@ FROM segment ORDER BY segment_id
 
 
 def digest() -> str:
-    """Tells whether a database has these very functions and views."""
+    """A digest of these functions and views: shows whether a database has exactly these."""
     text = repr((sorted(FUNCTIONS.items()), sorted(VIEWS.items()), comments.statement()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def replace_statements() -> list[str]:
-    """DDL that puts the functions and views in place, whatever was there before."""
+    """DDL that makes the functions and views, and replaces older ones."""
     return [
         *FUNCTIONS.values(),
         *(f"DROP VIEW IF EXISTS {name}" for name in VIEWS),

@@ -25,6 +25,8 @@ FAILED, TIMED_OUT = {1, 3}, {24, 36, 152, 255, -24}  # mutmut's exit codes that 
 # A survivor costs every test that reaches it, so the machines make few runs.
 MACHINES = ("LOG", "GROUP", "STAGING", "TXN")
 EXAMPLES = {f"PENSTOCK_{machine}_MACHINE_EXAMPLES": "15" for machine in MACHINES}
+# mutmut's folder has `core` and the tests; the rooms that these import besides lie here.
+ENVIRONMENT = {**os.environ, **EXAMPLES, "PYTHONPATH": str(Path.cwd())}
 
 
 def generate() -> None:
@@ -35,7 +37,7 @@ def generate() -> None:
     shutil.rmtree(WORK, ignore_errors=True)
     done = subprocess.run(
         [MUTMUT, "run", "--max-children", "1", "none"],
-        env={**os.environ, **EXAMPLES},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
     )
@@ -94,7 +96,7 @@ def main() -> None:
     names = [name for each in chosen.values() for name in each]
     subprocess.run(
         [MUTMUT, "run", "--max-children", "1", *names],
-        env={**os.environ, **EXAMPLES},
+        env=ENVIRONMENT,
         stdout=(WORK / "run.log").open("w"),
         check=True,
     )

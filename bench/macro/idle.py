@@ -1,4 +1,4 @@
-"""What a broker costs that does nothing: its memory, and that of a thousand idle connections."""
+"""What a broker costs that does nothing: its memory, and that of idle connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.brokers import Broker
 from bench.case import Case, Figures, Skipped
 from bench.clients import run_workers
 
-CONNECTIONS = 1_000
+CONNECTIONS = (100, 1_000, 5_000)
 WATCHED_S = 5.0
 
 # ApiVersions v0, correlation id 1, no client id: what any client says first.
@@ -58,12 +58,12 @@ def idle_connections(bootstrap: str, count: int) -> Iterator[None]:
         yield
 
 
-def thousand_connections(seconds: float, broker: Broker) -> Figures:
+def connected(connections: int, seconds: float, broker: Broker) -> Figures:
     """Memory and CPU with and without them, and a record's acknowledgement beside them."""
     if not broker.processes:
         raise Skipped("the broker's process ids are not known (--pid)")
     figures = memory(broker, "alone") | idle_cpu(broker, "alone")
-    with idle_connections(broker.bootstrap, CONNECTIONS):
+    with idle_connections(broker.bootstrap, connections):
         figures |= memory(broker, "connected") | idle_cpu(broker, "connected")
         with broker.topic(1) as topic:
             probe = run_workers(
@@ -72,16 +72,18 @@ def thousand_connections(seconds: float, broker: Broker) -> Figures:
         figures["ack_p50_ms"] = probe["p50_ms"]
     front = next(iter(broker.processes))  # the group that holds the sockets
     more = figures[f"{front}_connected_pss_mb"] - figures[f"{front}_alone_pss_mb"]
-    return figures | {"connection_kb_each": 1_000 * more / CONNECTIONS}
+    return figures | {"connection_kb_each": 1_000 * more / connections}
 
 
 def cases(share: float) -> list[Case]:
     """`share` scales the time of the latency probe."""
     return [
         Case(
-            f"idle/{CONNECTIONS}-connections",
+            f"idle/{count}-connections",
             "connection_kb_each",
-            partial(thousand_connections, 2 * share),
+            partial(connected, count, 2 * share),
             rounds=1,
+            long=count > 1_000,
         )
+        for count in CONNECTIONS
     ]

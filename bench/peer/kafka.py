@@ -56,7 +56,7 @@ def server_properties(port: int, controller_port: int, logs: Path) -> str:
 def started_kafka(
     home: Path,
     durabilities: list[str],
-    heap: str = "1g",
+    heap: str = "2g",
     settings_beside: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[list[Broker], float]]:
     """One Kafka on a free loopback port with its log under `home`.

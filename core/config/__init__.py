@@ -1,1 +1,1 @@
-"""Kafka's properties: what each is, which are in effect, how they change. Reads no file."""
+"""Kafka's properties: their definitions, effective values and changes. Reads no file."""

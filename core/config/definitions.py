@@ -1,6 +1,6 @@
 """Every property, once: Kafka's name, type, default, validator.
 
-Knows no value that is set anywhere. Names, defaults and valid values are Kafka 4's (TopicConfig,
+Knows no set value. Names, defaults and valid values are Kafka 4's (TopicConfig,
 LogConfig, ServerLogConfigs, SocketServerConfigs, ServerConfigs, GroupCoordinatorConfig; KIP-1030
 for 4.0's changes); `DEVIATIONS` lists what differs.
 """
@@ -97,7 +97,7 @@ def _topic(
         validator=validator,
         update_mode=UpdateMode.CLUSTER_WIDE,
         alternatives=alternatives,
-        # With weaker alternatives the strongest name has no default: theirs counts.
+        # With weaker alternatives the strongest name has no default: theirs applies.
         broker_default=None if alternatives else text,
     )
 
@@ -132,7 +132,7 @@ _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 _CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
 _NO_EFFECT = "Accepted and reported; without effect, since PostgreSQL keeps the log."
 NOT_COMPACTED: Final = "Penstock does not compact yet: compact in cleanup.policy removes no record."
-"""What everybody is told who asks for compaction, in these words."""
+"""The sentence shown to anybody who asks for compaction."""
 _LATER = "Accepted and reported; log compaction is not there yet."
 _ONE_COPY = "Accepted and reported; without effect: replication is PostgreSQL's."
 
@@ -748,7 +748,7 @@ DEVIATIONS: Mapping[str, str] = {
     "queued.max.request.bytes": "Kafka has no limit by default (-1); memory is bounded here.",
     "socket.listen.backlog.size": "Kafka's 50 makes clients that come all at once wait a second.",
 }
-"""Defaults that are not Kafka's, with the reason."""
+"""Defaults that differ from Kafka's, with the reason."""
 
 
 def _broker_table() -> dict[str, ConfigDef]:

@@ -1,7 +1,7 @@
 """Kafka's properties that change nothing here: accepted, checked and reported, with the reason.
 
 They are in the table because tools and people look for them, and a `server.properties` names them.
-What would promise safety that is not there (`ONLY_DEFAULT`) takes its default and nothing else.
+A property that would promise missing safety (`ONLY_DEFAULT`) takes only its default.
 Names, types, defaults, bounds and update modes are Apache Kafka 4.1's.
 """
 
@@ -446,7 +446,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
 """Names of brokers' properties without effect, by the reason."""
 
 ONLY_DEFAULT: Final = frozenset(row.name for why in _ONLY_DEFAULT for row in _ROWS[why])
-"""Those that take nothing but their default."""
+"""Properties that take only their default."""
 
 INERT: Final = (
     *(_definition(row, why) for why, rows in _ROWS.items() for row in rows),

@@ -1,7 +1,7 @@
 """What AlterConfigs and IncrementalAlterConfigs do to the settings of one resource.
 
-The current settings in, the changes or a refusal out; which property exists and what it takes is
-`core.config.definitions`, and whether the resource exists is for the caller to see.
+The current settings in, the changes or a refusal out. `core.config.definitions` says which
+properties exist and which values they take; the caller checks that the resource exists.
 """
 
 import re
@@ -16,9 +16,9 @@ from core.errors import Error, Refusal
 from core.topic.rules import check_topic_name, find_repeated
 
 MAX_CONFIG_NAME_BYTES = 1000
-"""The name is part of an index, and PostgreSQL's take no more than 2,700 bytes in all."""
+"""The name is part of an index row, which PostgreSQL limits to 2,700 bytes."""
 MAX_CONFIG_VALUE_LENGTH = 32_767
-"""Kafka's strings before flexible versions; what is stored is what old clients can be told."""
+"""Kafka's limit before flexible versions: old clients must be able to read what is stored."""
 MAX_GROUP_ID_BYTES = 2000
 """Of groups that have settings of their own: the id is part of an index."""
 
@@ -33,7 +33,7 @@ class AlterOperation(Enum):
 
 
 class ConfigResourceType(Enum):
-    """What settings can belong to; the value is Kafka's id (`ConfigResource.Type`)."""
+    """The kinds of resources with settings; the value is Kafka's id (`ConfigResource.Type`)."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -44,7 +44,7 @@ class ConfigResourceType(Enum):
 
     @classmethod
     def of(cls, number: int) -> "ConfigResourceType":
-        """The type with this id, UNKNOWN where there is none."""
+        """The type with this id, or UNKNOWN."""
         return next((kind for kind in cls if kind.value == number), cls.UNKNOWN)
 
 
@@ -74,10 +74,10 @@ class ConfigOperation:
 
 @dataclass(frozen=True, slots=True)
 class ConfigAlteration:
-    """What a client wants of one resource's settings.
+    """A client's request to change one resource's settings.
 
-    replaces_all: AlterConfigs names the whole of what is to be set, and every operation is SET;
-    else IncrementalAlterConfigs names the steps.
+    replaces_all: AlterConfigs, which names the complete new settings, so every operation is SET;
+    otherwise IncrementalAlterConfigs, which names the steps.
     """
 
     resource: ConfigResource
@@ -90,9 +90,9 @@ ConfigChanges = Mapping[str, str | None]
 
 
 def check_alterable(alteration: ConfigAlteration, own_id: int) -> Refusal | None:
-    """Whether this can be asked of this broker at all (`ConfigAdminManager.preprocess`).
+    """Refuses what this broker can never alter (`ConfigAdminManager.preprocess`).
 
-    own_id: a broker checks only its own settings; clients ask the broker they mean to change.
+    own_id: a broker checks only its own settings; clients send a change to the broker it is for.
     """
     resource, operations = alteration.resource, alteration.operations
     if find_repeated(each.name for each in operations):
@@ -124,7 +124,7 @@ def check_alterable(alteration: ConfigAlteration, own_id: int) -> Refusal | None
 
 
 def _check_group_id(name: str) -> Refusal | None:
-    """Kafka takes any; but a group with NUL in its id cannot exist here, nor be stored."""
+    """Kafka takes any id, but a group with NUL in its id cannot exist or be stored here."""
     if "\0" in name:
         return Refusal(Error.INVALID_REQUEST, "A group id may not contain NUL characters.")
     if len(name.encode(errors="surrogatepass")) > MAX_GROUP_ID_BYTES:
@@ -134,7 +134,7 @@ def _check_group_id(name: str) -> Refusal | None:
 
 
 def parse_broker_id(name: str) -> int | None:
-    """A broker's id from a resource name (Java's `Integer.parseInt`), None where it is none."""
+    """A broker's id from a resource name (Java's `Integer.parseInt`), or None."""
     digits = name[1:] if name[:1] in {"-", "+"} else name
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
         return None
@@ -211,7 +211,7 @@ def _checked(
         if wrong := check(after, broker.merged()):
             return Refusal(Error.INVALID_CONFIG, wrong)
     elif wrong := check_dynamic_broker_configs(changes, per_broker=bool(resource.name)):
-        # Not INVALID_CONFIG: KAFKA-13609 keeps the code that clients have always got.
+        # Not INVALID_CONFIG: KAFKA-13609 keeps the code that clients always got.
         return Refusal(Error.INVALID_REQUEST, wrong)
     return changes
 
@@ -229,7 +229,7 @@ def check_storable(changes: ConfigChanges) -> Refusal | None:
     return None
 
 
-# --- checks: None where all is well, else Kafka's sentence ---
+# --- checks: None, or Kafka's sentence about the fault ---
 
 
 def check_topic_configs(
@@ -237,7 +237,7 @@ def check_topic_configs(
 ) -> str | None:
     """What is wrong with a topic's whole set of overrides, or None (LogConfig.validate).
 
-    broker: the broker's values, whose defaults count where the topic says nothing.
+    broker: the broker's values, the defaults of what the topic does not set.
     """
     if nulls := [name for name, value in overrides.items() if value is None]:
         return f"Null value not supported for topic configs: {','.join(nulls)}"
@@ -285,7 +285,7 @@ def check_group_configs(
 ) -> str | None:
     """What is wrong with a group's whole set of overrides, or None (GroupConfig.validate).
 
-    broker: the broker's values, whose defaults and bounds count.
+    broker: the broker's values, for defaults and bounds.
     """
     for name in overrides:
         if name not in GROUP_CONFIGS:
@@ -315,8 +315,8 @@ def check_dynamic_broker_configs(
     """What is wrong with dynamic broker values, or None (DynamicBrokerConfig.validateConfigs).
 
     per_broker: whether they are for one broker, or for all (the empty resource name). Unknown
-    names pass, as in Kafka: they may be for a plug-in; a None value deletes, which any name bears.
-    A listener's own value of a property is held to the property's rules, and has no effect.
+    names pass, as in Kafka: they may be for a plug-in. A None value deletes; any name allows that.
+    A listener's own value of a property must obey the property's rules, and has no effect.
     """
     wanted = {name: value for name, value in values.items() if value is not None}
     read_only = [name for name in wanted if _update_mode(name) is UpdateMode.READ_ONLY]
@@ -356,7 +356,7 @@ _OF_MECHANISMS = (
 
 
 def _without_listener(name: str) -> str:
-    """The property's name, of `listener.name.<listener>.[<mechanism>.]<property>` too."""
+    """The property's name, also from `listener.name.<listener>.[<mechanism>.]<property>`."""
     found = _OF_A_LISTENER.match(name)
     if found is None:
         return name
@@ -377,7 +377,7 @@ def _update_mode(name: str) -> UpdateMode | None:
 def check_static_broker_config(name: str, value: str) -> str | None:
     """What is wrong with a broker property from the command line, a file or the environment.
 
-    Stricter than Kafka, which only logs names it does not know: here nobody could read them.
+    Stricter than Kafka, which only logs unknown names: here no plug-in could read them.
     """
     definition = BROKER_CONFIGS.get(name)
     if definition is None:
@@ -397,7 +397,7 @@ def check_static_broker_config(name: str, value: str) -> str | None:
 def check_static_bounds(values: Mapping[str, str]) -> str | None:
     """Which of a broker's properties contradict each other, or None (GroupCoordinatorConfig).
 
-    values: each of them passes `check_static_broker_config`.
+    values: each has passed `check_static_broker_config`.
     """
     for name, low, high in _GROUP_BOUNDS:
         value, most = broker_int(f"group.{name}", values), broker_int(high, values)
@@ -424,10 +424,10 @@ def alter(
     current: str | None,
     definition: ConfigDef | None,
 ) -> str | None:
-    """The text a property has after one step of IncrementalAlterConfigs; None where it is unset.
+    """A property's text after one step of IncrementalAlterConfigs; None if it is then unset.
 
-    current: the text set on this resource now, None where there is none. Raises ConfigError where
-    APPEND or SUBTRACT meets a property that is not a list (ConfigurationControlManager).
+    current: the text set on this resource now, or None. Raises ConfigError if APPEND or SUBTRACT
+    meets a property that is not a list (ConfigurationControlManager).
     """
     if operation is AlterOperation.DELETE:
         return None

@@ -1,4 +1,4 @@
-"""What a property is: its type, what it takes, how its text is read and written.
+"""What a property is: its type, its valid values, how its text is read and written.
 
 Knows no property by name, no file, environment, wire or database. Sentences are Kafka's own
 (ConfigDef.parseType and its validators).
@@ -22,7 +22,7 @@ _BOUNDS = {"INT": (-(2**31), INT_MAX), "LONG": (-(2**63), LONG_MAX), "SHORT": (-
 class ConfigType(Enum):
     """Type of a property; the value is Kafka's id in DescribeConfigs (DescribeConfigsResponse).
 
-    UNKNOWN: of a name that no property has.
+    UNKNOWN: for a name that is no property.
     """
 
     UNKNOWN = 0
@@ -46,7 +46,7 @@ class UpdateMode(Enum):
 
 
 class ConfigError(ValueError):
-    """A value that its property does not take; the text is Kafka's own sentence."""
+    """An invalid value of a property; the text is Kafka's own sentence."""
 
 
 ConfigValue = bool | int | float | str | tuple[str, ...]
@@ -98,7 +98,7 @@ def one_of_any_case(*allowed: str) -> Validator:
 
 
 def only_default(default: str | None, why: str) -> Validator:
-    """No value but the default: any other would be a promise that is not kept.
+    """No value but the default: any other would promise what is not there.
 
     The value is not repeated: it may be a password.
     """
@@ -144,11 +144,9 @@ class ConfigDef:
     """One property.
 
     default: as text; None is Kafka's null (not set, no value).
-    topic_name: its name on a topic, None where it is no topic's.
-    group_name: its name on a group, None where it is no group's.
-    broker_name: its name on a broker, None where it is the topic's alone.
+    topic_name, group_name, broker_name: its name there, or None if it does not exist there.
     alternatives: weaker broker properties for the same value, strongest first.
-    set_by: the setting that gives a broker property its value, where it is not set by itself.
+    set_by: the setting that gives a broker property its value, if it cannot be set itself.
     """
 
     type: ConfigType
@@ -173,7 +171,7 @@ def parse(name: str, text: str, definition: ConfigDef) -> ConfigValue:
     """The typed value of a property's text, checked.
 
     Raises ConfigError with Kafka's sentence (ConfigDef.parseType and the validators). `name` is
-    the one the user wrote: a property has two, on topics and on brokers.
+    the one the user wrote, since topics and brokers name a property differently.
     """
     value = parse_type(name, text, definition.type)
     if definition.validator is not None:
@@ -215,7 +213,7 @@ def to_text(value: ConfigValue) -> str:
 
 
 def _java_double(value: float) -> str:
-    """As Java's `Double.toString` has it: 0.5, 1.0E7, 1.0E-4."""
+    """As Java's `Double.toString` writes it: 0.5, 1.0E7, 1.0E-4."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return str(value)
     digits, _, exponent = f"{Decimal(repr(value)).normalize():E}".partition("E")

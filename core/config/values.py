@@ -1,7 +1,7 @@
-"""Values in effect, and where each of them comes from.
+"""Effective values, and where each of them comes from.
 
-Values come in as text and go out typed; where that text was written (a file, the environment, the
-database) is not known here.
+Values come in as text and go out typed. Does not know where the text was written (a file, the
+environment, the database).
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class BrokerValues:
     dynamic: Mapping[str, str]
 
     def merged(self) -> dict[str, str]:
-        """What is in effect by name, without Kafka's defaults."""
+        """The effective values by name, without Kafka's defaults."""
         return {**self.static, **self.dynamic_default, **self.dynamic}
 
 
@@ -54,7 +54,7 @@ class ConfigSynonym:
 class ConfigEntry:
     """A property with its effective value, as DescribeConfigs describes it.
 
-    value: None where there is none, or where it is sensitive. synonyms: strongest first.
+    value: None if there is none, or if it is sensitive. synonyms: strongest first.
     """
 
     name: str
@@ -68,11 +68,11 @@ class ConfigEntry:
 
 
 def _broker_names(name: str) -> tuple[str, ...]:
-    """A broker property's name with those that say the same, strongest first."""
+    """A broker property's name and its synonyms, strongest first."""
     for row in DEFINITIONS:
         names = (row.broker_name or "", *(other.name for other in row.alternatives))
         if len(names) > 1 and name in names:
-            # Kafka knows the scheduler's interval as the weaker name only, not as a synonym.
+            # In Kafka the scheduler's interval is only a weaker name, without synonyms of its own.
             return (name,) if name == "log.flush.scheduler.interval.ms" else names
     return (name,)
 
@@ -97,7 +97,7 @@ def _broker_synonyms(name: str, values: BrokerValues) -> tuple[ConfigSynonym, ..
         for each in names
         if each in level
     ]
-    # Kafka lists from the first entry of the asked name on: a retention.ms that comes from
+    # Kafka lists from the first entry of the name asked for: a retention.ms that comes from
     # log.retention.hours has no synonyms and DEFAULT_CONFIG (ConfigHelper.configSynonyms).
     while found and found[0].name != name:
         del found[0]
@@ -107,9 +107,9 @@ def _broker_synonyms(name: str, values: BrokerValues) -> tuple[ConfigSynonym, ..
 def describe_topic_config(
     name: str, overrides: Mapping[str, str], broker: BrokerValues
 ) -> ConfigEntry:
-    """A topic property as DescribeConfigs tells it (ConfigHelper.createTopicConfigEntry).
+    """A topic property as DescribeConfigs shows it (ConfigHelper.createTopicConfigEntry).
 
-    Raises KeyError for a name that no topic property has.
+    Raises KeyError if there is no topic property of this name.
     """
     definition = TOPIC_CONFIGS[name]
     value = to_text(topic_value(name, overrides, broker.merged()))
@@ -132,11 +132,11 @@ def describe_topic_config(
 def describe_group_config(
     name: str, overrides: Mapping[str, str], broker: Mapping[str, str]
 ) -> ConfigEntry:
-    """A group's property as DescribeConfigs tells it (ConfigHelper.createGroupConfigEntry).
+    """A group property as DescribeConfigs shows it (ConfigHelper.createGroupConfigEntry).
 
-    The broker's value is the group's default, under the group's name for it; a value of the
-    group's own hides it. broker: values in effect on the broker (`BrokerValues.merged`). Raises
-    KeyError for a name that no group's property has.
+    The broker's value is the group's default, under the group's name for it; the group's own value
+    hides it. broker: values in effect on the broker (`BrokerValues.merged`). Raises KeyError if
+    there is no group property of this name.
     """
     definition = GROUP_CONFIGS[name]
     value = to_text(group_value(name, overrides, broker))
@@ -155,9 +155,9 @@ def describe_group_config(
 
 
 def describe_broker_config(name: str, broker: BrokerValues) -> ConfigEntry:
-    """A broker property as DescribeConfigs tells it (ConfigHelper.createBrokerConfigEntry).
+    """A broker property as DescribeConfigs shows it (ConfigHelper.createBrokerConfigEntry).
 
-    Raises KeyError for a name that no broker property has.
+    Raises KeyError if there is no broker property of this name.
     """
     definition = BROKER_CONFIGS[name]
     synonyms = _broker_synonyms(name, broker)
@@ -176,9 +176,9 @@ def describe_broker_config(name: str, broker: BrokerValues) -> ConfigEntry:
 
 
 def describe_unknown(broker: BrokerValues) -> tuple[ConfigEntry, ...]:
-    """What is set for this broker, or for all, under names that no property has.
+    """Values set for this broker, or for all, under names that are no properties.
 
-    Such a value may be a plug-in's password: Kafka hides it, and so do we.
+    Such a value may be a plug-in's password: it is hidden, as in Kafka.
     """
     names = {*broker.dynamic, *broker.dynamic_default} - BROKER_CONFIGS.keys()
     return tuple(_unknown_entry(name, _broker_synonyms(name, broker)) for name in sorted(names))
@@ -198,7 +198,7 @@ def _unknown_entry(name: str, synonyms: tuple[ConfigSynonym, ...]) -> ConfigEntr
 
 
 def describe_dynamic_default(broker: BrokerValues) -> tuple[ConfigEntry, ...]:
-    """The values set for all brokers, as DescribeConfigs tells them for the empty broker name."""
+    """The values set for all brokers, as DescribeConfigs shows them for the empty broker name."""
     entries = []
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     for name, value in sorted(broker.dynamic_default.items()):
@@ -228,7 +228,7 @@ def parse_unchecked(name: str, text: str) -> ConfigValue:
 
 
 def broker_value(name: str, broker: Mapping[str, str]) -> ConfigValue | None:
-    """The effective typed value of a broker property; None where it is unset and has no default.
+    """The effective typed value of a broker property; None if it is unset and has no default.
 
     broker: values in effect by name (`BrokerValues.merged`). Raises ConfigError for bad text.
     """
@@ -261,7 +261,7 @@ def broker_list(name: str, broker: Mapping[str, str]) -> tuple[str, ...]:
 def group_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, str]) -> ConfigValue:
     """The effective typed value of a group's property: its own, else the broker's.
 
-    Raises ConfigError for text that should not have been let in.
+    Raises ConfigError for text that should have been refused.
     """
     definition = GROUP_CONFIGS[name]
     assert definition.default is not None
@@ -283,7 +283,7 @@ def topic_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, st
     """The effective typed value of a topic property.
 
     overrides: set on the topic; broker: values in effect on the broker, by broker name. Raises
-    ConfigError for text that should not have been let in.
+    ConfigError for text that should have been refused.
     """
     definition = TOPIC_CONFIGS[name]
     assert definition.default is not None
@@ -295,7 +295,7 @@ def topic_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, st
         if other.name in broker:
             amount = parse(other.name, broker[other.name], BROKER_CONFIGS[other.name])
             assert isinstance(amount, int)
-            # Kafka reads any negative retention as none; other names refuse them by validator.
+            # Kafka takes any negative retention for none; validators of other names refuse it.
             return -1 if amount < 0 else amount * other.unit_ms
     return parse(name, definition.default, definition)
 
@@ -324,7 +324,7 @@ class TopicConfig:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the last record of each key is to be kept: records need keys."""
+        """Whether the last record of each key must be kept, so that records need keys."""
         return "compact" in self.cleanup_policy
 
     @property
@@ -343,7 +343,7 @@ def topic_config(overrides: Mapping[str, str], broker: Mapping[str, str]) -> Top
     """A topic's settings in effect: its own, else the broker's, else Kafka's default.
 
     Both maps hold text by Kafka's names (`BrokerValues.merged` for the broker's). Raises
-    ConfigError for text that should not have been let in.
+    ConfigError for text that should have been refused.
     """
 
     def whole(name: str) -> int:

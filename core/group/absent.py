@@ -1,7 +1,7 @@
 """The group that does not exist: what its would-be members and committers are told.
 
-Kafka raises GroupIdNotFoundException there. Asked like a group that exists (`classic.group`,
-`consumer.group`), so that nobody has to ask first whether there is one.
+Kafka raises GroupIdNotFoundException there. It has the methods of a group that exists
+(`classic.group`, `consumer.group`), so no caller has to check first.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from core.group.values import (
     Reply,
     SyncRequest,
     SyncResult,
-    Token,
+    Waiter,
 )
 
 
@@ -25,9 +25,9 @@ class AbsentGroup:
 
     __slots__ = ()
 
-    def sync(self, request: SyncRequest, token: Token, now: Instant) -> Outcome:
+    def sync(self, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
         """Nobody is a member."""
-        return Outcome((Reply(token, SyncResult(Error.UNKNOWN_MEMBER_ID)),))
+        return Outcome((Reply(waiter, SyncResult(Error.UNKNOWN_MEMBER_ID)),))
 
     def heartbeat(
         self, member_id: str, group_instance_id: str | None, generation_id: int, now: Instant
@@ -48,9 +48,9 @@ class AbsentGroup:
         *,
         is_transactional: bool = False,
     ) -> Error:
-        """A generation is nobody's; without one a commit makes the group, as a simple consumer's.
+        """Refuses a commit with a generation; one without makes the group, as Kafka's "simple" one.
 
-        A transactional commit is told in the classic protocol's words.
+        A transactional commit gets the classic protocol's error.
         """
         if generation_or_epoch < 0:
             return Error.NONE

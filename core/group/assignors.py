@@ -1,8 +1,8 @@
-"""The server's assignors, `uniform` and `range` (KIP-848): who shall own which partition.
+"""The server's assignors, `uniform` and `range` (KIP-848): which member gets which partition.
 
-Pure functions of who subscribes, what exists and what each had so far; alike in every process,
-because nothing is left to the order of a hash table. Knows no epochs and no members beyond their
-names.
+Pure functions of the subscriptions, the topics and the assignment so far. Every process gets the
+same result, since nothing depends on the order of a hash table. Knows no epochs, and of members
+only their names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ BALANCE_PASSES = 32
 class Subscriber:
     """A member, as an assignor sees it.
 
-    topic_ids: what it subscribes to and what exists. assigned: what it was to have until now.
+    topic_ids: existing topics that it subscribes to. assigned: its target assignment until now.
     """
 
     member_id: str
@@ -35,7 +35,7 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[str, int]], dict[str, Partiti
 def uniform(
     subscribers: Sequence[Subscriber], partitions: Mapping[str, int]
 ) -> dict[str, Partitions]:
-    """As equal numbers as can be, then as few moves as can be (Kafka's UniformAssignor).
+    """Equal numbers first, then as few moves as possible (Kafka's UniformAssignor).
 
     In a homogeneous group no two members differ by more than one partition. In a heterogeneous
     one, no partition could go to a subscriber with at least two fewer.
@@ -66,7 +66,7 @@ class _Draft:
         self._keep()
 
     def _keep(self) -> None:
-        """Everybody keeps what still exists and is still subscribed to."""
+        """Each member keeps the partitions that still exist and that it still subscribes to."""
         for index, member in enumerate(self.members):
             for topic_id, held in member.assigned.items():
                 if topic_id not in member.topic_ids:
@@ -79,7 +79,7 @@ class _Draft:
         self._kept = {topic_id: tuple(owners) for topic_id, owners in self.owners.items()}
 
     def _quotas(self) -> list[int]:
-        """How many each member gets. Who has most may keep one more: that saves moves."""
+        """How many each member gets. Members with the most may keep one more: that saves moves."""
         total = sum(len(owners) for owners in self.owners.values())
         quota, extra = divmod(total, len(self.members))
         by_load = sorted(range(len(self.members)), key=lambda index: (-self.loads[index], index))
@@ -89,7 +89,7 @@ class _Draft:
         return quotas
 
     def trim(self) -> None:
-        """Takes from members of a homogeneous group what is over their quota, last ones first."""
+        """Takes what exceeds the quotas of a homogeneous group, from the last partitions first."""
         self.quotas = self._quotas()
         if all(load <= quota for load, quota in zip(self.loads, self.quotas, strict=True)):
             return
@@ -118,7 +118,7 @@ class _Draft:
                     turn += 1
 
     def find_subscribers(self) -> None:
-        """Who wants what: only where members want different things."""
+        """Finds the subscribers of each topic; needed only where subscriptions differ."""
         for index, member in enumerate(self.members):
             for topic_id in member.topic_ids:
                 self.subscribers.setdefault(topic_id, []).append(index)
@@ -126,7 +126,7 @@ class _Draft:
     def hand_out(self) -> None:
         """Gives each free partition to the topic's least loaded subscriber.
 
-        Topics with many partitions per subscriber first, since they leave least choice.
+        Topics with many partitions per subscriber come first: they leave the least choice.
         """
         for topic_id in self._by_choice():
             owners = self.owners[topic_id]
@@ -155,7 +155,7 @@ class _Draft:
         """Moves partitions until none could go to a subscriber with at least two fewer.
 
         Each move makes the sum of the squares smaller, so it ends. Where subscriptions overlap in
-        a long chain it may take many rounds; then the last ones are left out.
+        a long chain it may take many rounds: it stops after BALANCE_PASSES.
         """
         shared = [each for each in self._by_choice() if len(self.subscribers[each]) > 1]
         for _ in range(BALANCE_PASSES):
@@ -163,7 +163,7 @@ class _Draft:
                 return
 
     def _balance_topic(self, topic_id: str) -> int:
-        """How many partitions of the topic were moved."""
+        """Returns how many partitions of the topic it moved."""
         loads = self.loads
         subscribers = self.subscribers[topic_id]
         lightest = min([loads[index] for index in subscribers])
@@ -172,7 +172,7 @@ class _Draft:
         owners = self.owners[topic_id]
         held: dict[int, list[int]] = {}
         kept = self._kept[topic_id]
-        # Who has to give, gives first what it has only just got.
+        # A member that must give up partitions gives up the newest first.
         for partition in sorted(range(len(owners)), key=lambda each: kept[each] != owners[each]):
             held.setdefault(owners[partition], []).append(partition)
         most = [(-loads[index], index) for index in held]
@@ -214,11 +214,11 @@ class _Draft:
 def by_range(
     subscribers: Sequence[Subscriber], partitions: Mapping[str, int]
 ) -> dict[str, Partitions]:
-    """Of each topic a contiguous range to each subscriber (Kafka's RangeAssignor).
+    """Each subscriber gets a contiguous range of each topic (Kafka's RangeAssignor).
 
     Topics with the same number of partitions and the same subscribers are cut alike, so that they
     can be joined partition by partition. Static members come first, in the order of their instance
-    ids: they get the same ranges under whatever member ids they come back.
+    ids: they get the same ranges if they return with other member ids.
     """
     members = sorted(
         subscribers,

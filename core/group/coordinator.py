@@ -1,10 +1,10 @@
-"""From one protocol to the other, online, and which group an event meets (KIP-848's migration).
+"""Where each JoinGroup and ConsumerGroupHeartbeat enters: finds, makes or converts its group.
 
-A consumer that speaks KIP-848 joins a classic group of consumers: it becomes a consumer group, in
-which the others go on as they are. The last such consumer leaves: it becomes a classic group again.
-`group.consumer.migration.policy` says whether either may happen. Kafka's GroupMetadataManager
-(getOrMaybeCreateConsumerGroup, convertToConsumerGroup, convertToClassicGroup); all that a group
-does by itself is in its own class.
+If a consumer that speaks KIP-848 joins a classic group, the group becomes a consumer group; its
+other members stay. When the last such consumer leaves, it becomes a classic group again
+(`group.consumer.migration.policy` allows either). Kafka's GroupMetadataManager
+(getOrMaybeCreateConsumerGroup, convertToConsumerGroup, convertToClassicGroup). What concerns one
+group alone is in its own class.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from core.group.consumer.protocol import (
 )
 from core.group.consumer.request import heartbeat_refusal
 from core.group.records import GroupEffects, GroupRow, MemberRow, Partitions, StoredGroup
-from core.group.subscriptions import OTHER_TOPICS_HASH, Resolve, Subscriptions
+from core.group.subscribed_topics import OTHER_TOPICS_HASH, Resolve, SubscribedTopics
 from core.group.values import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
@@ -44,8 +44,8 @@ from core.group.values import (
     Instant,
     JoinRequest,
     Outcome,
-    Token,
     Topics,
+    Waiter,
 )
 
 Group = ClassicGroup | ConsumerGroup
@@ -63,9 +63,9 @@ def consumer_heartbeat(
     settings: GroupSettings,
     now: Instant,
 ) -> tuple[ConsumerHeartbeatResult, Outcome, Group | None]:
-    """ConsumerGroupHeartbeat to whatever there is. The last of the three is the group from now on.
+    """ConsumerGroupHeartbeat to any group, or none. The last result is the group from now on.
 
-    A consumer group has been shown its topics already; they are for one that comes to be here.
+    topics: for a group made here; an existing consumer group has been shown them already.
     """
     if isinstance(group, ConsumerGroup):
         result, outcome = group.consumer_heartbeat(request, now)
@@ -80,7 +80,7 @@ def consumer_heartbeat(
     if result.error is not Error.NONE:
         return result, Outcome(), group
     if group is not None:
-        # Who waits for the classic group's generation joins again, into the consumer group.
+        # Members that wait for the classic group's generation join again, the consumer group.
         outcome = merged(group.unload(Error.REBALANCE_IN_PROGRESS, now), outcome)
     return result, outcome, found
 
@@ -89,19 +89,19 @@ def join(
     group_id: str,
     group: Group | None,
     request: JoinRequest,
-    token: Token,
+    waiter: Waiter,
     settings: GroupSettings,
     now: Instant,
 ) -> tuple[Outcome, Group | None]:
-    """JoinGroup to whatever there is. The last of the two is the group from now on."""
+    """JoinGroup to any group, or none. The second result is the group from now on."""
     if isinstance(group, ConsumerGroup) and not group.is_empty:
-        return settle(group, group.join(request, token, now), now)
+        return settle(group, group.join(request, waiter, now), now)
     if isinstance(group, ClassicGroup):
-        return group.join(request, token, now), group
+        return group.join(request, waiter, now), group
     if group is None:
         classic = ClassicGroup.create(group_id, settings, now)
     else:
-        # Without members it is of no protocol; its generations do not start again.
+        # Without members it may take either protocol; it keeps counting its generations.
         row = GroupRow(
             group_id,
             CLASSIC,
@@ -110,14 +110,14 @@ def join(
             state_timestamp=now.timestamp_ms,
         )
         classic = ClassicGroup.load(StoredGroup(row), settings, now)
-    outcome = classic.join(request, token, now)
+    outcome = classic.join(request, waiter, now)
     return outcome, group if classic.is_idle else classic
 
 
 def settle(group: ConsumerGroup, outcome: Outcome, now: Instant) -> tuple[Outcome, Group]:
-    """After an event that may have taken a consumer group's last member of KIP-848.
+    """Downgrades a consumer group if an event removed its last member of KIP-848.
 
-    For leave and expire; consumer_heartbeat and join here have done so.
+    Call it after leave and expire; consumer_heartbeat and join do it themselves.
     """
     if not group.wants_downgrade or not may_downgrade(group):
         return outcome, group
@@ -126,7 +126,7 @@ def settle(group: ConsumerGroup, outcome: Outcome, now: Instant) -> tuple[Outcom
 
 
 def merged(first: Outcome, second: Outcome) -> Outcome:
-    """Two outcomes of one event, as one: stored together or not at all."""
+    """Merges two outcomes of one event: stored together or not at all."""
     return Outcome(
         first.replies + second.replies,
         _merged_effects(first.effects, second.effects),
@@ -155,9 +155,9 @@ def _merged_effects(first: GroupEffects | None, second: GroupEffects | None) -> 
 
 # --- classic to consumer ---
 
-# librdkafka's leader gives each member of a cooperative-sticky group what that member said it had
-# (the generation, the partitions): nothing is lost where the server assigns. Kafka 4.1 takes it for
-# a custom assignor's and refuses the upgrade, which is fatal for the client that asked for it.
+# In a cooperative-sticky group, librdkafka's leader sends each member that member's own data back
+# (generation, partitions): nothing is lost when the server assigns. Kafka 4.1 takes it for a custom
+# assignor's data and refuses the upgrade, which is fatal for the client that asked for it.
 _STICKY: Final = frozenset({"cooperative-sticky", "sticky"})
 
 
@@ -170,7 +170,7 @@ def _joined_group(
     settings: GroupSettings,
     now: Instant,
 ) -> ConsumerGroup | Refusal:
-    """The consumer group that a heartbeat brings about: only one that joins does."""
+    """The consumer group for a heartbeat, made or converted; only a joining one does that."""
     if group is None:
         if request.member_epoch == JOIN_EPOCH:
             return ConsumerGroup.create(group_id, settings, now)
@@ -184,7 +184,7 @@ def _joined_group(
 
 
 def upgrade_refusal(group: ClassicGroup) -> Refusal | None:
-    """Why a classic group with members may not become a consumer group (as far as is seen)."""
+    """Why a classic group with members may not become a consumer group, as far as is known."""
     if not group.settings.upgrade_allowed:
         return _no_upgrade(group, "online upgrade is disabled")
     if group.protocol_type != PROTOCOL_TYPE:
@@ -204,9 +204,9 @@ def _no_upgrade(group: ClassicGroup, why: str) -> Refusal:
 def upgrade(
     group: ClassicGroup, topics: Topics, resolve: Resolve, now: Instant
 ) -> ConsumerGroup | Refusal:
-    """The consumer group that a classic group is, in the epoch of its generation.
+    """A classic group as a consumer group; its generation becomes the epoch.
 
-    Changes nothing: the classic group is there until the consumer group has taken somebody in.
+    Changes nothing: the classic group stays until a member has joined the consumer group.
     """
     parsed: dict[str, tuple[Subscription, Assignment]] = {}
     for member in group.members.values():
@@ -242,8 +242,8 @@ def upgrade(
         generation_id=generation,
         assignment_epoch=generation,
         state_timestamp=now.timestamp_ms,
-        # Who joins may be a static member with the subscription of the one it replaces; still the
-        # target has to be the server's own.
+        # A static member may join with the same subscription as its predecessor; even then the
+        # server has to compute the target.
         metadata_hash=OTHER_TOPICS_HASH,
     )
     return ConsumerGroup(
@@ -252,14 +252,14 @@ def upgrade(
 
 
 def _parsed(group: ClassicGroup, member: ClassicMember) -> tuple[Subscription, Assignment] | str:
-    """What a member wants and has, or why that cannot be told."""
+    """A member's subscription and assignment, or why they are unreadable."""
     protocol_name = group.protocol_name or member.protocols[0].name
     subscription = parse_subscription(member.metadata(protocol_name))
     assignment = parse_assignment(member.assignment) if member.assignment else Assignment(0)
     if isinstance(subscription, Malformed) or isinstance(assignment, Malformed):
         return "the embedded consumer protocol is malformed"
     if assignment.user_data and protocol_name not in _STICKY:
-        # What a custom assignor tells its members would be lost.
+        # A custom assignor's data for its members would be lost.
         return (
             "an unsupported custom assignor is in use. Please refer to the documentation or switch "
             "to a default assignor before re-attempting the upgrade"
@@ -270,13 +270,13 @@ def _parsed(group: ClassicGroup, member: ClassicMember) -> tuple[Subscription, A
 def _holdings(
     parsed: Mapping[str, tuple[Subscription, Assignment]], topics: Topics, resolve: Resolve
 ) -> dict[str, tuple[Partitions, Partitions]]:
-    """What each member has, and what it has still to give back. Nothing is held twice.
+    """Each member's partitions, and those it still has to give back. No partition is in two.
 
-    A cooperative member that has not yet heard of its last assignment may own more than that. What
-    it said it owned when it joined, and nobody got, is taken for revoked only when it says so.
-    (Kafka takes the assignment for all there is.)
+    A cooperative member that does not know its last assignment yet may own more than that. If it
+    owned a partition when it joined, and no member got it, it counts as revoked only when the
+    member says so. (Kafka looks only at the assignment.)
     """
-    picture = Subscriptions()
+    picture = SubscribedTopics()
     picture.show(topics, resolve)
     taken: set[tuple[str, int]] = set()
 
@@ -308,11 +308,11 @@ def may_downgrade(group: ConsumerGroup) -> bool:
 
 
 def downgrade(group: ConsumerGroup, now: Instant) -> tuple[Outcome, ClassicGroup]:
-    """The classic group that a consumer group of classic members is.
+    """A consumer group of classic members as a classic group.
 
-    Its generation is the epoch its members have arrived at, so that they go on with it, and are
-    asked to join again by REBALANCE_IN_PROGRESS rather than cast out by ILLEGAL_GENERATION. Where
-    all of them have what they shall have, nobody need join.
+    Its generation is the epoch that its members have reached. So they stay, and are asked to join
+    again by REBALANCE_IN_PROGRESS rather than removed by ILLEGAL_GENERATION. If all of them have
+    their target, none needs to join.
     """
     members = group.roster.members.values()
     generation = max(row.member_epoch for row in members)
@@ -341,10 +341,10 @@ def downgrade(group: ConsumerGroup, now: Instant) -> tuple[Outcome, ClassicGroup
 
 
 def _classic_row(group: ConsumerGroup, row: MemberRow) -> MemberRow:
-    """What it still has to give back counts as assigned: nobody else may be given it yet."""
+    """Partitions it still has to give back count as assigned: no other member may get them yet."""
     subscription = parse_subscription(row.protocols[0][1])
     version = 0 if isinstance(subscription, Malformed) else subscription.version
-    held = group.roster.subscriptions.by_name(union(row.assigned, row.revoking))
+    held = group.roster.subscribed.by_name(union(row.assigned, row.revoking))
     return MemberRow(
         row.member_id,
         CLASSIC,

@@ -1,7 +1,7 @@
-"""When committed offsets and groups may go (KIP-211): rules only.
+"""When committed offsets and groups may be deleted (KIP-211): rules only.
 
 Kafka's OffsetExpirationConditionImpl and OffsetMetadataManager.cleanupExpiredOffsets. Knows neither
-what is stored nor how often somebody looks.
+what is stored nor how often it is checked.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,16 +15,16 @@ NO_RETENTION_TIME = -1
 
 @dataclass(frozen=True, slots=True)
 class OffsetExpiration:
-    """From when a group's offsets count as unused.
+    """Since when a group's offsets count as unused.
 
     since_ms: when the group became empty; None: each offset's own commit counts. A later commit
-    counts as well: in Kafka one to a group that has long been empty is gone minutes later.
+    counts as well: Kafka deletes one to a group that has long been empty minutes later.
     """
 
     since_ms: int | None = None
 
     def is_expired(self, offset: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
-        """Whether its time is over: its own, if the commit said how long, or the broker's."""
+        """Whether it has outlived its own retention, if the commit gave one, else the broker's."""
         if offset.expire_timestamp >= 0:
             return now_ms >= offset.expire_timestamp
         since_ms = offset.commit_timestamp
@@ -41,8 +41,8 @@ def empty_group_expiration(
 ) -> OffsetExpiration:
     """How offsets of a group without members expire.
 
-    A classic group that had members: from when it became empty, if that is known. One that only
-    ever had offsets, or a consumer group: from each offset's own commit.
+    In a classic group that had members: since it became empty, if that is known. In a consumer
+    group, or one that only ever had offsets: since each offset's own commit.
     """
     if protocol == "classic" and protocol_type and state_timestamp >= 0:
         return OffsetExpiration(state_timestamp)
@@ -56,11 +56,11 @@ def expired_offsets(
     now_ms: int,
     retention_ms: int,
 ) -> tuple[CommittedOffset, ...]:
-    """Which of these offsets of one group may go now; with them come the topics' names.
+    """Which of these offsets of one group may be deleted now; each comes with its topic's name.
 
-    None for a name: the topic is gone, and its offsets go. None for expiration: the group is in a
-    state in which no others may. Offsets of topics that members are subscribed to stay, however
-    old: perhaps nothing was written for a year.
+    A name of None: the topic is deleted, so its offsets are too. An expiration of None: in the
+    group's state no others may be. Offsets of topics that members subscribe to stay, however old:
+    perhaps nothing was written for a year.
     """
 
     def may_go(topic: str | None, offset: CommittedOffset) -> bool:
@@ -76,5 +76,5 @@ def expired_offsets(
 
 
 def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
-    """When an offset goes whose commit asked for a time of its own (OffsetCommit 2 to 4), or -1."""
+    """When an offset expires if its commit gave a retention time (OffsetCommit 2 to 4), else -1."""
     return -1 if retention_time_ms == NO_RETENTION_TIME else now_ms + retention_time_ms

@@ -1,7 +1,7 @@
-"""One member's way from what it has to what it shall have (Kafka's CurrentAssignmentBuilder).
+"""Leads one member from its partitions to its target (Kafka's CurrentAssignmentBuilder).
 
-Member by member, without a barrier: partitions are taken away, the member says that it has let
-go, then it gets the new epoch and what is free by then; the rest follows as others let go. So a
+Each member moves alone, without a barrier. It revokes partitions and confirms that, then it gets
+the new epoch and the partitions that are free; the others follow as their owners revoke them. So a
 partition has one owner at a time. Knows one member, its target, and whether a partition is taken.
 """
 
@@ -19,16 +19,16 @@ from core.group.consumer.member import (
 from core.group.records import MemberRow, Partitions
 
 IsTaken = Callable[[str, int], bool]
-"""(topic id, partition) → whether another member owns it, or has not yet given it back. What the
-member itself was to give back is not taken: it may keep it after all."""
+"""(topic id, partition) → whether another member owns it, or has not yet given it back. A partition
+that the member itself was to give back is not taken: it may keep it after all."""
 
 
 def reconcile(
     row: MemberRow, target_epoch: int, is_taken: IsTaken, owned: Partitions | None
 ) -> MemberRow | Refusal:
-    """The member's next state, or the row itself where it cannot go on.
+    """The member's row in its next state, or the same row if it cannot move.
 
-    owned: what the member says it owns, None where it did not say.
+    owned: what the member says it owns; None if it did not say.
     """
     if row.state == STABLE:
         if row.member_epoch == target_epoch:
@@ -37,11 +37,11 @@ def reconcile(
     if row.state == UNREVOKED_PARTITIONS:
         if _still_owns(owned, row.revoking):
             return row
-        # One epoch at a time: what was to be revoked for the next one is revoked.
+        # One epoch at a time: the partitions to revoke for the next one are revoked.
         return _next(row, row.member_epoch + 1, target_epoch, is_taken, owned)
     if row.state == UNRELEASED_PARTITIONS:
         return _next(row, row.member_epoch, target_epoch, is_taken, owned)
-    # A state of a newer release, before a downgrade: begin anew, with empty hands.
+    # A state of a newer release, before a downgrade: begin anew, without partitions.
     if owned is None or any(owned.values()):
         return Refusal(
             Error.FENCED_MEMBER_EPOCH,
@@ -58,7 +58,7 @@ def _still_owns(owned: Partitions | None, revoking: Partitions) -> bool:
 def _next(
     row: MemberRow, epoch: int, target_epoch: int, is_taken: IsTaken, owned: Partitions | None
 ) -> MemberRow:
-    """Revoke first; when nothing is left to revoke, the target's epoch and what is free of it."""
+    """Revokes first; when that is done, moves to the target's epoch and its free partitions."""
     kept: dict[str, set[int]] = {}
     revoking: dict[str, set[int]] = {}
     added: dict[str, set[int]] = {}
@@ -88,8 +88,8 @@ def _moved(
 ) -> MemberRow:
     """The row in its next state.
 
-    The previous epoch is the one before the last *change* of the epoch (Kafka forgets it when a
-    member is looked at again in the same epoch): so an answer may be lost twice.
+    The previous epoch is the one before the last *change* of the epoch, so an answer may be lost
+    twice. (Kafka forgets it at the next reconciliation in the same epoch.)
     """
     previous = row.previous_member_epoch if epoch == row.member_epoch else row.member_epoch
     if (

@@ -17,9 +17,9 @@ class MemberRow:
     protocol: 'classic' or 'consumer' (a classic member may be in a consumer group).
     protocols: what a classic member offered in JoinGroup, as it came: (name, metadata).
     assignment: a classic member's, as its leader made it; opaque.
-    assigned, revoking, target: KIP-848's current assignment, what it still has to give back, and
-    where it is going. For classic members of type "consumer", `assigned` is what `assignment`
-    says, with topic names for ids: it is read by people only.
+    assigned, revoking, target: KIP-848's current assignment, partitions still to be given back, and
+    target assignment. For classic members of type "consumer", `assigned` is `assignment` decoded,
+    with topic names for ids, for people only.
     state: the KIP-848 member state, or "" for a classic member.
     """
 
@@ -51,8 +51,8 @@ class GroupRow:
     protocol: 'classic' or 'consumer'; 'classic' with an empty protocol_type for a group that only
     has offsets (Kafka's "simple" group).
     generation_id: the classic generation, or the group epoch. assignment_epoch: -1 for classic.
-    state, state_timestamp, waiting_for: shown by psql, and since when; a loaded classic group is
-    Stable or Empty by its members, whatever is written here. state_timestamp also counts for
+    state, state_timestamp (since when), waiting_for: for psql; a loaded classic group is Stable or
+    Empty by its members, whatever its row says. state_timestamp also counts for
     `offsets.retention.minutes`. metadata_hash: of the topics the target was computed from.
     """
 
@@ -79,12 +79,12 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupEffects:
-    """What an event changes of one group.
+    """What an event changes in one group.
 
-    group: the row anew. deleted: the group goes, with members and offsets (then the rest is empty).
-    forgotten: the row goes if, by then, there is neither a member nor an offset of the group: for
-    who only read that nothing is left of it, and need not have seen the latest commit.
-    lazy: nobody's answer depends on it; it is for psql's eyes.
+    group: the new row. deleted: deletes the group, members and offsets (then the rest is empty).
+    forgotten: deletes the row if the group then has neither members nor offsets: its reader found
+    none, but may have missed the latest commit.
+    lazy: no answer depends on it; it is only for psql.
     """
 
     group_id: str
@@ -98,7 +98,7 @@ class GroupEffects:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """An offset of a group in a partition. leader_epoch: -1 where the client gave none.
+    """An offset of a group in a partition. leader_epoch: -1 if the client gave none.
 
     commit_timestamp, expire_timestamp: milliseconds since the epoch; expire -1: by the setting.
     """
@@ -115,7 +115,7 @@ class CommittedOffset:
 class OffsetEffects:
     """Offsets of one group to be stored or deleted. Makes the group's row if there is none.
 
-    expired: deleted only where they are still as they were read: a later commit stays.
+    expired: deleted only if they are still as they were read: a later commit stays.
     """
 
     group_id: str

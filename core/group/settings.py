@@ -21,7 +21,7 @@ class OffsetSettings:
 
 
 def offset_settings(broker: Mapping[str, str]) -> OffsetSettings:
-    """What is in effect for the offsets of all groups.
+    """The settings for the offsets of all groups.
 
     broker: values in effect on the broker by name (`BrokerValues.merged`).
     """
@@ -32,10 +32,10 @@ def offset_settings(broker: Mapping[str, str]) -> OffsetSettings:
 
 
 def group_settings(overrides: Mapping[str, str], broker: Mapping[str, str]) -> GroupSettings:
-    """What is in effect for a group with these overrides (Kafka's GroupConfigManager).
+    """The settings of a group with these overrides (Kafka's GroupConfigManager).
 
     broker: values in effect on the broker by name (`BrokerValues.merged`). Raises ConfigError for
-    text that should not have been let in.
+    text that should have been refused.
     """
     policy = str(broker_value("group.consumer.migration.policy", broker)).upper()
     assignors = broker_list("group.consumer.assignors", broker)
@@ -64,5 +64,5 @@ def group_settings(overrides: Mapping[str, str], broker: Mapping[str, str]) -> G
 
 
 def _bounded(value: int, *, low: int, high: int) -> int:
-    """The broker's bounds may have changed since a group's own value was set."""
+    """Keeps a group's value within the broker's bounds, which may have changed since it was set."""
     return max(low, min(value, high))

@@ -1,7 +1,7 @@
-"""What members ask of a group and what they are answered: values only.
+"""Requests to a group and its answers: values only.
 
-A request that may have to wait (a join, a sync) carries a token of the caller's; the answer comes
-as a `Reply` to that token, now or out of a later event.
+A request that may have to wait (a join, a sync) comes with a waiter; the answer is a `Reply` to it,
+from this event or a later one.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from core.group.records import GroupEffects, Partitions
 NO_MEMBER_ID = ""
 NO_GENERATION = -1
 
-Token = int
-"""Names a caller who waits for an answer; never reused within a process."""
+Waiter = int
+"""Names a request that may wait for its answer; never reused within a process."""
 
 
 class GroupType(Enum):
-    """Kafka's GroupType, as ListGroups tells it."""
+    """Kafka's GroupType, as ListGroups shows it."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -27,7 +27,7 @@ class GroupType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """Now, twice: for deadlines, and for what is written down.
+    """Now, on two clocks: one for deadlines, one for what is stored.
 
     monotonic_ms: of the caller's monotonic clock. timestamp_ms: milliseconds since the epoch.
     """
@@ -38,15 +38,15 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The settings a group goes by, in milliseconds where they are times.
+    """A group's settings; times are in milliseconds.
 
     Kafka's names: group.min/max.session.timeout.ms, group.initial.rebalance.delay.ms,
     group.max.size; group.consumer.session.timeout.ms, …heartbeat.interval.ms, …max.size,
     …assignors (first is the default), …migration.policy (as upgrade/downgrade allowed). The
     consumer session and heartbeat settings may be the group's own (a group config).
 
-    max_metadata_bytes: what a classic group may have stored. In Kafka that is one record of the
-    offsets topic, 1 MB; no setting of ours.
+    max_metadata_bytes: the most that a classic group may store. In Kafka that is one record of the
+    offsets topic, 1 MB; it is not a setting here.
     """
 
     min_session_timeout_ms: int = 6_000
@@ -64,7 +64,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """Who sends a request. host: as Kafka shows it, "/127.0.0.1"."""
+    """The client that sends a request. host: as Kafka shows it, "/127.0.0.1"."""
 
     client_id: str
     client_host: str
@@ -75,7 +75,7 @@ class ClientIdentity:
 
 @dataclass(frozen=True, slots=True)
 class GroupProtocol:
-    """A way of assigning that a member can take part in, and what it says for it."""
+    """An assignment strategy that a member supports, and its metadata for it."""
 
     name: str
     metadata: bytes
@@ -85,7 +85,7 @@ class GroupProtocol:
 class JoinRequest:
     """JoinGroup. requires_known_member_id: from v4 on. supports_skip_assignment: from v9 on.
 
-    new_member_id: what a member without an id shall be called (the caller has the randomness).
+    new_member_id: the id for a member that has none (the caller has the randomness).
     """
 
     member_id: str
@@ -103,7 +103,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as its leader is told of it."""
+    """A member as the leader's answer lists it."""
 
     member_id: str
     group_instance_id: str | None
@@ -112,7 +112,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """JoinGroup's answer. protocol_name: None where there is none (the wire may need "")."""
+    """JoinGroup's answer. protocol_name: None if there is none (the wire may need "")."""
 
     error: Error = Error.NONE
     generation_id: int = NO_GENERATION
@@ -157,7 +157,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """What became of each member named, in the order they were named."""
+    """The result for each member named, in the same order."""
 
     members: tuple[tuple[LeavingMember, Error], ...]
     error: Error = Error.NONE
@@ -200,7 +200,7 @@ class ConsumerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeatResult:
-    """ConsumerGroupHeartbeat's answer. assignment: None where it has not changed."""
+    """ConsumerGroupHeartbeat's answer. assignment: None if it has not changed."""
 
     error: Error = Error.NONE
     message: str | None = None
@@ -210,7 +210,7 @@ class ConsumerHeartbeatResult:
     assignment: Partitions | None = None
 
 
-# --- what an event brings ---
+# --- an event's outcome ---
 
 Answer = (
     JoinResult | SyncResult | LeaveResult | ConsumerHeartbeatResult | Error
@@ -219,9 +219,9 @@ Answer = (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer for whoever waits under `token`."""
+    """An answer to the request that waits under `waiter`."""
 
-    token: Token
+    waiter: Waiter
     answer: Answer
 
 
@@ -231,10 +231,10 @@ Note = tuple[str, Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an event brings about: answers, to be given once the effects are stored.
+    """The result of an event: answers, to be given once the effects are stored.
 
-    effects: None where nothing has to be stored. notes: what an operator may want to read in the
-    log ("member x has left: poll timeout", with KIP-800's reasons), one event name and fields each.
+    effects: None if nothing has to be stored. notes: lines for the operator's log ("member x has
+    left: poll timeout", with KIP-800's reasons), one event name and fields each.
     """
 
     replies: tuple[Reply, ...] = ()
@@ -247,7 +247,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember:
-    """A member of a classic group, as DescribeGroups tells it."""
+    """A member of a classic group, as DescribeGroups shows it."""
 
     member_id: str
     group_instance_id: str | None
@@ -258,7 +258,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """A classic group, as DescribeGroups tells it. state: Kafka's word ("PreparingRebalance")."""
+    """A classic group, as DescribeGroups shows it. state: Kafka's word ("PreparingRebalance")."""
 
     state: str
     protocol_type: str
@@ -268,7 +268,7 @@ class DescribedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConsumer:
-    """A member of a consumer group, as ConsumerGroupDescribe tells it.
+    """A member of a consumer group, as ConsumerGroupDescribe shows it.
 
     is_classic: speaks the classic protocol (member type 0 of v1).
     """
@@ -287,7 +287,7 @@ class DescribedConsumer:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConsumerGroup:
-    """A consumer group, as ConsumerGroupDescribe tells it. state: Kafka's word ("Reconciling")."""
+    """A consumer group, as ConsumerGroupDescribe shows it. state: Kafka's word ("Reconciling")."""
 
     state: str
     group_epoch: int

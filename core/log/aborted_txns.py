@@ -1,6 +1,6 @@
 """Which aborted transactions a read_committed reader must skip (Kafka's TransactionIndex).
 
-An entry is made by the abort marker, so entries are in order of their last offset. This process
+The abort marker makes an entry, so entries are in order of their last offset. This process
 remembers the newest; older ones are rows in the store. Knows no marker and no producer's state.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 ABORTED_IN_MEMORY = 1_000
-"""Aborted transactions a partition keeps in memory; readers of older offsets ask the store."""
+"""Aborted transactions that a partition keeps in memory; the store has the older ones."""
 
 _LAST_OFFSET = attrgetter("last_offset")
 
@@ -28,15 +28,15 @@ class AbortedTransaction:
 class AbortedIndex:
     """All aborted transactions of a partition that end at or after `known_from`, by last offset.
 
-    Immutable, like the PartitionState it stands beside. It may be newer than the state a reader
-    began with: whatever was added later begins at or after that state's last stable offset.
+    Immutable, like the PartitionState it belongs to. It may be newer than the state a reader began
+    with: entries added later begin at or after that state's last stable offset.
     """
 
     known_from: int = 0
     transactions: tuple[AbortedTransaction, ...] = ()
 
     def overlapping(self, from_offset: int, to_offset: int) -> Sequence[AbortedTransaction] | None:
-        """Those that touch [from_offset, to_offset), or None where the store has to be asked."""
+        """Those that touch [from_offset, to_offset), or None if only the store knows."""
         if from_offset < self.known_from:
             return None
         known = self.transactions
@@ -44,12 +44,12 @@ class AbortedIndex:
         return [each for each in known[start:] if each.first_offset < to_offset]
 
     def with_newer(self, aborted: Sequence[AbortedTransaction]) -> "AbortedIndex":
-        """The index once transactions have been aborted after all that it knows."""
+        """The index with newer aborted transactions added."""
         return _bounded(self.known_from, (*self.transactions, *aborted)) if aborted else self
 
 
 def _bounded(known_from: int, transactions: tuple[AbortedTransaction, ...]) -> AbortedIndex:
-    """An index that forgets its oldest entries where it has too many."""
+    """An index without the oldest entries if there are too many."""
     excess = len(transactions) - ABORTED_IN_MEMORY
     if excess > 0:
         known_from = transactions[excess - 1].last_offset + 1

@@ -1,4 +1,4 @@
-"""What a decision on a partition changes, as values: persisted, then replayed in memory."""
+"""The changes that a decision makes to a partition: persisted, then replayed in memory."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from core.types import Payload, RecordBatch
 
 
 class StoredBytes:
-    """Names bytes that the store has already; only the store knows where."""
+    """Names bytes that are in the store already; only the store knows where."""
 
     __slots__ = ()
 
@@ -18,9 +18,9 @@ class StoredBytes:
 class IncomingBatch:
     """A batch on its way into the log; it has no offset yet.
 
-    content: its bytes; or their name, where they were staged before. retention_class: whose
-    segment new bytes go to. Compared by identity: one control batch may enter many partitions, and
-    its bytes are stored once.
+    content: its bytes; or their name, if they were staged before. retention_class: new bytes go to
+    its segment. Compared by identity: one control batch may enter many partitions, and its bytes
+    are stored once.
     """
 
     batch: RecordBatch
@@ -30,7 +30,7 @@ class IncomingBatch:
 
 @dataclass(frozen=True, slots=True)
 class AppendedRow:
-    """A row of the log's index: a batch that has been given its offsets."""
+    """A row of the log's index: a batch with its offsets."""
 
     incoming: IncomingBatch
     base_offset: int
@@ -51,12 +51,12 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogEffects:
-    """All that one flush changes on one partition.
+    """All that one flush changes in one partition.
 
     expected_offset: the version decided on; the store refuses the flush if the partition's
-    next_offset is another one by then. producers: their whole new state, each once.
+    next_offset has changed by then. producers: their whole new state, each once.
     open_transactions: all that are open afterwards, oldest first (the store has them in the rows
-    of producers; memory replays this). aborted: those that this flush ends.
+    of producers; memory replays this). aborted: those that this flush aborts.
     """
 
     partition_id: int

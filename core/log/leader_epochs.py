@@ -1,4 +1,4 @@
-"""Leader epochs of a partition: which one an offset was written in, and where one ends.
+"""Leader epochs of a partition: the epoch of an offset, and the end of an epoch.
 
 Kafka's LeaderEpochFileCache. Epochs rise only when the database comes back with another history.
 """
@@ -36,9 +36,9 @@ def end_of_epoch(
 
 
 def check_leader_epoch(current: int, asked: int) -> bool | None:
-    """Compares a client's idea of the leader epoch (-1: none) with the current one.
+    """Compares the leader epoch that a client knows (-1: none) with the current one.
 
-    True: the same, or none given. False: the client's is older. None: the client knows a later one.
+    True: the same, or none given. False: the client's is older. None: the client's is newer.
     """
     if asked in (UNDEFINED_EPOCH, current):
         return True

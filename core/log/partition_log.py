@@ -1,7 +1,7 @@
-"""The log of one partition: decides appends, remembers what was decided once the store has it.
+"""The log of one partition: decides on appends, and remembers decisions once they are stored.
 
 Decide → persist → replay: a `LogDraft` decides on loaded state plus its own overlay and changes
-nothing; only effects the store has committed are replayed into the `PartitionLog`.
+nothing; only effects that the store has committed are replayed into the `PartitionLog`.
 """
 
 from collections import OrderedDict
@@ -24,10 +24,10 @@ PRODUCERS_IN_MEMORY = 1_000
 class PartitionState:
     """A partition's row: immutable, replaced as a whole, so that readers see one moment.
 
-    next_offset: the log end offset, which is the high watermark too, since all that is visible is
+    next_offset: the log end offset, and the high watermark too, since everything visible is
     committed. max_timestamp: greatest of all batches ever appended, or -1. open_transactions: those
-    that have written here, oldest first. They change only where next_offset moves, so it is their
-    version too; whoever reads a row has to read them with it, in the same snapshot.
+    that have written here, oldest first. They change only when next_offset moves, so it is their
+    version too; a read of the row must read them in the same snapshot.
     """
 
     partition_id: int
@@ -39,13 +39,13 @@ class PartitionState:
 
     @property
     def high_watermark(self) -> int:
-        """The first offset a reader may not see yet."""
+        """The first offset that no reader may see yet."""
         return self.next_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset a read_committed reader may not see yet: the first record of the oldest
-        open transaction, if there is one. Never below the log start."""
+        """The first offset that a read_committed reader may not see yet: the first record of the
+        oldest open transaction, if there is one. Never below the log start."""
         if not self.open_transactions:
             return self.next_offset
         first = min(each.first_offset for each in self.open_transactions)
@@ -54,7 +54,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The batch gets `base_offset`, once its effects are committed."""
+    """The batch gets `base_offset` once its effects are committed."""
 
     base_offset: int
 
@@ -130,8 +130,8 @@ class LogDraft:
     def prepare_marker(self, marker: Marker, incoming: IncomingBatch) -> Appended:
         """Appends a control batch of one record, whether the producer has written here or not.
 
-        Nothing is refused: whoever ends a transaction has its row, and that is the authority. For a
-        marker of a transaction that is nobody's here, ask `ProducerState.marker_refusal` first. The
+        Nothing is refused: the transaction's row is the authority, and the caller holds it. For a
+        marker of a transaction without a row, ask `ProducerState.marker_refusal` first. The
         producer's state must be loaded.
         """
         known = self.producer(marker.producer_id)
@@ -147,7 +147,7 @@ class LogDraft:
         return self._add(incoming)
 
     def _add(self, incoming: IncomingBatch) -> Appended:
-        """The next offsets are the batch's."""
+        """Gives the batch the next offsets."""
         batch, base_offset = incoming.batch, self._next_offset
         if batch.max_timestamp > self._max_timestamp:
             self._max_timestamp = batch.max_timestamp
@@ -157,12 +157,12 @@ class LogDraft:
         return Appended(base_offset)
 
     def producer(self, producer_id: int) -> ProducerState:
-        """What is known of a producer, decisions of this flush included. It must be loaded."""
+        """A producer's state, with the decisions of this flush. It must be loaded."""
         known = self._producers.get(producer_id)
         return known or self._loaded[producer_id] or ProducerState(producer_id)
 
     def effects(self) -> LogEffects | None:
-        """What the decisions change, or None where they change nothing."""
+        """What the decisions change, or None if they change nothing."""
         if not self._rows:
             return None
         return LogEffects(
@@ -192,7 +192,7 @@ class PartitionLog:
         self._producers: OrderedDict[int, ProducerState | None] = OrderedDict()
 
     def missing_producers(self, producer_ids: Iterable[int]) -> set[int]:
-        """Those whose state has to be loaded before a draft may decide on them."""
+        """The producers that must be loaded before a draft may decide on them."""
         return {
             producer_id
             for producer_id in producer_ids
@@ -202,9 +202,9 @@ class PartitionLog:
     def load(self, state: PartitionState, producers: Mapping[int, ProducerState | None]) -> None:
         """Takes over what a read of the store found.
 
-        If the partition has moved since the last look, other producers may have moved as well, and
-        transactions may have been aborted, so all that was remembered of them is dropped. An older
-        read than what is known is ignored.
+        If next_offset has changed, other producers may have changed as well, and transactions may
+        have been aborted, so all memory of them is dropped. A read that is older than memory is
+        ignored.
         """
         if state.next_offset < self.state.next_offset:
             return
@@ -212,7 +212,7 @@ class PartitionLog:
             self._producers.clear()
             self.aborted = AbortedIndex(known_from=state.next_offset)
         self._producers.update(producers)
-        # These move without next_offset, so a read that began earlier may come in later.
+        # These change without next_offset, so an earlier read may arrive later.
         self.state = replace(
             state,
             log_start_offset=max(state.log_start_offset, self.state.log_start_offset),
@@ -220,7 +220,7 @@ class PartitionLog:
         )
 
     def advance(self, state: PartitionState) -> None:
-        """Takes over a row alone: what a reader, or a notification, has seen."""
+        """Takes over a row alone, from a read or a notification."""
         self.load(state, {})
 
     def draft(self) -> LogDraft:
@@ -228,7 +228,7 @@ class PartitionLog:
         return LogDraft(self.state, self._producers)
 
     def replay(self, effects: LogEffects) -> None:
-        """Applies committed effects. Effects of another version than the known one are ignored:
+        """Applies committed effects. Effects on another version than the known one are ignored:
         a later read has overtaken them."""
         if effects.expected_offset != self.state.next_offset:
             return
@@ -246,6 +246,6 @@ class PartitionLog:
         )
 
     def trim(self) -> None:
-        """Forgets the producers unheard of for longest; between flushes, never under a draft."""
+        """Forgets the least recently used producers; between flushes, never under a draft."""
         while len(self._producers) > PRODUCERS_IN_MEMORY:
             self._producers.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What a partition remembers of an idempotent producer: its epoch and its last five batches.
+"""A partition's memory of an idempotent producer: its epoch and its last five batches.
 
 Also where its open transaction began there. Knows the rules of sequences, duplicates and markers
 (Kafka's ProducerAppendInfo and ProducerStateEntry), and nothing of transactional ids.
@@ -16,18 +16,18 @@ MAX_SEQUENCE = 2**31 - 1
 
 
 def next_sequence(sequence: int, increment: int = 1) -> int:
-    """The sequence `increment` records on; after 2³¹-1 comes 0 (DefaultRecordBatch)."""
+    """The sequence `increment` records later; 0 follows 2³¹-1 (DefaultRecordBatch)."""
     return (sequence + increment) % (MAX_SEQUENCE + 1)
 
 
 def previous_sequence(sequence: int, decrement: int) -> int:
-    """The sequence `decrement` records back, with the same wrap."""
+    """The sequence `decrement` records earlier, with the same wrap."""
     return (sequence - decrement) % (MAX_SEQUENCE + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class AppendedBatch:
-    """A batch as the producer's memory keeps it (Kafka's BatchMetadata)."""
+    """A batch as ProducerState remembers it (Kafka's BatchMetadata)."""
 
     last_sequence: int
     last_offset: int
@@ -62,7 +62,7 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, or -1 where the epoch has no batch yet."""
+        """Sequence of the last record, or -1 if the epoch has no batch yet."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def find_duplicate(self, batch: RecordBatch) -> AppendedBatch | None:
@@ -78,10 +78,10 @@ class ProducerState:
     def refusal(
         self, batch: RecordBatch, *, starts_at_zero: bool = False
     ) -> tuple[Error, str] | None:
-        """Why the batch may not follow what is remembered, or None where it may.
+        """Why the batch may not follow the batches before, or None if it may.
 
         starts_at_zero: whether its producer gets a new epoch with each transaction (KIP-890), so
-        that it begins at sequence 0 wherever nothing is known of it.
+        that it begins at sequence 0 in each partition that does not know it.
         """
         refused = self._epoch_refusal(batch.producer_epoch)
         refused = refused or self._sequence_refusal(batch, starts_at_zero)
@@ -95,9 +95,9 @@ class ProducerState:
     def marker_refusal(
         self, marker: Marker, *, raises_epoch: bool = False
     ) -> tuple[Error, str] | None:
-        """Why a marker from outside may not be appended, or None where it may.
+        """Why a marker from outside may not be appended, or None if it may.
 
-        raises_epoch: whether it says that its epoch is new, so that the known one is late
+        raises_epoch: whether the marker has a new epoch, so that one with the known epoch is late
         (KIP-1228).
         """
         epoch = marker.producer_epoch - 1 if raises_epoch else marker.producer_epoch
@@ -123,9 +123,9 @@ class ProducerState:
     def _sequence_refusal(
         self, batch: RecordBatch, starts_at_zero: bool
     ) -> tuple[Error, str] | None:
-        """A producer nothing is known of may start at any sequence: its records may have been
-        deleted by retention. Kafka 4 never raises UNKNOWN_PRODUCER_ID here, nor do we (KIP-360).
-        One that starts at 0 may not: an earlier batch of the transaction is still on its way.
+        """An unknown producer may start at any sequence: retention may have deleted its records.
+        As in Kafka 4, UNKNOWN_PRODUCER_ID is never raised here (KIP-360). With `starts_at_zero` it
+        may not: then an earlier batch of the transaction is still on its way.
         """
         if self.producer_epoch == NO_PRODUCER_EPOCH:
             if not (starts_at_zero and batch.is_transactional and batch.base_sequence):
@@ -154,7 +154,7 @@ class ProducerState:
         )
 
     def replay_append(self, batch: RecordBatch, base_offset: int) -> "ProducerState":
-        """The state once `batch` lies at `base_offset`; a new epoch forgets old batches.
+        """The state once `batch` is at `base_offset`; a new epoch forgets old batches.
 
         The first transactional batch opens the transaction here.
         """
@@ -178,9 +178,9 @@ class ProducerState:
         )
 
     def replay_marker(self, marker: Marker, timestamp: int) -> "ProducerState":
-        """The state once a marker has ended the transaction here, whether it had written or not.
+        """The state once a marker has ended the transaction here, even if it had written nothing.
 
-        A marker of the same epoch (V1) keeps the batches, so that a retry from before it is still a
+        A marker of the same epoch (V1) keeps the batches, so that a retry of one is still a
         duplicate; one of a higher epoch (V2, a fence) forgets them: sequences restart at 0.
         """
         epoch = max(marker.producer_epoch, self.producer_epoch)

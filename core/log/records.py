@@ -1,7 +1,7 @@
-"""Records as both front-ends see them: what a batch of one protocol says, in neither's words.
+"""Records in neutral words, as both front-ends understand them.
 
-A front-end reads its stored batches into a `RecordSet`, and writes a `RecordSet` for its clients
-where the batch was stored by the other one. Values only; this room knows no bytes of a wire.
+A front-end reads its stored batches into a `RecordSet`. From a `RecordSet` it writes, for its
+clients, batches that the other front-end stored. Values only; this room knows no bytes of a wire.
 
 | here | Kafka | Pulsar |
 | --- | --- | --- |
@@ -17,9 +17,9 @@ where the batch was stored by the other one. Values only; this room knows no byt
 | `RecordSet.compression` | attributes | compression |
 | `Extras.envelope` | header of a reserved name | all metadata of a chunk or an encrypted entry |
 
-What one protocol has and the other lacks travels in headers of reserved names, `penstock.*`, behind
-all others and in the order of `_FIELDS`. Headers are taken for such fields only there and only if
-they are well-formed, so writing them and reading them back are each other's inverse.
+Fields that only one protocol has travel in headers with reserved names, `penstock.*`, behind all
+others and in the order of `_FIELDS`. Headers count as such fields only there and only if they are
+well-formed, so that reading them is the inverse of writing them.
 """
 
 import struct
@@ -34,7 +34,7 @@ Header = tuple[str, bytes | None]
 """A name and a value. Bytes of a name that are not UTF-8 are surrogates (`surrogateescape`)."""
 
 RESERVED_PREFIX: Final = "penstock."
-"""Names of headers and properties that begin so are what translation adds and takes away."""
+"""Translation adds and removes headers and properties with this prefix."""
 
 
 _UNREADABLE: Final = RESERVED_PREFIX + "unreadable"
@@ -52,7 +52,7 @@ class Compression(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Which part of a message that is too large for one a record is (Pulsar's chunks).
+    """Which part of a too large message a record holds (Pulsar's chunks).
 
     uuid: of the message. chunk_id: from 0 to chunk_count - 1. total_size: bytes of all chunks.
     """
@@ -65,12 +65,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What Pulsar says of an entry as a whole, and Kafka of no batch.
+    """Pulsar's metadata of a whole entry; a Kafka batch has none of it.
 
-    schema_version: of the value. deliver_at: ms, not to be shown to consumers before it (which is
-    nothing to Kafka's). replicated_from: the cluster it was first written in. chunk: None for a
-    whole message. envelope: the writer's own metadata of a value that is encrypted, or a chunk of
-    what was compressed as a whole: its readers need all of that, and nobody else can open it.
+    schema_version: of the value. deliver_at: ms; consumers must not see it earlier (Kafka's do).
+    replicated_from: the cluster it was first written in. chunk: None for a whole message.
+    envelope: the writer's own metadata of a value that is encrypted, or a chunk of a message
+    compressed as a whole: readers need all of it, and nothing else can open the value.
     """
 
     schema_version: bytes | None = None
@@ -87,9 +87,9 @@ NO_EXTRAS: Final = Extras()
 class Record:
     """One record.
 
-    event_time: ms since the epoch, when it happened by its writer's word; None where only the time
-    of its set is known. ordering_key: what order is kept by, where that is not the key.
-    key_is_text: whether its writer took the key for text; never true of a key that is not UTF-8.
+    event_time: ms since the epoch, when it happened according to its writer; None if only the time
+    of its set is known. ordering_key: the key that keeps the order, if that is not `key`.
+    key_is_text: whether its writer took the key for text; never true if the key is not UTF-8.
     """
 
     key: bytes | None
@@ -105,9 +105,9 @@ class Record:
 class RecordSet:
     """The records of one batch, at consecutive offsets.
 
-    records: one for each offset, None where there is none any more. timestamp: ms, when it was
-    published. timestamp_type: who says so. sequence: of the first record, each next has the next;
-    None, like producer, where it has none.
+    records: one for each offset, None where it was removed. timestamp: ms, when it was published.
+    timestamp_type: which side set that. sequence: of the first record, each next has the next;
+    producer and sequence are None if it has none.
     """
 
     records: tuple[Record | None, ...]
@@ -119,17 +119,17 @@ class RecordSet:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether its one value is encrypted or a chunk: stored and handed on, never opened."""
+        """Whether its one value is encrypted or a chunk: stored and passed on, never opened."""
         return any(each is not None and each.extras.envelope is not None for each in self.records)
 
     def part(self, start: int, stop: int) -> "RecordSet":
-        """The records from start up to stop, as a set of their own."""
+        """The records from start up to stop, as a new set."""
         sequence = None if self.sequence is None else self.sequence + start
         return replace(self, records=self.records[start:stop], sequence=sequence)
 
 
 class InvalidBatch(Exception):
-    """A stored batch does not hold what it announces, so its records cannot be had."""
+    """A stored batch is damaged: it does not hold what its header says."""
 
 
 def unreadable(payload: Payload, record_count: int, timestamp: int, writer: str) -> RecordSet:
@@ -152,8 +152,8 @@ def is_text(key: bytes) -> bool:
 
 
 class _Field(NamedTuple):
-    """encode: what stands in the header, None where the record has no such field. decode: the
-    record with it, or None where the bytes are not what `encode` writes."""
+    """encode: the header's value, None if the record has no such field. decode: the record with
+    the field, or None if the bytes are not what `encode` writes."""
 
     name: str
     encode: Callable[[Record], bytes | None]
@@ -209,8 +209,8 @@ def _with_bytes_key(record: Record, data: bytes) -> Record | None:
     return replace(record, key_is_text=False)
 
 
-# Those of a whole entry first: where they differ from record to record, Pulsar's front-end leaves
-# them among the properties, and they are still in their places when they come back.
+# Fields of a whole entry come first: if they differ from record to record, Pulsar's front-end
+# leaves them among the properties, and they keep their places when they come back.
 _FIELDS: Final = (
     _extra("schema_version", _same, _same),
     _extra("deliver_at", _INT64.pack, _int64),
@@ -223,7 +223,7 @@ _FIELDS: Final = (
         lambda record, data: replace(record, ordering_key=data),
     ),
     _Field(
-        RESERVED_PREFIX + "bytes_key",  # bytes to its writer, though they are UTF-8
+        RESERVED_PREFIX + "bytes_key",  # its writer meant bytes, though they are UTF-8
         lambda record: b"" if _is_text_as_bytes(record) else None,
         _with_bytes_key,
     ),
@@ -237,14 +237,14 @@ def _is_text_as_bytes(record: Record) -> bool:
 
 
 def extras_as_headers(record: Record) -> Record:
-    """The record with what is in `extras` behind its headers instead."""
+    """The record with its `extras` moved behind its headers."""
     if record.extras is NO_EXTRAS:
         return record
     return replace(record, headers=_with_fields(record, _FIELDS[:_OF_EXTRAS]), extras=NO_EXTRAS)
 
 
 def fields_as_headers(record: Record) -> tuple[Header, ...]:
-    """All headers of the record for a protocol that has no other place for its fields."""
+    """All headers of the record, for a protocol that cannot carry its fields otherwise."""
     if record.extras is NO_EXTRAS and record.ordering_key is None and not _is_text_as_bytes(record):
         return record.headers
     return _with_fields(record, _FIELDS)
@@ -256,10 +256,10 @@ def _with_fields(record: Record, chosen: tuple[_Field, ...]) -> tuple[Header, ..
 
 
 def with_fields_of_headers(record: Record) -> Record:
-    """The record with its fields where they belong and out of its headers.
+    """The record with its fields moved from the headers back to their places.
 
-    The inverse of `fields_as_headers`: of the last headers, those are taken that have reserved
-    names, in order, and values as this module writes them.
+    The inverse of `fields_as_headers`: takes the last headers that have reserved names, in order,
+    and values as this module writes them.
     """
     if not record.headers or not record.headers[-1][0].startswith(RESERVED_PREFIX):
         return record

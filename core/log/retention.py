@@ -1,13 +1,13 @@
-"""What retention asks for: a topic's class of segments, and what of its log has had its time."""
+"""Retention's rules: the class of segments for a topic, and which part of its log has expired."""
 
 from core.config.values import TopicConfig
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
-# Topics of one class share a segment, which goes when the last of them lets go of it: classes keep
-# one topic's long retention from pinning another's short one, and are few, since a flush writes
-# one table per class.
+# Topics of one class share a segment, which is dropped once all of its batches are deleted. Classes
+# keep one topic's long retention from pinning another's short one; they are few, since a flush
+# writes one table per class.
 _CLASSES = (
     (HOUR_MS, "hour"),
     (DAY_MS, "day"),
@@ -17,11 +17,11 @@ _CLASSES = (
 KEPT = "kept"
 BY_SIZE = "by_size"
 CONTROL = "control"
-"""Control batches of all topics: some bytes serve every partition of a transaction that ends."""
+"""Control batches of all topics: an ended transaction's partitions share one batch's bytes."""
 
 
 def retention_class(config: TopicConfig) -> str:
-    """The class of like retention a topic's payload is kept with."""
+    """The class of retention for a topic's payload."""
     if not config.is_deleted:
         return KEPT
     if config.retention_ms >= 0:
@@ -31,15 +31,32 @@ def retention_class(config: TopicConfig) -> str:
     return BY_SIZE if config.retention_bytes >= 0 else KEPT
 
 
+# A segment is dropped whole, so it must be a small part of what its class keeps.
+_SEAL_AFTER_S = {
+    "hour": 300.0,
+    "day": 7_200.0,
+    "week": 86_400.0,
+    "month": 345_600.0,
+    CONTROL: 86_400.0,
+    KEPT: 604_800.0,
+    BY_SIZE: 604_800.0,
+}
+
+
+def seal_after_s(retention_class: str) -> float:
+    """The age, in seconds, at which the next segment of a class is opened."""
+    return _SEAL_AFTER_S[retention_class]
+
+
 def oldest_kept_timestamp(config: TopicConfig, now_ms: int) -> int | None:
-    """Batches stamped (ms) earlier than this have had their time; None: there is no limit."""
+    """Batches with an earlier timestamp (ms) have expired; None: there is no limit."""
     if not config.is_deleted or config.retention_ms < 0:
         return None
     return now_ms - config.retention_ms
 
 
 def bytes_to_delete(config: TopicConfig, size_bytes: int) -> int:
-    """How much of a partition exceeds `retention.bytes`."""
+    """By how many bytes a partition exceeds `retention.bytes`."""
     if not config.is_deleted or config.retention_bytes < 0:
         return 0
     return max(0, size_bytes - config.retention_bytes)

@@ -1,10 +1,10 @@
-"""Idempotent producers whose batch was refused for now: what follows it must not overtake it.
+"""Keeps the order of an idempotent producer's batches after one of them was refused for now.
 
-Producers have several batches on their way. Where one is refused because the store was away, those
-behind it are out of order for no fault of their own; told so, librdkafka starts a new epoch, in
-which a batch that had been stored unknown to anybody is stored again, and of a producer the log
-does not know yet a later batch would be taken for its first. They are refused for now as well,
-until the first comes again. Knows no clock: `now` is any that rises, in seconds.
+Producers have several batches on their way. If one is refused because the store was away, the
+batches behind it are out of order. Were the producer told so, librdkafka would start a new epoch
+and store again a batch that was stored without its knowledge; and if the log does not know the
+producer yet, it would take a later batch for the first. So those batches are refused for now as
+well, until the first one comes again. Knows no clock: `now` is any that rises, in seconds.
 """
 
 from collections.abc import Hashable, Sequence
@@ -16,15 +16,15 @@ from core.log.producer_state import ProducerState
 from core.types import NO_PRODUCER_EPOCH, RecordBatch
 
 REMEMBERED_FOR_S = 30.0
-"""A producer comes again much sooner; one that gave its batch up hears the truth after this."""
+"""Producers retry much sooner; one that gave its batch up gets the real error after this."""
 
 _PRUNE_FROM = 1_000
 
 
 class Unresolved(NamedTuple):
-    """A partition whose id is not known, since its topic has yet to be looked up.
+    """A partition of a topic that has not been looked up yet, so its id is unknown.
 
-    topic: whatever names it.
+    topic: its name or id.
     """
 
     topic: Hashable
@@ -39,7 +39,7 @@ class _FirstRefused:
 
 
 class RetryOrder:
-    """By partition and producer, the first batch that was refused for now and has to come again."""
+    """By partition and producer, the first batch that was refused for now and must come again."""
 
     __slots__ = ("_first", "_prune_at", "_unresolved")
 
@@ -53,7 +53,7 @@ class RetryOrder:
 
     @property
     def has_unresolved(self) -> bool:
-        """Whether something was noted of partitions whose ids were not known."""
+        """Whether batches for partitions with unknown ids were noted."""
         return bool(self._unresolved)
 
     def note(self, partition: int | Unresolved, batch: RecordBatch, now: float) -> None:
@@ -82,9 +82,9 @@ class RetryOrder:
         self._prune_at = max(_PRUNE_FROM, 2 * len(self._first))
 
     def resolve(self, topic: Hashable, partition_ids: Sequence[int], now: float) -> None:
-        """The topic is known: what was noted of its partitions is noted under their ids.
+        """The topic is known now: moves the notes on its partitions to their ids.
 
-        What is noted there already came before, while the topic was known.
+        A note that is there already came before, while the topic was known.
         """
         for key in self._unresolved.pop(topic, ()):
             noted = self._first.pop(key)
@@ -97,7 +97,7 @@ class RetryOrder:
                 self._first[under_id] = noted
 
     def is_early(self, partition_id: int, batch: RecordBatch, now: float) -> bool:
-        """Whether the producer's batch is another than the one refused, which has not come yet."""
+        """Whether a refused batch of the producer is still missing, and this is another one."""
         first = self._first.get((partition_id, batch.producer_id))
         return (
             first is not None
@@ -109,9 +109,9 @@ class RetryOrder:
     def must_wait(
         self, partition_id: int, batch: RecordBatch, state: ProducerState, now: float
     ) -> bool:
-        """Whether the batch comes too early: it fits the log only after one that was refused.
+        """Whether the batch is too early: it fits the log only after a refused one.
 
-        state: what the log knows of the producer.
+        state: the producer's, in this log.
         """
         if not self.is_early(partition_id, batch, now) or state.find_duplicate(batch):
             return False
@@ -121,8 +121,8 @@ class RetryOrder:
         return refusal is not None and refusal[0] is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def settle(self, partition_id: int, batch: RecordBatch, *, is_new: bool) -> None:
-        """The log has the batch. A new one proves that the one refused is there; a duplicate does
-        only if it is that one."""
+        """The log has the batch. A new one proves that the refused one is stored, too; a duplicate
+        only if it is the refused one itself."""
         key = (partition_id, batch.producer_id)
         first = self._first.get(key)
         if first is not None and (is_new or first.base_sequence == batch.base_sequence):

@@ -1,4 +1,4 @@
-"""A topic's own rules for what enters its log (Kafka's LogValidator, as far as a header tells)."""
+"""A topic's rules for what enters its log (Kafka's LogValidator, as far as a header tells)."""
 
 from core.config.values import TopicConfig
 from core.errors import Error, Refusal
@@ -8,12 +8,12 @@ NO_LIMIT_MS = 2**63 - 1
 
 
 def refuse_batch(batch: RecordBatch, config: TopicConfig, now_ms: int) -> Refusal | None:
-    """Why the topic does not take this batch, judged by size and greatest timestamp; or None."""
+    """Why the topic refuses this batch, judged by its size and greatest timestamp; or None."""
     return refuse_size(batch.size, config) or refuse_timestamp(batch.max_timestamp, config, now_ms)
 
 
 def refuse_size(size: int, config: TopicConfig) -> Refusal | None:
-    """Why the topic does not take a batch of this size in bytes, or None."""
+    """Why the topic refuses a batch of this size in bytes, or None."""
     if size <= config.max_message_bytes:
         return None
     return Refusal(
@@ -24,9 +24,9 @@ def refuse_size(size: int, config: TopicConfig) -> Refusal | None:
 
 
 def refuse_timestamp(timestamp: int, config: TopicConfig, now_ms: int) -> Refusal | None:
-    """Why the topic does not take a record stamped so (ms), or None.
+    """Why the topic refuses a record with this timestamp (ms), or None.
 
-    Nothing is refused where the log itself stamps records.
+    Nothing is refused if the log itself sets timestamps.
     """
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME or timestamp == NO_TIMESTAMP:
         return None
@@ -42,7 +42,7 @@ def refuse_timestamp(timestamp: int, config: TopicConfig, now_ms: int) -> Refusa
 
 
 def must_see_every_timestamp(config: TopicConfig) -> bool:
-    """Whether a limit applies that the greatest timestamp alone cannot show to be kept."""
+    """Whether a limit applies that needs more than the greatest timestamp."""
     return (
         config.message_timestamp_type is TimestampType.CREATE_TIME
         and config.message_timestamp_before_max_ms < NO_LIMIT_MS

@@ -1,1 +1,1 @@
-"""What the runtime asks of storage, as typing.Protocols. No SQL; nothing that nobody calls."""
+"""What the runtime asks of storage, as typing.Protocols. No SQL, and no unused methods."""

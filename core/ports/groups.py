@@ -16,7 +16,7 @@ from core.ports.leases import Lease
 class GuardedEffects:
     """Effects of one shard's groups, and the lease they were decided under.
 
-    What is in `groups` comes before what is in `offsets`.
+    `groups` come before `offsets`.
     """
 
     lease: Lease
@@ -25,13 +25,13 @@ class GuardedEffects:
 
 
 class GroupFlush(Protocol):
-    """A session of one's own for writes; one call at a time, one round trip each."""
+    """A separate session for writes; one call at a time, one round trip each."""
 
     async def commit(self, effects: Sequence[GuardedEffects]) -> None:
         """All or nothing, durable when it returns; a group's effects in the order given.
 
-        Raises VersionMismatch where a lease has another generation (which of them is not told: then
-        each shard can be tried alone); RowLocked, EffectRefused, StoreUnavailable, CommitUnknown.
+        Raises VersionMismatch if a lease has another generation (it does not say which: try each
+        shard alone); RowLocked, EffectRefused, StoreUnavailable, CommitUnknown.
         """
 
     async def close(self) -> None:
@@ -40,7 +40,7 @@ class GroupFlush(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group of which nothing but its row is known. has_members: stored ones."""
+    """A group's row, without its members. has_members: whether any are stored."""
 
     group: GroupRow
     has_members: bool
@@ -48,7 +48,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class AgedOffset:
-    """A committed offset that may have to go. topic_name: None where the topic is gone."""
+    """A committed offset that may have expired. topic_name: None if the topic is deleted."""
 
     group_id: str
     topic_name: str | None
@@ -59,7 +59,7 @@ class GroupStore(Protocol):
     """Groups and their offsets. Every method may raise StoreUnavailable."""
 
     def open_flush(self) -> GroupFlush:
-        """A flush of one's own; it connects when it is first used."""
+        """A new flush; it connects when it is first used."""
 
     async def load_shard(self, shard: int) -> list[StoredGroup]:
         """The shard's groups that have members."""
@@ -73,17 +73,17 @@ class GroupStore(Protocol):
     async def fetch_offsets(
         self, requests: Sequence[tuple[str, Sequence[int] | None]]
     ) -> list[Mapping[int, CommittedOffset]]:
-        """Per (group id, partition ids or None for all): what is committed; what is not lacks.
+        """Per (group id, partition ids or None for all): the committed offsets.
 
-        One round trip, one snapshot. Partitions of deleted topics are left out.
+        One round trip, one snapshot. Partitions without one, or of deleted topics, are omitted.
         """
 
     async def aged_offsets(
         self, shards: Sequence[int], older_than: int, limit: int, after: AgedOffset | None = None
     ) -> list[AgedOffset]:
-        """Offsets of the shards' groups that may have to go: committed before `older_than` (ms), or
-        with a time of their own to expire, or of a topic that is gone. At most `limit`, those that
-        follow `after` in an order of the store's own (the last one of the page before)."""
+        """Offsets of the shards' groups that may have expired: committed before `older_than` (ms),
+        or with an expiry time of their own, or of a deleted topic. At most `limit`, in the store's
+        order, from behind `after` (the last one of the page before)."""
 
     async def groups_without_offsets(self, shards: Sequence[int], limit: int) -> list[str]:
         """Groups of the shards that have neither members nor offsets."""

@@ -1,6 +1,6 @@
 """What the runtime asks of the store for leases: which broker decides for which shard.
 
-Implemented by `storage`; knows no SQL, and not what is in a shard. Every method may raise
+Implemented by `storage`. Knows neither SQL nor the contents of a shard. Every method may raise
 StoreUnavailable.
 """
 
@@ -12,7 +12,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to decide for what is in a shard, while the holder's session lasts.
+    """The right to decide for a shard, while the holder's session lasts.
 
     generation: rises whenever the lease changes hands; it guards every write of the shard.
     """
@@ -27,11 +27,11 @@ class LeaseStore(Protocol):
     async def acquire(self, shard: int, broker_id: int, incarnation: UUID) -> Lease | int:
         """The lease, if it was this broker's or free; else the live broker that has it.
 
-        Locks the holder's broker row before it looks at the session, as a renewal does, so that
-        the two cannot both believe that they have it. The generation rises also where the lease was
-        this broker's already: whoever acquires is about to read the shard, and a write of unknown
-        outcome that is still on its way (CommitUnknown) must not come in after that.
-        Raises StoreUnavailable also where this broker's own session has run out.
+        Locks the holder's broker row before it looks at the session, as a renewal does, so that two
+        brokers cannot both believe that they have it. The generation rises even if the lease was
+        this broker's already: the caller is about to read the shard, and a write of unknown outcome
+        that is still on its way (CommitUnknown) must not arrive after that.
+        Also raises StoreUnavailable if this broker's own session has run out.
         """
 
     async def holders(self, shards: Sequence[int]) -> Mapping[int, int]:
@@ -41,4 +41,4 @@ class LeaseStore(Protocol):
         """Shards that had a holder once and have no live one now."""
 
     async def release(self, broker_id: int, incarnation: UUID) -> None:
-        """Gives up every lease of this broker's: it stops. They are free at once."""
+        """Frees all leases of this broker, which stops, at once."""

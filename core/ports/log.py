@@ -1,4 +1,4 @@
-"""What the runtime asks of the log's store, and the outcomes that may cross that door.
+"""What the runtime asks of the log's store, and the outcomes it may get.
 
 Implemented by `storage`; only what `gateway.runtime` really calls. Knows no SQL. Topics, settings
 and brokers have their ports in `core.ports.topics`.
@@ -20,7 +20,7 @@ from core.transaction.values import StoredTransaction, TransactionEffects
 from core.types import NO_PRODUCER_ID, BatchFormat, Payload
 
 BATCH_ROW_BYTES = 138
-"""What a flush carries to the store for a batch beside its payload, about."""
+"""About how many bytes a flush sends to the store for a batch, beside its payload."""
 
 
 class StoreUnavailable(Exception):
@@ -32,7 +32,7 @@ class CommitUnknown(StoreUnavailable):
 
 
 class VersionMismatch(Exception):
-    """A row has another version than the effects were decided on; nothing took effect."""
+    """A row's version differs from the one decided on; nothing took effect."""
 
 
 class RowLocked(Exception):
@@ -46,7 +46,7 @@ class SegmentGone(Exception):
 class EffectRefused(Exception):
     """The database refused a row for a reason of its own; nothing took effect.
 
-    out_of_space: it has no room left, so that every other effect would fare alike.
+    out_of_space: it has no room left, so that it would refuse all other effects, too.
     """
 
     def __init__(self, message: str, *, out_of_space: bool = False) -> None:
@@ -56,7 +56,7 @@ class EffectRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch as it lies in the log; `payload` is its writer's bytes, in `format`.
+    """A batch as it is in the log; `payload` is its writer's bytes, in `format`.
 
     is_control: a marker that ends a transaction, which no consumer is given. producer_id: -1 where
     its producer is not idempotent; by it readers of committed data know what was aborted.
@@ -100,9 +100,9 @@ class EpochStart:
 class ToLock:
     """The rows that a flush is decided on.
 
-    producers: (partition, producer) pairs. transactions: those to be changed; what joined them is
-    locked too. producer_ids: of transactional appends, whose transaction's row is
-    locked if it exists. guards, tokens: of publications; the partitions that tokens hold batches
+    producers: (partition, producer) pairs. transactions: those to be changed; the partitions that
+    joined them are locked too. producer_ids: of transactional appends; the row of their transaction
+    is locked if it exists. guards, tokens: of publications; the partitions that tokens hold batches
     for are locked too.
     """
 
@@ -116,13 +116,13 @@ class ToLock:
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """What was read under the lock; what does not exist, or is locked by another, lacks.
+    """What was read under the lock; rows that are missing or locked elsewhere are omitted.
 
-    producers: those asked for, and those of the transactions on the partitions that joined.
-    held_elsewhere: transactions asked for whose row, or one of whose partitions, another broker
-    holds (only where `skip_locked`). held_producers: those whose transaction's row it holds.
-    published: the batch ids of guards that have one. tokens: what each holds, in order.
-    held_guards, held_tokens: rows another broker holds, or for a token one of its partitions.
+    producers: those asked for, and those of the transactions in the partitions that joined them.
+    held_elsewhere (only with `skip_locked`): transactions asked for, if another broker holds their
+    row or one of their partitions. held_producers: the same, if it holds their transaction's row.
+    published: the batch ids of guards that have one. tokens: the batches of each, in order.
+    held_guards, held_tokens: rows that another broker holds, or for a token one of its partitions.
     """
 
     partitions: Mapping[int, PartitionState]
@@ -141,7 +141,7 @@ class Flush(Protocol):
     (CommitUnknown apart), and the object serves the next flush."""
 
     async def prepare(self, retention_classes: Iterable[str]) -> None:
-        """Gets ready to store batches of these classes, so that nothing else has to be waited for
+        """Gets ready to store batches of these classes, so that `commit` waits for nothing else
         while rows are locked. Raises StoreUnavailable."""
 
     async def lock(self, wanted: ToLock, *, skip_locked: bool = False) -> Locked:
@@ -154,12 +154,12 @@ class Flush(Protocol):
         transactions: Sequence[TransactionEffects] = (),
         publications: PublicationEffects | None = None,
     ) -> None:
-        """Stores new payload, applies and commits; what was committed before is then as durable as
-        this, also where there is nothing to apply. Or raises VersionMismatch, RowLocked,
-        SegmentGone, EffectRefused, StoreUnavailable, CommitUnknown."""
+        """Stores new payload, applies and commits; then all that was committed before is durable,
+        too, even if there is nothing to apply. Or raises VersionMismatch, RowLocked, SegmentGone,
+        EffectRefused, StoreUnavailable, CommitUnknown."""
 
     async def rollback(self) -> None:
-        """Lets go of what is locked."""
+        """Releases all locks."""
 
     async def close(self) -> None:
         """Gives the connection back for good."""
@@ -169,30 +169,30 @@ class LogStore(Protocol):
     """The logs of all partitions. Every method may raise StoreUnavailable."""
 
     def open_flush(self) -> Flush:
-        """A flush of one's own; it connects when it is first used."""
+        """A new flush; it connects when it is first used."""
 
     async def allocate_producer_ids(self, count: int) -> range:
-        """A block of producer ids nobody else gets, ever."""
+        """A block of producer ids that are never given out again."""
 
     async def load(
         self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
     ) -> tuple[Mapping[int, PartitionState], Mapping[tuple[int, int], ProducerState]]:
-        """Partitions and (partition, producer) pairs, one snapshot; what is not there lacks."""
+        """Partitions and (partition, producer) pairs, in one snapshot; missing ids are omitted."""
 
     async def load_transactions(
         self, producer_ids: Sequence[int]
     ) -> Mapping[int, StoredTransaction]:
-        """The transactions of producers, by producer id; who has none lacks."""
+        """Transactions by producer id; producers without a transaction are omitted."""
 
     async def aborted(
         self, ranges: Sequence[tuple[int, int, int]]
     ) -> list[Sequence[AbortedTransaction]]:
-        """Per (partition id, from offset, to offset): what was aborted and touches the range."""
+        """Per (partition id, from offset, to offset): the aborted transactions in that range."""
 
     async def read(self, ranges: Sequence[ReadRange], max_bytes: int) -> list[list[StoredBatch]]:
-        """Batches of each range by offset, in all at most max_bytes, but the first however large.
+        """Batches of each range by offset, at most max_bytes in all, but always the first one.
 
-        Raises SegmentGone where retention was faster.
+        Raises SegmentGone if retention has dropped one meanwhile.
         """
 
     async def find_timestamp(
@@ -212,8 +212,8 @@ class LogStore(Protocol):
 
 
 class News(Enum):
-    """What one broker hears of another. RECONNECTED comes first, and again whenever some may have
-    been missed: what is watched has to be read again."""
+    """News from another broker. RECONNECTED comes first, and again whenever news may have been
+    missed: everything watched must be read again."""
 
     PARTITIONS = auto()
     METADATA = auto()
@@ -222,7 +222,7 @@ class News(Enum):
 
 
 class ChangeFeed(Protocol):
-    """News between brokers. It may be lost: whoever relies on it looks again by itself."""
+    """News between brokers. It may be lost, so every reader also looks by itself."""
 
     async def publish(self, partition_ids: Sequence[int]) -> None:
         """Tells other brokers that partitions have grown or changed. Raises StoreUnavailable."""

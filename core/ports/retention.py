@@ -16,42 +16,42 @@ class PartitionUsage:
 
 
 class RetentionStore(Protocol):
-    """Deleting what has had its time."""
+    """Deletes what has expired."""
 
     async def usage(self) -> list[PartitionUsage]:
         """Every partition."""
 
     async def first_young_batch(self, partition_id: int, start: int, timestamp: int) -> int | None:
-        """Base offset of the first batch from `start` on before which all are older than
-        `timestamp` (ms); None where all are."""
+        """Base offset of the first batch, from `start` on, that is not older than `timestamp` (ms);
+        None if all are older."""
 
     async def first_within_size(
         self, partition_id: int, start: int, retention_bytes: int
     ) -> int | None:
-        """Base offset of the first batch from `start` on that is kept, if those before it go as
-        long as `retention_bytes` are left; None where all go."""
+        """Base offset of the first batch, from `start` on, that is kept if as many as possible are
+        deleted and `retention_bytes` are left; None if all are deleted."""
 
     async def delete_rows(self, partition_id: int) -> int:
-        """Deletes some index rows wholly before the log start; how many."""
+        """Deletes some index rows wholly before the log start; returns how many."""
 
     async def clean_deleted_partitions(self) -> int:
-        """Deletes the rows of partitions whose topic is gone; how many partitions."""
+        """Deletes the rows of deleted topics' partitions; returns how many partitions."""
 
     async def expire_producers(self, idle_s: float) -> int:
-        """Forgets producers that have not written for `idle_s` seconds; how many."""
+        """Forgets producers that have not written for `idle_s` seconds; returns how many."""
 
     async def expire_tokens(self) -> int:
-        """Drops tokens whose time is over, with what is staged under them; how many."""
+        """Drops expired tokens, with what is staged under them; returns how many."""
 
     async def forget_published(self, idle_s: float) -> int:
-        """Forgets queries that have published nothing for `idle_s` seconds; how many."""
+        """Forgets queries that have published nothing for `idle_s` seconds; returns how many."""
 
     async def seal_segments(self, segment_bytes: int) -> None:
-        """Ends what has grown to `segment_bytes`, or old, or out of use; new payload goes elsewhere
-        from then on."""
+        """Seals segments that have grown to `segment_bytes`, or old, or unused; new payload then
+        goes to others."""
 
     def forget_segments(self) -> None:
-        """Looks again where new payload goes: another broker may have sealed something."""
+        """Reads the open segments again: another broker may have sealed one."""
 
     async def drop_unused_segments(self) -> list[int]:
-        """Drops sealed segments no live or staged batch points into; their ids."""
+        """Drops sealed segments that no live or staged batch points into; returns their ids."""

@@ -1,4 +1,4 @@
-"""What the runtime asks of the store of staged batches. Every call may raise StoreUnavailable.
+"""What the runtime asks of the store for staged batches. Every call may raise StoreUnavailable.
 
 The publication itself is a flush of the log (`core.ports.log.Flush`).
 """
@@ -11,15 +11,15 @@ from core.staging.values import TokenEffects
 
 
 class StagingStore(Protocol):
-    """Tokens and what they hold."""
+    """Tokens and their batches."""
 
     async def load(self, tokens: Sequence[UUID]) -> Mapping[UUID, int]:
-        """How many batches each holds; who does not exist lacks."""
+        """How many batches each token holds; missing tokens are omitted."""
 
     async def stage(self, effects: Sequence[TokenEffects], expiration_s: float) -> None:
         """Stores batches and their payload, in one commit that waits for no disk.
 
-        They expire `expiration_s` after this, with all else of their token. Raises
+        The whole token then expires after `expiration_s`. Raises
         VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable, CommitUnknown.
         """
 

@@ -1,4 +1,4 @@
-"""What the runtime asks of the store about topics, settings and brokers, and what it gets back.
+"""What the runtime asks of the store for topics, settings and brokers, and the answers.
 
 Implemented by `storage`; only what `gateway.runtime` really calls. Knows no SQL.
 Every call may raise `core.ports.log.StoreUnavailable`.
@@ -32,7 +32,7 @@ class StoredTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
-    """Every topic, as of a metadata version or a later one."""
+    """Every topic, at a metadata version or later."""
 
     version: int
     topics: tuple[StoredTopic, ...]
@@ -78,17 +78,17 @@ class ActiveProducer:
 class MetadataChange(Protocol):
     """A change of topics and settings: reads and writes under the lock that orders all changes.
 
-    What is read here stays true until the change commits, so that deciding on it is safe.
+    Whatever it reads stays true until the change commits, so decisions on it are safe.
     """
 
     async def topic_names(self) -> set[str]:
         """The names of all topics."""
 
     async def find_topics(self, names: Collection[str]) -> dict[str, StoredTopic]:
-        """Those topics that exist, by name."""
+        """Topics by name; missing ones are omitted."""
 
     async def find_topics_by_id(self, topic_ids: Collection[UUID]) -> dict[UUID, StoredTopic]:
-        """Those topics that exist, by id."""
+        """Topics by id; missing ones are omitted."""
 
     async def create_topics(self, rows: Sequence[TopicRow]) -> None:
         """Inserts topics with their partitions, leader epochs and settings."""
@@ -97,7 +97,7 @@ class MetadataChange(Protocol):
         """Adds partitions `first` to `first + count - 1` to a topic."""
 
     async def delete_topics(self, topic_ids: Collection[UUID]) -> None:
-        """Deletes topics; their partitions are left to be cleaned in the background."""
+        """Deletes topics; their partitions are deleted in the background."""
 
     async def read_broker_configs(self, resource_name: str) -> dict[str, str]:
         """Settings in the database for a broker id, or for all brokers ("")."""
@@ -118,7 +118,7 @@ class MetadataChange(Protocol):
 
 
 class TopicStore(Protocol):
-    """Topics, and what Describe* asks about their partitions."""
+    """Topics, and facts about their partitions for Describe*."""
 
     def change(self, name: str) -> AbstractAsyncContextManager[MetadataChange]:
         """A change of topics or settings; commits, and tells all brokers, when the block ends well.
@@ -127,19 +127,19 @@ class TopicStore(Protocol):
         """
 
     async def find_topics(self, names: Collection[str]) -> dict[str, StoredTopic]:
-        """Those topics that exist, by name."""
+        """Topics by name; missing ones are omitted."""
 
     async def find_topics_by_id(self, topic_ids: Collection[UUID]) -> dict[UUID, StoredTopic]:
-        """Those topics that exist, by id."""
+        """Topics by id; missing ones are omitted."""
 
     async def list_topics(self, known_version: int | None) -> TopicListing | None:
-        """Every topic, or None where nothing has changed since `known_version`."""
+        """Every topic, or None if nothing has changed since `known_version`."""
 
     async def partition_sizes(self) -> tuple[PartitionSize, ...]:
         """The size of every partition."""
 
     async def active_producers(self, partition_ids: Collection[int]) -> tuple[ActiveProducer, ...]:
-        """What these partitions remember of producers."""
+        """The producers that these partitions remember."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class ConfigStore(Protocol):
 class BrokerIdTaken(Exception):
     """Another process runs with this broker id.
 
-    seconds_left: until its session runs out, if it is not heard of again.
+    seconds_left: until its session runs out, unless it renews it.
     """
 
     def __init__(self, message: str, seconds_left: float) -> None:
@@ -173,8 +173,8 @@ class BrokerIdTaken(Exception):
 class BrokerRegistration:
     """A broker that wants to join. incarnation: a fresh id of the process.
 
-    broker_id: None to be given one. endpoints: how clients reach it, one a listener; the first one
-    says which broker it is, should it come back.
+    broker_id: None to be given one. endpoints: how clients reach it, one per listener; a broker
+    that comes back is recognised by the first one.
     """
 
     broker_id: int | None
@@ -189,8 +189,8 @@ class BrokerRegistration:
 class Heartbeat:
     """What a heartbeat found.
 
-    is_registered: False where the row is gone or belongs to another incarnation.
-    live: every broker whose session has not run out by the database's clock, by id.
+    is_registered: False if the row is gone or belongs to another incarnation.
+    live: by id, every broker with a session that lasts, by the database's clock.
     leases: what the caller's incarnation holds, read after the renewal in the same transaction.
     """
 
@@ -203,17 +203,17 @@ class ClusterStore(Protocol):
     """The brokers over this database."""
 
     async def cluster_id(self) -> str:
-        """The cluster's id, as Metadata tells it."""
+        """The cluster's id, as Metadata shows it."""
 
     async def register(self, registration: BrokerRegistration, *, starts: bool = True) -> int:
-        """Claims or allocates a broker id; raises BrokerIdTaken where another process has it.
+        """Claims or allocates a broker id; raises BrokerIdTaken if another process has it.
 
-        starts: this process has just begun to listen at its address, so whoever was registered
-        there before has ended, or is to end: its id is taken over at once.
+        starts: this process has just begun to listen at its address, so the broker registered at
+        this address before has ended, or is about to end; its id is taken over at once.
         """
 
     async def heartbeat(self, broker_id: int, incarnation: UUID) -> Heartbeat:
-        """Renews the session and reads who is live."""
+        """Renews the session and reads the live brokers."""
 
     async def leave(self, broker_id: int, incarnation: UUID) -> None:
         """Ends the session at once."""

@@ -15,9 +15,9 @@ from core.transaction.values import StoredTransaction, TransactionMetadata
 
 @dataclass(frozen=True, slots=True)
 class TransactionJoin:
-    """What takes part from now on, and the version this was decided on.
+    """New partitions or groups of a transaction, and the version this was decided on.
 
-    put: the transaction's row anew, where this opens it; else the row is only held still.
+    put: the transaction's new row, if this opens it; otherwise the row is only held still.
     """
 
     key: TransactionKey
@@ -29,10 +29,10 @@ class TransactionJoin:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """Transactions that have had their time by the database's clock.
+    """Transactions that are overdue, or idle, by the database's clock.
 
-    now_ms: what that clock said. keys: the longest overdue first. open_count and oldest_ms: how
-    many are open at all, and for how long the oldest one.
+    now_ms: that clock's time. keys: the longest overdue first. open_count and oldest_ms: how many
+    are open at all, and for how long the oldest one.
     """
 
     now_ms: int
@@ -43,10 +43,10 @@ class OpenTransactions:
 
 @dataclass(frozen=True, slots=True)
 class PendingOffsets:
-    """Offsets of a group that a transaction commits if it is itself committed.
+    """Offsets of a group that become committed if their transaction does.
 
-    lease: under which the group's coordinator let them pass. join: the group takes part, and the
-    version this was decided on.
+    lease: under which the group's coordinator accepted them. join: the group, and the version this
+    was decided on.
     """
 
     lease: Lease
@@ -62,21 +62,21 @@ class TransactionStore(Protocol):
     async def load(
         self, keys: Sequence[TransactionKey]
     ) -> Mapping[TransactionKey, StoredTransaction]:
-        """Transactions by key; what is not there lacks. One round trip."""
+        """Transactions by key; missing ones are omitted. One round trip."""
 
     async def join(self, join: TransactionJoin) -> int:
-        """Writes what takes part, visible to every broker when it returns; gives the row's version.
+        """Writes a join, visible to every broker when it returns; returns the row's version.
 
-        Not durable by itself: it is with the next commit that is. So a crash of the database may
-        lose it, and never anything that was committed after it. What is lost is never decided on
-        again: where this opens the transaction, the version is one that does not come twice.
+        It becomes durable with the next durable commit. So a crash of the database may lose it,
+        though nothing that was durably committed after it. No later decision can rest on a lost
+        join: the version of an opening never comes twice.
         Raises VersionMismatch, EffectRefused, CommitUnknown.
         """
 
     async def put_pending(self, pending: Sequence[PendingOffsets]) -> None:
         """All or nothing, durable when it returns. One round trip.
 
-        Raises VersionMismatch where a lease or a transaction has moved on; EffectRefused,
+        Raises VersionMismatch if a lease or a transaction has changed; EffectRefused,
         CommitUnknown.
         """
 
@@ -87,7 +87,7 @@ class TransactionStore(Protocol):
         """Open transactions that are older than their timeout."""
 
     async def idle(self, expiration_ms: int, limit: int) -> OpenTransactions:
-        """Transactions of which none is open, not changed for `expiration_ms`."""
+        """Transactions that are not open, and have not changed for `expiration_ms`."""
 
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
         """All transactions, and the time by the database's clock (ms)."""

@@ -1,1 +1,1 @@
-"""Staged batches: payload that lies in the store before it has an offset, and its publication."""
+"""Staged batches: payload that is in the store before it has an offset, and its publication."""

@@ -1,4 +1,4 @@
-"""Whether a batch of a query is published, and what that appends: all of its tokens, once.
+"""Decides whether to publish a query's batch, and appends all of its tokens, once.
 
 Composes the decisions of one flush on guards and tokens read under their locks, and on the logs
 they go to; changes nothing by itself. Knows no store.
@@ -25,11 +25,11 @@ from core.staging.values import (
 )
 
 FindLog = Callable[[int], LogDraft | None]
-"""The draft of a partition by its id; None where there is no such partition any more."""
+"""The draft of a partition by its id; None if the partition was deleted."""
 
 
 def malformed(publication: Publication) -> PublicationAnswer | None:
-    """The refusal of a request that nobody could grant, or None."""
+    """The refusal of an invalid request, or None."""
     if not publication.guard.query_id:
         return _refused(Error.INVALID_REQUEST, "A publication names its query.")
     if publication.batch_id < BATCH_JOB:
@@ -56,8 +56,8 @@ def malformed(publication: Publication) -> PublicationAnswer | None:
 class PublicationDraft:
     """Decisions of one flush: what was read under the lock, and an overlay on top of it.
 
-    published: the batch id of each guard that has one. tokens: what each holds, in order; one that
-    does not exist lacks.
+    published: the batch id of each guard that has one. tokens: the batches of each, in order;
+    missing tokens are omitted.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class PublicationDraft:
         self._gone: dict[UUID, None] = {}
 
     def prepare_publish(self, publication: Publication, find_log: FindLog) -> PublicationAnswer:
-        """Decides on one request, in order of arrival; all that it appends, or nothing."""
+        """Decides on one request, in order of arrival; appends all of it, or nothing."""
         if refusal := malformed(publication):
             return refusal
         highest = self._moved.get(publication.guard, self._published.get(publication.guard))
         if highest is not None and publication.batch_id <= highest:
-            # Written anew as it is: what was committed before may not have reached a standby that
-            # it has to reach, and whoever is told of it relies on it from now on.
+            # Writes the guard again, unchanged: its commit may not have reached a required standby
+            # yet, and the client will rely on the answer.
             self._moved[publication.guard] = highest
             self._forget(wanted.token for wanted in publication.tokens)
             return PublicationAnswer(outcome=Outcome.ALREADY_PUBLISHED, highest=highest)
@@ -111,7 +111,7 @@ class PublicationDraft:
         self._gone |= {token: None for token in tokens if token in self._tokens}
 
     def effects(self) -> PublicationEffects | None:
-        """What the decisions change, or None where they change nothing."""
+        """What the decisions change, or None if they change nothing."""
         if not self._moved and not self._gone:
             return None
         moves = (
@@ -124,7 +124,7 @@ class PublicationDraft:
 def _append(
     batches: Sequence[TokenBatch], logs: Mapping[int, LogDraft]
 ) -> tuple[PublishedPartition, ...]:
-    """Gives every batch its offsets. Nothing is refused: batches without a producer never are."""
+    """Gives every batch its offsets. None is refused: batches without a producer never are."""
     first: dict[int, tuple[TokenBatch, int]] = {}
     counts: dict[int, int] = {}
     for batch in batches:

@@ -1,7 +1,7 @@
-"""What may be staged under a token: each batch once, in order, however often it is sent.
+"""Stages each batch under a token once, in order, however often it is sent.
 
-A writer says of every request how many batches it has sent before. So a request whose answer was
-lost can come again, and one that follows a refused one is refused. Decides; stores nothing.
+With each request a writer says how many batches it has sent before. So it can repeat a request if
+the answer was lost, and a request after a refused one is refused. Decides; stores nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.staging.values import MAX_BATCHES, TokenBatch, TokenEffects
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The batches join the token, once the effects are stored. batches: how many it has then."""
+    """The batches join the token once the effects are stored. batches: how many it has then."""
 
     batches: int
 
@@ -35,7 +35,7 @@ StageDecision = Staged | StagedBefore | Refused
 class TokenDraft:
     """Decisions of one flush on one token: how many batches it has, and an overlay on top.
 
-    batches: 0 where there is no such token.
+    batches: 0 if there is no such token.
     """
 
     __slots__ = ("_added", "_expected", "batches", "token")
@@ -52,7 +52,7 @@ class TokenDraft:
         """Decides on one request, in order of arrival.
 
         first_batch: how many batches its writer has sent before it. has_room: whether the limit of
-        what lies unpublished leaves room for it.
+        unpublished bytes leaves room for it.
         """
         if first_batch < 0 or not added:
             return Refused(Error.INVALID_REQUEST, "A request stages one batch or more, from 0 on.")
@@ -87,7 +87,7 @@ class TokenDraft:
         return Staged(end)
 
     def effects(self) -> TokenEffects | None:
-        """What the decisions add, or None where they add nothing."""
+        """What the decisions add, or None if they add nothing."""
         if not self._added:
             return None
         return TokenEffects(self.token, self._expected, tuple(self._added))

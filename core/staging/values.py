@@ -1,6 +1,6 @@
 """What is staged and what is to be published: values only.
 
-A *token* names what one writer has staged; it is published whole, with others, or not at all. The
+A *token* names one writer's staged batches; it is published whole, with others, or not at all. The
 *guard* of a query and its sink is the highest batch id published for them.
 """
 
@@ -14,8 +14,8 @@ from core.errors import Error
 from core.log.effects import IncomingBatch
 
 MAX_BATCHES = 50_000
-"""Of one publication. It is decided at once, in one commit, while its partitions are locked: that
-has to take well below the two seconds for which the store lets a broker hold rows in silence."""
+"""In one publication. One commit decides it while its partitions are locked. That must take well
+below two seconds: for so long the store lets a silent broker hold rows."""
 
 BATCH_JOB = -1
 """The batch id of a job that is not a stream: its first publication is the only one."""
@@ -36,7 +36,7 @@ class TokenEffects:
     """What one flush adds to a token.
 
     expected_batches: how many the token has, which is its version: the store refuses the flush if
-    it has another number by then (0: there is no such token).
+    that has changed by then (0: there is no such token).
     """
 
     token: UUID
@@ -48,7 +48,7 @@ class TokenEffects:
 class WantedToken:
     """A token to be published, and how many batches its writer has staged under it.
 
-    Staging is not durable by itself, so a crash of the store may cut the end of a token off.
+    Staging is not durable by itself: a crash of the store may lose the last batches of a token.
     """
 
     token: UUID
@@ -57,7 +57,7 @@ class WantedToken:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What is published once only: the batches of a query into one of its sinks."""
+    """Names what is published only once: the batches of a query into one of its sinks."""
 
     query_id: str
     sink: str
@@ -81,7 +81,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PublishedPartition:
-    """What a partition got: so many records from `base_offset` on, without a gap."""
+    """The records that a partition got: so many from `base_offset` on, without a gap."""
 
     topic: str
     partition: int
@@ -91,10 +91,10 @@ class PublishedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PublicationAnswer:
-    """What is answered. outcome: None where it was refused; then nothing was published.
+    """The answer. outcome: None if it was refused; then nothing was published.
 
-    highest: the guard's batch id by now, where it was not refused. A query that restarts repeats
-    its last batch; one that finds a later one published has lost what it knew of its progress.
+    highest: the guard's batch id now, unless it was refused. A query that restarts repeats its last
+    batch; if a later one is published already, the query has lost its own progress.
     """
 
     error: Error = Error.NONE
@@ -106,7 +106,7 @@ class PublicationAnswer:
 
 @dataclass(frozen=True, slots=True)
 class GuardMove:
-    """A guard's batch id anew. expected: the one decided on, None where there is no row."""
+    """A guard's new batch id. expected: the one decided on, None if there is no row."""
 
     guard: Guard
     expected: int | None
@@ -115,7 +115,7 @@ class GuardMove:
 
 @dataclass(frozen=True, slots=True)
 class PublicationEffects:
-    """What one flush changes of guards and tokens, beside the log.
+    """What one flush changes in guards and tokens, beside the log.
 
     gone: tokens that are published, or dropped because their batch was published before.
     """

@@ -1,1 +1,1 @@
-"""Topics as values, and the rules of their names, counts and replicas."""
+"""Topics as values, and the rules for their names, counts and replicas."""

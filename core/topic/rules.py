@@ -1,4 +1,4 @@
-"""What a topic may be called, how many partitions it may have, and where they may be placed.
+"""Rules for a topic's name, its number of partitions, and their replicas.
 
 Values in, a decision or a refusal out; knows no store, no broker's clock and no wire.
 """
@@ -16,7 +16,7 @@ MAX_TOPIC_NAME_LENGTH = 249
 """Kafka's `Topic.MAX_NAME_LENGTH`: a name, a dash and a partition had to fit a file name."""
 
 MAX_STORED_NAME_BYTES = 2_000
-"""Of a name in UTF-8, whatever protocol it is of: it has to fit a row of an index."""
+"""Of a name in UTF-8, in any protocol: it must fit a row of an index."""
 
 MAX_NEW_PARTITIONS = 10_000
 """Partitions one request may add (Kafka's `QuorumController.MAX_RECORDS_PER_USER_OP`)."""
@@ -31,8 +31,8 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """A client's wish where a new partition should live. Checked as Kafka does, then forgotten:
-    the log is in the database, and leadership follows the live brokers (`core.leadership`)."""
+    """Where a client wants a new partition to be. Checked as Kafka does, then ignored: the log is
+    in the database, and leadership follows the live brokers (`core.leadership`)."""
 
     partition: int
     broker_ids: tuple[int, ...]
@@ -40,7 +40,7 @@ class ReplicaAssignment:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic as a client asks for it. -1 stands for "the broker's default"."""
+    """A topic that a client wants to create. -1 means the broker's default."""
 
     name: str
     partition_count: int = NOT_SPECIFIED
@@ -51,16 +51,16 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """What stands in for -1 (Kafka's `num.partitions`, `default.replication.factor`)."""
+    """The values for -1 (Kafka's `num.partitions`, `default.replication.factor`)."""
 
     partition_count: int
     replication_factor: int
 
 
 def is_storable_name(name: str) -> bool:
-    """Whether the database can hold the name at all; what it cannot hold is not there either.
+    """Whether the database can hold the name; if not, no such topic exists.
 
-    What a client may call a topic is the rule of its protocol, for instance `check_topic_name`.
+    Each protocol has its own rules for names, for instance `check_topic_name`.
     """
     try:
         size = len(name.encode())
@@ -70,7 +70,7 @@ def is_storable_name(name: str) -> bool:
 
 
 def check_topic_name(name: str) -> Refusal | None:
-    """Kafka's `Topic.validate`: INVALID_TOPIC_EXCEPTION with the reason, or None where legal."""
+    """Kafka's `Topic.validate`: INVALID_TOPIC_EXCEPTION with the reason, or None if it is legal."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in {".", ".."}:
@@ -90,7 +90,7 @@ def check_topic_name(name: str) -> Refusal | None:
 
 
 def unknown_topic(name: str) -> Refusal:
-    """Why there is no topic of this name: it cannot be, or it just is not there."""
+    """Why there is no topic of this name: the name is illegal, or the topic just does not exist."""
     return check_topic_name(name) or Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -110,9 +110,9 @@ def names_by_key(names: Iterable[str]) -> dict[str, str]:
 
 
 def check_new_name(name: str, taken: Mapping[str, str]) -> Refusal | None:
-    """Whether a topic of this name may be created beside those there are.
+    """Whether a topic of this name may be created beside the existing ones.
 
-    taken: `names_by_key` of these. Answers INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
+    taken: their `names_by_key`. Answers INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
     INVALID_REQUEST or None (`ReplicationControlManager.validateNewTopicNames`, `createTopics`).
     """
     if name == CLUSTER_METADATA_TOPIC:
@@ -134,8 +134,8 @@ def decide_partition_count(
 ) -> int | Refusal:
     """How many partitions a new topic gets (`ReplicationControlManager.createTopic`).
 
-    The replication factor is held against the number of live brokers as Kafka does, so that a
-    request that fails there fails here; the log itself is replicated by PostgreSQL.
+    The replication factor is compared with the number of live brokers, so that a request that fails
+    in Kafka fails here; PostgreSQL replicates the log itself.
     """
     if new.assignments:
         return _count_assigned(new, live_broker_ids)
@@ -226,8 +226,8 @@ def check_reassignment(
 ) -> Refusal | None:
     """Whether a partition may have these replicas (`ReplicationControlManager`).
 
-    broker_ids: None cancels. leader: who leads it now. There is nothing to move: every broker can
-    serve every partition, so only what is the case already can be asked for.
+    broker_ids: None cancels. leader: the present leader. There is nothing to move, since every
+    broker can serve every partition: only the present state is accepted.
     """
     if broker_ids is None:
         return Refusal(Error.NO_REASSIGNMENT_IN_PROGRESS)
@@ -272,7 +272,7 @@ def _check_replicas(
 
 
 def check_total_added(counts: Iterable[int]) -> Refusal | None:
-    """POLICY_VIOLATION where one request would add more partitions than one commit should."""
+    """POLICY_VIOLATION if one request would add more partitions than one commit should."""
     if sum(counts) <= MAX_NEW_PARTITIONS:
         return None
     return Refusal(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")

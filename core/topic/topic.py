@@ -12,10 +12,10 @@ Key = TypeVar("Key", str, UUID)
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as the database has it.
+    """A topic as it is in the database.
 
     partition_ids: index is Kafka's partition number, value the row's id in `topic_partition`.
-    leader_epochs: index is the partition number; a leader epoch rises only when the database was
+    leader_epochs: index is the partition number; a leader epoch rises only if the database was
     restored or failed over.
     overrides: the settings made on the topic itself, by Kafka's name, as text.
     config: every setting in effect (overrides, else the broker's, else Kafka's default), typed.
@@ -30,11 +30,11 @@ class Topic:
     is_internal: bool = False
 
     def partition_id(self, number: int) -> int | None:
-        """The id of partition `number`, or None where the topic has no such partition."""
+        """The id of partition `number`, or None if the topic has no such partition."""
         return self.partition_ids[number] if 0 <= number < len(self.partition_ids) else None
 
 
 def find_partition(topics: Mapping[Key, Topic], topic: Key, number: int) -> int | None:
-    """The id of a topic's partition, or None where there is no such topic or partition."""
+    """The id of a topic's partition, or None if there is no such topic or partition."""
     found = topics.get(topic)
     return None if found is None else found.partition_id(number)

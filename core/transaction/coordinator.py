@@ -1,10 +1,11 @@
-"""Decides for one transaction key: who writes, what is open, how it ends (TransactionCoordinator).
+"""Decides for one transaction key: its producer, its open transaction, its end.
 
-Each function takes the row as it is known (None: there is none) and returns a value that takes
-effect as a whole, in one commit, or not at all. Kafka passes Prepare…, markers and Complete… one
-after the other; here one Transition passes them together, so nobody is told CONCURRENT_TRANSACTIONS
-unless the store really shows a Prepare… state. Knows no partition, offset, store or wire: an error
-a request's version does not know (PRODUCER_FENCED, TRANSACTION_ABORTABLE) is mapped by the wire.
+Kafka's TransactionCoordinator. Each function takes the known row (None: there is none) and returns
+a value that takes effect as a whole, in one commit, or not at all. Kafka passes Prepare…, markers
+and Complete… one after the other; here one Transition passes them together, so no client gets
+CONCURRENT_TRANSACTIONS unless the store really shows a Prepare… state. Knows no partition, offset,
+store or wire: the wire maps errors that a request's version does not know (PRODUCER_FENCED,
+TRANSACTION_ABORTABLE).
 """
 
 from dataclasses import replace
@@ -30,8 +31,8 @@ from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 MAX_PRODUCER_EPOCH = 2**15 - 1
 MAX_GROUPS = 1_000
 MAX_GROUP_ID_CHARACTERS = 1_000_000
-"""Of the groups of one transaction together. Kafka keeps the partitions of __consumer_offsets that
-they fall into, of which there are 50; here each is kept by its name."""
+"""In the ids of one transaction's groups together. Kafka keeps only their partitions of
+__consumer_offsets, of which there are 50; here each group is kept by its name."""
 
 _NOBODY = ProducerIdAndEpoch()
 _PREPARING = frozenset(
@@ -49,7 +50,7 @@ def is_epoch_exhausted(producer_epoch: int) -> bool:
 
 
 def transactional_id_refusal(transactional_id: str) -> Error:
-    """INVALID_REQUEST for an id that is none (empty, or one that no store can keep), else NONE."""
+    """INVALID_REQUEST for an invalid id (empty, or impossible to store), else NONE."""
     return (
         Error.NONE if transactional_id and "\0" not in transactional_id else Error.INVALID_REQUEST
     )
@@ -67,10 +68,10 @@ def prepare_init_producer_id(
 ) -> Transition:
     """A producer starts, or recovers with the id and epoch it had (KIP-360).
 
-    What was open is aborted in the same commit, and its producer fenced. Other than Kafka we let a
-    producer recover out of its own open transaction, and we look at its epoch before we abort
-    anything: a zombie's late InitProducerId must not end its successor's transaction.
-    fresh_producer_id: used where there is no row, and where the epochs are exhausted.
+    The same commit aborts the open transaction and fences its producer. Unlike Kafka, a producer
+    may recover from its own open transaction, and its epoch is checked before anything is aborted:
+    a zombie's late InitProducerId must not end its successor's transaction.
+    fresh_producer_id: used if there is no row, or if the epochs are exhausted.
     """
     if not 0 < request.timeout_ms <= max_timeout_ms:
         return _refused(Error.INVALID_TRANSACTION_TIMEOUT)
@@ -108,10 +109,11 @@ def prepare_init_producer_id(
 
 
 def _recovered_before(known: TransactionMetadata, request: InitProducerId, now: int) -> Transition:
-    """The producer has been bumped: a retry, or its transaction was ended for it. The same answer.
+    """The producer's epoch was bumped before: this is a retry, or its transaction was ended for it.
 
-    Where nothing is open, what was is forgotten, so that an end that comes now finds nothing. Not a
-    commit of V1, which bumps nothing: this came late, and the commit's own retry may come later.
+    Gives the same answer again. If no transaction is open, the last one is forgotten, so that a
+    later end finds nothing. A commit of V1, which bumps no epoch, is not forgotten: this request is
+    late, and the commit's own retry may follow.
     """
     answer = Answer(producer=_producer_of(known))
     is_begun = known.state is TransactionState.EMPTY and known.timeout_ms == request.timeout_ms
@@ -135,7 +137,7 @@ def _recovered_before(known: TransactionMetadata, request: InitProducerId, now: 
 def _created(
     known: TransactionMetadata | None, request: InitProducerId, fresh_producer_id: int, now: int
 ) -> Transition:
-    """An id nobody knows, or one that has expired, whatever the client thinks it had."""
+    """The id is unknown or has expired, whatever epoch the client believes it has."""
     put = TransactionMetadata(
         request.key,
         fresh_producer_id,
@@ -157,7 +159,7 @@ def _created(
 def prepare_end(
     known: TransactionMetadata | None, request: EndTransaction, fresh_producer_id: int, now: int
 ) -> Transition:
-    """A client commits or aborts. fresh_producer_id: used where V2 has exhausted the epochs."""
+    """A client commits or aborts. fresh_producer_id: used if V2 has exhausted the epochs."""
     raises_epoch = request.transaction_version.end_raises_epoch
     if known is None or known.state is TransactionState.DEAD:
         return _refused(Error.INVALID_PRODUCER_ID_MAPPING)
@@ -183,9 +185,10 @@ def prepare_end(
 
 
 def _is_of_an_earlier_transaction(known: TransactionMetadata, request: EndTransaction) -> bool:
-    """V1, which does not tell a late request from one for the transaction that is open: whether the
-    one that was open when it was asked was ended elsewhere while it waited here. Where the client
-    came over from another coordinator, it was not; then it asks again."""
+    """Whether the transaction that was open when the request came has been ended elsewhere since.
+
+    V1 does not tell a late request from one for the present transaction. If the client came over
+    from another coordinator, the version differs though nothing was ended; then it asks again."""
     return request.open_version not in (None, known.version)
 
 
@@ -205,9 +208,9 @@ def _end_without_bump(known: TransactionMetadata, request: EndTransaction, now: 
 def _end_with_bump(
     known: TransactionMetadata, request: EndTransaction, fresh_producer_id: int, now: int
 ) -> Transition:
-    """V2: marker and producer get the next epoch, so that nothing late fits the next transaction.
+    """V2: marker and producer get the next epoch: no late request fits the next transaction.
 
-    With exhausted epochs the marker has the last one and the producer goes on with another id.
+    If the epochs are exhausted, the marker has the last one and the producer gets another id.
     """
     bumped = _bump(known, fresh_producer_id)
     put = replace(
@@ -232,9 +235,9 @@ def _end_of_nothing(
 ) -> Transition:
     """V2, with the current epoch, while nothing is open.
 
-    The client cannot know whether a Produce of its has arrived and opened the transaction. An abort
-    bumps the epoch, so that the Produce is refused if it comes later. A commit is not possible: a
-    client commits only what it knows to be written.
+    The client cannot know whether its Produce has arrived and opened the transaction. An abort
+    bumps the epoch, so that the Produce is refused if it comes later. A commit is refused: clients
+    commit only what they know to be written.
     """
     if request.is_commit:
         return _refused(Error.INVALID_TXN_STATE)
@@ -244,8 +247,8 @@ def _end_of_nothing(
 def _retried_end(known: TransactionMetadata, request: EndTransaction) -> Transition:
     """V2, with the epoch before the last bump: the answer was lost, or a timeout came first.
 
-    Other than Kafka, which compares epochs alone, we know by `last_producer_epoch` that it is the
-    same producer: the next epoch may as well be that of an instance which has fenced this one.
+    Kafka compares only epochs; but the next epoch may belong to an instance that has fenced this
+    one. Here `last_producer_epoch` shows that it is the same producer.
     """
     if known.state in _PREPARING:
         return _already_ending(known, request)
@@ -259,13 +262,13 @@ def _retried_end(known: TransactionMetadata, request: EndTransaction) -> Transit
 def _repeated_end(known: TransactionMetadata, request: EndTransaction) -> Transition:
     """V1, while nothing is open: a retry, or an abort that has overtaken the joins.
 
-    The latter is INVALID_TXN_STATE in Kafka, and fatal for librdkafka, though nothing is wrong. If
-    a late join follows, it opens a transaction that ends with the producer's next one or by
-    timeout, and a late Produce of a partition that has not joined is refused: nothing hangs.
-    An abort after a commit stays refused: it may come from a client that has lost the commit's
-    answer (librdkafka up to 1.9 lets it abort then), and must not be told that its records are
-    gone. It cannot be told from an abort of the next transaction, whose joins never arrived: such
-    a producer starts anew.
+    Kafka answers the latter with INVALID_TXN_STATE, which is fatal for librdkafka, though nothing
+    is wrong. A late join opens a transaction that ends with the producer's next one or by timeout,
+    and a late Produce for a partition that has not joined is refused: nothing hangs.
+    An abort after a commit is still refused. Its client may have lost the commit's answer
+    (librdkafka up to 1.9 lets it abort then), and must not be told that its records are gone. An
+    abort of the next transaction, if no join of it arrived, looks the same: its producer starts
+    anew.
     """
     if known.state is TransactionState.COMPLETE_COMMIT:
         is_repeated = request.is_commit
@@ -277,9 +280,9 @@ def _repeated_end(known: TransactionMetadata, request: EndTransaction) -> Transi
 
 
 def _already_ending(known: TransactionMetadata, request: EndTransaction) -> Transition:
-    """The store shows a Prepare… state (KIP-939): the same end waits, the other one is refused.
+    """The store shows a Prepare… state (KIP-939): the same end waits, the other is refused.
 
-    V2 comes here with the epoch before the bump, V1 with the current one.
+    V2 sends the epoch before the bump, V1 the current one.
     """
     is_committing = known.state is TransactionState.PREPARE_COMMIT
     if request.is_commit == is_committing:
@@ -298,9 +301,9 @@ def prepare_join(
     *,
     is_joined: bool,
 ) -> Joining:
-    """AddPartitionsToTxn and AddOffsetsToTxn: a partition, or a group, is to take part.
+    """AddPartitionsToTxn and AddOffsetsToTxn: a partition or a group joins.
 
-    is_joined: whether it does already (which counts only while the transaction is open).
+    is_joined: whether it has joined already (which counts only while the transaction is open).
     """
     error = _producer_refusal(known, producer)
     if known is None or error is not Error.NONE:
@@ -318,9 +321,9 @@ def prepare_join(
 
 
 def check_room(joining: Joining, group: Participant, groups: frozenset[Participant]) -> Joining:
-    """The same, or TRANSACTION_ABORTABLE where the open transaction has too many groups for this.
+    """`joining`, or TRANSACTION_ABORTABLE if the open transaction has too many groups already.
 
-    groups: those that have joined what is known of as the last transaction.
+    groups: those that have joined the last known transaction.
     """
     is_new = joining.joins and joining.put is None
     if not is_new or group in groups:
@@ -334,7 +337,7 @@ def check_room(joining: Joining, group: Participant, groups: frozenset[Participa
 def verify_joined(
     known: TransactionMetadata | None, producer: ProducerIdAndEpoch, *, is_joined: bool
 ) -> Error:
-    """AddPartitionsToTxn, verify only: whether the partition takes part in what is open."""
+    """AddPartitionsToTxn, verify only: whether the partition is in the open transaction."""
     error = _producer_refusal(known, producer)
     if known is None or error is not Error.NONE:
         return error
@@ -354,7 +357,7 @@ def verify_write(
     """A transactional batch for a partition, or a TxnOffsetCommit for a group.
 
     V1 must have joined: a late write of a finished transaction would open one that hangs. V2 joins
-    here, as its epoch says which transaction it belongs to (KIP-890). Writers understand
+    here, since its epoch says which transaction it belongs to (KIP-890). Writers understand
     INVALID_PRODUCER_EPOCH, not PRODUCER_FENCED (AddPartitionsToTxnManager).
     """
     if transaction_version.joins_with_write:
@@ -369,7 +372,7 @@ def verify_write(
 
 
 def _producer_refusal(known: TransactionMetadata | None, producer: ProducerIdAndEpoch) -> Error:
-    """Why this producer may not take part in anything, or NONE."""
+    """Why this producer may write nothing, or NONE."""
     if known is None or known.state is TransactionState.DEAD:
         return Error.INVALID_PRODUCER_ID_MAPPING
     if known.producer_id != producer.producer_id:
@@ -381,11 +384,11 @@ def _producer_refusal(known: TransactionMetadata | None, producer: ProducerIdAnd
     return Error.NONE
 
 
-# What nobody asks for: timeout, markers from outside, expiry.
+# Not asked for by the producer: timeout, markers from outside, expiry.
 
 
 def deadline(known: TransactionMetadata) -> int | None:
-    """When the open transaction is overdue, or None where none is open."""
+    """When the open transaction is overdue, or None if none is open."""
     if known.state is not TransactionState.ONGOING:
         return None
     return known.started_at + known.timeout_ms
@@ -394,7 +397,7 @@ def deadline(known: TransactionMetadata) -> int | None:
 def prepare_timeout(
     known: TransactionMetadata | None, fresh_producer_id: int, now: int
 ) -> Transition | None:
-    """Aborts and fences what is overdue; None where nothing is (any more)."""
+    """Aborts an overdue transaction and fences its producer; None if it is not overdue (now)."""
     due = deadline(known) if known else None
     if known is None or due is None or now <= due:
         return None
@@ -411,11 +414,10 @@ def prepare_external_marker(
 ) -> Transition:
     """WriteTxnMarkers for a producer that has a transactional id here.
 
-    has_joined: whether any of the partitions named takes part. Ask ProducerState.marker_refusal of
-    each first: older coordinator epochs are refused by what the partition remembers, as in Kafka,
-    since the tools learn them from there. A part of a transaction cannot end alone: an abort ends
-    it as a whole and fences the producer, a commit is refused. Where nothing is open, nothing is
-    done.
+    has_joined: whether any of the named partitions has joined. Ask ProducerState.marker_refusal of
+    each first: as in Kafka, the partition's memory refuses older coordinator epochs, since the
+    tools learn them from there. A part of a transaction cannot end alone: an abort ends all of it
+    and fences the producer, a commit is refused. If no transaction is open, nothing happens.
     """
     if known is None or known.producer_id != marker.producer_id:
         return Transition(Answer())
@@ -432,7 +434,7 @@ def prepare_external_marker(
 def prepare_expiry(
     known: TransactionMetadata | None, now: int, expiration_ms: int
 ) -> Transition | None:
-    """Forgets an id that has been idle for `transactional.id.expiration.ms`; None where not."""
+    """Forgets an id that has been idle for `transactional.id.expiration.ms`; None if it was not."""
     if known is None or not may_expire(known, now, expiration_ms):
         return None
     return Transition(Answer(), is_deleted=True)
@@ -446,10 +448,10 @@ def may_expire(known: TransactionMetadata, now: int, expiration_ms: int) -> bool
 def _fenced(
     known: TransactionMetadata, coordinator_epoch: int, fresh_producer_id: int, now: int
 ) -> Transition:
-    """The open transaction is aborted and its producer may not write with its epoch any more.
+    """Aborts the open transaction; its producer may no longer write with its epoch.
 
-    It learns the new epoch by InitProducerId with its old one, V2 by its own abort, too (Kafka 4.1,
-    KIP-588).
+    The producer gets the new epoch by InitProducerId with its old one; with V2 by its own abort,
+    too (Kafka 4.1, KIP-588).
     """
     bumped = _bump(known, fresh_producer_id)
     put = replace(
@@ -473,7 +475,7 @@ def _fenced(
 
 
 class _Bumped(NamedTuple):
-    """Who writes from now on, and the epoch that fences whoever wrote until now."""
+    """The producer from now on, and the epoch that fences the present one."""
 
     marker_epoch: int
     producer_id: int
@@ -482,7 +484,7 @@ class _Bumped(NamedTuple):
 
 
 def _bump(known: TransactionMetadata, fresh_producer_id: int) -> _Bumped:
-    """The next epoch; where there is none left, the first one of another producer id."""
+    """The next epoch; if there is none left, the first one of another producer id."""
     marker_epoch = min(known.producer_epoch + 1, MAX_PRODUCER_EPOCH)
     if is_epoch_exhausted(known.producer_epoch):
         return _Bumped(marker_epoch, fresh_producer_id, 0, known.producer_id)
@@ -490,7 +492,7 @@ def _bump(known: TransactionMetadata, fresh_producer_id: int) -> _Bumped:
 
 
 def _was_before_last_bump(known: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
-    """Whether this is what the current producer itself had before its last bump or rollover."""
+    """Whether this is the current producer's own id and epoch before its last bump or rollover."""
     if known.last_producer_epoch == NO_PRODUCER_EPOCH:
         return False
     if producer.producer_epoch != known.last_producer_epoch:

@@ -1,4 +1,4 @@
-"""Decisions of one flush on one transaction: what was read of it, and an overlay on top.
+"""Decisions of one flush on one transaction: its row as read, and an overlay on top.
 
 Composes the coordinator's decisions in order of arrival; changes nothing by itself. Knows no store.
 """
@@ -24,13 +24,13 @@ from core.transaction.values import (
 )
 
 Decide = Callable[[StoredTransaction | None], Transition]
-"""A request to the coordinator, complete but for what is known of its transaction."""
+"""A request to the coordinator; it still needs the stored transaction."""
 
 
 class TransactionDraft:
-    """key: None for a producer that no row names, of which nothing is changed.
+    """key: None for a producer that no row names; then nothing is changed.
 
-    is_fresh: whether what it stands on was read within this flush, so that a refusal is true.
+    is_fresh: whether its row was read within this flush, so that a refusal is certain.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TransactionDraft:
         self._partitions = stored.partitions if stored else frozenset()
         self._put: TransactionMetadata | None = None
         self._joined: list[int] = []  # since the last end
-        self._marker: Marker | None = None  # of the first end: only it finds offsets and joins
+        self._marker: Marker | None = None  # of the first end: only that has offsets and joins
         self._is_deleted = False
         self._is_used = False
 
@@ -56,10 +56,10 @@ class TransactionDraft:
         *,
         is_first: bool,
     ) -> Joining:
-        """Whether a transactional batch may enter the partition, which takes part if so.
+        """Whether a transactional batch may enter the partition, which then joins.
 
-        is_first: whether it is the transaction's first one there. Its join is written once more
-        then, since the one that was answered may not have reached the disk before a crash.
+        is_first: whether it is the transaction's first one there. Then its join is written again,
+        since a crash may have lost the join that was answered.
         """
         is_joined = partition_id in self._partitions
         joining = verify_write(self._metadata, producer, version, now_ms, is_joined=is_joined)
@@ -72,7 +72,7 @@ class TransactionDraft:
         return joining
 
     def prepare_transition(self, decide: Decide) -> tuple[Transition, frozenset[int]]:
-        """The coordinator's decision, and the partitions that its marker goes to."""
+        """The coordinator's decision, and the partitions that get its marker."""
         known = self._metadata
         transition = decide(
             StoredTransaction(known, self._partitions, self._participants())
@@ -92,7 +92,7 @@ class TransactionDraft:
         return transition, partitions
 
     def effects(self) -> TransactionEffects | None:
-        """What the decisions change, or what the appends among them stand on; None for neither."""
+        """What the decisions change, or the version that appends rest on; None for neither."""
         expected = self._stored.metadata.version if self._stored else 0
         if self._is_deleted and self._metadata is None:
             return TransactionEffects(self._named(), expected, is_deleted=True)
@@ -110,7 +110,7 @@ class TransactionDraft:
         )
 
     def committed(self) -> StoredTransaction | None:
-        """What is stored once the effects are; None where there is no such row."""
+        """What is stored once the effects are; None if there is no such row."""
         metadata = self._metadata
         if metadata is None:
             return None
@@ -122,7 +122,7 @@ class TransactionDraft:
         return StoredTransaction(metadata, self._partitions, self._participants())
 
     def _participants(self) -> frozenset[Participant]:
-        """Those of what is open; an end lets all of them go."""
+        """Participants of the open transaction; an end removes all of them."""
         return self._stored.participants if self._stored and self._marker is None else frozenset()
 
     def _named(self) -> TransactionKey:

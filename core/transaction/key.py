@@ -1,8 +1,8 @@
-"""What names a transaction and what takes part in it, whichever protocol the names are of.
+"""Names of transactions and of their participants, for all protocols.
 
-Values only, made where a front-end reads a name. Every other room compares them, and asks neither
-whose they are nor what a name means. Both are keys in every flush, so they hash without a call of
-Python's (an Enum's own hash is one).
+Values only. A front-end makes them; every other room only compares them, and knows neither their
+protocol nor their meaning. Both are keys in every flush, so they hash without a Python call (an
+Enum's own hash is one).
 """
 
 from enum import IntEnum
@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 
 class TransactionKind(IntEnum):
-    """Whose name a key has.
+    """The kind of name a key has.
 
-    The store has only Kafka's so far, so there is no other. The next one (Pulsar's TxnID) comes
-    with a column of `transaction_state`, whose value this is.
+    The store has only Kafka's so far. The next one (Pulsar's TxnID) needs a column in
+    `transaction_state` that holds this value.
     """
 
     TRANSACTIONAL_ID = 0
@@ -32,17 +32,17 @@ class TransactionKey(NamedTuple):
 
 
 class ParticipantKind(IntEnum):
-    """What takes part, beside partitions.
+    """What joins a transaction beside partitions.
 
-    The store has only groups so far, so there is no other. The next one (Pulsar's subscription)
-    comes with a column of `transaction_group`, whose value this is.
+    The store has only groups so far. The next one (Pulsar's subscription) needs a column in
+    `transaction_group` that holds this value.
     """
 
     GROUP = 0
 
 
 class Participant(NamedTuple):
-    """One that moves on if the transaction is committed: a group, whose offsets are pending."""
+    """A group with pending offsets, which become committed if the transaction does."""
 
     kind: ParticipantKind
     name: str

@@ -1,6 +1,6 @@
 """Which state of a transaction may follow which (Kafka's TransactionState): one table.
 
-All transitions live here; `coordinator.py` decides when one is made. Knows no epoch and no request.
+All transitions are here; `coordinator.py` decides when to make one. Knows no epoch and no request.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ VALID_PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionStat
                 }
             ),
             TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
-            # From Empty and Complete… too: V2 may abort what has not written yet (KIP-890).
+            # From Empty and Complete… too: V2 may abort before it has written (KIP-890).
             TransactionState.PREPARE_ABORT: frozenset(
                 {
                     TransactionState.ONGOING,
@@ -55,7 +55,7 @@ VALID_PREVIOUS_STATES: Final[Mapping[TransactionState, frozenset[TransactionStat
 COMMITTING: Final = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 ABORTING: Final = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 FENCING: Final = (TransactionState.PREPARE_EPOCH_FENCE, *ABORTING)
-"""What one commit passes: a client's commit, its abort, and an abort that fences it."""
+"""The states that one commit passes: a client's commit, its abort, and an abort that fences it."""
 
 IDLE_STATES: Final = frozenset(
     {
@@ -73,7 +73,7 @@ def may_follow(state: TransactionState, previous: TransactionState) -> bool:
 
 
 def passed(previous: TransactionState, *states: TransactionState) -> TransactionState:
-    """The last of `states`, passed one after the other. A step that is not allowed is a bug."""
+    """The last of `states`, passed one after the other. A forbidden step is a bug."""
     for state in states:
         if not may_follow(state, previous):
             raise AssertionError(f"{state.value} may not follow {previous.value}")

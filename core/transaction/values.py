@@ -1,6 +1,6 @@
-"""What the transaction coordinator is asked, what it remembers, and what a decision brings about.
+"""The transaction coordinator's requests, memory and decisions.
 
-Values only. Every time is milliseconds since the epoch, of the database's clock.
+Values only. Every time is milliseconds since the epoch, by the database's clock.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 class TransactionState(Enum):
     """Kafka's TransactionState; the value is the text that the store and the tools show.
 
-    One commit passes Prepare… and Complete… together, so the store shows Prepare… only where a
-    later two-phase commit (KIP-939) stops there. Which state may follow which is in `state.py`.
+    One commit passes Prepare… and Complete… together, so the store shows Prepare… only if a later
+    two-phase commit (KIP-939) stops there. `state.py` says which state may follow which.
     """
 
     EMPTY = "Empty"
@@ -31,7 +31,7 @@ class TransactionState(Enum):
 class TransactionVersion(Enum):
     """Kafka's feature `transaction.version`, as one producer uses it (KIP-890).
 
-    Rules ask for what a version means to them, not for its number.
+    Rules ask what a version means, never for its number.
     """
 
     V1 = 1
@@ -39,13 +39,13 @@ class TransactionVersion(Enum):
 
     @property
     def end_raises_epoch(self) -> bool:
-        """Whether the marker of an end has a new epoch, with which the producer goes on: so an
-        epoch says which transaction it belongs to, and nothing late fits the next one."""
+        """Whether the marker of an end has a new epoch, which the producer then uses: so an epoch
+        says which transaction it belongs to, and no late request fits the next one."""
         return self is TransactionVersion.V2
 
     @property
     def joins_with_write(self) -> bool:
-        """Whether what is written to takes part by that; otherwise it must have joined before."""
+        """Whether a write joins its partition or group; otherwise it must have joined before."""
         return self is TransactionVersion.V2
 
     @property
@@ -56,7 +56,7 @@ class TransactionVersion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdAndEpoch:
-    """Who writes; (-1, -1) is nobody."""
+    """A producer; (-1, -1) is none."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -66,11 +66,11 @@ class ProducerIdAndEpoch:
 class TransactionMetadata:
     """A transaction's row, by its key. Immutable, replaced as a whole.
 
-    version: of the row, 0 where it is not stored yet; the store raises it with each change, and
-    guards with it. It never comes twice for one key (`first_version`). Joining a partition or a
-    group is a row of its own and raises nothing.
+    version: of the row, 0 if it is not stored yet; the store raises it with each change, and guards
+    with it. It never comes twice for one key (`first_version`). A join of a partition or a group is
+    a row of its own and does not raise it.
     previous_producer_id: the one before the last rollover, or -1; last_producer_epoch: the epoch
-    before the last bump by InitProducerId or EndTxn, or -1: both so that a retry is recognised.
+    before the last bump by InitProducerId or EndTxn, or -1. By these two a retry is recognised.
     started_at: of the open transaction, else -1. updated_at: of the last change.
     coordinator_epoch: goes into markers; rises with each change of the database's history.
     """
@@ -93,9 +93,9 @@ class TransactionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A control batch to be appended to every partition that joined, and the offsets' fate.
+    """A control batch for every partition that joined; it also decides on pending offsets.
 
-    producer_epoch: the marker's own (bumped where the end bumps).
+    producer_epoch: the marker's own (bumped if the end bumps it).
     """
 
     producer_id: int
@@ -119,8 +119,8 @@ class InitProducerId:
 class EndTransaction:
     """EndTxn. transaction_version: V2 from EndTxn v5 on.
 
-    open_version: of the row, where it was known to hold an open transaction when the request came;
-    None where it was not. With V1 that is the one to be ended, and no later one.
+    open_version: the row's version, if an open transaction was known when the request came; else
+    None. With V1 the request ends that transaction, and no later one.
     """
 
     producer: ProducerIdAndEpoch
@@ -131,7 +131,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered: an error, or the producer id and epoch that hold from now on."""
+    """The answer: an error, or the producer id and epoch to use from now on."""
 
     error: Error = Error.NONE
     producer: ProducerIdAndEpoch = ProducerIdAndEpoch()
@@ -142,9 +142,9 @@ class Answer:
 class Transition:
     """A decision of the coordinator. It takes effect as a whole, in one commit, or not at all.
 
-    put: the row anew (with `version` as it was decided on), or None where nothing changes.
-    marker: ends the open transaction: markers on every joined partition, pending offsets committed
-    or dropped, joins forgotten. is_deleted: the row goes (an idle id). answer: for whoever asked.
+    put: the new row (with `version` as it was decided on), or None if nothing changes.
+    marker: ends the open transaction: markers in every joined partition, pending offsets committed
+    or dropped, joins forgotten. is_deleted: deletes the row (an idle id). answer: for the caller.
     """
 
     answer: Answer
@@ -155,10 +155,10 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """Whether a partition or a group may take part, and what that changes.
+    """Whether a partition or a group may join, and what that changes.
 
-    put: the row anew, where this opens the transaction. joins: whether a row of joining is to be
-    written; False where the partition has joined before, or where refused.
+    put: the new row, if this opens the transaction. joins: whether a join must be written; False
+    if the partition has joined before, or if it is refused.
     """
 
     error: Error = Error.NONE
@@ -169,9 +169,9 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class StoredTransaction:
-    """A transaction's row with what takes part in what is open, as it was read.
+    """A transaction's row, with all that has joined the open transaction, as it was read.
 
-    partitions: partition ids. participants: those with something pending.
+    partitions: partition ids. participants: those with pending offsets.
     """
 
     metadata: TransactionMetadata
@@ -180,23 +180,23 @@ class StoredTransaction:
 
 
 def first_version(producer_id: int) -> int:
-    """The version of a row made anew, with a producer id that nobody has had.
+    """The version of a new row, with a producer id that was never used before.
 
     Brokers may still remember the row that the key had before it expired. What they know of that
-    one must not pass the guard of this one.
+    row must not pass the guard of this one.
     """
     return (producer_id << 24) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionEffects:
-    """What a flush changes of one transaction.
+    """What a flush changes in one transaction.
 
-    expected_version: of the row, as decided on; the store refuses the flush if it is another one by
-    then. put: the row anew; None where it is only held still while partitions append or join.
-    joined: partitions that take part from now on. marker: how the transaction ends (pending
-    offsets, joins); None where it does not. partitions, participants: all that take part, as
-    decided on, where it ends: the store refuses if it knows of others.
+    expected_version: of the row, as decided on; the store refuses the flush if it has changed by
+    then. put: the new row; None if it is only held still while partitions append or join.
+    joined: partitions that join. marker: how the transaction ends (pending offsets, joins); None if
+    it does not. partitions, participants: if it ends, all that had joined when that was decided:
+    the store refuses if it knows of others.
     """
 
     key: TransactionKey

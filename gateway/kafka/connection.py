@@ -37,7 +37,7 @@ def _observe_nothing(*_: object) -> None:
 
 
 class KafkaFrontEnd:
-    """What the connections of one listener share. `gateway.listener.FrontEnd`.
+    """What the connections of one listener share. `gateway.front_ends.FrontEnd`.
 
     registry: the APIs to serve, complete. services: handed to handlers with each request.
     memory: shared with the other front-ends. observer: called after each answer, with seconds and

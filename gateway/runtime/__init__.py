@@ -1,4 +1,4 @@
-"""asyncio around `core`, shared by the front-ends: decide, store, apply, answer.
+"""asyncio around `core`, shared by all front-ends: decide, store, apply, answer.
 
 Knows no protocol and no SQL.
 """

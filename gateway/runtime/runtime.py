@@ -1,6 +1,6 @@
-"""Everything of this room that one broker has: what front-ends ask, and what keeps it going.
+"""All parts of one broker's runtime: what front-ends call, and what runs in the background.
 
-`gateway.compose` makes it. Knows no protocol and no SQL; it decides nothing.
+`gateway.compose` makes it. Knows no protocol and no SQL; decides nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What front-ends ask, and what keeps it going. One per process, over one database.
+    """What front-ends call, and what runs in the background. One per process, over one database.
 
-    changed: set when settings or topics have changed at any broker; who waits for it clears it.
+    changed: set when settings or topics have changed at any broker; its waiter clears it.
     """
 
     cluster: Cluster
@@ -58,12 +58,12 @@ class Runtime:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def start(self) -> None:
-        """Starts what takes requests; `background` is the caller's to run."""
+        """Starts all that takes requests; the caller runs `background`."""
         self.flusher.start()
         self.groups.start()
 
     def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        """What runs until it is cancelled, beside the requests."""
+        """Coroutines to run until cancelled, beside the requests."""
         news = NewsReader(self.feed, self.partitions, self.cluster, self.on_metadata)
         return (
             self.cluster.run(),
@@ -83,7 +83,7 @@ class Runtime:
         return (self.subscriptions.stop, self.groups.stop)
 
     def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
-        """Steps that finish what is under way, in order, once nobody asks for more."""
+        """Steps that finish what is under way, in order, once no more requests come."""
         return (
             self.staging.close,
             self.subscriptions.close,
@@ -93,13 +93,13 @@ class Runtime:
         )
 
     def on_metadata(self) -> None:
-        """Topics or settings have changed, at whatever broker."""
+        """Topics or settings have changed, at any broker."""
         self.configs.invalidate()
         self.topics.invalidate()
         self.changed.set()
 
     def on_other_history(self) -> None:
-        """The database came back with another history: nothing that was known of it holds."""
+        """The database came back with another history: drops all that was known of it."""
         log.warning("database_history_changed")
         self.flusher.forget_everything()
         self.partitions.forget_everything()

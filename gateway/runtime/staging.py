@@ -1,8 +1,8 @@
-"""Staging: batches go into the store under a token, to be published later, all at once.
+"""Staging: stores batches under a token, to be published later, all at once.
 
-A flush as for appends, in a session of its own: what is staged in bulk does not hold up
-appends, and waits for no disk. Holds no truth: tokens are guarded by how many batches they have.
-Publications queue among the appends (`flusher.py`). Knows no protocol and no SQL.
+A flush like that of appends, in its own session: bulk staging does not delay appends, and waits for
+no disk. Only the store has the truth: a token's number of batches guards it. Publications queue
+among the appends (`flusher.py`). Knows no protocol and no SQL.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LOOK_INTERVAL_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What became of a request. batches: what its token has by now, -1 where that is not known."""
+    """A request's result. batches: how many its token has now, -1 if unknown."""
 
     error: Error = Error.NONE
     message: str | None = None
@@ -74,9 +74,9 @@ class _Pending:
 
 
 class Staging:
-    """All that is staged through this process, and what it publishes.
+    """Stages and publishes for all clients of this process.
 
-    append_gate: see Partitions. max_bytes, expiration_ms: the settings, as they are now.
+    append_gate: see Partitions. max_bytes, expiration_ms: the present settings.
     """
 
     def __init__(
@@ -100,17 +100,17 @@ class Staging:
         self._total_read_at = float("-inf")
 
     def on_published(self, listener: Callable[[], None]) -> None:
-        """Who is told of each publication from now on."""
+        """Registers a listener; it is called after each publication."""
         self._on_published = listener
 
     @property
     def staged_bytes(self) -> int:
-        """Payload staged and not published in the whole cluster, as far as this broker knows."""
+        """Bytes staged and not published in the whole cluster, as far as this broker knows."""
         return self._total
 
     @property
     def expiration_ms(self) -> int:
-        """How long what is staged now will wait to be published."""
+        """How long batches staged now are kept unpublished."""
         return self._expiration_ms()
 
     def stage(
@@ -119,7 +119,7 @@ class Staging:
         """Queues a request at once; requests of a token are staged in the order of these calls.
 
         first_batch: how many batches its writer has sent under the token before. The future
-        resolves when all of it is stored (a crash of the database may undo that), or refused.
+        resolves when the request is stored (a crash of the database may undo that) or refused.
         """
         done: asyncio.Future[StageResult] = asyncio.get_running_loop().create_future()
         size = sum(each.incoming.batch.size for each in batches)
@@ -131,10 +131,10 @@ class Staging:
     ) -> PublicationAnswer | Unconfirmed:
         """Publishes all tokens, once; or says that this batch was published before.
 
-        Goes on after `timeout_s`, when the answer is that the outcome is not known yet.
+        After `timeout_s` the answer is that the outcome is unknown; the publication goes on.
         """
         if refusal := malformed(publication):
-            return refusal  # before anything is read or locked for it
+            return refusal  # before anything is read or locked
         published = self._flusher.publish(publication)
         published.add_done_callback(self._count)
         await asyncio.wait((published,), timeout=timeout_s)
@@ -152,17 +152,17 @@ class Staging:
             self._on_published()
 
     async def drop(self, tokens: Sequence[UUID]) -> None:
-        """Drops what is staged under these tokens, if anything is. Raises StoreUnavailable."""
+        """Drops these tokens' staged batches, if any. Raises StoreUnavailable."""
         self._forget(tokens)
         await self._store.drop(tokens)
 
     def forget_everything(self) -> None:
-        """Drops what is known of tokens: the database has another history."""
+        """Forgets all tokens: the database has another history."""
         self._tokens.clear()
         self._total_read_at = float("-inf")
 
     async def run(self) -> None:
-        """Looks how much is staged, now and then, until cancelled."""
+        """Reads how much is staged, now and then, until cancelled."""
         is_away = False
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
@@ -190,7 +190,7 @@ class Staging:
             self._refuse(work, Error.UNKNOWN_SERVER_ERROR, message)
 
     async def _flush(self, work: Sequence[_Pending]) -> None:
-        """Decides, stores and answers; where requests fail together, each goes alone."""
+        """Decides, stores and answers; if requests fail together, tries each alone."""
         try:
             await self._settle(work)
         except CommitUnknown as error:
@@ -219,9 +219,9 @@ class Staging:
             pending.resolve(StageResult(error, message))
 
     async def _settle(self, work: Sequence[_Pending]) -> None:
-        """Decides on some work and stores it, however often it takes.
+        """Decides on some work and stores it; repeats as often as needed.
 
-        A decision that stores nothing is released only where it rests on a fresh read.
+        A decision that stores nothing is released only if it rests on a fresh read.
         """
         tokens = {pending.token for pending in work}
         known = {token: self._tokens[token] for token in tokens & self._tokens.keys()}
@@ -298,10 +298,10 @@ class Staging:
                     batches = drafts[pending.token].batches
                     pending.resolve(StageResult(error, message, batches))
 
-    # What decisions rest on.
+    # State for decisions.
 
     async def _load(self, tokens: Iterable[UUID]) -> dict[UUID, int]:
-        """How many batches each has, by a fresh read; 0 where there is no such token."""
+        """How many batches each has, by a fresh read; 0 if there is no such token."""
         wanted = sorted(tokens)
         found = await self._store.load(wanted) if wanted else {}
         return {token: found.get(token, 0) for token in wanted}

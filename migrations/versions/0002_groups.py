@@ -1,8 +1,8 @@
 """Groups: leases of coordinators, groups, members, committed offsets
 
 Creating `record_batch_control_idx` keeps writers of `record_batch` out for one scan of that index
-table (SHARE lock; some seconds for ten million batches). Brokers of the version before that are
-still running park their appends meanwhile. Not CONCURRENTLY: that cannot be rolled back as a whole.
+table (SHARE lock; some seconds for ten million batches). Running brokers of the version before park
+their appends meanwhile. Not CONCURRENTLY: that cannot be rolled back as a whole.
 """
 
 import sqlalchemy as sa

@@ -1,4 +1,4 @@
-"""Transactions: ids and their state, who takes part, pending offsets, aborted stretches.
+"""Transactions: ids and their state, participants, pending offsets, aborted stretches.
 
 The index on `producer_state` keeps its writers out for one scan of that table (SHARE lock).
 """

@@ -1,4 +1,4 @@
-"""Staged batches: tokens, what they hold, and which batches of queries are published."""
+"""Staged batches: tokens, their batches, and the last published batch of each query."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Endpoints of a broker are rows: one address a listener."""
+"""Endpoints of a broker are rows: one address per listener."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -29,7 +29,7 @@ def upgrade() -> None:
         "INSERT INTO broker_endpoint (broker_id, listener, host, port)"
         " SELECT broker_id, 'kafka', host, port FROM broker"
     )
-    # Views name the columns, and are made anew behind the migrations.
+    # Views name the columns; they are made again after the migrations.
     op.execute("DROP VIEW IF EXISTS v_broker, v_coordinator_lease, v_group")
     op.drop_column("broker", "host")
     op.drop_column("broker", "port")

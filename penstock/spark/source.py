@@ -1,7 +1,7 @@
 """The data source `penstock`: what Spark finds under that name.
 
 Knows PySpark's DataSource and what a user may ask of it; must not know how anything is written.
-There is no reader: Spark's Kafka source reads from a gateway as it is.
+There is no reader: Spark's Kafka source reads from a broker as it is.
 """
 
 from __future__ import annotations

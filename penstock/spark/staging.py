@@ -1,4 +1,4 @@
-"""Staging records in a gateway and publishing them, through whatever fails meanwhile.
+"""Staging records in a broker and publishing them, through whatever fails meanwhile.
 
 Knows which answers mean "once more" and how long to go on; must not know Spark or Arrow. What is
 staged lies in the database under a token, without an offset, seen by nobody. Publishing gives all
@@ -29,7 +29,7 @@ REQUEST_BYTES: Final = 2 * 1024 * 1024
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 
 _ANSWER_WITHIN_S: Final = 30.0
-_PUBLISHED_WITHIN_MS: Final = 20_000  # told to the gateway, which then answers before that
+_PUBLISHED_WITHIN_MS: Final = 20_000  # told to the broker, which then answers before that
 _DROPPED_WITHIN_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
@@ -163,7 +163,7 @@ class Cluster:
             return
         raise SinkError(
             f"{wire.shown(connection.address)} ends the connection whenever records are to be "
-            f"staged. A gateway of Penstock does not; Apache Kafka cannot stage."
+            f"staged. A Penstock broker does not; Apache Kafka cannot stage."
         )
 
     def _ask_for(self, name: str) -> Topic:

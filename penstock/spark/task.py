@@ -1,4 +1,4 @@
-"""A task's work: rows into batches of partitions, and the batches into the gateway.
+"""A task's work: rows into batches of partitions, and the batches into the broker.
 
 Knows columns, partitions and staging; must not know Spark. Rows are gathered until they are worth
 an encoding, so that a batch is not cut where Spark's Arrow batches are.

@@ -1,7 +1,7 @@
 """PostgreSQL's binary arrays, written straight from Python values.
 
-On the hot path a flush carries some twenty arrays of a few values; packing each with one `struct`
-call costs a tenth of adapting the list item by item. Source: `array_send` in PostgreSQL.
+On the hot path a flush carries some twenty arrays of a few values. Packing each with one `struct`
+call costs a tenth of adapting its list item by item. Source: `array_send` in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EMPTY_ARRAY = struct.Struct(">iII")
 _TYPES = {"q": 20, "i": 23, "h": 21, "?": 16}
 _SIZES = {code: struct.calcsize(">" + code) for code in _TYPES}
 _BYTEA_OID, _TEXT_OID, _UUID_OID, _JSONB_OID = 17, 25, 2950, 3802
-_SHORT = 64  # arrays up to so long have a layout that is kept
+_SHORT = 64  # layouts of arrays up to this length are kept
 _NULL = b"\xff\xff\xff\xff"  # the length of a null element
 
 
@@ -42,7 +42,7 @@ def _layout(code: str, length: int) -> struct.Struct:
 
 
 def columns(codes: str, rows: Sequence[Sequence[int]]) -> list[bytes]:
-    """An array of each column. codes: struct's, a column each: "q", "i", "h" or "?"."""
+    """An array of each column. codes: struct's, one per column: "q", "i", "h" or "?"."""
     if not rows:
         return [_array(code, ()) for code in codes]
     return [
@@ -104,17 +104,17 @@ def jsonb_array(values: Sequence[str]) -> bytes:
 
 
 def array_literal(values: Iterable[int]) -> str:
-    """An array as text, `{1,2}`: how arrays of arrays of unequal length travel in a `text[]`."""
+    """An array as text, `{1,2}`: a `text[]` of these carries arrays of unequal length."""
     return "{" + ",".join(map(str, values)) + "}"
 
 
 def integer(value: bytes | None) -> int:
-    """A `smallint`, `integer` or `bigint` of a binary result."""
+    """A `smallint`, `integer` or `bigint` from a binary result."""
     return int.from_bytes(value or b"", "big", signed=True)
 
 
 def integers(array: bytes | None, code: str) -> tuple[int, ...]:
-    """An array of numbers of a binary result, without nulls. code: struct's, of one of them."""
+    """An array of numbers from a binary result, without nulls. code: struct's, of an element."""
     if array is None or len(array) == _EMPTY_ARRAY.size:
         return ()
     length = int.from_bytes(array[12:16], "big")

@@ -1,7 +1,7 @@
-"""A hot session that is kept open for one kind of work: opened when first used, anew when lost.
+"""A hot session kept open for one kind of work: opened when first used, and again when lost.
 
-Everything a call sends is one pipeline, one transaction and one round trip, so that no lock waits
-for this process, stopped or not. Knows no table.
+A call is one pipeline, one transaction and one round trip, so that no lock waits for this process,
+even if it is stopped. Knows no table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class KeptSession:
     """One call at a time; others wait for their turn. Closed with the database.
 
     statements: by name, prepared when a session is opened.
-    deadline_s: of each wait for an answer, after which the session is lost.
+    deadline_s: of each wait for an answer; after it the session is lost.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class KeptSession:
         database.on_close(self.close)
 
     async def run(self, name: str, statements: Sequence[Statement]) -> list[PGresult]:
-        """Runs prepared statements as one transaction, timed under `name`; gives their results.
+        """Runs prepared statements as one transaction, timed under `name`; returns their results.
 
         Raises StoreUnavailable, CommitUnknown, RowLocked, VersionMismatch, EffectRefused.
         """
@@ -54,13 +54,13 @@ class KeptSession:
                 session = await self._open()
                 return await session.run(statements, commits=True)
             except asyncio.CancelledError:
-                await self.close()  # in the middle of a pipeline it serves nobody else
+                await self.close()  # in the middle of a pipeline no other call can use it
                 raise
             finally:
                 self._database.observe(name, time.perf_counter() - started)
 
     async def run_or_fail(self, name: str, statements: Sequence[Statement]) -> list[PGresult]:
-        """As `run`; where a row stays locked, it is StoreUnavailable."""
+        """As `run`; if a row stays locked, raises StoreUnavailable."""
         try:
             return await self.run(name, statements)
         except RowLocked as error:
@@ -75,7 +75,7 @@ class KeptSession:
         session = HotSession(connection)
         try:
             await session.prepare_all(self._statements)
-            if self._database.is_closed:  # it has closed what it knew of
+            if self._database.is_closed:  # it has closed only the sessions it knew
                 raise StoreUnavailable("the database is closed")
         except BaseException:
             await session.close()

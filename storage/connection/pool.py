@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: settings of each session, errors under the store's names, SQL timing.
+"""Connections to PostgreSQL: settings of sessions, errors under the store's names, SQL timing.
 
 Knows no table and no rule. Cold queries go through one SQLAlchemy engine; the hot path (flush,
 fetch, LISTEN) opens psycopg connections of its own with `connect`.
@@ -27,25 +27,25 @@ from storage.flush.handover import Handover
 
 CONNECT_TIMEOUT_S = 5
 DEADLINE_S = 15.0
-"""Longest wait for one answer to a cold query or a read. The server has its own, shorter one
-(`statement_timeout`), but a server that is stopped, or whose disk hangs, does not look at it."""
+"""Longest wait for one answer to a cold query or a read. The server has its own, shorter limit
+(`statement_timeout`), but it does not apply while the server is stopped or its disk hangs."""
 FLUSH_DEADLINE_S = 35.0
 TRANSACTION_TIMEOUT_S = FLUSH_DEADLINE_S - 10
-"""Longest transaction of a hot session, where the server is PostgreSQL 17 or later; waiting for the
-disk or a standby in its commit does not count. Within a pipeline no other timeout runs while the
-server waits for the rest of it. Shorter than others wait for a row (`PARKED_LIMIT_S`)."""
+"""Longest transaction of a hot session, from PostgreSQL 17 on; the commit's wait for the disk or a
+standby does not count. While the server waits for the rest of a pipeline, no other timeout runs.
+Shorter than others wait for a row (`PARKED_LIMIT_S`)."""
 _HAS_TRANSACTION_TIMEOUT = 17_00_00
 
-# A stalled broker must not stop the others (architecture, section 4): whatever it holds is
-# released within seconds. Dead peers are noticed by keep-alives, on both sides; over TCP the server
-# also notices one that has stopped reading its answers.
+# A stalled broker must not stop the others (docs/concurrency.md): its locks are released within
+# seconds. Keep-alives notice dead peers, on both sides; over TCP the server also notices a peer
+# that has stopped reading its answers.
 HOT_SESSION: dict[str, Any] = {
     "application_name": "penstock",
     "options": (
         "-c synchronous_commit=on -c idle_in_transaction_session_timeout=2s -c lock_timeout=1s"
         f" -c statement_timeout={FLUSH_DEADLINE_S - 5:.0f}s -c jit=off"
         " -c plan_cache_mode=force_generic_plan"
-        # Every statement has an index made for it; a new segment has no statistics yet.
+        # Every statement has its index; a new segment has no statistics yet.
         " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
         " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
         " -c tcp_user_timeout=10s"
@@ -66,17 +66,18 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which history of which cluster a session sees; a failover or a restore makes another."""
+    """The cluster and history that a session sees; a failover or a restore makes another."""
 
     system_identifier: int
     timeline: int
 
 
 class HotConnection(psycopg.AsyncConnection[Row]):
-    """A connection that does not wait for an answer beyond a deadline, and is lost then.
+    """A connection that waits for an answer until a deadline at most, and is lost then.
 
-    deadline_s: for each wait, None for none. identity: the history it was opened to.
-    is_warned: whether there was a warning since somebody set it to False; of those `begin` lends.
+    deadline_s: for each wait, or None. identity: the history it was opened to.
+    is_warned: whether there was a warning since it was last set to False; only after
+    `note_warnings`.
     """
 
     deadline_s: float | None = DEADLINE_S
@@ -84,8 +85,8 @@ class HotConnection(psycopg.AsyncConnection[Row]):
     is_warned = False
 
     async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
-        """See psycopg. Cancelling the wait would wait for the server in its turn; a socket that
-        ends does not, and reads as a lost connection, which it is."""
+        """See psycopg. At the deadline this ends the socket, and the connection reads as lost. To
+        cancel the wait instead would wait for the server again."""
         if self.deadline_s is None:
             return await super().wait(gen, *args, **options)
         timer = asyncio.get_running_loop().call_later(self.deadline_s, self.hang_up)
@@ -95,14 +96,14 @@ class HotConnection(psycopg.AsyncConnection[Row]):
             timer.cancel()
 
     def note_warnings(self) -> None:
-        """From now on a warning is remembered in `is_warned`."""
+        """Sets `is_warned` at each warning from now on."""
         self.add_notice_handler(self._on_notice)
 
     def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         self.is_warned |= diagnostic.severity_nonlocalized == "WARNING"
 
     def hang_up(self) -> None:
-        """Ends the socket under the connection, which reads as lost."""
+        """Ends the socket under the connection, so that it reads as lost."""
         if self.closed:
             return
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as again:
@@ -112,20 +113,20 @@ class HotConnection(psycopg.AsyncConnection[Row]):
 Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
 
 
-# Third column: whether the cluster's row has been told of this history.
+# Third column: whether the cluster's row has this history already.
 READ_IDENTITY = """
 SELECT h.system_identifier, h.timeline,
        (h.system_identifier, h.timeline) = (c.system_identifier, c.timeline)
 FROM cluster AS c, current_history() AS h
 """
 
-# After a failover or a restore: ids of the lost history must not come back, those of partitions
-# included, for which brokers may still have something queued. The leader epoch rises, so that
-# clients notice a truncated log. Leases are nobody's, beyond all generations of the lost history,
-# and so are versions of transactions: what a coordinator knows may not have come to pass here; a
-# marker of the lost history's coordinator is an old one. What is open may lack records that were
-# acknowledged: its producer is fenced, so that nobody commits it, and it is overdue, so that it is
-# aborted. The row lock on `cluster` makes it happen once.
+# After a failover or a restore, ids of the lost history must not come back, including those of
+# partitions, for which brokers may still have queued work. The leader epoch rises, so that clients
+# notice a truncated log. Leases become free, with generations above all of the lost history, and
+# versions of transactions rise as well: what a coordinator knows may not have happened here, and
+# markers of the lost history's coordinators count as old. An open transaction may have lost
+# acknowledged records: its producer is fenced, so that it is not committed, and it becomes overdue,
+# so that it is aborted. The row lock on `cluster` makes all this happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
     UPDATE cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
@@ -158,11 +159,11 @@ QueryObserver = Callable[[str, float], None]
 
 
 def is_connection_lost(error: BaseException) -> bool:
-    """Whether the error says that the session is gone, not that a statement was refused."""
+    """Whether the session is lost, rather than a statement refused."""
     if isinstance(error, psycopg.InterfaceError):
         return True
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
-    # Idle in a transaction, or in one altogether, for too long; psycopg's class is another.
+    # Too long idle in a transaction, or too long a transaction; psycopg has another class for it.
     if state in {"25P03", "25P04"}:
         return True
     if not isinstance(error, psycopg.OperationalError):
@@ -172,9 +173,9 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def is_for_now(error: BaseException) -> bool:
-    """Whether a statement took no effect and may well work later, on the same connection.
+    """Whether a statement took no effect and may work later on the same connection.
 
-    Lock or statement over its time, deadlock, serialization, no space, a standby not yet promoted.
+    Lock or statement timeout, deadlock, serialization, no space, a standby not yet promoted.
     """
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     return state is not None and (
@@ -192,14 +193,14 @@ class Database:
         observe: QueryObserver | None = None,
         handover: Handover | None = None,
     ) -> None:
-        """handover: the way to a server on this machine that may read its files."""
+        """handover: passes files to a server on this machine that may read them."""
         self.url = url
         self.handover = handover
         self._observe = observe
         self._idle_readers: list[HotConnection[tuple[Any, ...]]] = []
         self._reader_slots = asyncio.Semaphore(READERS)
         self._identity: Identity | None = None
-        self._is_pool_old = False  # it may have connections to the history before this one
+        self._is_pool_old = False  # it may have connections to an earlier history
         self._listeners: list[Callable[[], None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._cold: set[HotConnection[tuple[Any, ...]]] = set()
@@ -227,17 +228,17 @@ class Database:
             if self._is_closed:
                 raise StoreUnavailable("the database is closed")
         connection.note_warnings()
-        # Its engine may lose sight of one whose user was cancelled; `close` does not.
+        # The engine may lose track of a connection if its user is cancelled; `close` does not.
         self._cold = {each for each in self._cold if not each.closed} | {connection}
         return connection
 
     async def connect(
         self, deadline_s: float | None = FLUSH_DEADLINE_S
     ) -> HotConnection[tuple[Any, ...]]:
-        """A session of one's own for the hot path, in autocommit mode.
+        """A new session for the hot path, in autocommit mode.
 
-        deadline_s: of each wait for an answer, after which the connection is lost.
-        Raises StoreUnavailable where the database does not answer.
+        deadline_s: of each wait for an answer; after it the connection is lost.
+        Raises StoreUnavailable if the database does not answer.
         """
         try:
             connection: HotConnection[tuple[Any, ...]] = await HotConnection.connect(
@@ -256,13 +257,13 @@ class Database:
         return connection
 
     def on_identity_change(self, listener: Callable[[], None]) -> None:
-        """Registers what must drop its caches when another history of the database is met."""
+        """Registers a listener that drops caches when the database has another history."""
         self._listeners.append(listener)
 
     async def _check_identity(self, connection: HotConnection[tuple[Any, ...]]) -> None:
-        """Looks whether this is still the history known so far; if not, every cache is dropped.
+        """Checks that this is still the known history; if not, every cache is dropped.
 
-        Whoever comes first after a failover or a restore moves the cluster on to a new history.
+        After a failover or a restore, the first connection moves the cluster to a new history.
         """
         cursor = await connection.execute(READ_IDENTITY)
         row = await cursor.fetchone()
@@ -288,9 +289,9 @@ class Database:
     async def begin(self, name: str) -> AsyncIterator[AsyncConnection]:
         """A transaction for cold queries, timed under `name`; commits when the block ends well.
 
-        Raises StoreUnavailable where the connection cannot be had or is lost in the block, or a
-        statement could not have its lock, its time or its space; CommitUnknown where the commit was
-        answered with a warning, as when it did not wait for the standby any longer.
+        Raises StoreUnavailable if it cannot connect, if the connection is lost in the block, or if
+        a statement got no lock, time or space; CommitUnknown if the commit was answered with a
+        warning, as when it stopped waiting for the standby.
         """
         started = time.perf_counter()
         if self._is_pool_old:
@@ -327,9 +328,8 @@ class Database:
     async def reader(self, name: str) -> AsyncIterator[Cursor]:
         """A binary cursor in autocommit mode for reads on the hot path, timed under `name`.
 
-        Raises StoreUnavailable where the connection cannot be had or is lost in the block, or a
-        statement could not have its lock, its time or its space, and
-        SegmentGone where a segment's table is not there any more.
+        Raises StoreUnavailable if it cannot connect, if the connection is lost in the block, or if
+        a statement got no lock, time or space; SegmentGone if a segment's table was dropped.
         """
         async with self._reader_slots:
             started = time.perf_counter()
@@ -363,15 +363,15 @@ class Database:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called: whoever connects after it keeps no connection."""
+        """Whether `close` was called: connections made after it must not be kept."""
         return self._is_closed
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Registers what closes a connection that is kept as long as the database is."""
+        """Registers a function that closes a connection kept until `close`."""
         self._closers.append(closer)
 
     async def close(self) -> None:
-        """Closes what is idle or kept; other connections given by `connect` are their callers'."""
+        """Closes idle and kept connections; callers close the others that `connect` gave."""
         self._is_closed = True
         for closer in self._closers:
             await closer()
@@ -384,7 +384,7 @@ class Database:
 
 @asynccontextmanager
 async def _closed_on_error(connection: HotConnection[Any]) -> AsyncIterator[None]:
-    """A new connection that cannot be set up is closed. Raises StoreUnavailable."""
+    """Closes a new connection if its setup fails. Raises StoreUnavailable."""
     try:
         yield
     except psycopg.Error as error:
@@ -396,10 +396,10 @@ async def _closed_on_error(connection: HotConnection[Any]) -> AsyncIterator[None
 
 
 def is_stale(connection: HotConnection[Any]) -> bool:
-    """Whether an idle connection is of no use any more, as far as is known without asking.
+    """Whether an idle connection is lost, as far as is known without asking the server.
 
-    The server says nothing on an idle connection but goodbye, so anything to read is that. Spares
-    the first query after a restart of the database a refusal. One system call.
+    On an idle connection the server says only goodbye, so anything to read means that. Spares the
+    first query after a restart of the database a refusal. One system call.
     """
     if connection.closed:
         return True

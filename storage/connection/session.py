@@ -1,7 +1,7 @@
 """A hot session: prepared statements run as pipelines, straight on libpq.
 
-One network round trip for any number of statements. Knows no table; turns PostgreSQL's states into
-the outcomes that `core.ports.log` names.
+One network round trip for any number of statements. Knows no table; translates SQLSTATEs into the
+outcomes that `core.ports.log` names.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ _OUTCOMES: Mapping[str, type[Exception]] = {
     "40001": RowLocked,  # serialization_failure
     "42P01": SegmentGone,  # undefined_table
 }
-# The connection is lost, the server is going down or starting; the transaction took too long, which
-# the server may say when it has just been committed.
+# The connection is lost, or the server is stopping or starting; or the transaction took too long,
+# which the server may say even after it was committed.
 _GOODBYES = ("08", "57P", "25P04")
-# Nothing took effect, and it may well work a little later, on a new connection: idle in a
-# transaction for too long (this process was stalled), a standby that is not promoted yet, a
-# statement over its time.
+# Nothing took effect, and it may work a little later on a new connection: too long idle in a
+# transaction (this process stalled), a standby that is not promoted yet, a statement timeout.
 _UNAVAILABLE = ("25P03", "25006", "57014")
 _OUT_OF_SPACE = "53"
 
@@ -55,7 +54,7 @@ Statement = tuple[bytes, Sequence[bytes | None]]
 
 @dataclass(slots=True)
 class _Pipeline:
-    """What was sent until a Sync, and what has come back of it."""
+    """Statements sent until a Sync, and the results so far."""
 
     done: asyncio.Future[list[PGresult]]
     commits: bool
@@ -64,7 +63,7 @@ class _Pipeline:
     is_warned: bool = False
 
     def finish(self, error: Exception | None) -> None:
-        """Tells whoever waits, unless they were cancelled."""
+        """Gives the waiting caller the results or the error, unless it was cancelled."""
         if self.timer is not None:
             self.timer.cancel()
         if self.done.done():
@@ -78,9 +77,9 @@ class _Pipeline:
 class HotSession:
     """One connection of the hot path. Once broken it stays broken.
 
-    What is sent is answered in its order, whether or not its sender still waits. The loop watches
-    the socket for as long as the session is open, and results are taken off it as they come: to
-    begin and to end a watch for each answer cost more than the answer.
+    Pipelines are answered in order, even if a sender no longer waits. The loop watches the socket
+    as long as the session is open, and results are read as they come: to begin and end a watch for
+    each answer cost more than the answer.
     """
 
     def __init__(self, connection: HotConnection[tuple[object, ...]]) -> None:
@@ -97,7 +96,7 @@ class HotSession:
     async def open(cls, database: Database, statements: Mapping[bytes, str]) -> HotSession:
         """Connects and prepares every statement once.
 
-        Raises StoreUnavailable; RowLocked where somebody holds a whole table.
+        Raises StoreUnavailable; RowLocked if another session has locked a whole table.
         """
         session = cls(await database.connect())
         try:
@@ -130,7 +129,7 @@ class HotSession:
         """Runs prepared statements as one pipeline and returns their results, in binary.
 
         Outside a transaction block they are one transaction, committed by the pipeline's end.
-        commits: whether COMMIT (or that end) is among them, so that a connection lost on the way
+        commits: whether COMMIT (or that end) is among them, so that a connection lost meanwhile
         raises CommitUnknown rather than StoreUnavailable.
         Raises VersionMismatch, RowLocked, SegmentGone, or EffectRefused for anything else.
         """
@@ -148,7 +147,7 @@ class HotSession:
         await self._send(lambda pgconn: pgconn.send_query_params(sql, None), commits=commits)
 
     async def close(self) -> None:
-        """Closes the connection; whatever it had not committed is rolled back by the server."""
+        """Closes the connection; the server rolls back what was not committed."""
         self._lose("the session was closed")
         await self._connection.close()
 
@@ -177,14 +176,14 @@ class HotSession:
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
             self._lose(str(error))
             return done
-        except BaseException:  # a bug: what was sent has no end, and nothing may follow it
+        except BaseException:  # a bug: the pipeline has no end, so nothing may follow it
             self._lose("a statement could not be sent")
             done.exception()
             raise
         return done
 
     def _flush(self) -> None:
-        """Sends what the socket takes; the rest when it takes more."""
+        """Sends what the socket takes now; the rest follows when it takes more."""
         is_left = bool(self._pgconn.flush())
         if is_left is not self._is_writing:
             self._is_writing = is_left
@@ -201,7 +200,7 @@ class HotSession:
 
     def _on_readable(self) -> None:
         if not self._sent:
-            # Only goodbye comes unasked. Whoever uses the session next will find it.
+            # Only goodbye comes unasked. The session's next user will find it.
             self._unwatch()
             return
         pgconn = self._pgconn
@@ -214,7 +213,7 @@ class HotSession:
                 if result is not None:
                     self._take(result)
                 elif pgconn.transaction_status != pq.TransactionStatus.ACTIVE:
-                    # Else it is the end of a statement's results, and more is to come.
+                    # Otherwise it ends one statement's results, and more will follow.
                     self._lose("the connection was lost, or is out of step")
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
             self._lose(str(error))
@@ -229,17 +228,17 @@ class HotSession:
         elif result.status == pq.ExecStatus.FATAL_ERROR:
             state = _state(result)
             if not state or state.startswith(_GOODBYES):
-                # libpq's own word that the connection is lost has no state. The server may have
-                # said goodbye after the commit, before it was done answering.
+                # libpq's own error for a lost connection has no SQLSTATE. The server may have said
+                # goodbye after the commit, before the end of its answer.
                 self._lose(_message(result))
             elif state.startswith(_UNAVAILABLE):
                 self._sent.popleft().finish(StoreUnavailable(_message(result)))
                 self._lose(_message(result))
 
     def _lose(self, reason: str) -> None:
-        """The connection is of no use any more; whoever waits for an answer is told so.
+        """The connection is lost: all waiting callers get that error.
 
-        The socket is not watched any more when it is closed: its number is the next one's.
+        Stops watching the socket before it is closed: another socket gets its number.
         """
         self._unwatch()
         self._pgconn.finish()
@@ -249,11 +248,11 @@ class HotSession:
             pipeline.finish(kind(reason.strip() or "the connection was lost"))
 
     def _on_overdue(self) -> None:
-        """Whether or not anything more will be heard of the socket."""
+        """The deadline has passed, whether or not more comes from the socket."""
         self._lose(f"no answer within {self._connection.deadline_s:g} s")
 
     def _unwatch(self) -> None:
-        # libpq may have closed the socket, which not every loop takes well.
+        # libpq may have closed the socket, which not every loop tolerates.
         if self._is_watched:
             self._is_watched = False
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""The URL of a database as people may see it, and whether libpq can read it.
+"""The URL of a database: a form that people may see, and whether libpq can read it.
 
 Must not connect. libpq quotes what it cannot read, which may be a part of the password; so a URL is
-read once, here, before anything else is done with it.
+parsed here, once, before anything else uses it.
 """
 
 import re
@@ -19,9 +19,9 @@ _SECRET_PARAMETERS = {"password", "sslpassword", "oauth_client_secret"}
 
 
 def check_url(url: str) -> None:
-    """Raises StoreUnavailable where libpq cannot read the URL, or not as it was meant.
+    """Raises StoreUnavailable if libpq cannot read the URL, or reads it otherwise than meant.
 
-    The text has no part of the URL.
+    The error's text has no part of the URL.
     """
     try:
         ports = str(conninfo_to_dict(url).get("port") or "").split(",")
@@ -50,9 +50,9 @@ def describe_url(url: str) -> str:
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """What libpq connects with, and the password by itself.
+    """The URL for libpq without its password, and the password.
 
-    Raises StoreUnavailable where the URL cannot be read, or has a secret of another kind.
+    Raises StoreUnavailable if the URL cannot be read, or has a secret of another kind.
     """
     check_url(url)
     parameters = conninfo_to_dict(url)
@@ -64,7 +64,7 @@ def without_password(url: str) -> tuple[str, str | None]:
 
 
 def _parts(url: str) -> re.Match[str] | None:
-    """None where a password may reach beyond the "@" that libpq takes for its end."""
+    """None if a password may reach beyond the "@" that libpq takes for its end."""
     parts = _PARTS.fullmatch(url)
     return None if parts is None or "@" in parts["rest"].partition("?")[0] else parts
 

@@ -1,1 +1,1 @@
-"""What a flush writes: payload, index rows, transactions, groups, publications. Knows no rule."""
+"""Writes of a flush: payload, index rows, transactions, groups, publications. Knows no rule."""

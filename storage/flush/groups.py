@@ -1,7 +1,7 @@
-"""What groups have decided, into PostgreSQL: many groups and commits of offsets in one round trip.
+"""Writes groups' decisions: many groups and commits of offsets in one round trip.
 
-One pipeline is one transaction: the leases are locked and their generations compared first, then
-come the statements that are needed. SQL compares versions here and nothing more.
+One pipeline is one transaction: first it locks the leases and compares their generations, then come
+the statements that are needed. SQL compares versions here and nothing more.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from storage.groups.rows import group_columns, member_columns, member_size, offs
 if TYPE_CHECKING:
     from storage.connection.pool import Database
 
-# Guards everything that follows: the leases are locked in order, against whoever would take one,
-# and each must have the generation decided under. Who waited here sees the new generation.
+# Guards everything that follows: locks the leases in order, so that no broker takes one, and each
+# must have the generation decided under. A flush that waited here sees the new generation.
 HOLD_LEASES = """
 WITH held AS MATERIALIZED (
     SELECT shard, generation FROM coordinator_lease
@@ -34,9 +34,9 @@ SELECT CASE WHEN (SELECT array_agg(generation ORDER BY shard) FROM held)
                  IS DISTINCT FROM $2::bigint[] THEN version_mismatch() END
 """
 
-# Before what deletes groups or offsets of theirs: ends of transactions that commit offsets, which
-# have no lease, hold the groups' rows (HOLD_GROUPS), and what they have committed is seen by the
-# statements after this one.
+# Runs before a deletion of groups or offsets. Ends of transactions that commit offsets have no
+# lease; they hold the groups' rows (HOLD_GROUPS). So this waits for them, and the statements after
+# this one see what they have committed.
 LOCK_GROUPS = """
 SELECT group_key FROM consumer_group WHERE group_key = ANY ($1::uuid[])
 ORDER BY group_key FOR UPDATE
@@ -63,8 +63,8 @@ ON CONFLICT (group_key) DO UPDATE SET
     state = excluded.state, state_timestamp = excluded.state_timestamp,
     waiting_for = excluded.waiting_for, metadata_hash = excluded.metadata_hash
 """
-# A group that is known by its offsets only: what GroupRow says where it is told nothing. The insert
-# alone would wait for whoever is about to update the row.
+# A group known only by its offsets: its row has GroupRow's defaults. An INSERT alone would wait for
+# a transaction that is about to update the row.
 MAKE_GROUPS = """
 INSERT INTO consumer_group (group_key, group_id, shard, protocol, protocol_type, generation_id,
     assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
@@ -126,8 +126,8 @@ WITH e AS MATERIALIZED (
 DELETE FROM committed_offset o USING e
 WHERE o.group_key = e.group_key AND o.partition_id = e.partition_id
 """
-# Guarded by what was read: an offset that was committed again is not the one that expired. Nor does
-# one that a transaction is about to commit again (Kafka's cleanupExpiredOffsets).
+# Guarded by what was read: an offset that was committed again has not expired. Nor has one that a
+# transaction is about to commit again (Kafka's cleanupExpiredOffsets).
 EXPIRE_OFFSETS = """
 DELETE FROM committed_offset o
 USING unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])
@@ -164,7 +164,7 @@ STATEMENTS: Mapping[bytes, str] = {
 }
 
 MAX_STATEMENT_BYTES = 64 << 20
-"""Members are written by several statements from here on: an array has its limit at 1 GB."""
+"""Above this, several statements write the members: an array is limited to 1 GB."""
 
 
 class GroupFlush:
@@ -204,7 +204,7 @@ class GroupFlush:
 
 @dataclass(slots=True)
 class _Changes:
-    """What becomes of one group: each row's last state in this flush. None: the row goes."""
+    """One group's changes: each row's last state in this flush. None: the row is deleted."""
 
     group_id: str
     shard: int
@@ -220,14 +220,14 @@ class _Changes:
         self.key = key_of(self.group_id)
 
     def add_group(self, effects: GroupEffects) -> None:
-        """What comes after all that was added before."""
+        """Adds effects; they come after those added before."""
         if effects.deleted:
             self.is_deleted = True
             self.group = None
             for rows in (self.members, self.offsets, self.expired):
                 rows.clear()
         self.group = effects.group or self.group
-        # Whoever writes to a group after it was to be forgotten means to keep it.
+        # A later write to a group that was to be forgotten means to keep it.
         self.is_forgotten = effects.forgotten
         for member_id in effects.delete_members:
             self.members[member_id] = None
@@ -248,7 +248,7 @@ class _Changes:
 
     @property
     def takes_away(self) -> bool:
-        """Whether the group is deleted, or offsets of it."""
+        """Whether the group, or offsets of it, are deleted."""
         return (
             self.is_deleted
             or self.is_forgotten
@@ -270,7 +270,7 @@ def _changes_of(group_id: str, shard: int, changes: dict[str, _Changes]) -> _Cha
 
 
 def _statements(changes: Sequence[_Changes]) -> Iterator[Statement]:
-    """What the changes need, in the order in which they may follow each other.
+    """The statements for the changes, in an order that is safe.
 
     Rows are locked in order of keys, groups before offsets: ends of transactions write them too.
     """
@@ -281,7 +281,7 @@ def _statements(changes: Sequence[_Changes]) -> Iterator[Statement]:
         yield b"delete_groups", (uuid_array(deleted),)
     groups = [(each.shard, each.group) for each in changes if each.group is not None]
     if made := [each for each in changes if each.group is None and each.has_offsets]:
-        if groups:  # in one statement, so that rows are made in one order
+        if groups:  # one statement, so that rows are made in one order
             made = [each for each in changes if each.group is not None or each.has_offsets]
         yield (
             b"make_groups",

@@ -1,7 +1,7 @@
-"""Payload handed to a PostgreSQL on this machine: a file in memory that it copies into a segment.
+"""Hands payload to a PostgreSQL on this machine: a file in memory that it copies into a segment.
 
-Knows COPY's binary format and files; no connection, no statement but the one it names. Used with
-the embedded server, whose superuser may read files (docs/decisions/0007).
+Knows COPY's binary format and files; no connection, and only the one statement. Used with the
+embedded server: its superuser may read files (docs/decisions/0007).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from core.types import Payload
 MEMORY = Path("/dev/shm")
 _PREFIX = "penstock-handover-"
 _IOV_MAX = 1024  # pieces a `pwritev` takes
-# https://www.postgresql.org/docs/18/sql-copy.html, "Binary Format". There is no trailer: the end of
-# the file ends it as well.
+# https://www.postgresql.org/docs/18/sql-copy.html, "Binary Format". No trailer: the end of the file
+# is enough.
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _ROW = struct.Struct(">hiqiii")  # 3 fields; 8 bytes, payload_id; 4 bytes, seq; bytes of data
 _FIELDS = 3
@@ -32,8 +32,8 @@ _FIELDS = 3
 class Handover:
     """The directory that one server reads from; only it and the gateway's user may look inside.
 
-    Held open, and reached in no other way: if it is removed, whoever makes one of its name (in
-    /dev/shm anybody may) makes another one, in which no file of ours will be.
+    It is used only through its open descriptor. If it is removed, anybody may make a directory of
+    the same name in /dev/shm, but none of our files will be in that one.
     """
 
     def __init__(self, owner: tuple[int, int] | None) -> None:
@@ -42,7 +42,7 @@ class Handover:
         self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=MEMORY))  # mode 0700
         self._fd = os.open(self.directory, os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # whoever lives has its lock
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # shows that its gateway lives
             if self.directory.stat().st_ino != os.fstat(self._fd).st_ino:
                 raise FileNotFoundError(f"{self.directory} was taken for a dead gateway's")
             if owner is not None:
@@ -53,13 +53,13 @@ class Handover:
 
     @classmethod
     def make(cls, owner: tuple[int, int] | None) -> Self | None:
-        """One more; those of gateways that were killed are removed. None where the machine has no
+        """Makes a directory, and removes those of killed gateways. None if the machine has no
         memory for it."""
-        if not MEMORY.is_mount():  # not there, or a directory on a disk
+        if not MEMORY.is_mount():  # missing, or a directory on a disk
             return None
         for earlier in MEMORY.glob(f"{_PREFIX}*"):
             _remove_if_dead(earlier)
-        for _ in range(3):  # another start may take it for a dead one's before it is locked
+        for _ in range(3):  # before it is locked, another start may remove it as abandoned
             with contextlib.suppress(OSError):
                 return cls(owner)
         return None
@@ -84,7 +84,7 @@ class Handover:
 
 
 def _remove_if_dead(directory: Path) -> None:
-    with contextlib.suppress(OSError):  # somebody else's, or in use
+    with contextlib.suppress(OSError):  # another user's, or in use
         fd = os.open(directory, os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,8 +96,8 @@ def _remove_if_dead(directory: Path) -> None:
 class HandoverFile:
     """Holds the payload of one statement at a time.
 
-    Whoever writes it makes sure that the server has answered the statement before: until then it
-    may not have read what is there. A file whose session is lost is closed, never written again.
+    The caller writes only after the server has answered the last statement: until then it may not
+    have read the file. If the session is lost, the file is closed and never written again.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -105,11 +105,11 @@ class HandoverFile:
         self._fd = fd
 
     def statement(self, table: str) -> str:
-        """What copies it into a table of chunks; prepared once, run for each payload."""
+        """Copies it into a table of chunks; prepared once, run for each payload."""
         return f"COPY {table} (payload_id, seq, data) FROM '{self._path}' (FORMAT binary)"
 
     def write(self, payload_id: int, parts: Sequence[Payload], chunk_bytes: int) -> None:
-        """Replaces what was there by rows (payload_id, seq, data). Raises OSError."""
+        """Replaces the contents by rows (payload_id, seq, data). Raises OSError."""
         pieces = list(_rows(payload_id, parts, chunk_bytes))
         end = 0
         for first in range(0, len(pieces), _IOV_MAX):
@@ -121,18 +121,18 @@ class HandoverFile:
         os.ftruncate(self._fd, end)
 
     def is_named_in(self, message: str) -> bool:
-        """Whether the server complains of this file, or of what it read from it."""
+        """Whether the server's error is about this file, or its contents."""
         return str(self._path) in message or "COPY record_chunk_" in message
 
     def close(self) -> None:
-        """Gives it up; a server that has it open may read to its end."""
+        """Closes it; a server that has it open may still read it."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         os.close(self._fd)
 
 
 def _rows(payload_id: int, parts: Sequence[Payload], chunk_bytes: int) -> Iterator[Payload]:
-    """The parts, one after the other, cut into rows."""
+    """The parts, concatenated and cut into rows."""
     yield _HEADER
     left = sum(map(len, parts))
     seq = room = 0

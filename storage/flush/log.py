@@ -1,9 +1,9 @@
 """The hot path: payload in, then lock, compare versions, insert index rows, move versions, COMMIT.
 
 A flush is one round trip: the payload of each segment as one parameter, the guard, the producers;
-outside a transaction block the pipeline is one transaction, committed at its end. Only where
-another broker writes to the same partitions are the rows locked and read in a round trip before.
-SQL compares versions here and nothing more; what they mean is decided in `core`.
+outside a transaction block the pipeline is one transaction, committed at its end. If another broker
+writes to the same partitions, a round trip before it locks and reads the rows.
+SQL compares versions here and nothing more; `core` decides what they mean.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from storage.connection.pool import Database
     from storage.flush.segments import Segments
 
-# Guards every append: locks the partitions in order of id, moves each whose next_offset is still
-# the one decided on, writes index rows, and raises PS001 unless all were moved. The UPDATE sees a
-# row that changed while it waited for the lock in its new version and then finds no match.
+# Guards every append: locks the partitions in order of id, moves each if its next_offset is still
+# the one decided on, writes index rows, and raises PS001 unless all were moved. If a row changed
+# while the UPDATE waited for its lock, the UPDATE sees the new version and finds no match.
 APPEND_BATCHES = """
 WITH locked AS MATERIALIZED (
     SELECT partition_id FROM topic_partition
@@ -95,14 +95,13 @@ INSERT INTO aborted_transaction (partition_id, last_offset, producer_id, first_o
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
 """
 
-# All of a commit that changes nothing. One that writes no log waits neither for the disk nor for a
-# standby, even if it has a transaction id (tried).
+# The only statement of a commit that changes nothing. Without it no log would be written, and such
+# a commit waits neither for the disk nor for a standby, even if it has a transaction id (tried).
 MARK_LOG = "SELECT pg_logical_emit_message(true, 'penstock', '')"
 
-# The slow path's lock; what depends on the rows is read by a later statement (READ COMMITTED: a
+# The slow path's lock. A later statement reads what depends on the rows (READ COMMITTED: a
 # statement that waits for a lock returns joined rows as they were before the wait). The partitions
-# that joined a transaction, or that a token holds batches for, are known only once its row is
-# locked, hence by this statement.
+# of a transaction or a token are known only once its row is locked, hence by this statement.
 _PARTITIONS_TO_LOCK = """(
     SELECT unnest($1::bigint[]) AS partition_id UNION
     SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = ANY ($2::uuid[]) UNION
@@ -161,8 +160,8 @@ STATEMENTS: Mapping[bytes, str] = {
 class FlushSession:
     """One flush at a time on one connection: `prepare`, perhaps `lock`, then `commit`.
 
-    Raises what `core.ports.log` names; after any exception nothing of the flush has taken effect
-    (CommitUnknown apart) and the session is ready for the next one, or broken.
+    Raises what `core.ports.log` names. After any exception nothing of the flush has taken effect
+    (except CommitUnknown), and the session is ready for the next one, or broken.
     """
 
     def __init__(self, database: Database, segments: Segments) -> None:
@@ -198,14 +197,14 @@ class FlushSession:
     ) -> None:
         """Applies the effects and commits, if every row still has the version decided on.
 
-        The log of PostgreSQL is in one order: with this, all that was committed before has reached
-        the disk, and the standbys that have to have it.
+        PostgreSQL's log is in one order: when this returns, all earlier commits have reached the
+        disk and the required standbys, too.
         Raises VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable,
         CommitUnknown.
         """
         session, writer = await self._open()
         ordered = sorted(effects, key=lambda effect: effect.partition_id)
-        # What will be read together lies side by side.
+        # Batches that will be read together are side by side.
         batches = (row.incoming for effect in ordered for row in effect.rows)
         try:
             payload = await FlushPayload.of(batches, self._segments)
@@ -242,7 +241,7 @@ class FlushSession:
         self._in_transaction = False
 
     async def rollback(self) -> None:
-        """Lets go of whatever is locked."""
+        """Releases all locks."""
         await self._abandon(in_transaction=self._in_transaction)
 
     async def close(self) -> None:
@@ -250,7 +249,7 @@ class FlushSession:
         await self._writing.close()
 
     async def _open(self) -> tuple[HotSession, PayloadWriter]:
-        """The session; a new one where it was lost, unless rows were locked on the lost one."""
+        """The session; a new one if it was lost, unless the lost one had locked rows."""
         if self._in_transaction and self._writing.session is None:
             await self._abandon(in_transaction=False)
             raise StoreUnavailable("the connection was lost while rows were locked")
@@ -265,13 +264,13 @@ class FlushSession:
         self._in_transaction = False
         session = self._writing.session
         if in_transaction and session is not None:
-            # Where it is lost on the way, the next flush opens another.
+            # If it gets lost, the next flush opens another.
             with contextlib.suppress(StoreUnavailable):
                 await session.execute(b"ROLLBACK")
 
 
 def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
-    """Locks in their order, then reads."""
+    """Locks in the common order, then reads."""
     free = b"_free" if skip_locked else b""
     keys = uuid_array([transaction_rows.txn_key(each) for each in wanted.transactions])
     transactions = (keys, bigint_array(wanted.producer_ids))
@@ -296,7 +295,7 @@ def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
 
 
 def _locked(wanted: ToLock, results: Mapping[bytes, PGresult]) -> Locked:
-    """What was read; what is there and could not be locked is another broker's."""
+    """What was read; another broker holds rows that exist and could not be locked."""
     states = partition_states(results[b"read_partitions"])
     ids = {integer(value) for (value,) in rows_of(results[b"lock_partitions"])}
     locked = Locked(
@@ -392,7 +391,7 @@ def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
 
 
 def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> list[bytes]:
-    """Of effects in the order of their partitions."""
+    """Parameters of APPEND_BATCHES, from effects in order of their partitions."""
     partitions = [
         (
             effect.partition_id,
@@ -413,7 +412,7 @@ def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> 
 
 
 def _index_row(row: AppendedRow, payload: FlushPayload) -> tuple[int, ...]:
-    """As APPEND_BATCHES has them, from base_offset on."""
+    """A row as APPEND_BATCHES takes it, from base_offset on."""
     batch, position = row.incoming.batch, payload.position_of(row.incoming)
     return (
         row.base_offset,

@@ -1,5 +1,5 @@
-"""The payload of a flush: one parameter a segment, cut into chunks by the server; or, where it is
-large and the server is on this machine, a file that the server copies from.
+"""The payload of a flush: one parameter per segment, which the server cuts into chunks; or, if it
+is large and the server is on this machine, a file that the server copies from.
 
 Knows where each batch begins, and how to prepare a segment's statements. Knows no index row.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 COPIED_BYTES = range(64 * 1024, 16 * 2**20 + 1)
-"""Where a file costs less than a parameter (docs/decisions/0007), and takes memory for a while that
-is not missed: a container's /dev/shm has 64 MiB."""
+"""In this range a file costs less than a parameter (docs/decisions/0007), and takes little enough
+memory meanwhile: a container's /dev/shm has 64 MiB."""
 
-# One parameter holds all that a flush has for a segment; the server cuts it. As quick as a binary
-# COPY of the same chunks, and it shares the round trip of the guard (docs/decisions/0001).
+# One parameter holds all of a flush's payload for a segment; the server cuts it. As fast as a
+# binary COPY of the same chunks, and in the guard's round trip (docs/decisions/0001).
 _PUT_PAYLOAD = """
 INSERT INTO {table} (payload_id, seq, data)
 SELECT $1::bigint, seq, substr($2::bytea, seq * {chunk_bytes} + 1, {chunk_bytes})
@@ -50,7 +50,7 @@ class FlushPayload:
 
     @classmethod
     async def of(cls, batches: Iterable[IncomingBatch], segments: Segments) -> FlushPayload:
-        """The bytes of these batches that are not stored yet, each once, in the order given.
+        """The payload of those of these batches that are not stored yet, each once, in this order.
 
         Raises StoreUnavailable.
         """
@@ -76,13 +76,13 @@ class FlushPayload:
             parts.append(content)
 
     def position_of(self, incoming: IncomingBatch) -> Position:
-        """Where a batch's bytes lie: in this payload, or stored before."""
+        """Where a batch's bytes are: in this payload, or stored before."""
         if isinstance(incoming.content, Position):
             return incoming.content
         return self._positions[incoming]
 
     def by_segment(self) -> Iterator[tuple[int, int, Sequence[Payload]]]:
-        """Segment, id of its payload, parts in their order."""
+        """Segment, id of its payload, parts in order."""
         for segment_id, (payload_id, parts) in self._by_segment.items():
             yield segment_id, payload_id, parts
 
@@ -91,7 +91,7 @@ class PayloadWriter:
     """The statements that write payload on one session."""
 
     def __init__(self, session: HotSession, handover: Handover | None) -> None:
-        """handover: how to reach a server on this machine; None: as parameters only."""
+        """handover: passes files to a server on this machine; None: parameters only."""
         self._session = session
         self._prepared: set[int] = set()
         self._file: HandoverFile | None = None
@@ -116,7 +116,7 @@ class PayloadWriter:
                 self._prepared.add(segment_id)
 
     def statements(self, payload: FlushPayload) -> list[Statement]:
-        """What writes it; prepared. To be run before this is called again."""
+        """The prepared statements that write it. Run them before this is called again."""
         copied = self._hand_over(payload)
         return [
             (_copy(segment_id), ())
@@ -126,10 +126,10 @@ class PayloadWriter:
         ]
 
     def _hand_over(self, payload: FlushPayload) -> int | None:
-        """Writes the payload of a segment to the file, if that is worth it; which one.
+        """Writes the payload of a segment to the file, if that is worth it; returns which segment.
 
-        Not while something is unanswered (its sender was cancelled): the server may be about to
-        read the file for that.
+        Not while a statement is unanswered (its sender was cancelled): the server may be about to
+        read the file for it.
         """
         if self._file is None or not self._session.is_idle:
             return None
@@ -145,8 +145,8 @@ class PayloadWriter:
 
     @contextmanager
     def blaming_the_file(self) -> Iterator[None]:
-        """Runs what `statements` gave. Raises StoreUnavailable where the server could not read the
-        file, as where somebody has removed it (systemd's RemoveIPC): it is not used any more then,
+        """Wraps the run of `statements`. Raises StoreUnavailable if the server could not read the
+        file, for instance after systemd's RemoveIPC removed it. Then the file is no longer used,
         and the flush may be tried again."""
         try:
             yield
@@ -169,10 +169,10 @@ class PayloadWriter:
 
 
 class WritingSession:
-    """A hot session and the writer of its payload, opened together when first used, and anew when
-    the session is lost.
+    """A hot session and its payload writer, opened together when first used, and again when the
+    session is lost.
 
-    statements: by name, prepared when a session is opened. begin_with: run once on each.
+    statements: by name, prepared when a session is opened. begin_with: run once on each session.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class WritingSession:
 
     @property
     def session(self) -> HotSession | None:
-        """The session that is open and not lost."""
+        """The session, if it is open and not lost."""
         if self._open is None or self._open[0].is_broken:
             return None
         return self._open[0]

@@ -1,7 +1,7 @@
-"""Where new payload goes: the segment that is open for a class of retention, and ids of payloads.
+"""Where new payload goes: the open segment of a class of retention, and ids for payloads.
 
-Remembers both; another broker may seal a segment meanwhile, and whoever still writes to it does no
-harm (docs/non-obvious.md). Knows when a segment has become large or old enough to be sealed.
+Remembers both. Another broker may seal a segment meanwhile; late writes to it do no harm
+(docs/non-obvious.md). Knows when a segment is large or old enough to be sealed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.log.effects import StoredBytes
-from core.log.retention import CONTROL
+from core.log.retention import seal_after_s
 from storage.schema import create_chunk_table_sql
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ ON CONFLICT (retention_class) WHERE sealed_at IS NULL DO NOTHING RETURNING segme
 
 PAYLOAD_ID_BLOCK: Final = 10_000
 EMPTY_SEGMENT_BYTES: Final = 32 * 1024
-"""A chunk table with its index has some pages before it has a row."""
+"""The size of a chunk table and its index without a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position(StoredBytes):
-    """Where a batch's bytes begin: a payload in a segment, and a position in it, in bytes."""
+    """Where a batch's bytes begin: segment, payload, and position in bytes."""
 
     segment_id: int
     payload_id: int
@@ -44,7 +44,7 @@ class Position(StoredBytes):
 
 
 class Segments:
-    """What this process knows of the open segments, and the ids of payloads it may give out."""
+    """The open segments that this process knows, and the payload ids that it may give out."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -53,12 +53,11 @@ class Segments:
         database.on_identity_change(self.forget_everything)
 
     async def prepare(self, retention_classes: Iterable[str]) -> None:
-        """Makes sure of the segment open for each class, and of an id for a payload in each, until
-        the caller waits for something else. Raises
-        StoreUnavailable.
+        """Makes sure of an open segment for each class, and of a payload id for each, which hold
+        until the caller's next `await`. Raises StoreUnavailable.
         """
         classes = set(retention_classes)
-        while True:  # what is there may be used, or forgotten, while the rest is asked for
+        while True:  # while one is fetched, others may be used or forgotten
             if len(self._payload_ids) < len(classes):
                 self._payload_ids.extend(await self._allocate())
             elif unknown := classes - self._open.keys():
@@ -68,19 +67,19 @@ class Segments:
                 return
 
     def current(self, retention_class: str) -> int:
-        """The segment open for a class that has been prepared."""
+        """The open segment of a prepared class."""
         return self._open[retention_class]
 
     def next_payload_id(self) -> int:
-        """An id nobody else gets, ever; one for each class that has been prepared."""
+        """An id that is never given out again; one for each prepared class."""
         return self._payload_ids.popleft()
 
     def forget(self) -> None:
-        """Looks again which segments are open: some may have been sealed, or dropped."""
+        """Reads the open segments again: some may have been sealed or dropped."""
         self._open.clear()
 
     def forget_everything(self) -> None:
-        """The database has another history: it may hand the ids out again."""
+        """The database has another history: it may give out the same ids."""
         self._open.clear()
         self._payload_ids.clear()
 
@@ -92,7 +91,7 @@ class Segments:
             return range(row[0], row[0] + PAYLOAD_ID_BLOCK)
 
     async def _current(self, retention_class: str) -> int:
-        """The segment open for a class of retention, made if there is none."""
+        """The open segment of a class of retention, made if there is none."""
         parameters = {"retention_class": retention_class}
         async with self._database.reader("current_segment") as cursor:
             while True:
@@ -116,7 +115,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class OpenSegment:
-    """The segment that a class of retention writes to now. is_used: a live or a staged batch points
+    """The segment that a class of retention writes to now. is_used: a live or staged batch points
     to it."""
 
     segment_id: int
@@ -126,21 +125,10 @@ class OpenSegment:
     is_used: bool
 
 
-# A segment goes as a whole, so it must be a small part of what its class keeps.
-_SEAL_AFTER_S: Final = {
-    "hour": 300.0,
-    "day": 7_200.0,
-    "week": 86_400.0,
-    "month": 345_600.0,
-    CONTROL: 86_400.0,
-}
-_SEAL_AFTER_DEFAULT_S: Final = 604_800.0
-
-
 def should_seal(segment: OpenSegment, segment_bytes: int) -> bool:
     """Whether the next segment of its class should be opened.
 
-    An empty one is never sealed; one whose batches have all had their time is, at once, so that
+    An empty one is never sealed. If all of its batches have expired, it is sealed at once, so that
     its table can be dropped.
     """
     if segment.size_bytes <= EMPTY_SEGMENT_BYTES:
@@ -148,5 +136,5 @@ def should_seal(segment: OpenSegment, segment_bytes: int) -> bool:
     return (
         not segment.is_used
         or segment.size_bytes >= segment_bytes
-        or segment.age_s >= _SEAL_AFTER_S.get(segment.retention_class, _SEAL_AFTER_DEFAULT_S)
+        or segment.age_s >= seal_after_s(segment.retention_class)
     )

@@ -1,8 +1,8 @@
-"""Statements that touch tokens, their batches and guards, and their parameters. SQL compares
-numbers here and moves what it is told to move; what they mean is decided in `core/staging`.
+"""Statements on tokens, their batches and guards, and the parameters. SQL compares numbers here and
+moves what it is told to move; `core/staging` decides what they mean.
 
-A token's row is locked by whoever adds to it, publishes it or drops it. So its batches, read in a
-later statement than the lock, are complete, and none is ever left without its token.
+Whatever adds to a token, publishes it or drops it locks the token's row. So its batches, read in a
+statement after the lock, are complete, and none is ever left without its token.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from storage.flush.segments import Position
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
-# Guards every staging: adds to each token whose number of batches is still the one decided on (0:
+# Guards every staging: adds to each token if its number of batches is still the one decided on (0:
 # there is none yet), and raises PS001 unless all had it.
 STAGE = """
 WITH e AS MATERIALIZED (
@@ -85,8 +85,8 @@ SELECT token FROM staged_token WHERE token = ANY ($1::uuid[]) ORDER BY token FOR
 LOCK_FREE_GUARDS = LOCK_GUARDS.rstrip() + " SKIP LOCKED"
 LOCK_FREE_TOKENS = LOCK_TOKENS.rstrip() + " SKIP LOCKED"
 READ_GUARDS = "SELECT guard_key, batch_id FROM published_batch WHERE guard_key = ANY ($1::uuid[])"
-# A row a token, in arrays: there may be tens of thousands of batches, whose partitions are locked
-# while they are read. PostgreSQL feeds an aggregate in the order of its subquery.
+# One row per token, in arrays: there may be tens of thousands of batches, and their partitions are
+# locked during the read. PostgreSQL feeds an aggregate in the order of its subquery.
 READ_TOKENS = """
 SELECT token, array_agg(partition_id), array_agg(payload_id), array_agg(position),
        array_agg(segment_id), array_agg(size), array_agg(record_count), array_agg(max_timestamp),
@@ -98,8 +98,8 @@ READ_PLACES = """
 SELECT DISTINCT partition_id, partition, topic FROM staged_batch WHERE token = ANY ($1::uuid[])
 """
 
-# Moves each guard that is still the one decided on (has_row: whether there was one), and raises
-# PS001 unless all were.
+# Moves each guard that is still as decided on (has_row: whether there was one), and raises PS001
+# unless all were.
 PUT_GUARDS = """
 WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::bigint[],
@@ -123,7 +123,7 @@ WITH batches AS (DELETE FROM staged_batch WHERE token = ANY ($1::uuid[]))
 DELETE FROM staged_token WHERE token = ANY ($1::uuid[])
 """
 
-# What is being published, or added to, at this moment is left alone.
+# Skips tokens that are being published, or added to, at this moment.
 LOCK_EXPIRED = """
 SELECT token FROM staged_token WHERE expires_at < clock_timestamp()
 ORDER BY token LIMIT %(limit)s FOR UPDATE SKIP LOCKED
@@ -151,12 +151,12 @@ FLUSH_STATEMENTS: Mapping[bytes, str] = {
 
 
 def guard_key(guard: Guard) -> bytes:
-    """16 bytes that stand for a guard."""
+    """A hash of a guard, 16 bytes."""
     return key_of(f"{len(guard.query_id)} {guard.query_id}{guard.sink}")
 
 
 def put_guards(effects: PublicationEffects) -> list[Statement]:
-    """What comes first in a flush: guards that move."""
+    """The first statements of a flush: guards that move."""
     if not effects.moves:
         return []
     moves = effects.moves
@@ -172,7 +172,7 @@ def put_guards(effects: PublicationEffects) -> list[Statement]:
 
 
 def drop_tokens(tokens: Sequence[UUID]) -> list[Statement]:
-    """What comes after the log's own rows: tokens that are published, or dropped."""
+    """The statements after the log's own rows: tokens that are published, or dropped."""
     return [(b"drop_tokens", (token_array(tokens),))] if tokens else []
 
 
@@ -218,9 +218,9 @@ _FORMATS = {each.value: each for each in BatchFormat}
 
 
 def token_batches(tokens: PGresult, places: PGresult) -> dict[UUID, list[TokenBatch]]:
-    """Rows of READ_TOKENS, with those of READ_PLACES: what each token holds, in order.
+    """Rows of READ_TOKENS and READ_PLACES: the batches of each token, in order.
 
-    Nothing of a token that is not locked and was published between the two reads.
+    Omits a token that is not locked and was published between the two reads.
     """
     names = {
         integer(partition_id): ((topic or b"").decode(), integer(partition))

@@ -1,5 +1,5 @@
-"""Statements of the flush that touch transactions, and their parameters. SQL compares versions
-here and moves what it is told to move; what a state or an epoch means is decided in `core`.
+"""Statements of the flush on transactions, and their parameters. SQL compares versions here and
+moves what it is told to move; `core` decides what a state or an epoch means.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from storage.connection.client_text import key_of, read, written
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
-# An append holds its transaction still: what ends it waits, or has moved the version.
+# An append holds its transaction still: an end waits, or has moved the version already.
 GUARD_TRANSACTIONS = """
 WITH held AS MATERIALIZED (
     SELECT txn_key, version FROM transaction_state
@@ -41,9 +41,9 @@ SELECT CASE WHEN count(*) <> cardinality($1::uuid[]) THEN version_mismatch() END
 FROM held JOIN unnest($1::uuid[], $2::bigint[]) AS e (txn_key, version) USING (txn_key, version)
 """
 
-# Where some rows are held still and others moved on: all are locked in one order, by key, each as
-# it will be needed, so that two such flushes cannot wait for each other. A lock that is shared
-# first and raised later would be another way to do so.
+# For a flush that holds some rows still and moves others. It locks all of them in one order, by
+# key, each as strongly as it will need, so that two such flushes cannot deadlock. They could if a
+# lock were shared first and raised later.
 LOCK_AS_NEEDED = """
 SELECT CASE WHEN count(*) FILTER (WHERE h.version = e.version)
                  <> count(*) FILTER (WHERE NOT e.is_moved) THEN version_mismatch() END, count(m.*)
@@ -59,9 +59,9 @@ LEFT JOIN LATERAL (
 ) AS m ON true
 """
 
-# Moves each row whose version is still the one decided on (0: there is none yet), and raises PS001
-# unless all were moved. When a transaction starts is the database's own time; one that ended and
-# began anew in this flush starts now. A row moves by `step` versions (see `transactions.py`), or
+# Moves each row if its version is still the one decided on (0: there is none yet), and raises PS001
+# unless all were moved. The database's clock says when a transaction starts; one that ended and
+# began again in this flush starts now. A row moves by `step` versions (see `transactions.py`), or
 # begins with that one.
 PUT_TRANSACTIONS = """
 WITH e AS MATERIALIZED (
@@ -111,7 +111,7 @@ JOIN_PARTITIONS = """
 INSERT INTO transaction_partition (txn_key, partition_id)
 SELECT * FROM unnest($1::uuid[], $2::bigint[]) ON CONFLICT DO NOTHING
 """
-# They must be those that the end was decided on: a decision made on memory may lack one.
+# They must be those that the end was decided on: a decision on memory may have missed one.
 FORGET_JOINS = """
 WITH partitions AS (
     DELETE FROM transaction_partition WHERE txn_key = ANY ($1::uuid[])
@@ -135,15 +135,15 @@ SELECT CASE WHEN (SELECT count(*) FROM gone) <> cardinality($1::uuid[])
             THEN version_mismatch() END
 """
 
-# Against who deletes a group, or offsets of it, with those that are pending (`groups.py`). A
-# group's own changes do not wait for this, nor do other transactions with its offsets.
+# Blocks a concurrent deletion of the group or its offsets, pending ones included (`groups.py`).
+# The group's own changes do not wait for this, nor do other transactions with its offsets.
 HOLD_GROUPS = """
 SELECT group_key FROM consumer_group WHERE group_key = ANY ($1::uuid[])
 ORDER BY group_key FOR KEY SHARE
 """
-# What a committed transaction's offsets become, in order of keys, as others write them. The latest
-# commit of an offset counts, whichever transaction ends last. The group's row may have gone in the
-# meantime (MAKE_GROUPS); if the group was deleted, nothing is pending.
+# Commits a transaction's offsets, in order of keys, as all writers do. The latest commit of an
+# offset counts, whichever transaction ends last. The group's row may be gone by now (MAKE_GROUPS);
+# if the group was deleted, nothing is pending.
 COMMIT_OFFSETS = """
 WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::integer[])
@@ -217,13 +217,13 @@ Statement = tuple[bytes, Sequence[bytes | None]]
 
 
 def txn_key(key: TransactionKey) -> bytes:
-    """What stands for a transaction in the tables. By its name alone: there is one kind of them so
-    far, and the kind will be a column (see TransactionKind)."""
+    """A transaction's key in the tables: a hash of its name alone. There is only one kind so far;
+    the kind will be a column (see TransactionKind)."""
     return key_of(key.name)
 
 
 def guards(effects: Sequence[TransactionEffects], step: int = 1) -> list[Statement]:
-    """What comes first in a flush: rows held still, rows moved on by `step`, rows that go."""
+    """The first statements of a flush: rows held still, moved by `step`, or deleted."""
     statements: list[Statement] = []
     held = [each for each in effects if each.put is None and not each.is_deleted]
     moved = [each for each in effects if each.put is not None]
@@ -241,7 +241,7 @@ def guards(effects: Sequence[TransactionEffects], step: int = 1) -> list[Stateme
 
 
 def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
-    """What comes after the log's own rows: offsets, joins forgotten, joins after an end."""
+    """The statements after the log's own rows: offsets, joins forgotten, joins after an end."""
     statements: list[Statement] = []
     joins = sorted((txn_key(each.key), p) for each in effects for p in each.joined)
     ended = [each for each in effects if each.marker is not None]
@@ -271,7 +271,7 @@ def _joins_of(ended: Sequence[TransactionEffects]) -> list[bytes]:
 
 
 def _offsets_of(ended: Sequence[TransactionEffects], *, is_commit: bool) -> list[Statement]:
-    """What becomes of the pending offsets of transactions that end alike."""
+    """Statements for the pending offsets of transactions that end in the same way."""
     places = sorted(
         (key_of(group.name), each.marker.producer_id, group.name)
         for each in ended

@@ -1,6 +1,6 @@
-"""Groups, members and offsets between core's values and their rows. Knows no statement.
+"""Converts groups, members and offsets between core's values and rows. Knows no statement.
 
-Writing is for the flush: columns as binary arrays. Reading takes what psycopg gives.
+The flush writes columns as binary arrays; reading takes psycopg's values.
 """
 
 import json
@@ -89,7 +89,7 @@ def offset_columns(rows: Sequence[tuple[bytes, CommittedOffset]]) -> list[bytes]
 
 
 def member_size(row: MemberRow) -> int:
-    """About how many bytes a member takes on its way."""
+    """About how many bytes are sent for a member."""
     return len(row.assignment) + sum(len(metadata) * 4 // 3 for _, metadata in row.protocols) + 1024
 
 

@@ -1,4 +1,4 @@
-"""Groups and their offsets: what is read. Implements GroupStore; writing is in `group_flush.py`.
+"""Reads groups and their offsets. Implements GroupStore; `storage/flush/groups.py` writes.
 
 Knows no rule of a group.
 """
@@ -48,7 +48,7 @@ SELECT group_id, protocol, protocol_type, protocol_name, leader, generation_id, 
 FROM consumer_group g WHERE shard = ANY (%(shards)s::integer[])
 """
 
-# Partitions of topics that are gone have no row in topic_partition. n: which request is answered.
+# Partitions of deleted topics have no row in topic_partition. n: the request's number.
 FETCH_OFFSETS = """
 SELECT w.n, o.partition_id, o.committed_offset, o.leader_epoch, o.metadata, o.commit_timestamp,
        o.expire_timestamp
@@ -172,7 +172,7 @@ def _uuid_of(group_id: str) -> UUID:
 
 
 def _groups_from(rows: Iterable[Sequence[Any]]) -> list[StoredGroup]:
-    """Groups from rows of LOAD_GROUP or LOAD_SHARD; a group's rows follow one another."""
+    """Groups from rows of LOAD_GROUP or LOAD_SHARD; a group's rows are adjacent."""
     found: list[tuple[GroupRow, list[MemberRow]]] = []
     last: str | None = None
     for row in rows:

@@ -1,6 +1,6 @@
-"""Who a group waits for, as the database has it: the classic protocol tells no client.
+"""The members that a group waits for, from the database: the classic protocol tells no client.
 
-Read by the command line, on a connection of its own. Must not know a rule of groups.
+The command line reads it, on its own connection. Must not know a rule of groups.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ READ_WAITING: Final = "SELECT state, leader, waiting_for FROM consumer_group WHE
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """leader, waiting_for: ids of members. waiting_for: the first of them, if they are many."""
+    """leader, waiting_for: ids of members. waiting_for: only the first ones, if there are many."""
 
     state: str
     leader: str | None
@@ -27,7 +27,7 @@ class Waiting:
 
 
 def read_waiting(url: str, group_id: str) -> Waiting | None:
-    """None where the database has no such group. Raises StoreUnavailable, without a password."""
+    """None if there is no such group. Raises StoreUnavailable, without a password in its text."""
     check_url(url)
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_WITHIN_S) as connection:

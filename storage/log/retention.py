@@ -21,17 +21,17 @@ FROM topic_partition p JOIN topic t USING (topic_id)
 ORDER BY p.partition_id
 """
 
-# Where a log should start so that nothing before it is younger than the timestamp: batches are
-# looked at in order of offset, as Kafka looks at its segments. Kafka takes the file's time for
-# records without a timestamp; here a batch without one is kept, and what follows it.
+# The first batch that is not older than the timestamp, where the log should start: checks batches
+# in order of offset, as Kafka checks its segments. For records without a timestamp Kafka takes the
+# file's time; here a batch without one is kept, and so are all after it.
 FIRST_YOUNG_BATCH = """
 SELECT base_offset FROM record_batch
 WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
   AND (running_max_timestamp >= %(timestamp)s OR max_timestamp < 0)
 ORDER BY last_offset LIMIT 1
 """
-# The first batch that is kept if what lies before it may go without leaving less than the limit.
-# Judged by the rows themselves: the partition's total may count some that are to be deleted yet.
+# The first batch to keep: all before it can be deleted without leaving less than the limit. Counts
+# the rows themselves: the partition's total may include rows still to be deleted.
 FIRST_WITHIN_SIZE = """
 SELECT base_offset FROM (
     SELECT base_offset, last_offset, sum(size) OVER (ORDER BY last_offset) AS bytes_up_to,
@@ -41,8 +41,9 @@ SELECT base_offset FROM (
 WHERE bytes_up_to > bytes - %(retention_bytes)s ORDER BY last_offset LIMIT 1
 """
 
-# Index rows wholly before the log start, at most a batch of them, with the partition's totals, and
-# aborted transactions whose marker is among them: whoever reads from the log start on needs none.
+# Deletes index rows wholly before the log start, a limited number at once, and updates the
+# partition's totals. Also deletes aborted transactions with their marker among these rows: a reader
+# from the log start on needs none of them.
 DELETE_ROWS = """
 WITH doomed AS MATERIALIZED (
     SELECT b.ctid, b.size, b.last_offset FROM record_batch b
@@ -74,7 +75,8 @@ WITH producers AS (DELETE FROM producer_state WHERE partition_id = %(partition_i
      aborted AS (DELETE FROM aborted_transaction WHERE partition_id = %(partition_id)s)
 DELETE FROM deleted_partition WHERE partition_id = %(partition_id)s
 """
-# Never one whose transaction is open here: it would be open for ever (ProducerStateManager).
+# Never a producer with an open transaction here: it would stay open for ever
+# (ProducerStateManager).
 EXPIRE_PRODUCERS = """
 WITH idle AS MATERIALIZED (
     SELECT ctid FROM producer_state
@@ -101,7 +103,7 @@ WHERE segment_id = %(segment_id)s AND sealed_at IS NULL RETURNING retention_clas
 OPEN_NEXT = (
     "INSERT INTO segment (retention_class) VALUES (%(retention_class)s) RETURNING segment_id"
 )
-# In one statement, so that a batch which is being published is seen in one place or the other.
+# One statement, so that a batch that is being published is seen in one place or the other.
 IS_USED = """
 SELECT EXISTS (SELECT FROM record_batch WHERE segment_id = %(segment_id)s)
     OR EXISTS (SELECT FROM staged_batch WHERE segment_id = %(segment_id)s)
@@ -181,7 +183,7 @@ class PostgresRetentionStore:
         done = 0
         async with self._database.reader("expire_producers") as cursor:
             while True:
-                # Some at a time, so that no flush waits long for one that came back.
+                # Some at a time, so that no flush waits long for a producer that came back.
                 parameters = {"idle_s": idle_s, "limit": ROWS_PER_DELETE}
                 await cursor.execute(EXPIRE_PRODUCERS, parameters)
                 done += cursor.rowcount
@@ -193,8 +195,8 @@ class PostgresRetentionStore:
         done = 0
         async with self._database.reader("expire_tokens") as cursor:
             while True:
-                # Some at a time, so that none is locked for long; deleted by a later statement
-                # than the one that locks, which sees all that was added.
+                # Some at a time, so that none is locked for long. One statement locks them; a later
+                # one, which sees all that was added, deletes them.
                 async with cursor.connection.transaction():
                     await cursor.execute(LOCK_EXPIRED, {"limit": TOKENS_PER_DELETE})
                     tokens = [token for (token,) in await cursor.fetchall()]
@@ -214,7 +216,7 @@ class PostgresRetentionStore:
         for segment in await self.open_segments():
             if should_seal(segment, segment_bytes):
                 await self.seal(segment.segment_id)
-        # A segment that is still written to would never be out of use.
+        # A segment that is still written to would always be in use.
         self._segments.forget()
 
     def forget_segments(self) -> None:
@@ -222,7 +224,7 @@ class PostgresRetentionStore:
         self._segments.forget()
 
     async def open_segments(self) -> list[OpenSegment]:
-        """The segments now written to."""
+        """The segments that are written to now."""
         async with self._database.reader("open_segments") as cursor:
             await cursor.execute(OPEN_SEGMENTS)
             return [OpenSegment(*row) for row in await cursor.fetchall()]
@@ -230,8 +232,8 @@ class PostgresRetentionStore:
     async def seal(self, segment_id: int) -> None:
         """Ends a segment and opens the next of its class.
 
-        A broker that still takes the old one for the current one goes on writing to it; so a
-        segment is only ever dropped when it is not referred to, under a lock that excludes writers.
+        A broker that has not noticed goes on writing to the old one; so a segment is dropped only
+        if nothing refers to it, under a lock that excludes writers.
         """
         async with (
             self._database.reader("seal_segment") as cursor,
@@ -262,7 +264,7 @@ class PostgresRetentionStore:
                 try:
                     async with cursor.connection.transaction():
                         # Waits for flushes under way (at most lock_timeout) and keeps new ones
-                        # out, so that what is looked at next stays true until the table is gone.
+                        # out, so that the next check stays true until the table is dropped.
                         table = chunk_table_name(segment_id)
                         await cursor.execute(
                             f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode()
@@ -274,7 +276,7 @@ class PostgresRetentionStore:
                             await cursor.execute(FORGET_SEGMENT, parameters)
                             dropped.append(segment_id)
                 except (LockNotAvailable, QueryCanceled, UndefinedTable):
-                    # Somebody reads or writes it: the next round comes. Or another broker has
-                    # dropped it in the meantime.
+                    # It is being read or written: the next round tries again. Or another broker has
+                    # dropped it meanwhile.
                     continue
         return dropped

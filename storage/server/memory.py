@@ -1,7 +1,7 @@
 """How much memory this process may take: the machine's, or what a cgroup leaves it.
 
-A container sees its own limit at the root of its cgroups; a service of systemd (`MemoryMax=`) has
-its one further down, where /proc/self/cgroup says.
+A container sees its limit at the root of its cgroups; a systemd service (`MemoryMax=`) has its
+limit further down, where /proc/self/cgroup says.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def available_memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """In bytes. proc, cgroups: where the kernel tells of cgroups, of v2 or v1."""
+    """In bytes. proc, cgroups: where the kernel shows cgroups, of v2 or v1."""
     limits = [physical_memory()]
     for path in _limits(proc, cgroups):
-        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+        with contextlib.suppress(OSError, ValueError):  # missing, or "max"
             limits.append(int(path.read_text()))
     return min(limits)
 
@@ -30,7 +30,7 @@ def physical_memory() -> int:
 
 
 def _limits(proc: Path, cgroups: Path) -> Iterator[Path]:
-    """The files with the limits of this process's cgroup and of all that it is in."""
+    """The files with the limits of this process's cgroup and of all its parents."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = proc.read_text().splitlines()

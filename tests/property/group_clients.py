@@ -134,7 +134,7 @@ class Classic(Client):
 
     is_eager: bool = False
     phase: str = JOINS
-    token: int = 0
+    waiter: int = 0
     others: tuple[JoinedMember, ...] = ()
     """All members, where it is leader."""
 
@@ -145,7 +145,7 @@ class Classic(Client):
     def step(self, driver: Driver) -> JoinResult | SyncResult | Error | None:
         """What it does next; None where it waits."""
         if self.phase in (WAITS_FOR_JOIN, WAITS_FOR_SYNC):
-            return driver.replies.pop(self.token, None)
+            return driver.replies.pop(self.waiter, None)
         result: JoinResult | SyncResult | Error | None
         if self.phase == JOINS:
             if self.is_eager:
@@ -170,7 +170,7 @@ class Classic(Client):
             self.phase = WAITS_FOR_SYNC
         else:
             return driver.beat(self.member_id, self.epoch, self.instance_id)
-        self.token = driver.last_token
+        self.waiter = driver.last_token
         return result
 
     def hear(self, answer: JoinResult | SyncResult | Error, driver: Driver) -> None:

@@ -56,7 +56,7 @@ class Member:
     member_id: str = ""
     generation: int = -1
     owned: frozenset[int] = frozenset()
-    token: int | None = None
+    waiter: int | None = None
     told: JoinResult | None = None
     is_fenced: bool = False
     is_stuck: bool = False
@@ -83,7 +83,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.store = ModelStore()
         self.queue: list[Queued] = []
         self.asked: dict[int, Member] = {}
-        self.tokens = 0
+        self.waiters = 0
         self.ids = 0
         self.members = [Member(None, f"d{n}") for n in DYNAMIC]
         self.members += [Member(instance, instance) for instance in INSTANCES]
@@ -105,7 +105,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             queued = self.queue.pop(0)
             self.apply(queued.outcome)
             for reply in queued.outcome.replies:
-                self.deliver(reply.token, reply.answer)
+                self.deliver(reply.waiter, reply.answer)
             queued.then()
 
     def flush_all(self) -> None:
@@ -133,11 +133,11 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         else:
             self.group = ClassicGroup.load(self.store.stored(), self.settings, self.now)
         assert not self.fenced & self.group.members.keys(), "fenced once, and back"
-        for token in list(self.asked):
-            member = self.asked[token]
-            wants_join = member.told is None or member.token != token
+        for waiter in list(self.asked):
+            member = self.asked[waiter]
+            wants_join = member.told is None or member.waiter != waiter
             error = Error.NOT_COORDINATOR
-            self.deliver(token, JoinResult(error) if wants_join else SyncResult(error))
+            self.deliver(waiter, JoinResult(error) if wants_join else SyncResult(error))
 
     @rule(ms=st.sampled_from([1, 700, 2_999, 3_000, 5_000, 6_000, 10_000, 30_000]))
     def advance(self, ms: int) -> None:
@@ -164,16 +164,16 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     # --- the members' side ---
 
     def ask(self, member: Member, send: Callable[[int], Outcome]) -> None:
-        self.tokens += 1
-        member.token = self.tokens
-        self.asked[self.tokens] = member
-        self.take(send(self.tokens))
+        self.waiters += 1
+        member.waiter = self.waiters
+        self.asked[self.waiters] = member
+        self.take(send(self.waiters))
 
-    def deliver(self, token: int, answer: Answer) -> None:
-        member = self.asked.pop(token)  # a KeyError: answered twice
-        if member.token != token:
+    def deliver(self, waiter: int, answer: Answer) -> None:
+        member = self.asked.pop(waiter)  # a KeyError: answered twice
+        if member.waiter != waiter:
             return  # the client has given it up
-        member.token = None
+        member.waiter = None
         if isinstance(answer, JoinResult):
             self.on_joined(member, answer)
         else:
@@ -235,7 +235,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         )
         member.told = None
         member.owned = frozenset()  # revoked before it joins again
-        self.ask(member, lambda token: self.group.join(request, token, self.now))
+        self.ask(member, lambda waiter: self.group.join(request, waiter, self.now))
 
     def sync(self, member: Member) -> None:
         told = member.told
@@ -255,7 +255,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             told.protocol_name,
             assignments,
         )
-        self.ask(member, lambda token: self.group.sync(request, token, self.now))
+        self.ask(member, lambda waiter: self.group.sync(request, waiter, self.now))
 
     def heartbeat(self, member: Member) -> None:
         generation = member.told.generation_id if member.told else member.generation
@@ -264,16 +264,16 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         )
 
         def answered() -> None:
-            if error is Error.REBALANCE_IN_PROGRESS and member.token is None:
+            if error is Error.REBALANCE_IN_PROGRESS and member.waiter is None:
                 self.join(member)
-            elif error is not Error.NONE and member.token is None:
+            elif error is not Error.NONE and member.waiter is None:
                 self.on_error(member, error)
 
         self.take(outcome, answered)
 
     def act(self, member: Member) -> None:
         """What a healthy consumer does next."""
-        if member.is_fenced or member.token is not None:
+        if member.is_fenced or member.waiter is not None:
             return
         if member.told is not None and member.is_stuck:
             self.heartbeat(member)
@@ -389,7 +389,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def who_waits_has_a_deadline(self) -> None:
-        on_their_way = {reply.token for each in self.queue for reply in each.outcome.replies}
+        on_their_way = {reply.waiter for each in self.queue for reply in each.outcome.replies}
         if self.asked.keys() - on_their_way:
             assert self.group.deadline_ms is not None
 

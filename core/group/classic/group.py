@@ -1,6 +1,6 @@
 """The classic group protocol: what each request does to a group in each of its states.
 
-Each event changes the group at once and gives an `Outcome`, whose answers may leave once its
+Each event changes the group at once and returns an `Outcome`; its answers may be sent once its
 effects are stored. Knows no wire, store or clock. Rules: Kafka's GroupMetadataManager.
 """
 
@@ -33,12 +33,12 @@ from core.group.values import (
     Outcome,
     SyncRequest,
     SyncResult,
-    Token,
+    Waiter,
 )
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""How long a new member may wait for its first answer (Kafka's classicGroupNewMemberJoinTimeoutMs):
-one whose client has given up, and come again under another id, is not waited for for ever."""
+"""How long a new member may wait for its first answer (Kafka's classicGroupNewMemberJoinTimeoutMs).
+Its client may have given up and joined again under another id: the group stops waiting for it."""
 
 _MAX_REASON_LENGTH = 255  # KIP-800's; clients cut there
 
@@ -52,33 +52,33 @@ def _reason(reason: str | None) -> str:
 
 
 class ClassicGroup(ClassicState):
-    """One group. Sessions go on, and answers that were put off come, by `expire`.
+    """One group. `expire` ends sessions and gives the answers that had to wait.
 
-    `deadline_ms` is a lower bound of when it has something to do: perhaps early, never late.
+    `deadline_ms` is a lower bound of when `expire` has work: perhaps early, never late.
     """
 
     type = GroupType.CLASSIC
 
     @classmethod
     def create(cls, group_id: str, settings: GroupSettings, now: Instant) -> "ClassicGroup":
-        """A group that nobody has stored yet; it need not be kept while it `is_idle`."""
+        """A group that is not stored yet; it need not be kept while it `is_idle`."""
         row = GroupRow(group_id, "classic", state_timestamp=now.timestamp_ms)
         return cls(StoredGroup(row), settings, now)
 
     @classmethod
     def load(cls, stored: StoredGroup, settings: GroupSettings, now: Instant) -> "ClassicGroup":
-        """The group as it was stored: Stable with these members, or Empty; sessions begin anew.
+        """The group as it was stored: Stable with these members, or Empty; sessions start again.
 
-        An empty group of the other protocol will do as well: it goes on as a classic one, and its
-        generations do not start again.
+        `stored` may be an empty group of the other protocol: it becomes a classic one and keeps
+        counting its generations.
         """
         return cls(stored, settings, now)
 
-    # --- what others may know ---
+    # --- reading ---
 
     @property
     def protocol_type(self) -> str:
-        """What the members' bytes are, "consumer" mostly; "" where there never were members."""
+        """The type of the members' bytes, mostly "consumer"; "" if there never were members."""
         return self._roster.protocol_type
 
     @property
@@ -88,12 +88,12 @@ class ClassicGroup(ClassicState):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members (those who were only given an id do not count)."""
+        """Whether it has no members (clients that were only given an id do not count)."""
         return self.state == EMPTY
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is lost if it is forgotten, and loaded again when it is asked for."""
+        """Whether it can be dropped from memory and loaded again without loss."""
         return self.state == EMPTY and not self._roster.pending
 
     def stored(self) -> StoredGroup:
@@ -101,12 +101,12 @@ class ClassicGroup(ClassicState):
         return StoredGroup(self._row(), tuple(self._member_rows()))
 
     def in_store(self) -> StoredGroup:
-        """Rows as the store has them once all effects so far are in it: perhaps of an earlier
+        """Rows as the store has them once all effects so far are stored: perhaps of an earlier
         generation."""
         return StoredGroup(self._rows.group, tuple(self._rows.members.values()))
 
     def is_subscribed_to(self, topic_name: str) -> bool:
-        """Whether consumers read this topic; consumers who cannot be understood read all."""
+        """Whether consumers read this topic; True if a consumer's subscription is unreadable."""
         if self._subscribed_topics is None:
             return self._roster.is_for_consumers
         return topic_name in self._subscribed_topics
@@ -122,7 +122,7 @@ class ClassicGroup(ClassicState):
         return None
 
     def describe(self) -> DescribedGroup:
-        """As DescribeGroups tells it; protocol and metadata only while it is stable."""
+        """As DescribeGroups shows it; protocol and metadata only while it is stable."""
         protocol_name = self.protocol_name if self.state == STABLE else None
         return DescribedGroup(
             self.state,
@@ -133,20 +133,20 @@ class ClassicGroup(ClassicState):
 
     # --- joining ---
 
-    def join(self, request: JoinRequest, token: Token, now: Instant) -> Outcome:
+    def join(self, request: JoinRequest, waiter: Waiter, now: Instant) -> Outcome:
         """JoinGroup: answered now, or when all have joined or the time for it is over."""
         error = self._join_refusal(request)
         if error is Error.NONE:
             if request.member_id == NO_MEMBER_ID:
-                self._join_new(request, token, now)
+                self._join_new(request, waiter, now)
             else:
-                self._join_known(request, token, now)
+                self._join_known(request, waiter, now)
         elif error is Error.GROUP_MAX_SIZE_REACHED:
-            self._refuse_join(token, error, NO_MEMBER_ID)
+            self._refuse_join(waiter, error, NO_MEMBER_ID)
             self._remove(request.member_id)
             self._maybe_complete_join(now)
         else:
-            self._refuse_join(token, error, request.member_id)
+            self._refuse_join(waiter, error, request.member_id)
         return self._outcome()
 
     def _join_refusal(self, request: JoinRequest) -> Error:
@@ -168,8 +168,8 @@ class ClassicGroup(ClassicState):
     def _has_room(self, request: JoinRequest) -> bool:
         """Kafka's acceptJoiningMember; unlike there, a static member may restart in a full group.
 
-        While members join, those who have come first stay, whatever the size was before: it may be
-        above a maximum that was lowered.
+        While members join, the first to join stay, whatever the group's size was: it may exceed a
+        maximum that was lowered.
         """
         roster = self._roster
         known = roster.members.get(request.member_id)
@@ -183,52 +183,54 @@ class ClassicGroup(ClassicState):
             return known is not None or len(roster.members) < self.settings.max_size
         return True
 
-    def _refuse_join(self, token: Token, error: Error, member_id: str) -> None:
-        self._answer(token, JoinResult(error, member_id=member_id))
+    def _refuse_join(self, waiter: Waiter, error: Error, member_id: str) -> None:
+        self._answer(waiter, JoinResult(error, member_id=member_id))
 
-    def _join_new(self, request: JoinRequest, token: Token, now: Instant) -> None:
+    def _join_new(self, request: JoinRequest, waiter: Waiter, now: Instant) -> None:
         instance_id = request.group_instance_id
         if instance_id is not None and instance_id in self._roster.static_members:
-            self._replace_static_member(instance_id, request, token, now)
+            self._replace_static_member(instance_id, request, waiter, now)
         elif instance_id is None and request.requires_known_member_id:
-            # KIP-394: who never hears its id never joins, so that no ghost is waited for.
+            # KIP-394: a client that never learns its id never joins, so the group does not wait.
             deadline_ms = now.monotonic_ms + request.session_timeout_ms
             self._roster.pending[request.new_member_id] = deadline_ms
             self._schedule(deadline_ms)
-            self._refuse_join(token, Error.MEMBER_ID_REQUIRED, request.new_member_id)
+            self._refuse_join(waiter, Error.MEMBER_ID_REQUIRED, request.new_member_id)
         else:
-            self._add_member(request.new_member_id, request, token, now)
+            self._add_member(request.new_member_id, request, waiter, now)
 
-    def _join_known(self, request: JoinRequest, token: Token, now: Instant) -> None:
+    def _join_known(self, request: JoinRequest, waiter: Waiter, now: Instant) -> None:
         roster = self._roster
         if request.member_id in roster.pending and request.group_instance_id is None:
-            self._add_member(request.member_id, request, token, now)
+            self._add_member(request.member_id, request, waiter, now)
             return
         refusal = roster.refusal(request.member_id, request.group_instance_id)
         if refusal is not Error.NONE:
-            self._refuse_join(token, refusal, request.member_id)
+            self._refuse_join(waiter, refusal, request.member_id)
             return
         member = roster.members[request.member_id]
         is_leader = roster.leader == member.member_id
         is_changed = member.protocols != request.protocols
         if self.state == PREPARING_REBALANCE:
-            self._join_again(member, request, token, "joins", now)
+            self._join_again(member, request, waiter, "joins", now)
         elif is_changed:
-            self._join_again(member, request, token, "has other metadata", now)
+            self._join_again(member, request, waiter, "has other metadata", now)
         elif is_leader and self.state == STABLE:
-            # What it assigns may have changed without its metadata: partitions of a topic.
-            self._join_again(member, request, token, "joins, being the leader", now)
+            # Its metadata is the same, yet its assignment may differ: a topic may have grown.
+            self._join_again(member, request, waiter, "joins, being the leader", now)
         else:
-            self._answer(token, self._join_result(member))
+            self._answer(waiter, self._join_result(member))
             self._renew(member, now)
 
-    def _add_member(self, member_id: str, request: JoinRequest, token: Token, now: Instant) -> None:
+    def _add_member(
+        self, member_id: str, request: JoinRequest, waiter: Waiter, now: Instant
+    ) -> None:
         member = ClassicMember.joining(member_id, request)
-        member.awaiting_join = token
+        member.awaiting_join = waiter
         self._new_member_added = True
         self._roster.add(member, request.protocol_type)
         if member.group_instance_id is not None:
-            # It may have been there, and out since; the last stored generation still has it.
+            # It may have been a member before; the last stored generation then still has it.
             self._rows.rename(member.group_instance_id, member_id, request.client)
         self._renew(member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._note(
@@ -240,19 +242,19 @@ class ClassicGroup(ClassicState):
         self._rebalance_or_complete_join(f"new member; client's: {_reason(request.reason)}", now)
 
     def _join_again(
-        self, member: ClassicMember, request: JoinRequest, token: Token, what: str, now: Instant
+        self, member: ClassicMember, request: JoinRequest, waiter: Waiter, what: str, now: Instant
     ) -> None:
         self._roster.update(member, request)
-        # Its client has given up the earlier request, or there are two of it: ask again, then.
-        earlier = self._roster.await_join(member, token)
+        # Its client gave up the earlier request, or runs twice: that request is told to retry.
+        earlier = self._roster.await_join(member, waiter)
         self._answer(earlier, JoinResult(Error.REBALANCE_IN_PROGRESS, member_id=member.member_id))
         reason = f"member {member.member_id} {what}; client's: {_reason(request.reason)}"
         self._rebalance_or_complete_join(reason, now)
 
     def _replace_static_member(
-        self, instance_id: str, request: JoinRequest, token: Token, now: Instant
+        self, instance_id: str, request: JoinRequest, waiter: Waiter, now: Instant
     ) -> None:
-        """A static member has restarted: a new id in its old place, and the old one fenced.
+        """A static member has restarted: its new id replaces the old one, which is fenced.
 
         KIP-345. The new id is stored at once, so that no crash can bring the old one back.
         """
@@ -280,19 +282,19 @@ class ClassicGroup(ClassicState):
         fits = self._bytes_to_store() <= self.settings.max_metadata_bytes
         if self.state == STABLE and is_same and fits:
             self._store()
-            self._answer(token, self._static_join_result(member, request, old_leader))
+            self._answer(waiter, self._static_join_result(member, request, old_leader))
             return
-        self._roster.await_join(member, token)
+        self._roster.await_join(member, waiter)
         reason = f"static member {instance_id} replaced"
         self._rebalance_or_complete_join(f"{reason}; client's: {_reason(request.reason)}", now)
 
     def _static_join_result(
         self, member: ClassicMember, request: JoinRequest, old_leader: str | None
     ) -> JoinResult:
-        """The generation goes on, and so does its assignment: the leader must not make another.
+        """The generation and its assignment stay: the leader must not assign again.
 
-        KIP-814: from v9 on it is told so. Before, the leader is told its own old id: it takes
-        itself for a follower.
+        KIP-814: from v9 on the answer tells it so. Before v9 the answer names its old id as the
+        leader, so that it takes itself for a follower.
         """
         result = self._join_result(member)
         if not request.supports_skip_assignment:
@@ -301,20 +303,20 @@ class ClassicGroup(ClassicState):
 
     # --- syncing ---
 
-    def sync(self, request: SyncRequest, token: Token, now: Instant) -> Outcome:
-        """SyncGroup: the leader brings everybody's assignment, the others wait for theirs."""
+    def sync(self, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
+        """SyncGroup: the leader sends all assignments, the others wait for theirs."""
         error = self._sync_refusal(request)
         if error is not Error.NONE:
-            self._answer(token, SyncResult(error))
+            self._answer(waiter, SyncResult(error))
             return self._outcome()
         member = self._roster.members[request.member_id]
         self._pending_sync.discard(member.member_id)
         if self.state == STABLE:
-            self._answer(token, self._sync_result(member))
+            self._answer(waiter, self._sync_result(member))
             self._renew(member, now)
             return self._outcome()
         self._answer_sync(member, SyncResult(Error.REBALANCE_IN_PROGRESS))  # an earlier request
-        member.awaiting_sync = token
+        member.awaiting_sync = waiter
         if member.member_id == self._roster.leader:
             self._sync_of_leader(request, now)
         return self._outcome()
@@ -351,7 +353,7 @@ class ClassicGroup(ClassicState):
         self._become_stable(request.assignments, now)
 
     def _bytes_to_store(self, assignments: Mapping[str, bytes] | None = None) -> int:
-        """Of metadata and assignments. assignments: those to come; None: those there are."""
+        """Of metadata and assignments. assignments: the new ones; None: the present ones."""
         members = self._roster.members.values()
         if assignments is None:
             assignments = {member.member_id: member.assignment for member in members}
@@ -384,7 +386,7 @@ class ClassicGroup(ClassicState):
             gone = count - len(self._roster.members)
             self._rebalance_or_complete_join(f"{gone} members have left", now)
         else:
-            self._maybe_complete_join(now)  # somebody who was only given an id may have left
+            self._maybe_complete_join(now)  # a client that was only given an id may have left
         return result, self._outcome()
 
     def _leave(self, leaving: LeavingMember) -> Error:
@@ -409,12 +411,12 @@ class ClassicGroup(ClassicState):
         return self._outcome()
 
     def prepare_rebalance(self, reason: str, now: Instant) -> Outcome:
-        """Asks everybody to join again, for a reason of the caller's (a downgrade)."""
+        """Asks all members to join again, for the caller's reason (a downgrade)."""
         self._rebalance_or_complete_join(reason, now)
         return self._outcome()
 
     def unload(self, error: Error, now: Instant) -> Outcome:
-        """This object is of no use any more: whoever waits is told `error`. Stores nothing."""
+        """The object is discarded: all waiting requests get `error`. Stores nothing."""
         self._die(error, now)
         return Outcome(replies=self._outcome().replies)
 
@@ -437,8 +439,8 @@ class ClassicGroup(ClassicState):
     ) -> Error:
         """Whether offsets may be committed. A member's commit renews its session.
 
-        Without members anybody may who names no generation: a simple consumer, an admin client.
-        Nobody has a member epoch here, so it does not matter who knows of them.
+        Without members, anybody may commit without naming a generation: a simple consumer, an
+        admin client. A classic group has no member epochs, so knowing them does not matter.
         """
         if self.state == DEAD:
             return Error.COORDINATOR_NOT_AVAILABLE
@@ -460,7 +462,7 @@ class ClassicGroup(ClassicState):
         return Error.NONE
 
     def fetch_refusal(self, member_id: str | None, member_epoch: int) -> Error:
-        """Whether offsets may be read: of a classic group, by anybody."""
+        """Whether offsets may be read: anybody may read a classic group's."""
         return Error.GROUP_ID_NOT_FOUND if self.state == DEAD else Error.NONE
 
     def delete_offsets_refusal(self) -> Error:

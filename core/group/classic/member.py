@@ -13,14 +13,14 @@ from core.group.consumer.protocol import (
     parse_subscribed_topics,
 )
 from core.group.records import MemberRow, Partitions
-from core.group.values import ClientIdentity, DescribedMember, GroupProtocol, JoinRequest, Token
+from core.group.values import ClientIdentity, DescribedMember, GroupProtocol, JoinRequest, Waiter
 
 
 @dataclass(slots=True, eq=False)
 class ClassicMember:
-    """One member. deadline_ms: when its session ends, unless it `is_watched` no more.
+    """One member. deadline_ms: when its session ends, while it `is_watched`.
 
-    is_new: it has not yet been told its first generation, and cannot send heartbeats.
+    is_new: it does not know its first generation yet, so it cannot send heartbeats.
     """
 
     member_id: str
@@ -31,13 +31,13 @@ class ClassicMember:
     protocols: tuple[GroupProtocol, ...]
     assignment: bytes = b""
     is_new: bool = False
-    awaiting_join: Token | None = None
-    awaiting_sync: Token | None = None
+    awaiting_join: Waiter | None = None
+    awaiting_sync: Waiter | None = None
     deadline_ms: int = 0
 
     @classmethod
     def joining(cls, member_id: str, request: JoinRequest) -> "ClassicMember":
-        """A member that was not there before."""
+        """A new member."""
         return cls(
             member_id,
             request.group_instance_id,
@@ -63,27 +63,27 @@ class ClassicMember:
 
     @property
     def is_watched(self) -> bool:
-        """Whether its session can end: who waits for an answer sends no heartbeats.
+        """Whether its session can end: a member that waits for an answer sends no heartbeats.
 
-        A new member is watched while it waits as well: its client may have given up and come
-        again under another id (Kafka's hasSatisfiedHeartbeat).
+        A new member is watched even while it waits: its client may have given up and joined again
+        under another id (Kafka's hasSatisfiedHeartbeat).
         """
         return self.is_new or (self.awaiting_join is None and self.awaiting_sync is None)
 
     @property
     def protocol_names(self) -> frozenset[str]:
-        """What it can take part in."""
+        """The protocols it supports."""
         return frozenset([protocol.name for protocol in self.protocols])
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it says for a protocol."""
+        """Its metadata for a protocol."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
         return b""
 
     def vote(self, candidates: Container[str]) -> str | None:
-        """The candidate it likes best."""
+        """The candidate it prefers."""
         for protocol in self.protocols:
             if protocol.name in candidates:
                 return protocol.name
@@ -91,11 +91,11 @@ class ClassicMember:
 
     @property
     def metadata_size(self) -> int:
-        """How many bytes it has the group keep and store."""
+        """How many bytes the group keeps and stores for it."""
         return sum([len(protocol.name) + len(protocol.metadata) for protocol in self.protocols])
 
     def describe(self, protocol_name: str | None) -> DescribedMember:
-        """As DescribeGroups tells it; without a protocol, without metadata."""
+        """As DescribeGroups shows it; without a protocol there is no metadata."""
         return DescribedMember(
             self.member_id,
             self.group_instance_id,
@@ -107,7 +107,7 @@ class ClassicMember:
     def row(
         self, protocol_type: str, protocol_name: str | None, before: MemberRow | None
     ) -> MemberRow:
-        """As it is stored. before: as it was; what has not changed is not parsed again."""
+        """Its row. before: the row stored last; unchanged bytes are not parsed again."""
         protocols = tuple([(protocol.name, protocol.metadata) for protocol in self.protocols])
         if before is not None and before.protocols == protocols:
             protocols = before.protocols
@@ -133,13 +133,13 @@ class ClassicMember:
 
 
 def readable_topics(metadata: bytes) -> tuple[str, ...]:
-    """The topics a consumer wants, for people to read; nothing where it cannot be read."""
+    """The topics a consumer subscribes to, for people; none if the bytes are unreadable."""
     topics = parse_subscribed_topics(metadata)
     return () if isinstance(topics, Malformed) else topics
 
 
 def readable_assignment(assignment: bytes) -> Partitions:
-    """What a leader gave a consumer, for people to read; nothing where it cannot be read."""
+    """A consumer's partitions, for people; none if the leader's bytes are unreadable."""
     parsed = parse_assignment(assignment)
     if isinstance(parsed, Malformed):
         return {}

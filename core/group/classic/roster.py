@@ -1,6 +1,6 @@
-"""Who is in a classic group, who leads it, and which protocol they have in common.
+"""The members of a classic group, their leader, and the protocols that all of them support.
 
-Knows no states, clocks or answers (the other half of Kafka's ClassicGroup is `classic`).
+Knows no states, clocks or answers (`state` is the other half of Kafka's ClassicGroup).
 """
 
 from collections.abc import Iterable
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from core.errors import Error
 from core.group.classic.member import ClassicMember
 from core.group.consumer.protocol import PROTOCOL_TYPE, Malformed, parse_subscribed_topics
-from core.group.values import GroupProtocol, JoinedMember, JoinRequest, Token
+from core.group.values import GroupProtocol, JoinedMember, JoinRequest, Waiter
 
 
 class ClassicRoster:
-    """The members, by id and by instance id, and those that were only given an id so far.
+    """The members, by id and by instance id, and ids given to clients that have not joined yet.
 
-    pending: member id → when the id is forgotten.
+    pending: such a member id → when it is forgotten.
     """
 
     def __init__(self, protocol_type: str, leader: str | None) -> None:
@@ -27,7 +27,7 @@ class ClassicRoster:
         self._supporters: dict[str, int] = {}
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """A member that `supports` said may come; the first one says what the group is for."""
+        """Adds a member whose protocols `supports` accepts; the first one sets the group's type."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -41,7 +41,7 @@ class ClassicRoster:
         self.pending.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """The member goes, or the id that was given out is forgotten; a leader has a successor."""
+        """Removes the member, or forgets the id given out; a leader's successor is chosen."""
         self.pending.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
@@ -56,7 +56,7 @@ class ClassicRoster:
         return member
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
-        """A static member goes on under a new id, in its old place."""
+        """Gives a static member a new id; it keeps its place."""
         if self.leader == member.member_id:
             self.leader = member_id
         self.members = {
@@ -75,10 +75,10 @@ class ClassicRoster:
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
-    def await_join(self, member: ClassicMember, token: Token | None) -> Token | None:
-        """The member waits for its join's answer under `token`, or for none; who waited before."""
-        before, member.awaiting_join = member.awaiting_join, token
-        self.awaiting_join_count += (token is not None) - (before is not None)
+    def await_join(self, member: ClassicMember, waiter: Waiter | None) -> Waiter | None:
+        """The member's join now waits under `waiter`, or not at all; returns the waiter before."""
+        before, member.awaiting_join = member.awaiting_join, waiter
+        self.awaiting_join_count += (waiter is not None) - (before is not None)
         return before
 
     def _count(self, member: ClassicMember, by: int) -> None:
@@ -88,7 +88,7 @@ class ClassicRoster:
                 del self._supporters[name]
 
     def supports(self, protocol_type: str, protocols: Iterable[GroupProtocol]) -> bool:
-        """Whether one of these protocols is one that every member can take part in."""
+        """Whether every member supports at least one of these protocols."""
         if not self.members:
             return bool(protocol_type) and any(True for _ in protocols)
         count = len(self.members)
@@ -97,7 +97,7 @@ class ClassicRoster:
         )
 
     def select_protocol(self) -> str | None:
-        """The protocol most members like best, of those that all can take part in."""
+        """Of the protocols that all members support, the one that most of them prefer."""
         count = len(self.members)
         candidates = {name for name, number in self._supporters.items() if number == count}
         votes: dict[str, int] = {}
@@ -108,22 +108,22 @@ class ClassicRoster:
         return max(votes, key=votes.__getitem__, default=None)
 
     def elect_joined_leader(self) -> bool:
-        """Sees to it that the leader is somebody who has joined; False where nobody has."""
+        """Makes sure that the leader is a member that has joined; False if none has."""
         if self.leader is None or self.members[self.leader].awaiting_join is None:
             joined = (m.member_id for m in self.members.values() if m.awaiting_join is not None)
             self.leader = next(joined, self.leader)
         return self.leader is not None and self.members[self.leader].awaiting_join is not None
 
     def all_joined(self) -> bool:
-        """Whether everybody who may come has come."""
+        """Whether all members have joined, and every id given out is used."""
         return self.awaiting_join_count == len(self.members) and not self.pending
 
     def rebalance_timeout_ms(self) -> int:
-        """The patience of the most patient."""
+        """The longest rebalance timeout of all members."""
         return max([0, *[member.rebalance_timeout_ms for member in self.members.values()]])
 
     def refusal(self, member_id: str, group_instance_id: str | None) -> Error:
-        """Whether this is a member, under the id its instance has now (KIP-345)."""
+        """NONE if this is a member, under the present id of its instance (KIP-345)."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -133,7 +133,7 @@ class ClassicRoster:
         return Error.NONE if member_id in self.members else Error.UNKNOWN_MEMBER_ID
 
     def joined(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
-        """The members as the leader is told of them."""
+        """The members as the leader's answer lists them."""
         return tuple(
             [
                 JoinedMember(
@@ -145,11 +145,11 @@ class ClassicRoster:
 
     @property
     def is_for_consumers(self) -> bool:
-        """Whether the members' bytes are the consumer protocol's."""
+        """Whether the members' bytes are those of the consumer protocol."""
         return self.protocol_type == PROTOCOL_TYPE
 
     def subscribed_topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """What consumers are subscribed to; None where it cannot be known."""
+        """The topics that consumers subscribe to; None if a subscription is unreadable."""
         if not self.is_for_consumers:
             return None
         found: set[str] = set()

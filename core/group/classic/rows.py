@@ -1,6 +1,6 @@
-"""What the store has of a classic group once all that was decided is in it, and what is still due.
+"""A classic group's rows once all decisions are stored, and the changes still to be stored.
 
-Durable changes are those a client's answer stands for; the rest is lazy, for people to look at.
+A change that a client's answer depends on is durable; the rest is lazy, for people to look at.
 Knows rows only.
 """
 
@@ -12,7 +12,7 @@ from core.group.values import ClientIdentity
 
 
 class ClassicRows:
-    """The rows. Each `take` gives what has changed since the one before."""
+    """The rows. Each `take` returns what has changed since the last one."""
 
     def __init__(self, stored: StoredGroup) -> None:
         self.group = stored.group
@@ -36,10 +36,10 @@ class ClassicRows:
         self._change(group)
 
     def rename(self, group_instance_id: str, new: str, client: ClientIdentity) -> None:
-        """An instance goes by another id from now on, where the last stored generation has it.
+        """Gives an instance another id, if the last stored generation has the instance.
 
         Kafka writes that only while the group is stable: after a crash during a rebalance the old
-        id is as good as before, and the new one is fenced.
+        id is valid again, and the new one is fenced.
         """
         old = self._static_members.get(group_instance_id)
         if old is None:
@@ -58,7 +58,7 @@ class ClassicRows:
         self._change(replace(self.group, leader=leader))
 
     def show(self, state: str, state_timestamp: int, waiting_for: tuple[str, ...]) -> None:
-        """What the group is about, beside the generation last stored."""
+        """Shows the group's state, beside the generation last stored."""
         if (self.group.state, self.group.waiting_for) != (state, waiting_for):
             self.group = replace(
                 self.group, state=state, state_timestamp=state_timestamp, waiting_for=waiting_for
@@ -66,7 +66,7 @@ class ClassicRows:
             self._is_changed = True
 
     def take(self) -> GroupEffects | None:
-        """What is due, or None."""
+        """The changes to be stored, or None."""
         if not self._is_changed:
             return None
         effects = GroupEffects(

@@ -1,10 +1,10 @@
-"""The states of a classic group: every transition is here, with those who wait for it.
+"""The states of a classic group: every transition, and the requests that wait for one.
 
-Knows no requests but what they came to (`classic` has the events). Rules: Kafka's
+Knows no requests, only their results (`group` has the events). Rules: Kafka's
 GroupMetadataManager (prepareRebalance, completeClassicGroupJoin, expire…) and ClassicGroup.
 
-Every answer that is put off has an end: a join's is the rebalance timeout (`_join_deadline_ms`), a
-sync's is the time in which all have to sync (`_sync_deadline_ms`), the rebalance timeout again.
+Every wait has an end: a join waits for the rebalance timeout at most (`_join_deadline_ms`), a sync
+until all must have synced (`_sync_deadline_ms`), which is the rebalance timeout again.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from core.group.values import (
     Outcome,
     Reply,
     SyncResult,
-    Token,
+    Waiter,
 )
 
 EMPTY: Final = "Empty"
@@ -44,22 +44,22 @@ VALID_PREVIOUS_STATES: Final[Mapping[str, frozenset[str]]] = {
 MAX_GENERATION = 2**31 - 1
 
 NOBODY_JOINED_RETRY_MS = 1_000
-"""At least so long until a rebalance that nobody has joined is looked at again."""
+"""The shortest time until a rebalance that nobody has joined is checked again."""
 
 SHOWN_EVERY_MS = 1_000
-"""How often psql is told anew whom a rebalance waits for, and how many of them."""
+"""How often the list of members that a rebalance waits for is updated for psql."""
 SHOWN_MEMBERS = 100
 
 NOTED_MEMBERS = 10
-"""So many names in a line of the log."""
+"""The most names in one line of the log."""
 
 NOTHING: Final = Outcome()
 
 
 class ClassicState:
-    """A group's state, its members, and what an event has brought about so far.
+    """A group's state, its members, and the effects of the present event so far.
 
-    deadline_ms: a lower bound of when `_expire` has something to do; it may be early.
+    deadline_ms: a lower bound of when `_expire` has work; it may be early.
     """
 
     def __init__(self, stored: StoredGroup, settings: GroupSettings, now: Instant) -> None:
@@ -86,7 +86,7 @@ class ClassicState:
         self._subscribed_topics = self._roster.subscribed_topics(self.protocol_name)
 
     def _load_members(self, stored: StoredGroup, now: Instant) -> None:
-        """Stable with these members, or Empty; sessions begin anew (Kafka's onLoaded)."""
+        """Stable with these members, or Empty; sessions start again (Kafka's onLoaded)."""
         roster = self._roster
         for row in stored.members:
             roster.add(ClassicMember.load(row), stored.group.protocol_type)
@@ -103,11 +103,11 @@ class ClassicState:
         if stored.group.state != self.state:
             self._show_by(now.monotonic_ms)
 
-    # --- what an event comes to ---
+    # --- an event's outcome ---
 
-    def _answer(self, token: Token | None, answer: Answer) -> None:
-        if token is not None:
-            self._replies.append(Reply(token, answer))
+    def _answer(self, waiter: Waiter | None, answer: Answer) -> None:
+        if waiter is not None:
+            self._replies.append(Reply(waiter, answer))
 
     def _note(self, event: str, **fields: object) -> None:
         self._notes.append((event, fields))
@@ -116,7 +116,7 @@ class ClassicState:
         self._note(event, members=len(member_ids), some=member_ids[:NOTED_MEMBERS])
 
     def _outcome(self) -> Outcome:
-        """All that has come about since the last one."""
+        """All effects since the last outcome."""
         effects = self._rows.take()
         if effects is None and not self._replies and not self._notes:
             return NOTHING
@@ -144,12 +144,12 @@ class ClassicState:
         ]
 
     def _store(self) -> None:
-        """The generation as a whole is to be durable before anybody is answered."""
+        """The whole generation must be durable before any answer."""
         self._rows.store(self._row(), self._member_rows())
         self._shown_deadline_ms = None
 
     def _show(self, now: Instant) -> None:
-        """psql sees the state, and whom it waits for; again in a while."""
+        """Shows psql the state and the missing members; shows it again after a while."""
         waiting_for: list[str] = []
         if self.state == PREPARING_REBALANCE:
             members = self._roster.members.values()
@@ -183,7 +183,7 @@ class ClassicState:
         self._schedule(member.deadline_ms)
 
     def _expire(self, now: Instant) -> None:
-        """All that is due: ids nobody joined with, sessions, missing syncs and joins."""
+        """Ends all that is due: ids without a join, sessions, missing syncs and joins."""
         self._expire_members(now)
         sync_deadline_ms = self._sync_deadline_ms
         if sync_deadline_ms is not None and sync_deadline_ms <= now.monotonic_ms:
@@ -226,7 +226,7 @@ class ClassicState:
             self._maybe_complete_join(now)
 
     def _expire_syncs(self, now: Instant) -> None:
-        """Who has not asked for an assignment in time goes (Kafka's expirePendingSync)."""
+        """Members that have not asked for an assignment in time are removed (expirePendingSync)."""
         missing = sorted(self._pending_sync)
         if missing:
             for member_id in missing:
@@ -235,7 +235,7 @@ class ClassicState:
             self._prepare_rebalance(f"{len(missing)} members have not synced in time", now)
 
     def _expire_join(self, now: Instant) -> None:
-        """Time is up, except that an initial rebalance waits longer while members come."""
+        """Ends the join, except that an initial rebalance waits longer while members arrive."""
         if self._is_initial_rebalance and self._new_member_added and self._initial_remaining_ms:
             delay_ms = min(self.settings.initial_rebalance_delay_ms, self._initial_remaining_ms)
             self._initial_remaining_ms -= delay_ms
@@ -252,7 +252,7 @@ class ClassicState:
         self._state_timestamp = now.timestamp_ms
 
     def _rebalance_or_complete_join(self, reason: str, now: Instant) -> None:
-        """Something has changed: a rebalance begins, or the one under way may have got all."""
+        """After a change: begins a rebalance, or completes the present one if all have joined."""
         if self.state == PREPARING_REBALANCE:
             self._maybe_complete_join(now)
         else:
@@ -283,14 +283,14 @@ class ClassicState:
             self._show(now)
 
     def _begin_initial_delay(self, now: Instant) -> None:
-        """A group that was empty gets time, so that not each of its first members rebalances it."""
+        """Delays an empty group's first rebalance, so that its first members share one."""
         delay_ms = self.settings.initial_rebalance_delay_ms
         self._new_member_added = False
         self._initial_remaining_ms = max(self._roster.rebalance_timeout_ms() - delay_ms, 0)
         self._complete_join_by(now.monotonic_ms + delay_ms)
 
     def _maybe_complete_join(self, now: Instant) -> None:
-        """If everybody has come, on with it; an initial rebalance always takes its time."""
+        """Completes the join if all members have joined; an initial rebalance waits its delay."""
         if (
             self.state == PREPARING_REBALANCE
             and not self._is_initial_rebalance
@@ -299,7 +299,7 @@ class ClassicState:
             self._complete_join(now)
 
     def _complete_join(self, now: Instant) -> None:
-        """The next generation has those who came, and static members whether they came or not."""
+        """The next generation: members that joined, and static members even if they did not."""
         self._join_deadline_ms = None
         roster = self._roster
         missing = [
@@ -316,12 +316,12 @@ class ClassicState:
         elif roster.elect_joined_leader():
             self._begin_generation(now)
         else:
-            # Only static members are left and none has come: until their sessions end.
+            # Only static members are left and none has joined: wait until their sessions end.
             retry_ms = max(roster.rebalance_timeout_ms(), NOBODY_JOINED_RETRY_MS)
             self._complete_join_by(now.monotonic_ms + retry_ms)
 
     def _next_generation(self) -> None:
-        """Generations are positive: what is negative means none, so 1 follows the last."""
+        """Generations are positive (negative means none): 1 follows the greatest."""
         self.generation_id = self.generation_id % MAX_GENERATION + 1
         self.protocol_name = self._roster.select_protocol()
         self._subscribed_topics = self._roster.subscribed_topics(self.protocol_name)
@@ -353,7 +353,7 @@ class ClassicState:
         self._show(now)
 
     def _become_stable(self, assignments: Mapping[str, bytes], now: Instant) -> None:
-        """The leader's word counts; whom it left out gets nothing."""
+        """Takes over the leader's assignments. Members that the leader left out get nothing."""
         for member in self._roster.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self._transition(STABLE, now)
@@ -362,7 +362,7 @@ class ClassicState:
         self._answer_syncs(Error.NONE, now)
 
     def _die(self, error: Error, now: Instant) -> None:
-        """Nobody is left waiting; every later event is answered COORDINATOR_NOT_AVAILABLE."""
+        """Answers all that wait; every later event is answered COORDINATOR_NOT_AVAILABLE."""
         for member in self._roster.members.values():
             refused = JoinResult(error, member_id=member.member_id)
             self._answer(self._roster.await_join(member, None), refused)
@@ -371,10 +371,10 @@ class ClassicState:
         self.deadline_ms = self._join_deadline_ms = None
         self._sync_deadline_ms = self._shown_deadline_ms = None
 
-    # --- those who wait ---
+    # --- waiting requests ---
 
     def _join_result(self, member: ClassicMember) -> JoinResult:
-        """The generation as a member is told of it; only the leader hears of the others."""
+        """A member's answer about the generation; only the leader's lists the members."""
         is_leader = member.member_id == self._roster.leader
         return JoinResult(
             generation_id=self.generation_id,
@@ -397,7 +397,7 @@ class ClassicState:
         member.awaiting_sync = None
 
     def _answer_syncs(self, error: Error, now: Instant) -> None:
-        """All who wait for their assignment; their sessions were not watched meanwhile."""
+        """Answers all waiting SyncGroups; their sessions, not watched meanwhile, start again."""
         for member in self._roster.members.values():
             if member.awaiting_sync is not None:
                 is_refused = error is not Error.NONE
@@ -406,7 +406,7 @@ class ClassicState:
                 self._renew(member, now)
 
     def _remove(self, member_id: str) -> None:
-        """A member goes; if it waits, it is told so, and may come again as a new one."""
+        """Removes a member; if it waits, it is told so and may join again as a new one."""
         member = self._roster.remove(member_id)
         self._pending_sync.discard(member_id)
         if member is not None:

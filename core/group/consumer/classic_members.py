@@ -1,8 +1,8 @@
-"""Members of the classic protocol in a consumer group, while a group is on its way to KIP-848.
+"""Members of the classic protocol in a consumer group, while the group migrates to KIP-848.
 
-JoinGroup, SyncGroup, Heartbeat and LeaveGroup, translated (Kafka's classicGroupJoinToConsumerGroup
-and its kin). The generation is the member epoch. Nobody is leader: the server assigns. Nobody waits
-for anybody: a member that has to act is told REBALANCE_IN_PROGRESS by its heartbeats.
+Translates JoinGroup, SyncGroup, Heartbeat and LeaveGroup (Kafka's classicGroupJoinToConsumerGroup
+and its kin). The generation is the member epoch. There is no leader: the server assigns. No member
+waits for another: heartbeats answer REBALANCE_IN_PROGRESS to a member that has to act.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from core.group.values import (
     Reply,
     SyncRequest,
     SyncResult,
-    Token,
+    Waiter,
 )
 
 if TYPE_CHECKING:
@@ -54,23 +54,23 @@ _NOTHING = Outcome()
 # --- JoinGroup ---
 
 
-def join(group: ConsumerGroup, request: JoinRequest, token: Token, now: Instant) -> Outcome:
+def join(group: ConsumerGroup, request: JoinRequest, waiter: Waiter, now: Instant) -> Outcome:
     """A classic member (re)joins. Its answer has its new epoch as generation; no members."""
     member_id = request.member_id or request.new_member_id
     error = _join_refusal(group, request, member_id)
     if error is Error.MEMBER_ID_REQUIRED:
-        return _answered(token, JoinResult(error, member_id=member_id))
+        return _answered(waiter, JoinResult(error, member_id=member_id))
     understood = error or _understood(group, request, member_id)
     if isinstance(understood, Error):
-        return _answered(token, JoinResult(understood, member_id=request.member_id))
+        return _answered(waiter, JoinResult(understood, member_id=request.member_id))
     entrant, subscription = understood
     notes = group.arrival_notes(entrant)
-    owned = group.roster.subscriptions.by_id(subscription.owned_partitions)
+    owned = group.roster.subscribed.by_id(subscription.owned_partitions)
     row = group.advance(entrant, _updated(entrant.row, request, subscription), owned, now)
     if isinstance(row, Refusal):
-        # A state that this release does not know. A member that is unknown begins anew.
+        # A state that this release does not know: as an unknown member it begins anew.
         result = JoinResult(Error.UNKNOWN_MEMBER_ID, member_id=request.member_id)
-        return group.outcome(now, replies=(Reply(token, result),), notes=notes)
+        return group.outcome(now, replies=(Reply(waiter, result),), notes=notes)
     group.timers.cancel(Timer.JOIN, member_id)
     group.extend_session(row, now)
     group.timers.set(Timer.SYNC, member_id, now.monotonic_ms + row.rebalance_timeout_ms)
@@ -80,7 +80,7 @@ def join(group: ConsumerGroup, request: JoinRequest, token: Token, now: Instant)
         protocol_name=row.protocols[0][0],
         member_id=member_id,
     )
-    return group.outcome(now, replies=(Reply(token, result),), notes=notes)
+    return group.outcome(now, replies=(Reply(waiter, result),), notes=notes)
 
 
 def _join_refusal(group: ConsumerGroup, request: JoinRequest, member_id: str) -> Error | None:
@@ -111,14 +111,14 @@ def _entrant(group: ConsumerGroup, request: JoinRequest, member_id: str) -> Entr
     if request.member_id != NO_MEMBER_ID:
         member = group.member(member_id, request.group_instance_id)
         return member.error if isinstance(member, Refusal) else Entrant(member)
-    # KIP-345: whoever comes without a member id takes over, whoever holds the instance id.
+    # KIP-345: a member without a member id takes over the instance id from any holder.
     return known if static is None else successor(static, member_id)
 
 
 def _understood(
     group: ConsumerGroup, request: JoinRequest, member_id: str
 ) -> tuple[Entrant, Subscription] | Error:
-    """Who joins, what it wants, and what it says it owns."""
+    """The member that joins, and its subscription: what it wants and says it owns."""
     entrant = _entrant(group, request, member_id)
     if isinstance(entrant, Error):
         return entrant
@@ -128,8 +128,8 @@ def _understood(
         return Error.INCONSISTENT_GROUP_PROTOCOL
     is_known = entrant.replaces is not None or member_id in group.roster.members
     if request.member_id != NO_MEMBER_ID and not is_known and subscription.owned_partitions:
-        # A member that was removed and has not noticed: others have by now what it thinks it owns,
-        # and it could commit that in its new generation. (Kafka takes it in all the same.)
+        # A member that was removed and has not noticed: others own its partitions by now, and it
+        # could commit their offsets in its new generation. (Kafka lets it join all the same.)
         return Error.UNKNOWN_MEMBER_ID
     return entrant, subscription
 
@@ -154,19 +154,19 @@ def _updated(row: MemberRow, request: JoinRequest, subscription: Subscription) -
     )
 
 
-def _answered(token: Token, answer: JoinResult | SyncResult) -> Outcome:
-    return Outcome((Reply(token, answer),))
+def _answered(waiter: Waiter, answer: JoinResult | SyncResult) -> Outcome:
+    return Outcome((Reply(waiter, answer),))
 
 
 # --- SyncGroup ---
 
 
-def sync(group: ConsumerGroup, request: SyncRequest, token: Token, now: Instant) -> Outcome:
-    """The member is told what it has; what it sends as a leader is ignored."""
+def sync(group: ConsumerGroup, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
+    """Answers with the member's partitions; a leader's assignments are ignored."""
     row = _classic_member(group, request.member_id, request.group_instance_id)
     error = row if isinstance(row, Error) else _sync_refusal(group, row, request, now)
     if isinstance(row, Error) or error is not Error.NONE:
-        return _answered(token, SyncResult(error))
+        return _answered(waiter, SyncResult(error))
     group.timers.cancel(Timer.SYNC, row.member_id)
     group.extend_session(row, now)
     result = SyncResult(
@@ -174,7 +174,7 @@ def sync(group: ConsumerGroup, request: SyncRequest, token: Token, now: Instant)
         protocol_name=request.protocol_name,
         assignment=_assignment(group, row),
     )
-    return _answered(token, result)
+    return _answered(waiter, result)
 
 
 def _sync_refusal(
@@ -195,10 +195,10 @@ def _sync_refusal(
 
 
 def _assignment(group: ConsumerGroup, row: MemberRow) -> bytes:
-    """In the version in which the member has written its subscription."""
+    """In the version of the member's subscription."""
     subscription = parse_subscription(row.protocols[0][1])
     version = 0 if isinstance(subscription, Malformed) else subscription.version
-    return encode_assignment(Assignment(version, group.roster.subscriptions.by_name(row.assigned)))
+    return encode_assignment(Assignment(version, group.roster.subscribed.by_name(row.assigned)))
 
 
 # --- Heartbeat ---
@@ -211,7 +211,7 @@ def heartbeat(
     generation_id: int,
     now: Instant,
 ) -> tuple[Error, Outcome]:
-    """REBALANCE_IN_PROGRESS as long as the member has to join again to get on."""
+    """Answers REBALANCE_IN_PROGRESS as long as the member has to join again."""
     row = _classic_member(group, member_id, instance_id)
     if isinstance(row, Error):
         return row, _NOTHING
@@ -229,7 +229,7 @@ def heartbeat(
 
 
 def _is_waiting(group: ConsumerGroup, row: MemberRow) -> bool:
-    """Whether others still have what the member is to get."""
+    """Whether others still own partitions that the member is to get."""
     return any(
         group.roster.owner(topic_id, partition) not in (None, row.member_id)
         for topic_id, target in row.target.items()
@@ -248,7 +248,7 @@ def _expect_join(group: ConsumerGroup, row: MemberRow, now: Instant) -> None:
 def leave(
     group: ConsumerGroup, members: Sequence[LeavingMember], now: Instant
 ) -> tuple[LeaveResult, Outcome]:
-    """Members go. An instance id without a member id is an administrator's word."""
+    """Removes members. An administrator names an instance id without a member id."""
     answers: list[tuple[LeavingMember, Error]] = []
     leaving: dict[str, tuple[MemberRow, str]] = {}
     for member in members:

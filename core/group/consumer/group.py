@@ -1,14 +1,14 @@
-"""A consumer group of KIP-848: who is in it, which epoch it is in, who owns what.
+"""A consumer group of KIP-848: its members, its epochs, and the owner of each partition.
 
-A pure state machine: it changes at once when an event comes, and says what has to be stored and
-what may then be answered. Kafka's ConsumerGroup, and of GroupMetadataManager what concerns one
-such group. Knows no clock, no wire and no other group; what members of the classic protocol say is
-translated in `classic_members`.
+A pure state machine: an event changes it at once and returns what must be stored and what may then
+be answered. Kafka's ConsumerGroup, and the parts of GroupMetadataManager that concern one such
+group. Knows no clock, no wire and no other group; `classic_members` translates requests of the
+classic protocol.
 
 Three epochs. The *group epoch* rises whenever members, their subscriptions or their topics change.
 The *assignment epoch* is the group epoch for which the target assignment was computed. A *member
-epoch* is the one a member has arrived at; it is its fence. The next heartbeat after a change
-computes the target; every member is led to it by its own heartbeats (`reconciliation`).
+epoch* is the one a member has reached; it fences the member. The next heartbeat after a change
+computes the target; each member's own heartbeats lead it there (`reconciliation`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +32,7 @@ from core.group.consumer.timers import NEVER, Timer, Timers
 from core.group.offsets import BY_COMMIT_TIMESTAMP, OffsetExpiration
 from core.group.reconciliation import reconcile
 from core.group.records import GroupEffects, GroupRow, MemberRow, Partitions, StoredGroup
-from core.group.subscriptions import Resolve
+from core.group.subscribed_topics import Resolve
 from core.group.target import preferred_assignor, target_assignment
 from core.group.values import (
     ConsumerHeartbeat,
@@ -48,8 +48,8 @@ from core.group.values import (
     Outcome,
     Reply,
     SyncRequest,
-    Token,
     Topics,
+    Waiter,
 )
 
 
@@ -65,7 +65,7 @@ class ConsumerGroup:
         now: Instant,
         in_store: StoredGroup | None = None,
     ) -> None:
-        """in_store: what the store has, if anything; the first effects bring what differs."""
+        """in_store: what the store has, if anything; the first effects store the difference."""
         row = stored.group
         self.group_id = row.group_id
         self.settings = settings
@@ -88,7 +88,7 @@ class ConsumerGroup:
     def create(cls, group_id: str, settings: GroupSettings, now: Instant, epoch: int = 0) -> Self:
         """A group that nobody has joined yet. It is stored with its first member.
 
-        epoch: the generation of the classic group whose name, and offsets, it takes over.
+        epoch: the generation of the classic group that it replaces, offsets included.
         """
         row = GroupRow(
             group_id, CONSUMER, PROTOCOL_TYPE, generation_id=epoch, assignment_epoch=epoch
@@ -97,7 +97,7 @@ class ConsumerGroup:
 
     @classmethod
     def load(cls, stored: StoredGroup, settings: GroupSettings, now: Instant) -> Self:
-        """A group as it was stored. All members get their sessions anew (Kafka's onLoaded)."""
+        """A group as it was stored. All sessions start again (Kafka's onLoaded)."""
         return cls(stored, settings, now, in_store=stored)
 
     def stored(self) -> StoredGroup:
@@ -106,18 +106,18 @@ class ConsumerGroup:
         return StoredGroup(row, tuple(self.roster.members.values()))
 
     def on_metadata_changed(self, topics: Topics, resolve: Resolve) -> None:
-        """Shows the topics; members hear of a change with their next heartbeats.
+        """Shows the group the topics; members learn of a change with their next heartbeats.
 
-        topics: all that the members may come to want. resolve: which of them an expression
-        matches; raises InvalidRegularExpression.
+        topics: all that members may subscribe to. resolve: the topics that an expression matches;
+        raises InvalidRegularExpression.
         """
-        self.roster.subscriptions.show(topics, resolve)
+        self.roster.subscribed.show(topics, resolve)
 
-    # --- what it is ---
+    # --- reading ---
 
     @property
     def state(self) -> str:
-        """Kafka's word."""
+        """As Kafka names it."""
         if self.is_empty:
             return "Empty"
         if self.group_epoch > self.assignment_epoch:
@@ -131,30 +131,30 @@ class ConsumerGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is lost if it is forgotten, and loaded again when it is asked for."""
+        """Whether it can be dropped from memory and loaded again without loss."""
         return self.is_empty
 
     @property
     def wants_downgrade(self) -> bool:
-        """Whether only members of the classic protocol are left: `coordinator.settle` it."""
+        """Whether only members of the classic protocol are left (see `coordinator.settle`)."""
         return 0 < self.roster.classic_members == len(self.roster.members)
 
     @property
     def expressions(self) -> Collection[str]:
         """The regular expressions members subscribe with."""
-        return self.roster.subscriptions.expressions
+        return self.roster.subscribed.expressions
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `expire` may have work, at the earliest."""
+        """The earliest time at which `expire` may have work."""
         return None if self.timers.next_ms == NEVER else self.timers.next_ms
 
     def is_subscribed_to(self, topic_name: str) -> bool:
-        """Whether any member wants the topic."""
-        return self.roster.subscriptions.is_subscribed_to(topic_name)
+        """Whether any member subscribes to the topic."""
+        return self.roster.subscribed.is_subscribed_to(topic_name)
 
     def describe(self) -> DescribedConsumerGroup:
-        """As ConsumerGroupDescribe tells it."""
+        """As ConsumerGroupDescribe shows it."""
         return DescribedConsumerGroup(
             state=self.state,
             group_epoch=self.group_epoch,
@@ -166,7 +166,7 @@ class ConsumerGroup:
     # --- offsets and deletion ---
 
     def offset_expiration(self) -> OffsetExpiration:
-        """How offsets expire: by their own commits, except of topics members want."""
+        """How offsets expire: each by its own commit, except those of subscribed topics."""
         return BY_COMMIT_TIMESTAMP
 
     def commit_refusal(
@@ -181,10 +181,10 @@ class ConsumerGroup:
     ) -> Error:
         """Whether offsets may be committed. NONE: they may.
 
-        Who is no member may, with a negative epoch, while the group has none. Transactional commits
-        of old clients name nobody at all: their producer's epoch fences (Kafka 4.1). Instance ids
-        make no difference else, and sessions are for heartbeats to renew. What knows no member
-        epochs cannot come from a member that has one (ConsumerGroup.validateOffsetCommit).
+        A non-member may, with a negative epoch, while the group has no members. Transactional
+        commits of old clients name no member: their producer's epoch fences (Kafka 4.1). Otherwise
+        instance ids make no difference. Only heartbeats renew sessions. A request version without
+        member epochs cannot come from a member that has one (ConsumerGroup.validateOffsetCommit).
         """
         is_anonymous = member_id == "" and group_instance_id is None
         if generation_or_epoch < 0 and (self.is_empty or (is_transactional and is_anonymous)):
@@ -197,14 +197,14 @@ class ConsumerGroup:
         return offset_refusal(row, generation_or_epoch)
 
     def fetch_refusal(self, member_id: str | None, member_epoch: int) -> Error:
-        """Whether offsets may be fetched. Who does not say who it is always may."""
+        """Whether offsets may be fetched. A caller that names no member always may."""
         if member_id is None and member_epoch < 0:
             return Error.NONE
         row = None if member_id is None else self.roster.members.get(member_id)
         return Error.UNKNOWN_MEMBER_ID if row is None else offset_refusal(row, member_epoch)
 
     def delete_offsets_refusal(self) -> Error:
-        """Whether offsets may be deleted; those of topics members want are `is_subscribed_to`."""
+        """Whether offsets may be deleted, unless the group `is_subscribed_to` their topic."""
         return Error.NONE
 
     def delete_refusal(self) -> Error:
@@ -216,7 +216,7 @@ class ConsumerGroup:
         return Outcome(effects=GroupEffects(self.group_id, deleted=True))
 
     def unload(self, error: Error, now: Instant) -> Outcome:
-        """This object is of no use any more. Nobody waits for it."""
+        """The object is discarded. No request waits for it."""
         return Outcome()
 
     # --- members of either protocol ---
@@ -227,13 +227,13 @@ class ConsumerGroup:
         """ConsumerGroupHeartbeat: joins, goes on, leaves."""
         return heartbeat.heartbeat(self, request, now)
 
-    def join(self, request: JoinRequest, token: Token, now: Instant) -> Outcome:
-        """JoinGroup. Answered at once: nobody waits for anybody here."""
-        return classic_members.join(self, request, token, now)
+    def join(self, request: JoinRequest, waiter: Waiter, now: Instant) -> Outcome:
+        """JoinGroup. Answered at once: no member waits for another."""
+        return classic_members.join(self, request, waiter, now)
 
-    def sync(self, request: SyncRequest, token: Token, now: Instant) -> Outcome:
+    def sync(self, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
         """SyncGroup. Answered at once."""
-        return classic_members.sync(self, request, token, now)
+        return classic_members.sync(self, request, waiter, now)
 
     def heartbeat(
         self, member_id: str, group_instance_id: str | None, generation_id: int, now: Instant
@@ -242,11 +242,11 @@ class ConsumerGroup:
         return classic_members.heartbeat(self, member_id, group_instance_id, generation_id, now)
 
     def leave(self, members: Sequence[LeavingMember], now: Instant) -> tuple[LeaveResult, Outcome]:
-        """LeaveGroup: of members of either protocol, since administrators use it, too."""
+        """LeaveGroup, for members of either protocol: administrators use it, too."""
         return classic_members.leave(self, members, now)
 
     def expire(self, now: Instant) -> Outcome:
-        """Removes the members that are too late for anything."""
+        """Removes the members that have missed a deadline."""
         members = self.roster.members
         late = self.timers.due(now.monotonic_ms)
         return self.remove([(members[each], _TOO_LATE[timer]) for each, timer in late], now)
@@ -258,7 +258,7 @@ class ConsumerGroup:
     ) -> MemberRow | Refusal:
         """Kafka's three steps: group epoch, target assignment, this member's reconciliation.
 
-        row: what becomes of the entrant's row by what the member has said.
+        row: the entrant's row, changed as its request says.
         """
         before = entrant.row
         if entrant.replaces is not None:
@@ -272,13 +272,13 @@ class ConsumerGroup:
         return self._reconcile(self.roster.members[row.member_id], owned, now)
 
     def _update_epochs(self, *, subscription_changed: bool) -> None:
-        """A new group epoch where something has changed, and a target assignment for it."""
-        subscriptions = self.roster.subscriptions
+        """After a change: a new group epoch, and a target assignment for it."""
+        subscribed = self.roster.subscribed
         bump = subscription_changed or self.group_epoch == 0
-        if not (bump or subscriptions.stale or self.group_epoch > self.assignment_epoch):
+        if not (bump or subscribed.stale or self.group_epoch > self.assignment_epoch):
             return
-        subscriptions.refresh()
-        metadata_hash = subscriptions.metadata_hash()
+        subscribed.refresh()
+        metadata_hash = subscribed.metadata_hash()
         if bump or (
             metadata_hash != self._metadata_hash and self.group_epoch == self.assignment_epoch
         ):
@@ -286,7 +286,7 @@ class ConsumerGroup:
         self._metadata_hash = metadata_hash
         if self.group_epoch > self.assignment_epoch:
             self._assignor = preferred_assignor(self.roster.votes, self.settings.consumer_assignors)
-            targets = target_assignment(self.roster.members.values(), subscriptions, self._assignor)
+            targets = target_assignment(self.roster.members.values(), subscribed, self._assignor)
             self.assignment_epoch = self.group_epoch
             self.roster.aim(targets, self.assignment_epoch)
 
@@ -300,7 +300,7 @@ class ConsumerGroup:
         if isinstance(reconciled, Refusal) or reconciled is row:
             return reconciled
         self.roster.put(reconciled)
-        # Classic members are watched by their joins and syncs instead.
+        # Classic members have deadlines for their joins and syncs instead.
         if reconciled.state == UNREVOKED_PARTITIONS and not speaks_classic(reconciled):
             self._start_rebalance_timer(reconciled, now)
         else:
@@ -308,7 +308,7 @@ class ConsumerGroup:
         return reconciled
 
     def extend_session(self, row: MemberRow, now: Instant) -> None:
-        """A member has been heard of."""
+        """A member has sent something."""
         timeout_ms = (
             row.session_timeout_ms
             if speaks_classic(row)
@@ -331,11 +331,11 @@ class ConsumerGroup:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody else may join (`group.consumer.max.size`)."""
+        """Whether no further member may join (`group.consumer.max.size`)."""
         return len(self.roster.members) >= self.settings.consumer_max_size
 
     def full(self) -> Refusal:
-        """What is said then."""
+        """The refusal then."""
         return Refusal(
             Error.GROUP_MAX_SIZE_REACHED,
             "The consumer group has reached its maximum capacity of "
@@ -343,14 +343,14 @@ class ConsumerGroup:
         )
 
     def unknown_member(self, member_id: str) -> Refusal:
-        """What is said to a stranger."""
+        """The refusal for an unknown member."""
         return Refusal(
             Error.UNKNOWN_MEMBER_ID,
             f"Member {member_id} is not a member of group {self.group_id}.",
         )
 
     def remove(self, members: Collection[tuple[MemberRow, str]], now: Instant) -> Outcome:
-        """Members go, for these reasons; what they had is free, and the group epoch rises."""
+        """Removes members, each with a reason; frees their partitions, raises the group epoch."""
         if not members:
             return _NOTHING
         for row, _reason in members:
@@ -363,7 +363,7 @@ class ConsumerGroup:
     def outcome(
         self, now: Instant, *, replies: tuple[Reply, ...] = (), notes: tuple[Note, ...] = ()
     ) -> Outcome:
-        """What the event has changed, for the store."""
+        """The changes that the event made, for the store."""
         put, removed = self.roster.take_changes()
         was = self._row
         timestamp = self._state_timestamp
@@ -395,7 +395,7 @@ class ConsumerGroup:
         )
 
     def arrival_notes(self, entrant: Entrant) -> tuple[Note, ...]:
-        """What the log says of a member that comes; nothing of one that is there already."""
+        """The log's note about a new member; none about one that is there already."""
         if entrant.replaces is not None:
             return (note("consumer_replaced", entrant.row, replaces=entrant.replaces),)
         if entrant.row.member_id not in self.roster.members:

@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat to a consumer group: who it is from, and what the member has said.
+"""ConsumerGroupHeartbeat to a consumer group: finds its member and updates the member's row.
 
 Kafka's GroupMetadataManager.consumerGroupHeartbeat and -Leave. A heartbeat that is refused changes
-nothing. What follows for the group is the group's business.
+nothing. `group` decides what follows for the group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from core.group.consumer.member import (
 from core.group.consumer.request import heartbeat_refusal, tells_all
 from core.group.consumer.timers import Timer
 from core.group.records import MemberRow, Partitions
-from core.group.subscriptions import InvalidRegularExpression
+from core.group.subscribed_topics import InvalidRegularExpression
 from core.group.values import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
@@ -67,11 +67,11 @@ def refused(refusal: Refusal) -> Answered:
 
 
 def _is_steady(group: ConsumerGroup, request: ConsumerHeartbeat, row: MemberRow) -> bool:
-    """Whether neither the member nor the group has anything new: nearly every heartbeat."""
+    """Whether neither the member nor the group has news, as in nearly every heartbeat."""
     return (
         request.member_epoch == row.member_epoch == group.assignment_epoch == group.group_epoch
         and row.state == STABLE
-        and not group.roster.subscriptions.stale
+        and not group.roster.subscribed.stale
         and request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
         and request.rebalance_timeout_ms == -1
@@ -85,12 +85,12 @@ def _is_steady(group: ConsumerGroup, request: ConsumerHeartbeat, row: MemberRow)
 
 
 def _entrant(group: ConsumerGroup, request: ConsumerHeartbeat) -> Entrant | Refusal:
-    """The member that a heartbeat is from, or the one it makes."""
+    """The member that sent the heartbeat, or the new one that it makes."""
     member_id, instance_id = request.member_id, request.instance_id
     joins = request.member_epoch == JOIN_EPOCH
     row = group.roster.members.get(member_id)
     static = None if instance_id is None else group.roster.static_member(instance_id)
-    # Who replaces a static member makes the group no larger (Kafka refuses it all the same).
+    # Replacing a static member does not enlarge the group (Kafka refuses it all the same).
     if row is None and group.is_full and not (joins and static):
         return group.full()
     if joins:
@@ -118,7 +118,7 @@ def _static_entrant(static: MemberRow, member_id: str) -> Entrant | Refusal:
 
 
 def _updated(row: MemberRow, request: ConsumerHeartbeat) -> MemberRow:
-    """The row after what a heartbeat says. None, -1: as before."""
+    """The row after a heartbeat. None and -1 in the heartbeat: as before."""
     names, expression = row.subscribed_topic_names, row.subscribed_topic_regex
     if request.subscribed_topic_names is not None:
         told = tuple(sorted(set(request.subscribed_topic_names)))
@@ -147,7 +147,7 @@ def _expression_refusal(group: ConsumerGroup, expression: str | None) -> Refusal
     if expression is None:
         return None
     try:
-        group.roster.subscriptions.check(expression)
+        group.roster.subscribed.check(expression)
     except InvalidRegularExpression as invalid:
         return Refusal(
             Error.INVALID_REGULAR_EXPRESSION,
@@ -166,7 +166,7 @@ def _go_on(
     notes = group.arrival_notes(entrant)
     row = group.advance(entrant, updated, request.owned, now)
     if isinstance(row, Refusal):
-        # Only in a state that this release does not know: the member has to join anew.
+        # Only in a state that this release does not know: the member must join again.
         return ConsumerHeartbeatResult(row.error, row.message), group.outcome(now, notes=notes)
     group.extend_session(row, now)
     tell = tells_all(request) or row.assigned != entrant.row.assigned
@@ -181,7 +181,7 @@ def _leave(group: ConsumerGroup, request: ConsumerHeartbeat, now: Instant) -> An
     result = ConsumerHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
     if request.member_epoch == LEAVE_EPOCH:
         return result, group.remove([(row, "it has left")], now)
-    # It keeps its partitions until it is back, or its session is over.
+    # It keeps its partitions until it returns or its session ends.
     group.timers.cancel(Timer.REBALANCE, row.member_id)
     group.roster.put(replace(row, member_epoch=STATIC_LEAVE_EPOCH, revoking={}))
     return result, group.outcome(now, notes=(note("consumer_left_for_a_while", row),))

@@ -1,4 +1,4 @@
-"""A member of a consumer group: its row, its states, and what may be said of it alone.
+"""A member of a consumer group: its row, its states, and the rules that need no other member.
 
 The row is the member: it is replaced as a whole, never changed. Knows no other member.
 """
@@ -17,8 +17,8 @@ CONSUMER = "consumer"
 STABLE = "Stable"
 UNREVOKED_PARTITIONS = "UnrevokedPartitions"
 UNRELEASED_PARTITIONS = "UnreleasedPartitions"
-"""MemberRow.state (Kafka's MemberState): has all that its epoch gives it; has to give partitions
-back first; waits for partitions that others have to give back."""
+"""MemberRow.state (Kafka's MemberState): has all partitions of its epoch; must give back some
+first; waits for partitions that others must give back."""
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -35,14 +35,14 @@ class Entrant:
 
 
 def newcomer(member_id: str, protocol: str) -> MemberRow:
-    """A member that has said nothing yet."""
+    """A new member's empty row."""
     return MemberRow(
         member_id, protocol, previous_member_epoch=-1, state=STABLE, rebalance_timeout_ms=-1
     )
 
 
 def successor(static: MemberRow, member_id: str) -> Entrant:
-    """A static member under its new member id: it has what its predecessor had."""
+    """A static member under its new member id: it keeps its predecessor's partitions."""
     row = replace(
         static, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH
     )
@@ -50,7 +50,7 @@ def successor(static: MemberRow, member_id: str) -> Entrant:
 
 
 def described(row: MemberRow) -> DescribedConsumer:
-    """As ConsumerGroupDescribe tells it."""
+    """As ConsumerGroupDescribe shows it."""
     return DescribedConsumer(
         member_id=row.member_id,
         instance_id=row.group_instance_id,
@@ -66,22 +66,22 @@ def described(row: MemberRow) -> DescribedConsumer:
 
 
 def note(event: str, row: MemberRow, **fields: object) -> Note:
-    """What the log says of a member."""
+    """A line of the log about a member."""
     return event, {"member_id": row.member_id, "instance_id": row.group_instance_id, **fields}
 
 
 def speaks_classic(row: MemberRow) -> bool:
-    """Whether it came with JoinGroup."""
+    """Whether it joined with JoinGroup."""
     return row.protocol == CLASSIC
 
 
 def is_reconciled(row: MemberRow, epoch: int) -> bool:
-    """Whether it has arrived at a target assignment."""
+    """Whether it has reached the target assignment of this epoch."""
     return row.state == STABLE and row.member_epoch == epoch
 
 
 def is_within(owned: Partitions | None, assigned: Partitions) -> bool:
-    """Whether everything owned is assigned. None: nobody knows what is owned."""
+    """Whether everything owned is assigned. None: it is not known what is owned."""
     if owned is None:
         return False
     return all(
@@ -113,7 +113,7 @@ def ascending(partitions: Mapping[str, set[int]]) -> dict[str, tuple[int, ...]]:
 
 
 def fenced_instance(static: MemberRow, member_id: str) -> Refusal:
-    """What is said to the predecessor of a static member."""
+    """The refusal for the predecessor of a static member."""
     return Refusal(
         Error.FENCED_INSTANCE_ID,
         f"Static member {member_id} with instance id {static.group_instance_id} was fenced by "
@@ -122,10 +122,10 @@ def fenced_instance(static: MemberRow, member_id: str) -> Refusal:
 
 
 def epoch_refusal(row: MemberRow, epoch: int, owned: Partitions | None) -> Refusal | None:
-    """Whether a heartbeat comes from a member's past or from nowhere.
+    """The refusal of a heartbeat with a stale or unknown epoch; None if the epoch is right.
 
-    The previous epoch is accepted from a member that owns nothing but what it may own: the answer
-    with its new epoch may have been lost. Epoch 0 is a member that (re)joins, for whatever reason.
+    The previous epoch is accepted from a member that owns only what it may own: the answer with
+    its new epoch may have been lost. Epoch 0 is a member that (re)joins, for whatever reason.
     """
     if epoch in (JOIN_EPOCH, row.member_epoch):
         return None

@@ -1,10 +1,10 @@
 """What consumers of the classic protocol tell each other inside a group's opaque bytes.
 
 ConsumerProtocolSubscription (a member's metadata) and ConsumerProtocolAssignment, versions 0 to 3.
-Bytes that are not what they claim to be give a `Malformed`, never an exception. Knows no group.
+Malformed bytes give a `Malformed`, never an exception. Knows no group.
 
-Like Kafka's ConsumerProtocol, a newer version is read as the newest known one, and what follows the
-known fields is ignored. Unlike it, bytes may also end before a field that the version added: some
+As in Kafka's ConsumerProtocol, a newer version is read as the newest known one, and bytes after the
+known fields are ignored. Unlike there, bytes may end before a field that the version added: some
 clients claim a version and send the fields of an older one.
 """
 
@@ -16,7 +16,7 @@ PROTOCOL_TYPE = "consumer"
 HIGHEST_VERSION = 3
 
 MAX_ENTRIES = 1_000_000
-"""Topics and partitions read from one message: more are refused, for the memory they would take."""
+"""The most topics and partitions in one message; more would take too much memory."""
 
 TopicPartitions = Mapping[str, tuple[int, ...]]
 """Topic name → partitions in the order they came; a topic named twice has all of them."""
@@ -31,7 +31,7 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants and has. version: as its sender wrote it."""
+    """A member's topics and partitions. version: as its sender wrote it."""
 
     version: int
     topics: tuple[str, ...]
@@ -43,7 +43,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a leader gives a member. version: as its sender wrote it."""
+    """A leader's assignment to a member. version: as its sender wrote it."""
 
     version: int
     partitions: TopicPartitions = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Assignment:
 
 
 class _Unreadable(Exception):
-    """Does not leave this module."""
+    """Caught within this module."""
 
 
 class _Reader:
@@ -66,7 +66,7 @@ class _Reader:
         return self._position == len(self._data)
 
     def take(self, size: int) -> int:
-        """Where the next `size` bytes begin; they are taken."""
+        """Takes the next `size` bytes; returns where they begin."""
         begin = self._position
         if size > len(self._data) - begin:
             raise _Unreadable(f"{size} bytes expected, {len(self._data) - begin} left")
@@ -103,7 +103,7 @@ class _Reader:
         return self._data[begin : begin + length]
 
     def count(self, smallest: int) -> int:
-        """Length of an array whose elements have at least `smallest` bytes."""
+        """The length of an array with elements of at least `smallest` bytes."""
         count = self.int32()
         if count < 0:
             raise _Unreadable("an array is null")

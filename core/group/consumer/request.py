@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat must be like, whatever the group (Kafka's GroupCoordinatorService).
+"""Checks of ConsumerGroupHeartbeat that need no group (Kafka's GroupCoordinatorService).
 
 The sentences are Kafka's: clients show them to people. Knows no group.
 """
@@ -11,9 +11,9 @@ from core.group.values import ConsumerHeartbeat
 
 
 def heartbeat_refusal(request: ConsumerHeartbeat, assignors: Sequence[str]) -> Refusal | None:
-    """Why the request makes no sense, or None.
+    """Why the request is invalid, or None.
 
-    A member id is always there: before v1 the caller makes one for a member that has none.
+    The member id is always set: before v1 the caller makes one for a member without.
     """
     for value, name in (
         (request.member_id, "MemberId"),
@@ -54,9 +54,9 @@ def _join_refusal(request: ConsumerHeartbeat) -> Refusal | None:
 
 
 def tells_all(request: ConsumerHeartbeat) -> bool:
-    """Whether the member tells all there is to tell: then it is told its whole assignment.
+    """Whether the heartbeat is complete: its answer then has the whole assignment.
 
-    It does when it (re)joins, and after any error.
+    A member sends a complete one when it (re)joins, and after any error.
     """
     return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != -1

@@ -1,7 +1,7 @@
-"""The members of a consumer group, and everything that is counted over them.
+"""The members of a consumer group, and all counts over them.
 
-Keeps its counts right whatever is put or removed, and knows which rows differ from what the store
-was told last. Decides nothing.
+Keeps the counts up to date, and knows which rows have changed since the store last took them.
+Decides nothing.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from core.group.consumer.member import is_reconciled, speaks_classic
 from core.group.records import MemberRow, Partitions
-from core.group.subscriptions import Subscriptions
+from core.group.subscribed_topics import SubscribedTopics
 
 
 class Roster:
@@ -19,9 +19,9 @@ class Roster:
     def __init__(
         self, rows: Iterable[MemberRow], epoch: int, in_store: Iterable[MemberRow] = ()
     ) -> None:
-        """epoch: of the target assignment. in_store: what the store has, perhaps other rows."""
+        """epoch: of the target assignment. in_store: the store's rows, which may differ."""
         self.members: dict[str, MemberRow] = {}
-        self.subscriptions = Subscriptions()
+        self.subscribed = SubscribedTopics()
         self.votes: Counter[str] = Counter()
         self.unreconciled = 0
         self.classic_members = 0
@@ -35,20 +35,20 @@ class Roster:
             self.put(row)
 
     def static_member(self, instance_id: str) -> MemberRow | None:
-        """Who has the instance id."""
+        """The member with this instance id."""
         member_id = self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def owner(self, topic_id: str, partition: int) -> str | None:
-        """Who owns a partition, or still has to give it back."""
+        """The member that owns a partition, or still has to give it back."""
         return self._owner.get(topic_id, {}).get(partition)
 
     def supports(self, protocols: Iterable[str]) -> bool:
-        """Whether all classic members could go by one of these (and there are any)."""
+        """Whether there are classic members, and all support one of these protocols."""
         return any(self._protocols[name] == self.classic_members for name in protocols)
 
     def put(self, row: MemberRow) -> None:
-        """A new member, or a member's new row."""
+        """Adds a member, or replaces its row."""
         old = self.members.get(row.member_id)
         if old is row:
             return
@@ -59,14 +59,14 @@ class Roster:
         self._touched[row.member_id] = None
 
     def remove(self, member_id: str) -> MemberRow:
-        """A member goes."""
+        """Removes a member."""
         row = self.members.pop(member_id)
         self._count(row, -1, None)
         self._touched[member_id] = None
         return row
 
     def aim(self, targets: dict[str, Partitions], epoch: int) -> None:
-        """A new target assignment, and its epoch; who is not named shall have nothing."""
+        """Sets the target assignment and its epoch; members it does not name get nothing."""
         for row in list(self.members.values()):
             target = targets.get(row.member_id, {})
             if target != row.target:
@@ -75,7 +75,7 @@ class Roster:
         self.unreconciled = sum(not is_reconciled(row, epoch) for row in self.members.values())
 
     def take_changes(self) -> tuple[tuple[MemberRow, ...], tuple[str, ...]]:
-        """Rows put and members removed since the last time, as the store has to learn them."""
+        """Rows put and members removed since the last call, for the store."""
         put, removed = [], []
         for member_id in self._touched:
             row, stored = self.members.get(member_id), self._stored.get(member_id)
@@ -90,7 +90,8 @@ class Roster:
         return tuple(put), tuple(removed)
 
     def _count(self, row: MemberRow, sign: int, other: MemberRow | None) -> None:
-        """Counts a row in or out. other: the same member's row that goes or comes with it."""
+        """Counts a row in or out. other: the row of the same member that it replaces or that
+        replaces it."""
         self.unreconciled += sign * (not is_reconciled(row, self._epoch))
         if other is None or not _counts_alike(row, other):
             self._count_subscription(row, sign)
@@ -106,9 +107,9 @@ class Roster:
 
     def _count_subscription(self, row: MemberRow, sign: int) -> None:
         if sign > 0:
-            self.subscriptions.add(row)
+            self.subscribed.add(row)
         else:
-            self.subscriptions.remove(row)
+            self.subscribed.remove(row)
         if row.server_assignor is not None:
             self.votes[row.server_assignor] += sign
 

@@ -1,7 +1,7 @@
 """Deadlines of the members of a consumer group, in the caller's monotonic milliseconds.
 
-Made for thousands of members that put their deadline off at every heartbeat: that is one entry in
-a dictionary, and nothing is sorted. Does not know what follows when one has passed.
+Made for thousands of members that postpone their deadline with every heartbeat: that changes one
+entry in a dictionary, and nothing is sorted. Does not know what a missed deadline means.
 """
 
 from enum import Enum
@@ -10,7 +10,7 @@ NEVER = 1 << 62
 
 
 class Timer(Enum):
-    """What a member has to be in time for.
+    """What a deadline is for.
 
     SESSION: its next heartbeat. REBALANCE: giving partitions back. JOIN, SYNC: a classic member's
     JoinGroup after it was told of a rebalance, and its SyncGroup after it has joined.
@@ -32,7 +32,7 @@ class Timers:
         self.next_ms = NEVER
 
     def set(self, timer: Timer, member_id: str, deadline_ms: int) -> None:
-        """Sets a deadline, or puts it off."""
+        """Sets or postpones a deadline."""
         self._deadlines[timer][member_id] = deadline_ms
         if deadline_ms < self.next_ms:
             self.next_ms = deadline_ms
@@ -43,7 +43,7 @@ class Timers:
             self.set(timer, member_id, deadline_ms)
 
     def cancel(self, timer: Timer, member_id: str) -> None:
-        """The member was in time, or need not be."""
+        """Removes a deadline: the member met it, or no longer needs to."""
         self._deadlines[timer].pop(member_id, None)
 
     def cancel_all(self, member_id: str) -> None:
@@ -52,7 +52,8 @@ class Timers:
             deadlines.pop(member_id, None)
 
     def due(self, now_ms: int) -> list[tuple[str, Timer]]:
-        """The members that are too late, once each. They go: the caller cancels all of theirs."""
+        """The members that have missed a deadline, once each. The caller removes them and cancels
+        all of their deadlines."""
         if now_ms < self.next_ms:
             return []
         late: dict[str, Timer] = {}

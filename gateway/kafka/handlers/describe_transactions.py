@@ -22,7 +22,7 @@ from gateway.kafka.errors import kafka_code
 
 _State = DescribeTransactionsResponse.TransactionState
 _TopicData = _State.TopicData
-_Place = tuple[str, int]
+_Partition = tuple[str, int]
 _OFFSETS_TOPIC: Final = "__consumer_offsets"
 _OFFSETS_PARTITIONS: Final = 50  # Kafka's default of offsets.topic.num.partitions
 
@@ -46,9 +46,9 @@ async def describe_transactions(
         if transactional_id_refusal(each) is Error.NONE
     ]
     found = await ctx.transactions.describe(wanted)
-    places: Mapping[int, _Place] = {}
+    partitions: Mapping[int, _Partition] = {}
     if any(each.partitions for each in found.values()):
-        places = {
+        partitions = {
             partition_id: (topic.name, number)
             for topic in await ctx.topics.all()
             for number, partition_id in enumerate(topic.partition_ids)
@@ -61,15 +61,15 @@ async def describe_transactions(
         elif stored is None or stored.metadata.state is TransactionState.DEAD:
             states.append(_refused(each, Error.TRANSACTIONAL_ID_NOT_FOUND))
         else:
-            states.append(_described(stored, places))
+            states.append(_described(stored, partitions))
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _described(stored: StoredTransaction, places: Mapping[int, _Place]) -> Any:
+def _described(stored: StoredTransaction, partitions: Mapping[int, _Partition]) -> Any:
     numbers: dict[str, set[int]] = defaultdict(set)
     for partition_id in stored.partitions:
-        if place := places.get(partition_id):  # else deleted since it joined
-            numbers[place[0]].add(place[1])
+        if partition := partitions.get(partition_id):  # else deleted since it joined
+            numbers[partition[0]].add(partition[1])
     for group in stored.participants:
         numbers[_OFFSETS_TOPIC].add(_offsets_partition(group.name))
     known = stored.metadata

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from core.errors import Error
-from core.group.subscriptions import InvalidRegularExpression
+from core.group.subscribed_topics import InvalidRegularExpression
 from core.transaction.values import TransactionMetadata, TransactionState
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListTransactionsRequest, ListTransactionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.runtime.groups.subscribed_topics import compiled
+from gateway.runtime.groups.topic_images import compiled
 
 _State = ListTransactionsResponse.TransactionState
 _STATES: Final = {state.value: state for state in TransactionState}

@@ -25,13 +25,13 @@ _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = _Result.WritableTxnMarkerTopicResult
 _Partition = _Topic.WritableTxnMarkerPartitionResult
 
-_Place = tuple[str, int]
+_TopicPartition = tuple[str, int]
 _AWAY: Final = Error.COORDINATOR_NOT_AVAILABLE
 
 
 def _unavailable(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
-        markers=[_result(each, dict.fromkeys(_places(each), _AWAY)) for each in request.markers]
+        markers=[_result(each, dict.fromkeys(_partitions(each), _AWAY)) for each in request.markers]
     )
 
 
@@ -40,10 +40,12 @@ async def write_txn_markers(
     request: WriteTxnMarkersRequest, ctx: RequestContext
 ) -> WriteTxnMarkersResponse:
     """One marker after the other; each partition has its own answer."""
-    found = await ctx.resolve({place for each in request.markers for place in _places(each)})
+    found = await ctx.resolve(
+        {partition for each in request.markers for partition in _partitions(each)}
+    )
     results = []
     for each in request.markers:
-        ids = {place: found[place] for place in _places(each) if place in found}
+        ids = {partition: found[partition] for partition in _partitions(each) if partition in found}
         is_v2 = each.transaction_version >= TransactionVersion.V2.value
         errors = await ctx.transactions.write_marker(
             Marker(
@@ -55,7 +57,9 @@ async def write_txn_markers(
             list(ids.values()),
             TransactionVersion.V2 if is_v2 else TransactionVersion.V1,
         )
-        results.append(_result(each, {place: _named(errors[ids[place]]) for place in ids}))
+        results.append(
+            _result(each, {partition: _named(errors[ids[partition]]) for partition in ids})
+        )
     return WriteTxnMarkersResponse(markers=results)
 
 
@@ -63,11 +67,11 @@ def _named(verdict: Error | Unconfirmed) -> Error:
     return coordinator_error(verdict) if isinstance(verdict, Unconfirmed) else verdict
 
 
-def _places(marker: Any) -> Sequence[_Place]:
+def _partitions(marker: Any) -> Sequence[_TopicPartition]:
     return [(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
 
 
-def _result(marker: Any, errors: Mapping[_Place, Error]) -> Any:
+def _result(marker: Any, errors: Mapping[_TopicPartition, Error]) -> Any:
     """What is not in `errors` does not exist."""
     return _Result(
         producer_id=marker.producer_id,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from crc32c import crc32c
 
 from core.errors import Refusal
-from core.group.subscriptions import InvalidRegularExpression
+from core.group.subscribed_topics import InvalidRegularExpression
 from core.topic.topic import Topic
 from gateway.pulsar.api import command
 from gateway.pulsar.commands import CommandType, TopicMode
@@ -23,7 +23,7 @@ from gateway.pulsar.commands_pb2 import (
 )
 from gateway.pulsar.names import TopicName, parse_namespace, pulsar_topic_name
 from gateway.pulsar.session import Session
-from gateway.runtime.groups.subscribed_topics import compiled
+from gateway.runtime.groups.topic_images import compiled
 
 _LONGEST_PATTERN = 50
 _SCHEME = "://"

@@ -1,1 +1,1 @@
-"""Brokers of one database: who is live, who leads, who coordinates, what has changed elsewhere."""
+"""Brokers of one database: live brokers, leaders, coordinators, and news from other brokers."""

@@ -1,7 +1,7 @@
-"""Which shards are this broker's: leases taken, proven by heartbeats, and lost.
+"""This broker's shards: takes leases, confirms them by heartbeats, and loses them.
 
-A lease lasts while its holder's broker session lasts. The database judges that for everybody else;
-this broker judges it for itself, on its own clock, and sooner. Knows not what is in a shard.
+A lease lasts as long as its holder's session. Other brokers go by the database's clock; the holder
+goes by its own clock, which ends sooner. Does not know what is in a shard.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ log = structlog.get_logger(__name__)
 class ShardLeases:
     """The leases of this broker. One per process.
 
-    A lease is held from `take` until it is lost, and each time it is taken its generation rises: so
-    whatever was decided under an earlier one cannot be written any more once the shard is read.
+    A lease is held from `take` until it is lost. Each `take` raises its generation, so that nothing
+    decided under an earlier one can be written once the shard has been read.
     """
 
     def __init__(self, store: LeaseStore, cluster: Cluster) -> None:
@@ -30,7 +30,7 @@ class ShardLeases:
         self._cluster = cluster
         self._held: dict[int, Lease] = {}
         self._taken_at: dict[int, float] = {}
-        self._forgotten: set[int] = set()  # ours by the last heartbeat, but not taken here
+        self._forgotten: set[int] = set()  # ours by the last heartbeat, but not held here
         self._acquiring: dict[int, asyncio.Task[Lease | int]] = {}
         self._valid_until = float("-inf")
         self._lapse: asyncio.TimerHandle | None = None
@@ -41,7 +41,7 @@ class ShardLeases:
         cluster.on_heartbeat(self._on_heartbeat)
 
     def on_lost(self, listener: Callable[[Lease], None]) -> None:
-        """Who is told, at once, that a lease is held no more."""
+        """Registers a listener; all are called as soon as a lease is lost."""
         self._on_lost.append(listener)
 
     # --- asking ---
@@ -58,7 +58,7 @@ class ShardLeases:
         return self._held.get(shard) if self.is_live else None
 
     def is_valid(self, lease: Lease) -> bool:
-        """Whether this very lease is held now. Nothing may be answered for its shard if not."""
+        """Whether this very lease is held now; if not, nothing may be answered for its shard."""
         return self._held.get(lease.shard) is lease and self.is_live
 
     @property
@@ -67,7 +67,7 @@ class ShardLeases:
         return tuple(self._held) if self.is_live else ()
 
     async def find(self, shard: int) -> LiveBroker:
-        """Who has the shard or is to have it: its live holder, else the live broker by the hash.
+        """The shard's live holder, else the live broker that the hash chooses for it.
 
         Raises StoreUnavailable.
         """
@@ -76,8 +76,8 @@ class ShardLeases:
         holder = (await self._store.holders([shard])).get(shard)
         if holder is not None and (known := self._cluster.find(holder)):
             return known
-        # It may have come since the last heartbeat. Or there is none, and its last holder may be
-        # what is taken for live: nobody must be sent there.
+        # The holder may have joined since the last heartbeat. Or there is none, and the last holder
+        # may still seem live: no client may be sent there.
         live = {each.broker_id: each for each in await self._cluster.look_now()}
         if holder is not None and holder in live:
             return live[holder]
@@ -87,8 +87,8 @@ class ShardLeases:
     # --- taking ---
 
     async def take(self, shard: int) -> Lease | None:
-        """The shard's lease if it can be had, None where another broker has it. One question to
-        the database for all who ask at once. Raises StoreUnavailable."""
+        """The shard's lease, or None if another broker has it. Concurrent callers share one request
+        to the database. Raises StoreUnavailable."""
         if lease := self.held(shard):
             return lease
         if not self.is_live:
@@ -98,7 +98,7 @@ class ShardLeases:
             task = asyncio.create_task(self._acquire(shard))
             self._acquiring[shard] = task
             task.add_done_callback(_take_exception)
-        # One who gives up must not take it away from the others.
+        # A cancelled caller must not cancel it for the others.
         await asyncio.shield(task)
         return self.held(shard)
 
@@ -119,13 +119,13 @@ class ShardLeases:
     async def claim(self) -> list[Lease]:
         """Takes the shards that have lost their holder and that the hash gives to this broker.
 
-        Clients that have vanished meanwhile must not be waited for. Raises StoreUnavailable.
+        So groups there stop waiting for clients that have vanished. Raises StoreUnavailable.
         """
         if not self.is_live:
             return []
         is_alone, live = self._cluster.is_alone, self._cluster.live_ids
         wanted = set(self._forgotten)
-        # While nobody else is there, nothing comes free but what this broker itself has lost.
+        # While this broker is alone, only leases that it has lost itself become free.
         if not (is_alone and self._has_claimed_all):
             free = await self._store.free()
             own_id = self._cluster.broker_id
@@ -137,19 +137,19 @@ class ShardLeases:
     # --- losing ---
 
     def give_up(self, lease: Lease) -> None:
-        """What was written under it may or may not have come through, and may still be on its way:
-        it has to be taken anew before anything is read."""
+        """A write under the lease may or may not have been stored, and may still be on its way:
+        the lease must be taken again before the shard is read."""
         if self._held.get(lease.shard) is lease:
             self._lose(lease.shard)
             self._forgotten.add(lease.shard)
 
     def forget_everything(self) -> None:
-        """The database has another history: nobody knows what it knows of leases."""
+        """The database has another history: what it knows of leases is unknown."""
         self._valid_until = float("-inf")
         self._lose_all()
 
     async def release(self) -> None:
-        """Lets others have the leases at once; takes none again. Raises StoreUnavailable."""
+        """Frees all leases at once and takes none again. Raises StoreUnavailable."""
         self._is_releasing = True
         if self._lapse is not None:
             self._lapse.cancel()
@@ -159,7 +159,7 @@ class ShardLeases:
             self._lose_all()
 
     async def close(self) -> None:
-        """Ends what is still being asked. After `release`."""
+        """Ends requests that are still under way. Call it after `release`."""
         asking = list(self._acquiring.values())
         for task in asking:
             task.cancel()
@@ -174,23 +174,23 @@ class ShardLeases:
                 told(lease)
 
     def _lose_all(self) -> None:
-        self._has_claimed_all = False  # others may come and go before this broker looks again
+        self._has_claimed_all = False  # others may come and go before this broker checks again
         for shard in list(self._held):
             self._lose(shard)
 
     # --- heartbeats ---
 
     async def wait_for_heartbeat(self) -> None:
-        """Returns after the next heartbeat, or the last one nobody has waited for."""
+        """Returns after the next heartbeat, or at once if one came since the last call."""
         await self._beat.wait()
         self._beat.clear()
 
     def _on_heartbeat(self, sent_at: float, heartbeat: Heartbeat) -> None:
-        """A heartbeat proves leases, or shows that they have gone."""
+        """A heartbeat confirms leases, or shows that they are lost."""
         if not heartbeat.is_registered:
             return
         if not self.is_live:
-            # Whoever waits has been told already, or is now. Others may have come and gone.
+            # Waiting clients were told already, or are now. Other holders may have come and gone.
             self._lose_all()
         self._valid_until = max(self._valid_until, sent_at + self._cluster.session_timeout_s)
         ours = set(heartbeat.leases)
@@ -205,7 +205,7 @@ class ShardLeases:
         self._beat.set()
 
     def _watch_lapse(self) -> None:
-        """At the moment at which the session ends here, everybody who waits has to be told."""
+        """Loses all leases the moment the session ends here, so that waiting clients are told."""
         left_s = self._valid_until - session_clock()
         if left_s > 0:
             loop = asyncio.get_running_loop()
@@ -218,6 +218,6 @@ class ShardLeases:
 
 
 def _take_exception(task: asyncio.Task[Lease | int]) -> None:
-    """Where everybody has given up, nobody is left to be told."""
+    """Retrieves an exception, in case all callers have given up."""
     if not task.cancelled():
         task.exception()

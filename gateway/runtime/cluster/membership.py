@@ -1,6 +1,6 @@
-"""The brokers over one database, as this one sees them: who is live, and who leads what.
+"""The brokers over one database, as this one sees them: live brokers, and leaders of partitions.
 
-A hint that spreads clients and keeps caches warm; no answer's correctness rests on it. Knows no
+A hint that spreads clients and keeps caches warm; no answer's correctness depends on it. Knows no
 wire and no SQL.
 """
 
@@ -30,12 +30,12 @@ _CLOCK_ID: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def session_clock() -> float:
-    """Seconds that go on while this process is stopped and, where the system has such a clock,
-    while the machine sleeps: the session goes on as well."""
+    """Seconds on a clock that runs, as the session does, while this process is stopped and, if the
+    system has such a clock, while the machine sleeps."""
     return time.clock_gettime(_CLOCK_ID)
 
 
-# What is said again if another process took the broker id while this one could not be heard.
+# Logged and raised if another process took the broker id while this one was cut off.
 _TAKEN_OVER: Final = (
     "Broker id {} was taken over by another process, at the same address or while this one could "
     "not reach the database in time; this broker stops."
@@ -43,9 +43,9 @@ _TAKEN_OVER: Final = (
 
 
 class Cluster:
-    """This broker among the others. `join` first; then keep `run` running.
+    """This broker among the others. Call `join` first; then keep `run` running.
 
-    on_change: called when a broker came or went.
+    on_change: called when a broker has come or gone.
     """
 
     def __init__(
@@ -83,23 +83,24 @@ class Cluster:
         self._on_heartbeat: Callable[[float, Heartbeat], None] = lambda sent_at, heartbeat: None
 
     def on_heartbeat(self, listener: Callable[[float, Heartbeat], None]) -> None:
-        """Who is told what each heartbeat found, and when (`session_clock`) it was sent."""
+        """Registers a listener: called with the time of sending (`session_clock`) and the result of
+        each heartbeat."""
         self._on_heartbeat = listener
 
     @property
     def incarnation(self) -> UUID:
-        """This process, as it holds the broker id."""
+        """The id of this process, as holder of the broker id."""
         return self._registration.incarnation
 
     @property
     def has_left(self) -> bool:
-        """Whether this broker has ended its session: it stops."""
+        """Whether this broker has ended its session because it stops."""
         return self._has_left
 
     @property
     def has_lapsed(self) -> bool:
-        """Whether the session is over, counted from before its last renewal was sent: this process
-        stood still, or the database is away, and clients may have gone on with others since."""
+        """Whether the session is over, counted from before its last renewal was sent. This process
+        stood still, or the database is away; clients may have moved to other brokers since."""
         return session_clock() >= self._lives_until
 
     @property
@@ -114,7 +115,7 @@ class Cluster:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id, as Metadata tells it; "" before `join`."""
+        """The cluster's id, as Metadata shows it; "" before `join`."""
         return self._cluster_id
 
     @property
@@ -124,7 +125,7 @@ class Cluster:
 
     @property
     def live(self) -> tuple[LiveBroker, ...]:
-        """The live brokers as of the last heartbeat, by id; always with this one."""
+        """The live brokers at the last heartbeat, by id; always includes this one."""
         return self._live
 
     @property
@@ -134,13 +135,13 @@ class Cluster:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other broker is known to be live: nobody else needs to be told anything."""
+        """Whether no other broker is known to be live, so that no news need be sent."""
         return len(self._live) <= 1
 
     @property
     def is_lowest(self) -> bool:
-        """Whether this broker has the lowest id of those known to be live, so that one alone does
-        what need not be done by all. Two may think so for a while, or none."""
+        """Whether this broker has the lowest id of the known live ones, and so does the work that
+        one broker can do for all. For a while two may think so, or none."""
         return self._this.broker_id == min(
             (broker.broker_id for broker in self._live), default=self._this.broker_id
         )
@@ -157,7 +158,7 @@ class Cluster:
         return leader
 
     def coordinator_of(self, key: TransactionKey) -> LiveBroker:
-        """The live broker that clients are sent to for this transaction. Any would do."""
+        """The live broker that clients are sent to for this transaction. Any could serve it."""
         chosen = choose_leader(zlib.crc32(key.name.encode()), self.live_ids)
         return self.find(chosen) or self._this
 
@@ -166,10 +167,10 @@ class Cluster:
         return next((each for each in self._live if each.broker_id == broker_id), None)
 
     async def join(self) -> None:
-        """Takes a broker id and reads who is live.
+        """Takes a broker id and reads the live brokers.
 
-        Where another process holds the id asked for, waits until its session would run out: a
-        crashed one is not heard of again. Raises BrokerIdTaken if it is; StoreUnavailable.
+        If another process holds the requested id, waits until its session would run out, as it does
+        after a crash. Raises BrokerIdTaken if that session is renewed; StoreUnavailable.
         """
         self._cluster_id = await self._store.cluster_id()
         try:
@@ -182,11 +183,11 @@ class Cluster:
         await self.heartbeat()
 
     async def heartbeat(self) -> None:
-        """Renews the session and looks who is live.
+        """Renews the session and reads the live brokers.
 
-        Raises StoreUnavailable; BrokerIdTaken where another process has taken this broker's id.
+        Raises StoreUnavailable; BrokerIdTaken if another process has taken this broker's id.
         """
-        # One after the other: what an earlier one read must not be taken for newer.
+        # One at a time, so that an earlier heartbeat's result never replaces a later one's.
         async with self._one_heartbeat:
             if not self._has_left:
                 await self._heartbeat()
@@ -217,8 +218,8 @@ class Cluster:
             raise BrokerIdTaken(_TAKEN_OVER.format(self.broker_id), 0) from taken
 
     async def run(self) -> None:
-        """Heartbeats until cancelled. A database that is away does not end it: what was known
-        stays. Raises BrokerIdTaken, after which this broker must stop."""
+        """Heartbeats until cancelled. While the database is away, it goes on with what it last
+        knew. Raises BrokerIdTaken, after which this broker must stop."""
         is_away = False
         while True:
             with contextlib.suppress(TimeoutError):
@@ -235,11 +236,11 @@ class Cluster:
                 is_away = False
 
     def look(self) -> None:
-        """A broker has come or gone: `run` heartbeats at once."""
+        """A broker has come or gone: makes `run` heartbeat at once."""
         self._wake.set()
 
     async def look_now(self) -> tuple[LiveBroker, ...]:
-        """Who is live, from a heartbeat that begins after this call; one for all who ask at once.
+        """The live brokers, from a heartbeat that begins after this call; callers share it.
 
         Raises StoreUnavailable.
         """
@@ -250,9 +251,9 @@ class Cluster:
         return {None: self._live}
 
     async def leave(self) -> None:
-        """Ends the session, so that clients turn to the others at once. Raises StoreUnavailable.
+        """Ends the session, so that clients turn to other brokers at once. Raises StoreUnavailable.
 
-        What is under way may still be finished; it rests on no session.
+        Requests under way may still finish; they need no session.
         """
         self._has_left = True
         async with self._one_heartbeat:

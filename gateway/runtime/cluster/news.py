@@ -1,7 +1,7 @@
-"""Keeps this broker's memory in step with the others: sends news, hears it, and looks by itself.
+"""Keeps this broker's memory in step with the others: sends news, receives it, and polls.
 
-News only makes things quicker. Whatever somebody waits for is read again every second while other
-brokers are live, so a lost message costs a second and never an answer.
+News only saves time. While other brokers are live, all partitions that a request waits for are read
+again every second, so a lost message costs a second and never an answer.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ RECONNECT_S: Final = 0.5
 
 
 class Announcer:
-    """Collects partitions that have changed here, and tells the others, if there are any."""
+    """Collects partitions that have changed here, and tells the other brokers, if any."""
 
     def __init__(self, feed: ChangeFeed, is_alone: Callable[[], bool]) -> None:
         self._feed = feed
@@ -37,7 +37,7 @@ class Announcer:
         self._wake = asyncio.Event()
 
     def announce(self, partition_ids: Iterable[int]) -> None:
-        """Notes partitions whose change has been committed."""
+        """Notes partitions with a committed change."""
         if self._is_alone():
             return
         self._changed.update(partition_ids)
@@ -57,7 +57,7 @@ class Announcer:
 
 
 class NewsReader:
-    """Hears the others, and looks by itself."""
+    """Receives the others' news, and polls."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class NewsReader:
             await asyncio.sleep(RECONNECT_S)
 
     async def run(self) -> None:
-        """Reads what has changed elsewhere, and once a second all that is waited for."""
+        """Reads partitions changed elsewhere, and once a second all that a request waits for."""
         while True:
             try:
                 async with asyncio.timeout(LOOK_AGAIN_S):

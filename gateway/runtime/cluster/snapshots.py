@@ -1,4 +1,4 @@
-"""Watches for snapshots that are held for long: a forgotten psql makes every flush slower.
+"""Watches for snapshots that are held for long: a forgotten psql slows down every flush.
 
 Knows neither SQL nor metrics.
 """
@@ -19,7 +19,7 @@ WARN_FROM_S: Final = 600.0
 
 
 class SnapshotWatch:
-    """Looks once in a while, and warns once of each holder.
+    """Looks now and then, and warns once of each holder.
 
     oldest: reads the oldest snapshot; may raise StoreUnavailable.
     """
@@ -28,10 +28,10 @@ class SnapshotWatch:
         self._oldest = oldest
         self._warned_of: str | None = None
         self.seconds = 0.0
-        """Age of the oldest snapshot when it was last looked for; 0 where there was none."""
+        """Age of the oldest snapshot at the last look; 0 if there was none."""
 
     async def run(self) -> None:
-        """Looks every `INTERVAL_S` until cancelled; a database that is away does not end it."""
+        """Looks every `INTERVAL_S` until cancelled, also while the database is away."""
         while True:
             try:
                 await self.look()

@@ -1,1 +1,1 @@
-"""The flush: everything that waits is decided and committed together. One queue, one commit."""
+"""The flush: decides and commits together all that waits. One queue, one commit."""

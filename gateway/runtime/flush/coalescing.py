@@ -1,8 +1,8 @@
-"""Batches of a transaction wait for those of the other partitions that were announced.
+"""A transaction's batches wait for each other, if their partitions were announced together.
 
-A V1 producer says what it is going to write to before it does (AddPartitionsToTxn), and librdkafka
-then sends a request a partition, one right behind the other. Together they are one commit; the last
-partition announced ends the wait. Knows no rule: what waits is queued a little later, in its order.
+A V1 producer announces the partitions that it will write to (AddPartitionsToTxn); librdkafka then
+sends one request per partition, right behind each other. They wait here for one common commit; the
+last announced partition ends the wait. Knows no rule: it only queues them later, in their order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core.transaction.key import TransactionKey
 from gateway.runtime.flush.work import Pending, PendingAppend, PendingTransition
 
 UNWRITTEN_S = 0.02
-"""After how long without a batch an announcement is forgotten."""
+"""An announcement without a batch is forgotten after this."""
 GATHER_S = 0.001
 """How long batches wait for those of the other partitions."""
 
@@ -29,7 +29,7 @@ class _Announcement:
 
 
 class Coalescing:
-    """What producers have announced; what is kept goes to `enqueue`, in order of arrival."""
+    """Producers' announcements, and the waiting batches, later given to `enqueue` in order."""
 
     def __init__(self, enqueue: Callable[[Pending], None]) -> None:
         self._enqueue = enqueue
@@ -46,8 +46,8 @@ class Coalescing:
         self._by_producer[producer_id] = _Announcement(key, awaited, timer)
 
     def keeps(self, pending: Pending) -> bool:
-        """Whether a batch waits here. Lets those go that do, where it was the last one awaited, or
-        where something changes their transaction."""
+        """Keeps a batch (True) if others are still awaited. Releases the waiting ones if it is the
+        last one awaited, or if it changes their transaction."""
         if not self._by_producer:
             return False
         if isinstance(pending, PendingTransition):
@@ -71,7 +71,7 @@ class Coalescing:
         return True
 
     def release(self, producer_id: int) -> None:
-        """Lets a producer's batches go; what it announced is forgotten."""
+        """Releases a producer's batches and forgets its announcement."""
         announced = self._by_producer.pop(producer_id, None)
         if announced is not None:
             announced.timer.cancel()
@@ -79,7 +79,7 @@ class Coalescing:
                 self._enqueue(pending)
 
     def _release_for(self, pending: PendingTransition) -> None:
-        """What is kept was written before."""
+        """The waiting batches were written before the transition: they go first."""
         if pending.producer_id is not None:  # an end
             self.release(pending.producer_id)
             return
@@ -88,6 +88,6 @@ class Coalescing:
                 self.release(producer_id)
 
     def release_all(self) -> None:
-        """Lets all batches go."""
+        """Releases all batches."""
         for producer_id in list(self._by_producer):
             self.release(producer_id)

@@ -1,7 +1,7 @@
-"""Decides on the work of a flush, in order of arrival, on what is loaded.
+"""Decides on the work of a flush, in order of arrival, on loaded state.
 
-The drafts are core's; this puts them side by side for one flush. It changes nothing in memory and
-stores nothing: `decisions` are released only once `effects` and `transactions` are committed.
+Combines core's drafts for one flush. It changes nothing in memory and stores nothing: `decisions`
+are released only once `effects` and `transactions` are committed.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _NOT_ITS = Refused(
 )
 
 MakeMarker = Callable[[Marker, int], bytes]
-"""The bytes of a control batch, from a marker and a timestamp (ms); a front-end's business."""
+"""The bytes of a control batch, from a marker and a timestamp (ms); a front-end makes them."""
 
 MustWait = Callable[[PendingAppend, LogDraft], bool]
-"""Whether an earlier batch of the same producer has to come first (`core.log.retry_order`)."""
+"""Whether an earlier batch of the same producer must come first (`core.log.retry_order`)."""
 
 
 class FlushDraft:
     """The decisions of one flush.
 
-    transactions: what is known, by producer id (None: there is no such row) and, for transitions,
-    by key. is_locked: whether these were read under the lock; else memory has them,
-    and only what changes something may be released (see `needs_lock`). publications: on what was
-    read of them under the lock.
+    transactions: known ones by producer id (None: there is no such row) and, for transitions, by
+    key. is_locked: whether they were read under the lock; else they are from memory, and only
+    decisions that change something may be released (see `needs_lock`). publications: a draft on
+    rows read under the lock.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class FlushDraft:
         self._transactions: dict[TransactionKey | int, TransactionDraft] = {}
         self.decisions: list[Decision | Unconfirmed | Answer | PublicationAnswer] = []
         self.doubtful: set[int] = set()
-        """Producers whose transaction must be read again before a refusal may be given."""
+        """Producers: their transactions must be read again before a refusal may be given."""
         self.needs_lock = False
-        """Whether a transition changes nothing, as far as memory knows."""
+        """Whether, by memory alone, a transition changes nothing."""
 
     def decide(self, work: Sequence[Pending]) -> None:
-        """Decides on each in turn."""
+        """Decides on all of it, in turn."""
         for pending in work:
             if isinstance(pending, PendingTransition):
                 self.decisions.append(self._decide_transition(pending).answer)
@@ -102,19 +102,19 @@ class FlushDraft:
                 self.decisions.append(self._decide_append(pending))
 
     def effects(self) -> list[LogEffects]:
-        """What changes in the partitions."""
+        """The changes to partitions."""
         return [effect for draft in self._drafts.values() if (effect := draft.effects())]
 
     def transactions(self) -> list[TransactionEffects]:
-        """What changes in the transactions, and what appends to them stand on."""
+        """The changes to transactions, and the versions that appends to them rest on."""
         return [effect for each in self._transactions.values() if (effect := each.effects())]
 
     def publications(self) -> PublicationEffects | None:
-        """What changes in guards and tokens."""
+        """The changes to guards and tokens."""
         return self._publications.effects()
 
     def committed(self) -> list[StoredTransaction]:
-        """The transactions decided on, as they are once the effects are stored."""
+        """The transactions as they are once the effects are stored."""
         return [stored for each in self._transactions.values() if (stored := each.committed())]
 
     def _log(self, partition_id: int) -> LogDraft | None:
@@ -135,7 +135,7 @@ class FlushDraft:
         return draft.prepare_append(pending.incoming, starts_at_zero=starts_at_zero)
 
     def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
-        """Why its transaction may not have the batch. A duplicate is in one already."""
+        """Why the batch may not join its transaction, or None. A duplicate has joined already."""
         batch = pending.batch
         known = draft.producer(batch.producer_id)
         if known.find_duplicate(batch):
@@ -143,7 +143,7 @@ class FlushDraft:
         transaction = self._transaction_of(batch.producer_id)
         is_first = known.txn_first_offset is None
         if is_first and pending.transaction not in (None, transaction.key):
-            # With something open here, its producer is known to be the one (as in Kafka).
+            # If a transaction is open here, its producer was checked before (as in Kafka).
             return self._not_joined(transaction, batch.producer_id, _NOT_ITS)
         joining = transaction.prepare_append(
             pending.partition_id,
@@ -166,7 +166,7 @@ class FlushDraft:
 
     def _transaction_of(self, producer_id: int) -> TransactionDraft:
         stored = self._by_producer.get(producer_id)
-        # One that no row names is a draft of its own, which changes nothing.
+        # A producer without a row gets its own draft, which changes nothing.
         key = stored.metadata.key if stored else None
         place = producer_id if key is None else key
         draft = self._transactions.get(place)
@@ -188,7 +188,7 @@ class FlushDraft:
         return transition
 
     def _write_markers(self, marker: Marker, partitions: frozenset[int]) -> None:
-        """One control batch, whose bytes are stored once, serves all partitions."""
+        """One control batch serves all partitions; its bytes are stored once."""
         payload = self._make_marker(marker, self._now_ms)
         batch = RecordBatch(
             record_count=1,
@@ -202,6 +202,6 @@ class FlushDraft:
         )
         incoming = IncomingBatch(batch, payload, CONTROL)
         for partition_id in sorted(partitions):
-            # A partition may have been deleted since it joined.
+            # The partition may have been deleted since it joined.
             if (log := self._log(partition_id)) is not None:
                 log.prepare_marker(marker, incoming)

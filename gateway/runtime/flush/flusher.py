@@ -1,8 +1,8 @@
-"""Group commit: what waits is decided in order of arrival, committed at once, answered.
+"""The flush: decides on all waiting work in order of arrival, commits it at once, and answers.
 
 decide (core) → persist (store) → replay (core) → answer. Knows no protocol and no SQL. A decision
-is released only once it is committed or, where it changes nothing, confirmed by a fresh read; one
-that says that something is stored already, behind a commit too.
+is released only once it is committed or, if it changes nothing, confirmed by a fresh read. A
+decision that says that something is stored already also waits for a commit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
@@ -49,6 +48,7 @@ from gateway.runtime.flush.draft import FlushDraft, MakeMarker
 from gateway.runtime.flush.locked_rows import LockedRows
 from gateway.runtime.flush.memory import FlushMemory, transactional_producers
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
+from gateway.runtime.flush.queue import FlushQueue
 from gateway.runtime.flush.work import (
     AppendResult,
     Pending,
@@ -66,17 +66,17 @@ CONTENDED_FOR_S = 1.0
 PARKED_RETRY_S = 0.2
 PARKED_LIMIT_S = 30.0
 MISMATCHES_UNDER_LOCK = 10
-"""One may come of a row that was not there to be locked; so many are a bug, which must end."""
+"""A row that did not exist could not be locked, and may cause one. So many are a bug: give up."""
 
 OnAppended = Callable[[LogEffects, bool], None]
-"""Called after each commit with a partition's effects, and whether they are of the database's
+"""Called after each commit with a partition's effects, and whether they belong to the database's
 present history."""
 
 
 class Flusher:
     """All appends, transitions and publications of this process.
 
-    logs: the partitions as committed, by id; whoever reads them may put in what was read.
+    logs: the partitions as committed, by id; readers may add what they have read.
     make_marker: the bytes of a control batch.
     """
 
@@ -86,10 +86,11 @@ class Flusher:
         self._memory = FlushMemory(store, self.logs)
         self._on_appended: OnAppended = lambda effects, is_current: None
         self._make_marker = make_marker
-        self._max_bytes = max_flush_bytes
-        self._queue: deque[Pending] = deque()
+        self._queue = FlushQueue(
+            self._settle_queued, limit=max_flush_bytes, weigh=lambda pending: pending.size
+        )
+        self._flush = store.open_flush()
         self._arrivals = itertools.count()
-        self._wake = asyncio.Event()
         self._settling = asyncio.Lock()  # one flush at a time decides and commits
         self._contended_until: dict[int, float] = {}
         self._locked_rows = LockedRows()
@@ -98,29 +99,30 @@ class Flusher:
         self.retry_order = RetryOrder()
         self.fenced = 0  # batches refused for their producer's epoch
         self._history = 0
-        self._tasks: list[asyncio.Task[None]] = []
-        self._closing = False
+        self._parked: asyncio.Task[None] | None = None
         self._is_flushed = False
 
     def on_appended(self, listener: OnAppended) -> None:
-        """Who is told of what was committed, from now on."""
+        """Registers a listener; it is called after each commit."""
         self._on_appended = listener
 
     def start(self) -> None:
         """Starts the work in the background."""
-        self._tasks.append(asyncio.create_task(self._run_flusher()))
-        self._tasks.append(asyncio.create_task(self._run_parked()))
+        self._parked = asyncio.create_task(self._run_parked())
 
     async def close(self) -> None:
         """Finishes what is queued, then stops."""
         self._coalescing.release_all()
-        self._closing = True
-        self._wake.set()
-        await asyncio.gather(*self._tasks)
+        await self._queue.close()
+        self._is_flushed = True
+        self._wake_parked.set()
+        if self._parked is not None:
+            await self._parked
+        await self._flush.close()
 
     def submit(self, pending: Pending) -> None:
-        """Queues a batch, a transition or a publication; its place among those of the same
-        partition and producer is that of this call."""
+        """Queues a batch, a transition or a publication; the order of these calls is the order
+        within a partition and a producer."""
         if not self._coalescing.keeps(pending):
             self._enqueue(pending)
 
@@ -129,8 +131,8 @@ class Flusher:
     ) -> asyncio.Future[Answer | Unconfirmed]:
         """Queues a decision on a transaction; resolves once it is stored.
 
-        decide: called when its turn comes, with what is stored by then; it may be called again.
-        producer_id: of the transaction, where memory may serve for what is stored.
+        decide: called in its turn with what is stored then; may be called more than once.
+        producer_id: of the transaction, if memory may stand in for the stored row.
         """
         done: asyncio.Future[Answer | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
@@ -147,7 +149,7 @@ class Flusher:
     def announce_writes(
         self, key: TransactionKey, producer_id: int, partition_ids: Iterable[int]
     ) -> None:
-        """A transaction's batches for these partitions are on their way, in requests of their own:
+        """A transaction's batches for these partitions are on their way in separate requests:
         they wait for each other, for a moment."""
         self._coalescing.announce(key, producer_id, partition_ids)
 
@@ -157,20 +159,19 @@ class Flusher:
         if self._locked_rows.takes(pending):
             self._park([pending])
             return
-        self._queue.append(pending)
-        self._wake.set()
+        self._queue.put(pending)
 
     def known_transaction(self, producer_id: int) -> StoredTransaction | None:
-        """What memory has of a producer's transaction; it may be older than what is stored."""
+        """A producer's transaction in memory; the stored row may be newer."""
         return self._memory.transactions.get(producer_id)
 
     def note_transaction(self, stored: StoredTransaction) -> None:
-        """Takes over what was read, or has just been committed, of a transaction."""
+        """Takes over a transaction that was read, or has just been committed."""
         self._memory.remember({stored.metadata.producer_id: stored})
 
     def forget_everything(self) -> None:
-        """Drops what was known of partitions and transactions: after a failover, another history
-        may hand their ids out again."""
+        """Drops all partitions and transactions: after a failover, another history may give their
+        ids out again."""
         self._history += 1
         self.logs.clear()
         self._memory.transactions.clear()
@@ -178,36 +179,14 @@ class Flusher:
 
     # The flusher.
 
-    async def _run_flusher(self) -> None:
-        flush = self._store.open_flush()
-        try:
-            while work := await self._next_work():
-                async with self._settling:
-                    await self._flush_work(flush, work)
-        finally:
-            self._is_flushed = True
-            self._wake_parked.set()
-        await flush.close()
-
-    async def _next_work(self) -> list[Pending]:
-        """Everything queued, up to the flush's limit; empty once the flusher closes."""
-        while not self._queue:
-            if self._closing:
-                return []
-            self._wake.clear()
-            await self._wake.wait()
-        work: list[Pending] = []
-        size = 0
-        while self._queue and (not work or size + self._queue[0].size <= self._max_bytes):
-            pending = self._queue.popleft()
-            size += pending.size
-            work.append(pending)
-        return work
+    async def _settle_queued(self, work: list[Pending]) -> None:
+        async with self._settling:
+            await self._flush_work(self._flush, work)
 
     async def _flush_work(
         self, flush: Flush, work: list[Pending], *, from_parked: bool = False
     ) -> None:
-        """Decides, commits and answers, one way or another."""
+        """Decides, commits and answers; if that fails, it answers all the same."""
         try:
             await self._settle(flush, work, from_parked=from_parked)
         except (StoreUnavailable, RowLocked) as error:
@@ -224,9 +203,9 @@ class Flusher:
     async def _give_up(
         self, flush: Flush, work: Sequence[Pending], error: StoreUnavailable | RowLocked
     ) -> None:
-        """To be asked again: in one case the batch is certainly not stored, in the other it may be.
+        """Asks clients to try again, whether the batch is certainly not stored or may be stored.
 
-        RowLocked comes here where a whole table is locked (by hand), so that parking cannot help.
+        RowLocked gets here if a whole table is locked (by hand): then parking cannot help.
         """
         work = self._still_ours(work)
         self._memory.forget(work)
@@ -240,12 +219,12 @@ class Flusher:
             resolve_all(work, Unconfirmed(Reason.NOT_STORED, "the database is not available"))
 
     def _still_ours(self, work: Sequence[Pending]) -> list[Pending]:
-        """Without those parked meanwhile, which will be stored, or refused, later."""
+        """The work without what was parked meanwhile; that is stored or refused later."""
         parked = self._locked_rows.arrivals()
         return [pending for pending in work if pending.arrival not in parked]
 
     def _turn_away(self, work: Iterable[Pending]) -> None:
-        """The producers will try again; what is on its way behind these batches has to wait."""
+        """The producers will send these batches again; those behind them must wait."""
         now = asyncio.get_running_loop().time()
         for pending in appends(work):
             if not pending.done.done():
@@ -256,7 +235,7 @@ class Flusher:
     async def _settle(
         self, flush: Flush, work: list[Pending], *, from_parked: bool = False
     ) -> None:
-        """Decides on the work of a flush, commits, replays and answers, however often it takes."""
+        """Decides on the work of a flush, commits, replays and answers; repeats if it must."""
         skip_locked = from_parked
         under_lock = from_parked or bool(publications(work)) or self._is_contended(work)
         fresh: set[int] = set()
@@ -283,7 +262,7 @@ class Flusher:
                 locked = Locked({}, {}, ending)
                 await self._memory.load_missing(work, ending, absent)
                 if self._memory.ending(work) != ending:
-                    under_lock = True  # somebody joined while that was read
+                    under_lock = True  # a partition or group joined during the read
                     continue
             draft = self._decide(work, locked, fresh_producers, is_locked=under_lock)
             if draft.needs_lock:
@@ -335,7 +314,7 @@ class Flusher:
                 if effects or moves or published or history == self._history:
                     self._answer(work, draft, effects)
                     return
-                # Nothing was guarded, and it was committed to another history than was read from.
+                # Nothing was guarded, and the read was of another history than the commit.
             fresh, fresh_producers = set(), set()
 
     def _decide(
@@ -374,8 +353,8 @@ class Flusher:
         draft: FlushDraft,
         effects: Sequence[LogEffects],
     ) -> None:
-        """Replays committed effects, then lets every waiting answer go."""
-        # Else they may have been committed to a history that is no more.
+        """Replays committed effects, then sends all answers."""
+        # Else they may have been committed to a lost history.
         is_current = all(pending.history == self._history for pending in work)
         if is_current:
             for stored in draft.committed():
@@ -404,7 +383,7 @@ class Flusher:
                 start = self._log_start(partition_id)
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
             case Duplicate() if pending.history != self._history:
-                # What it was found in may be lost; the others' commit says nothing of it.
+                # The batch it repeats may be lost; this commit proves nothing about that one.
                 message = "the database has another history now"
                 pending.resolve(Unconfirmed(Reason.NOT_STORED, message))
             case Duplicate(base_offset, timestamp):
@@ -429,7 +408,7 @@ class Flusher:
         *,
         from_parked: bool = False,
     ) -> None:
-        """The database refused something: each goes alone, so that only one is refused."""
+        """The database refused something: tries each piece alone, to refuse only the culprit."""
         if error.out_of_space:
             log.error("database_out_of_space", reason=str(error))
             self._memory.forget(work)
@@ -443,7 +422,7 @@ class Flusher:
         else:
             for index, pending in enumerate(work):
                 if from_parked and self._locked_rows.is_waited_for(pending):
-                    self._park(work[index:])  # one before it is locked out again
+                    self._park(work[index:])  # an earlier one was parked again
                     return
                 try:
                     await self._settle(flush, [pending], from_parked=from_parked)
@@ -451,8 +430,8 @@ class Flusher:
                     await self._find_culprit(flush, [pending], refusal)
 
     def _is_contended(self, work: Sequence[Pending]) -> bool:
-        """Whether another broker has lately written to one of the partitions: then locking first
-        costs a round trip, and not locking costs a flush."""
+        """Whether another broker has lately written to one of the partitions. Then locking first
+        costs a round trip, but not locking costs a flush."""
         if not self._contended_until:
             return False
         now = asyncio.get_running_loop().time()
@@ -460,7 +439,7 @@ class Flusher:
             del self._contended_until[partition_id]
         return not self._memory.touched_by(work).isdisjoint(self._contended_until)
 
-    # What another broker holds for longer than `lock_timeout` waits, in order; the rest goes on.
+    # Work on rows that another broker holds longer than `lock_timeout` waits, in order, alone.
 
     def _park(self, work: Iterable[Pending]) -> None:
         now = asyncio.get_running_loop().time()
@@ -468,9 +447,7 @@ class Flusher:
             if self._locked_rows.add(pending, now):
                 log.warning("row_locked", of=_name(pending))
                 self._wake_parked.set()
-                behind = [each for each in self._queue if self._locked_rows.takes(each)]
-                for each in behind:
-                    self._queue.remove(each)
+                for each in self._queue.withdraw(self._locked_rows.takes):
                     self._locked_rows.add(each, now)
 
     def _without_parked(self, work: list[Pending]) -> list[Pending]:
@@ -481,20 +458,20 @@ class Flusher:
 
     async def _run_parked(self) -> None:
         flush = self._store.open_flush()
-        # Until the very last flush is done, something may still come to be parked.
+        # Until the last flush is done, more work may be parked.
         while not (self._is_flushed and not self._locked_rows):
             if not self._locked_rows:
                 self._wake_parked.clear()
                 await self._wake_parked.wait()
                 continue
             await asyncio.sleep(PARKED_RETRY_S)
-            for place in self._locked_rows.places():
-                # A flush under way may hold batches of the partition that came before those
-                # parked so far. Once it is done there are none: they are parked as they come.
+            for row_key in self._locked_rows.row_keys():
+                # A flush under way may hold earlier batches of the partition than the parked ones.
+                # Once it is done there are none: newcomers are parked at once.
                 async with self._settling:
-                    work = self._locked_rows.take_out(place)
+                    work = self._locked_rows.take_out(row_key)
                     await self._retry_parked(flush, work)
-                    self._locked_rows.tidy(place)
+                    self._locked_rows.tidy(row_key)
         await flush.close()
 
     async def _retry_parked(self, flush: Flush, work: list[Pending]) -> None:
@@ -509,10 +486,10 @@ class Flusher:
 
 
 def _is_stored(decision: Decision | Unconfirmed | Answer | PublicationAnswer) -> bool:
-    """Whether it tells somebody that something is stored.
+    """Whether the answer says that something is stored.
 
-    If it was stored before, that commit may not have reached a standby that it has to reach.
-    Whoever is told relies on it from now on, so a commit behind it has to be waited for.
+    If it was stored before, that commit may not have reached a required standby yet. The client
+    will rely on the answer, so it waits for a later commit.
     """
     if isinstance(decision, Answer | PublicationAnswer):
         return decision.error is Error.NONE
@@ -529,7 +506,7 @@ def _name(pending: Pending) -> int | str:
 
 
 def _retention_classes(work: Sequence[Pending]) -> set[str]:
-    """Whose segments the work may write to."""
+    """The retention classes whose segments the work may write to."""
     classes = {pending.incoming.retention_class for pending in appends(work)}
     if any(isinstance(pending, PendingTransition) for pending in work):
         classes.add(CONTROL)  # its marker

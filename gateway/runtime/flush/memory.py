@@ -1,7 +1,7 @@
-"""What decisions of flushes rest on: partitions, producers, transactions, as last read or written.
+"""The memory that flushes decide on: partitions, producers, transactions, as last read or written.
 
-Memory that may be older than the store, which guards what is decided on it. Reads what is missing,
-or all that a flush touches under its locks. Decides nothing; knows no protocol and no SQL.
+It may be older than the store, which guards all decisions. Reads what is missing, or, under a
+flush's locks, all that the flush touches. Decides nothing; knows no protocol and no SQL.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ TRANSACTIONS_IN_MEMORY = 10_000
 
 
 class FlushMemory:
-    """logs: by partition id; read by whoever serves fetches. transactions: by producer id, None
-    where no transaction has this producer."""
+    """logs: by partition id; fetches read them, too. transactions: by producer id, None if no
+    transaction has this producer."""
 
     def __init__(self, store: LogStore, logs: dict[int, PartitionLog]) -> None:
         self._store = store
@@ -40,7 +40,7 @@ class FlushMemory:
         self.transactions: OrderedDict[int, StoredTransaction | None] = OrderedDict()
 
     def ending(self, work: Sequence[Pending]) -> list[StoredTransaction] | None:
-        """What memory has of the transactions that end in this work; None if it is not enough."""
+        """The transactions that this work ends, from memory; None if one is missing there."""
         known: list[StoredTransaction] = []
         for pending in transitions(work):
             if pending.producer_id is None:
@@ -57,10 +57,10 @@ class FlushMemory:
         ending: Sequence[StoredTransaction],
         absent: set[int],
     ) -> None:
-        """Reads what a decision needs and memory lacks.
+        """Reads what a decision needs and memory does not have.
 
-        More than once where a notification has meanwhile shown that a partition moved on, which
-        forgets its producers. Adds partitions that do not exist to `absent`.
+        Reads again if a notification has meanwhile shown that a partition changed, which forgets
+        its producers. Adds partitions that do not exist to `absent`.
         """
         unknown = {i for i in transactional_producers(work) if i not in self.transactions}
         await self.reload_transactions(unknown)
@@ -86,7 +86,7 @@ class FlushMemory:
         raise StoreUnavailable("partitions move faster than they can be read")
 
     async def reload(self, touched: Sequence[tuple[int, int]]) -> set[int]:
-        """Reads (partition, producer) pairs (-1: nobody); returns partitions that do not exist."""
+        """Reads (partition, producer) pairs (-1: none); returns partitions that do not exist."""
         if not touched:
             return set()
         pairs = sorted({pair for pair in touched if pair[1] != NO_PRODUCER_ID})
@@ -102,9 +102,9 @@ class FlushMemory:
             self.remember({producer_id: found.get(producer_id) for producer_id in wanted})
 
     def remember(self, transactions: Mapping[int, StoredTransaction | None]) -> None:
-        """Takes over what was read of transactions, unless memory is newer.
+        """Takes over transactions that were read, unless memory is newer.
 
-        Joins come between two versions, so of one version the larger set is the newer one.
+        A join does not change the version, so of one version the larger set is newer.
         """
         for producer_id, stored in transactions.items():
             known = self.transactions.get(producer_id)
@@ -119,7 +119,7 @@ class FlushMemory:
             self.transactions.move_to_end(producer_id)
 
     def trim(self) -> None:
-        """Forgets the transactions unheard of for longest; between flushes, never under a draft."""
+        """Forgets the least recently used transactions; between flushes, never under a draft."""
         while len(self.transactions) > TRANSACTIONS_IN_MEMORY:
             self.transactions.popitem(last=False)
 
@@ -130,7 +130,7 @@ class FlushMemory:
         states: Mapping[int, PartitionState],
         producers: Mapping[tuple[int, int], ProducerState],
     ) -> None:
-        """Remembers what was read of `ids`; a partition that is not there any more is forgotten."""
+        """Remembers what was read of `ids`; a deleted partition is forgotten."""
         read: dict[int, dict[int, ProducerState | None]] = {}
         for partition_id, producer_id in pairs:
             of_partition = read.setdefault(partition_id, {})
@@ -148,8 +148,8 @@ class FlushMemory:
     ) -> tuple[list[Pending], list[Pending], Locked]:
         """Loads all that the work touches, under its locks.
 
-        Returns who may be decided on, those of whose rows another broker holds one, and what was
-        read. Raises RowLocked, StoreUnavailable.
+        Returns the work that may be decided on, the work with a row held by another broker, and
+        what was read. Raises RowLocked, StoreUnavailable.
         """
         pairs = _producer_pairs(appends(work))
         ids = sorted({pending.partition_id for pending in appends(work)})
@@ -166,15 +166,15 @@ class FlushMemory:
         absent = [partition_id for partition_id in ids if partition_id not in locked.partitions]
         held = set((await self._store.load(absent))[0]) if absent else set()
         known_pairs = {*pairs, *locked.producers}
-        # Of transactions that are only written to, what else joined was neither locked nor read.
+        # Other joined partitions of a transaction that is only written to are not locked or read.
         joined = {
             (partition_id, each.metadata.producer_id)
             for each in locked.transactions
             if each.metadata.key in keys
             for partition_id in each.partitions
         }
-        # What has joined and is not there any more is forgotten: it gets no marker.
-        # Nor does what is staged for one that has been deleted get an offset.
+        # A joined partition that was deleted is forgotten and gets no marker. Batches staged for a
+        # deleted partition get no offset.
         staged = {each.partition_id for held_by in locked.tokens.values() for each in held_by}
         everything = {*ids, *locked.partitions, *(i for i, _ in joined), *staged} - held
         self._take_over(everything, known_pairs | joined, locked.partitions, locked.producers)
@@ -182,7 +182,7 @@ class FlushMemory:
         read = {i: by_producer.get(i) for i in producer_ids if i not in locked.held_producers}
         read |= by_producer
         for producer_id in read:
-            # It is the truth, even if memory seems newer: a join that a crash has undone.
+            # The read is the truth, even if memory seems newer: a crash may have undone a join.
             self.transactions.pop(producer_id, None)
         self.remember(read)
         for publication in publications(work):
@@ -194,7 +194,7 @@ class FlushMemory:
         return free, away, locked
 
     def touched_by(self, work: Sequence[Pending]) -> set[int]:
-        """The partitions that the work of a flush will write to, as far as memory knows."""
+        """The partitions that the work will write to, as far as memory knows."""
         touched = {pending.partition_id for pending in appends(work)}
         for pending in transitions(work):
             if pending.producer_id is not None:
@@ -203,13 +203,13 @@ class FlushMemory:
         return touched
 
     def forget(self, work: Sequence[Pending]) -> None:
-        """Drops what was known of the partitions and transactions; the next flush reads them."""
+        """Drops the work's partitions and transactions; the next flush reads them again."""
         for pending in appends(work):
             self.logs.pop(pending.partition_id, None)
         for publication in publications(work):
             for partition_id in publication.partition_ids:
                 self.logs.pop(partition_id, None)
-        # First those that end, whose partitions go with them; an append may be of the same one.
+        # First transactions that end, with their partitions; an append may be of the same one.
         keys = {pending.key for pending in transitions(work)}
         for producer_id, stored in list(self.transactions.items()) if keys else ():
             if stored is not None and stored.metadata.key in keys:

@@ -1,7 +1,7 @@
-"""What is answered where a flush does not confirm that something is stored, in nobody's words.
+"""The outcomes of work that a flush did not confirm as stored, in no protocol's words.
 
-A rule's refusal is a decision of core; this is what became of work that no rule was against. Each
-front-end names a reason where it answers.
+A refusal by a rule is core's decision; here are outcomes of work that no rule refused. Each
+front-end translates a reason when it answers.
 """
 
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from enum import Enum, auto
 
 
 class Reason(Enum):
-    """NOT_STORED: certainly not; the database is away, or has another history by now. UNKNOWN: the
-    commit was sent, and nobody heard how it went. HELD_ELSEWHERE: another broker has held a row for
-    too long. OUT_OF_SPACE: of the database. TOO_EARLY: an earlier batch of the producer has to come
-    first. FAILED: a bug, or something that the database will not take.
+    """NOT_STORED: certainly not; the database is away, or has another history now. UNKNOWN: the
+    commit was sent, but its outcome is unknown. HELD_ELSEWHERE: another broker has held a row for
+    too long. OUT_OF_SPACE: the database is full. TOO_EARLY: an earlier batch of the producer must
+    come first. FAILED: a bug, or something that the database refuses.
     """
 
     NOT_STORED = auto()
@@ -25,7 +25,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unconfirmed:
-    """Nothing says that it is stored. Asked again, it may be."""
+    """It is not known to be stored. A retry may store it."""
 
     reason: Reason
     message: str

@@ -1,6 +1,6 @@
-"""A queue in front of a flush: while one is under way, what comes becomes the next one.
+"""A queue in front of a flush: work that arrives during one goes into the next.
 
-Knows neither what the work is nor what storing it means.
+Knows neither the work nor how it is stored.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ Work = TypeVar("Work")
 
 
 class FlushQueue(Generic[Work]):
-    """Work in order of arrival, at most `limit` of it (in what `weigh` says) in one flush.
+    """Work in order of arrival, at most `limit` of it (as `weigh` counts) in one flush.
 
-    settle: stores some work and answers it, one way or another; it must not raise.
+    settle: stores and answers some work, even if that fails; it must not raise.
     """
 
     def __init__(
@@ -33,13 +33,20 @@ class FlushQueue(Generic[Work]):
         self._task: asyncio.Task[None] | None = None
 
     def put(self, work: Work) -> None:
-        """Queues work at once; its place is that of this call."""
+        """Queues work at once, in the order of calls."""
         self._queue.append(work)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
+    def withdraw(self, is_wanted: Callable[[Work], bool]) -> list[Work]:
+        """Takes out, in order, what is wanted of all that still waits."""
+        found = [work for work in self._queue if is_wanted(work)]
+        if found:
+            self._queue = deque(work for work in self._queue if not is_wanted(work))
+        return found
+
     async def close(self) -> None:
-        """Returns when what is queued is settled."""
+        """Returns when all queued work is settled."""
         if self._task is not None:
             await self._task
 
@@ -48,7 +55,7 @@ class FlushQueue(Generic[Work]):
             await self._settle(self._take())
 
     def _take(self) -> list[Work]:
-        """What goes together; work beyond the limit goes alone."""
+        """Takes the next flush's work; a single piece beyond the limit goes alone."""
         taken = [self._queue.popleft()]
         weight = self._weigh(taken[0])
         while self._queue:

@@ -1,7 +1,7 @@
-"""What waits for a flush: batches on their way into a partition, decisions on a transaction,
-publications of what is staged.
+"""Work that waits for a flush: batches for a partition, decisions on a transaction, publications of
+staged batches.
 
-Values and their answers only; who decides is `flusher.py`.
+Values and their answers only; `flusher.py` decides.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from gateway.runtime.flush.outcomes import Unconfirmed
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What was decided on one batch: stored, or refused by a rule.
+    """The decision on one batch: stored, or refused by a rule.
 
-    base_offset: where it lies, or -1. log_append_time is the caller's own; `duplicate_timestamp`
-    is the stored batch's where this one had been appended before.
+    base_offset: its offset, or -1. log_append_time is up to the caller. duplicate_timestamp: the
+    stored batch's, if this one is a duplicate of it.
     """
 
     error: Error = Error.NONE
@@ -40,9 +40,9 @@ class AppendResult:
 class PendingAppend:
     """A batch on its way into a partition.
 
-    transaction_version, transaction: as its producer writes, which matters where the batch is
-    transactional. history: which history of the database it was queued under. arrival, parked_at:
-    its place among the others, and since when it waits for a locked partition (the loop's seconds).
+    transaction_version, transaction: its producer's, for a transactional batch. history: the
+    database's history when it was queued. arrival: its ticket, a number in order of arrival.
+    parked_at: since when it waits for a locked partition (the loop's seconds).
     """
 
     partition_id: int
@@ -65,17 +65,17 @@ class PendingAppend:
         return self.incoming.batch.size
 
     def resolve(self, result: AppendResult | Unconfirmed) -> None:
-        """Answers, unless whoever asked has gone."""
+        """Answers, unless the caller has gone."""
         if not self.done.done():
             self.done.set_result(result)
 
 
 @dataclass(slots=True)
 class PendingTransition:
-    """A decision on a transaction, made when its turn comes, on what is stored by then.
+    """A decision on a transaction, made in its turn, on what is stored then.
 
-    producer_id: where it may be decided on what memory has of this producer's transaction, if it
-    then changes something; None where it must be read first.
+    producer_id: if memory of this producer's transaction may be used, provided that the decision
+    then changes something; None if the transaction must be read first.
     """
 
     key: TransactionKey
@@ -89,16 +89,16 @@ class PendingTransition:
     size = 0
 
     def resolve(self, answer: Answer | Unconfirmed) -> None:
-        """Answers, unless whoever asked has gone."""
+        """Answers, unless the caller has gone."""
         if not self.done.done():
             self.done.set_result(answer)
 
 
 @dataclass(slots=True)
 class PendingPublication:
-    """Tokens that are to be published, decided on when their turn comes.
+    """Tokens to be published, decided on in their turn.
 
-    partition_ids: what they were for when they were last read, under the lock.
+    partition_ids: the tokens' partitions when they were last read, under the lock.
     """
 
     publication: Publication
@@ -110,11 +110,11 @@ class PendingPublication:
 
     @property
     def size(self) -> int:
-        """What its batches' rows add to a flush: many publications are several flushes."""
+        """Bytes that its batches' rows add to a flush, so that many publications are several."""
         return BATCH_ROW_BYTES * sum(wanted.batches for wanted in self.publication.tokens)
 
     def resolve(self, answer: PublicationAnswer | Unconfirmed) -> None:
-        """Answers, unless whoever asked has gone."""
+        """Answers, unless the caller has gone."""
         if not self.done.done():
             self.done.set_result(answer)
 
@@ -138,6 +138,6 @@ def publications(work: Iterable[Pending]) -> list[PendingPublication]:
 
 
 def resolve_all(work: Iterable[Pending], outcome: Unconfirmed) -> None:
-    """Answers everyone alike."""
+    """Gives all of it the same answer."""
     for pending in work:
         pending.resolve(outcome)

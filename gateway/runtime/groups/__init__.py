@@ -1,1 +1,1 @@
-"""Groups that this broker coordinates: in memory, waiting, written. Rules are in core.group."""
+"""Groups that this broker coordinates: memory, waiting requests, writes. Rules: core.group."""

@@ -1,7 +1,7 @@
-"""Consumer groups, as handlers ask for them: this broker's share of them, in memory.
+"""Consumer groups, as handlers use them: those that this broker coordinates, in memory.
 
 load → decide (core) → persist (store) → answer. Only the holder of a shard's lease touches its
-groups, and no answer leaves before everything that the group decided earlier is committed. Knows no
+groups, and no answer is sent before all earlier decisions of the group are committed. Knows no
 wire, no SQL and no rule of a group.
 """
 
@@ -41,21 +41,21 @@ from core.types import LiveBroker
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.groups.loaded_groups import LoadedGroup, LoadedGroups, instant
 from gateway.runtime.groups.offset_expiry import OffsetExpiry
-from gateway.runtime.groups.subscribed_topics import Subscriptions
+from gateway.runtime.groups.topic_images import TopicImages
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 
 log = structlog.get_logger(__name__)
 
 _STOP_S: Final = 2.0
-"""How long a broker that stops waits for what its groups have decided."""
+"""How long a stopping broker waits until its groups' decisions are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsWanted:
-    """What OffsetFetch asks of one group. partition_ids: None is all that is committed.
+    """What OffsetFetch asks of one group. partition_ids: None means all with a committed offset.
 
-    member_id, member_epoch: None and -1 where the asker does not say who it is.
+    member_id, member_epoch: None and -1 if the caller names no member.
     """
 
     group_id: str
@@ -82,9 +82,9 @@ FoundOffsets = Mapping[int, CommittedOffset | Error]
 class Groups:
     """The groups this broker coordinates. One per process.
 
-    Refusals are part of the answers: NOT_COORDINATOR where another broker has the group's lease,
-    COORDINATOR_NOT_AVAILABLE where what was decided could not be stored. Every method may raise
-    StoreUnavailable where the database has to be read and cannot be.
+    Refusals are part of the answers: NOT_COORDINATOR if another broker has the group's lease,
+    COORDINATOR_NOT_AVAILABLE if a decision could not be stored. Every method may raise
+    StoreUnavailable if it must read the database and cannot.
     """
 
     def __init__(
@@ -95,25 +95,26 @@ class Groups:
         configs: Configs,
         unstable_partitions: UnstablePartitions,
     ) -> None:
-        """unstable_partitions: whose offsets an open transaction may yet change, per group."""
+        """unstable_partitions: per group, partitions with an offset that an open transaction may
+        still change."""
         self._store = store
         self._unstable_partitions = unstable_partitions
         self._leases = leases
-        self._subscriptions = Subscriptions(topics)
+        self._topic_images = TopicImages(topics)
         self._settings_of = configs.group_settings
-        self._loaded = LoadedGroups(store, leases, self._subscriptions, self._settings_of)
+        self._loaded = LoadedGroups(store, leases, self._topic_images, self._settings_of)
         self._expiry = OffsetExpiry(store, leases, self._loaded, configs)
         self._is_stopping = False
         self.offsets_committed = 0
 
-    # --- its life ---
+    # --- start and stop ---
 
     def start(self) -> None:
-        """Starts the work in the background; `run` beside it."""
+        """Starts the work in the background; run `run` as well."""
         self._loaded.start()
 
     async def run(self) -> None:
-        """Watches over members whose coordinator has gone, with each heartbeat, until cancelled."""
+        """With each heartbeat, takes over members of lost coordinators, until cancelled."""
         while True:
             await self._leases.wait_for_heartbeat()
             try:
@@ -122,7 +123,7 @@ class Groups:
                 log.debug("groups_not_watched", reason=str(error))
 
     async def run_expiry(self) -> None:
-        """Deletes what has expired, from time to time, until cancelled."""
+        """Deletes expired offsets now and then, until cancelled."""
         await self._expiry.run()
 
     async def expire_offsets(self, now_ms: int) -> None:
@@ -130,7 +131,7 @@ class Groups:
         await self._expiry.expire(now_ms)
 
     async def stop(self) -> None:
-        """Lets other brokers have the groups, and tells whoever waits to go there."""
+        """Gives the groups to other brokers, and tells waiting clients to go there."""
         self._is_stopping = True
         try:
             async with asyncio.timeout(_STOP_S):
@@ -144,14 +145,14 @@ class Groups:
         """Ends the work in the background. After `stop`."""
         await self._loaded.close()
         await self._leases.close()
-        self._subscriptions.close()
+        self._topic_images.close()
 
     def forget_everything(self) -> None:
         """The database has another history: drops all that is in memory."""
         self._leases.forget_everything()
 
     def count_by_state(self) -> Mapping[tuple[GroupType, str], int]:
-        """How many groups in memory are in which state. May be asked in any thread."""
+        """The number of groups in memory, by type and state. Any thread may call it."""
         return Counter(
             (group.type, group.state)
             for loaded in self._loaded.snapshot()
@@ -160,45 +161,45 @@ class Groups:
 
     @property
     def offsets_expired(self) -> int:
-        """How many offsets have expired."""
+        """The number of expired offsets."""
         return self._expiry.offsets_expired
 
     def rebalances(self, kind: GroupType) -> int:
-        """How many new generations, or epochs, there were."""
+        """The number of new generations, or epochs, so far."""
         return self._loaded.rebalances[kind]
 
     # --- finding ---
 
     async def find_coordinator(self, group_id: str) -> LiveBroker:
-        """The broker to ask about a group: the live holder of its lease, else who may take it."""
+        """A group's coordinator: the live holder of its lease, else the broker that may take it."""
         return await self._leases.find(shard_of(group_id))
 
     async def _find(self, group_id: str, *, may_be_empty: bool = False) -> LoadedGroup | Error:
         """The group, loaded; act on it before the next `await`.
 
-        may_be_empty: "" is a group id, as old clients have it that only commit and fetch.
+        may_be_empty: accepts the id "", which old clients use that only commit and fetch.
         """
         refusal = self._refusal(group_id, may_be_empty=may_be_empty)
         return await self._loaded.find(group_id) if refusal is Error.NONE else refusal
 
     def _refusal(self, group_id: str, *, may_be_empty: bool) -> Error:
         if "\0" in group_id or not (group_id or may_be_empty):
-            # PostgreSQL's text has no NUL; it is the only id that Kafka takes and we do not.
+            # PostgreSQL's text has no NUL; only such ids are valid in Kafka and not here.
             return Error.INVALID_GROUP_ID
         return Error.NOT_COORDINATOR if self._is_stopping else Error.NONE
 
     # --- members of the classic protocol ---
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
-        """JoinGroup. Waits until the group's members are there, or the group gives up."""
+        """JoinGroup. Waits until the group's members have joined, or the group gives up."""
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return JoinResult(loaded, member_id=request.member_id)
-        token, waiting = self._loaded.expect(loaded)
-        with self._loaded.keeping_whole(loaded):
+        waiter, waiting = self._loaded.expect(loaded)
+        with self._loaded.dropped_on_failure(loaded):
             now, settings = instant(), self._settings_of(group_id)
             outcome, loaded.group = coordinator.join(
-                group_id, loaded.group, request, token, settings, now
+                group_id, loaded.group, request, waiter, settings, now
             )
             self._loaded.apply(loaded, outcome)
         answer = await self._answer(loaded, waiting)
@@ -212,10 +213,10 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return SyncResult(loaded)
-        token, waiting = self._loaded.expect(loaded)
-        with self._loaded.keeping_whole(loaded):
+        waiter, waiting = self._loaded.expect(loaded)
+        with self._loaded.dropped_on_failure(loaded):
             group = loaded.group or ABSENT
-            self._loaded.apply(loaded, group.sync(request, token, instant()))
+            self._loaded.apply(loaded, group.sync(request, waiter, instant()))
         answer = await self._answer(loaded, waiting)
         if isinstance(answer, SyncResult):
             return answer
@@ -229,19 +230,19 @@ class Groups:
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return loaded
-        with self._loaded.keeping_whole(loaded):
+        with self._loaded.dropped_on_failure(loaded):
             error, outcome = (loaded.group or ABSENT).heartbeat(
                 member_id, group_instance_id, generation_id, instant()
             )
             self._loaded.apply(loaded, outcome)
-        return await self._told(loaded, error)
+        return await self._once_stored(loaded, error)
 
     async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveResult:
         """LeaveGroup."""
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return LeaveResult((), loaded)
-        with self._loaded.keeping_whole(loaded):
+        with self._loaded.dropped_on_failure(loaded):
             result, outcome = (loaded.group or ABSENT).leave(members, instant())
             self._loaded.apply(loaded, outcome)
         error = await self._loaded.settled(loaded)
@@ -256,17 +257,17 @@ class Groups:
         if not group_id.strip():
             return ConsumerHeartbeatResult(Error.INVALID_REQUEST, "GroupId can't be empty.")
         expression = request.subscribed_topic_regex
-        await self._subscriptions.ready([expression] if expression else ())
+        await self._topic_images.ready([expression] if expression else ())
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return ConsumerHeartbeatResult(loaded)
-        with self._loaded.keeping_whole(loaded):
+        with self._loaded.dropped_on_failure(loaded):
             result, outcome, loaded.group = coordinator.consumer_heartbeat(
                 group_id,
                 loaded.group,
                 request,
-                self._subscriptions.picture,
-                self._subscriptions.resolve,
+                self._topic_images.picture,
+                self._topic_images.resolve,
                 self._settings_of(group_id),
                 instant(),
             )
@@ -288,8 +289,8 @@ class Groups:
     ) -> Error:
         """Commits offsets; one verdict for all of them, NONE once they are durable.
 
-        GROUP_ID_NOT_FOUND where there is no such group and a generation was given (who knows no
-        member epochs calls that ILLEGAL_GENERATION).
+        GROUP_ID_NOT_FOUND if there is no such group and a generation was given (ILLEGAL_GENERATION
+        in versions without member epochs).
         """
         loaded = await self._find(group_id, may_be_empty=True)
         if isinstance(loaded, Error):
@@ -299,8 +300,8 @@ class Groups:
                 member_id, group_instance_id, generation_or_epoch, instant()
             )
             if absent is not Error.NONE:
-                return await self._told(loaded, absent)
-        with self._loaded.keeping_whole(loaded):
+                return await self._once_stored(loaded, absent)
+        with self._loaded.dropped_on_failure(loaded):
             group = loaded.group or self._loaded.create_classic(loaded)
             refusal = group.commit_refusal(
                 member_id,
@@ -311,7 +312,7 @@ class Groups:
             )
             if refusal is Error.NONE and offsets:
                 self._loaded.write(loaded, OffsetEffects(group_id, put=tuple(offsets)))
-        error = await self._told(loaded, refusal)
+        error = await self._once_stored(loaded, refusal)
         if error is Error.NONE:
             self.offsets_committed += len(offsets)
         return error
@@ -326,8 +327,8 @@ class Groups:
     ) -> Error:
         """TxnOffsetCommit: `write` stores the offsets, under the group's lease, if they may pass.
 
-        Whoever asks for stable offsets meanwhile waits until they are stored: a member that has
-        taken over must not miss those of its predecessor (KIP-447).
+        Meanwhile, a request for stable offsets waits until these are stored: a member that has
+        taken over must not miss its predecessor's offsets (KIP-447).
         """
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
@@ -336,7 +337,7 @@ class Groups:
             member_id, group_instance_id, generation_or_epoch, instant(), is_transactional=True
         )
         if refusal is not Error.NONE:
-            return await self._told(loaded, refusal)
+            return await self._once_stored(loaded, refusal)
         done = asyncio.get_running_loop().create_future()
         loaded.uncommitted.add(done)
         try:
@@ -344,13 +345,13 @@ class Groups:
         finally:
             loaded.uncommitted.discard(done)
             done.set_result(None)
-        return await self._told(loaded, error)
+        return await self._once_stored(loaded, error)
 
     async def fetch_offsets(self, requests: Sequence[OffsetsWanted]) -> list[Error | FoundOffsets]:
-        """Per request: what is committed, by partition id (what is not, lacks), or a refusal.
+        """Per request: the committed offsets by partition id (others are omitted), or a refusal.
 
-        UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction may yet change,
-        where that was asked.
+        If stable offsets are asked for: UNSTABLE_OFFSET_COMMIT for a partition with an offset that
+        an open transaction may still change.
         """
         leases = [await self._lease_to_fetch(wanted) for wanted in requests]
         granted = [
@@ -358,7 +359,7 @@ class Groups:
             for wanted, lease in zip(requests, leases, strict=True)
             if isinstance(lease, Lease)
         ]
-        # Before the offsets: what is committed in between is read with them.
+        # Read before the offsets, so that these include whatever is committed in between.
         unstable = await self._unstable(requests)
         found = iter(await self._store.fetch_offsets(granted) if granted else ())
         answers: list[Error | FoundOffsets] = []
@@ -383,8 +384,8 @@ class Groups:
         return dict(zip(groups, await self._unstable_partitions(groups), strict=True))
 
     async def _lease_to_fetch(self, wanted: OffsetsWanted) -> Lease | Error:
-        """The lease under which offsets may be read, from the database. Who does not say who it is
-        may read any group's; an unknown group has none."""
+        """The lease under which offsets may be read, from the database. A caller that names no
+        member may read any group's; an unknown group has no offsets."""
         refusal = self._refusal(wanted.group_id, may_be_empty=True)
         if refusal is not Error.NONE:
             return refusal
@@ -397,23 +398,23 @@ class Groups:
         if loaded.group is not None:
             refusal = loaded.group.fetch_refusal(wanted.member_id, wanted.member_epoch)
         if refusal is not Error.NONE or wanted.require_stable:
-            # Who asks for what is stable is told of all that was committed before, as in Kafka.
+            # A request for stable offsets sees all earlier commits, as in Kafka.
             if refusal is Error.NONE and loaded.uncommitted:
                 await asyncio.wait(set(loaded.uncommitted))
-            refusal = await self._told(loaded, refusal)
+            refusal = await self._once_stored(loaded, refusal)
         return loaded.lease if refusal is Error.NONE else refusal
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[tuple[str, int]]
     ) -> Error | Mapping[int, Error]:
-        """Deletes offsets of (topic name, partition id); by partition id, what became of each."""
+        """Deletes offsets of (topic name, partition id); returns each result by partition id."""
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return loaded
         group = loaded.group
         refusal = (group or ABSENT).delete_offsets_refusal()
         if group is None or refusal is not Error.NONE:
-            return await self._told(loaded, refusal)
+            return await self._once_stored(loaded, refusal)
         answers = {
             partition_id: Error.GROUP_SUBSCRIBED_TO_TOPIC
             if group.is_subscribed_to(topic_name)
@@ -439,9 +440,9 @@ class Groups:
         group = loaded.group
         refusal = (group or ABSENT).delete_refusal()
         if group is not None and refusal is Error.NONE:
-            with self._loaded.keeping_whole(loaded):
+            with self._loaded.dropped_on_failure(loaded):
                 self._loaded.apply(loaded, group.delete(instant()))
-        return await self._told(loaded, refusal)
+        return await self._once_stored(loaded, refusal)
 
     async def list_groups(self) -> Error | list[GroupOverview]:
         """The groups that this broker coordinates."""
@@ -458,8 +459,8 @@ class Groups:
             )
             for each in listed
         }
-        # What is in memory is newer. What it has decided must be true before anybody hears of it.
-        # Where it had found no group, there may be one by now: transactions make groups, too.
+        # Memory is newer, but its decisions must be stored before they are shown. A group that was
+        # missing when it was loaded may exist by now: transactions make groups, too.
         loaded = self._loaded.snapshot()
         for each in loaded:
             if each.group is not None:
@@ -472,7 +473,7 @@ class Groups:
         return list(overviews.values())
 
     async def describe_classic(self, group_id: str) -> DescribedGroup | Refusal:
-        """A classic group. GROUP_ID_NOT_FOUND where there is none, or it is of the other type."""
+        """A classic group. GROUP_ID_NOT_FOUND if there is none, or if it is of the other type."""
         loaded = await self._find(group_id, may_be_empty=True)
         if isinstance(loaded, Error):
             return Refusal(loaded)
@@ -481,7 +482,7 @@ class Groups:
         return described if error is Error.NONE else Refusal(error)
 
     async def describe_consumer(self, group_id: str) -> DescribedConsumerGroup | Refusal:
-        """A consumer group. GROUP_ID_NOT_FOUND where there is none, or it is of the other type."""
+        """A consumer group. GROUP_ID_NOT_FOUND if there is none, or if it is of the other type."""
         loaded = await self._find(group_id)
         if isinstance(loaded, Error):
             return Refusal(loaded)
@@ -492,13 +493,13 @@ class Groups:
     # --- answering ---
 
     async def _answer(self, loaded: LoadedGroup, waiting: asyncio.Future[Answer]) -> Answer:
-        """The answer to one who had to wait, if it may be given now."""
+        """The answer to a request that had to wait, once it may be given."""
         answer = await waiting
         error = self._loaded.verdict(loaded)
         return answer if error is Error.NONE else error
 
-    async def _told(self, loaded: LoadedGroup, error: Error) -> Error:
-        """`error`, once all that it rests on is stored."""
+    async def _once_stored(self, loaded: LoadedGroup, error: Error) -> Error:
+        """`error`, once everything it depends on is stored."""
         trouble = await self._loaded.settled(loaded)
         return error if trouble is Error.NONE else trouble
 

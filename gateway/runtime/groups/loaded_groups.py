@@ -1,8 +1,8 @@
-"""The groups of this broker's shards, in memory: loaded, written, watched, dropped.
+"""The groups of this broker's shards in memory: loads, writes, watches and drops them.
 
-What a group decides counts at once in memory, and for its clients once it is stored. If it cannot
-be stored, the group is dropped as a whole: whoever waits is told to ask again, and the next request
-finds it as the database has it. Knows no rule of a group and no request.
+A group's decision counts in memory at once, and for its clients once it is stored. If it cannot be
+stored, the whole group is dropped: waiting clients are told to ask again, and the next request
+loads the group from the database. Knows no rule of a group and no request.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from core.group.values import (
     Instant,
     Outcome,
     Reply,
-    Token,
+    Waiter,
 )
 from core.ports.groups import GroupStore
 from core.ports.leases import Lease
 from core.ports.log import StoreUnavailable
 from core.shard import shard_of
 from gateway.runtime.cluster.leases import ShardLeases
-from gateway.runtime.groups.subscribed_topics import Subscriptions
+from gateway.runtime.groups.topic_images import TopicImages
 from gateway.runtime.groups.writes import GroupWriter, Owner
 
 log = structlog.get_logger(__name__)
@@ -44,12 +44,12 @@ log = structlog.get_logger(__name__)
 Group = ClassicGroup | ConsumerGroup
 
 IDLE_KEPT: Final = 1_000
-"""Groups without members that are kept in memory, lately used ones; the others are read again."""
+"""Groups without members kept in memory, the last used ones; the others are read again."""
 
 STALL_MS: Final = 500
 GRACE_MS: Final = 200
-"""A timer that comes so late says that this process stood still: what members have sent meanwhile
-is read first, for so long."""
+"""If a timer fires this late, the process stood still: it then reads first, for this long, what
+members have sent meanwhile."""
 
 MIN_TIMER_MS: Final = 5
 _ID_LOGGED: Final = 100  # characters; a group id may have 32,767
@@ -57,12 +57,12 @@ _ID_LOGGED: Final = 100  # characters; a group id may have 32,767
 
 @dataclass(slots=True, eq=False)
 class LoadedGroup:
-    """A group as this broker has it.
+    """A group in this broker's memory.
 
-    group: None where there is no group of this id. is_stored: whether the database has, or is about
-    to have, a row of it. generation_id: the last one stored. ticket: done once the last effects are
-    stored, or have failed. waiting: who waits for an event. blocked: who waits for the ticket.
-    uncommitted: transactional offsets on their way into the database.
+    group: None if there is no group of this id. is_stored: whether the database has its row, or is
+    about to. generation_id: the last one stored. ticket: done once the last effects are stored, or
+    have failed. waiting: requests that wait for an event. blocked: requests that wait for the
+    ticket. uncommitted: transactional offsets on their way into the database.
     failure: why it was dropped.
     """
 
@@ -72,7 +72,7 @@ class LoadedGroup:
     is_stored: bool = False
     generation_id: int = 0
     ticket: asyncio.Future[None] | None = None
-    waiting: dict[Token, asyncio.Future[Answer]] = field(default_factory=dict)
+    waiting: dict[Waiter, asyncio.Future[Answer]] = field(default_factory=dict)
     blocked: set[asyncio.Future[None]] = field(default_factory=set)
     uncommitted: set[asyncio.Future[None]] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
@@ -82,12 +82,12 @@ class LoadedGroup:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that it has decided is stored."""
+        """Whether all of its decisions are stored."""
         return self.ticket is None or self.ticket.done()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is lost if it is forgotten, and read again when it is asked for."""
+        """Whether it can be dropped from memory and read again without loss."""
         is_busy = self.waiting or self.blocked or self.uncommitted or self.timer
         if is_busy or not self.is_settled:
             return False
@@ -102,39 +102,39 @@ def instant() -> Instant:
 class LoadedGroups:
     """All groups in this process's memory.
 
-    settings_of: what is in effect for a group, cheap enough to be asked at every request.
+    settings_of: a group's settings; cheap enough to be called at every request.
     """
 
     def __init__(
         self,
         store: GroupStore,
         leases: ShardLeases,
-        subscriptions: Subscriptions,
+        topic_images: TopicImages,
         settings_of: Callable[[str], GroupSettings],
     ) -> None:
         self._store = store
         self._leases = leases
-        self._subscriptions = subscriptions
+        self._topic_images = topic_images
         self._settings_of = settings_of
         self._writer = GroupWriter(store, self._on_failed)
         self._groups: dict[str, LoadedGroup] = {}
         self._of_shard: dict[int, dict[str, LoadedGroup]] = {}
-        self._ready: set[Lease] = set()  # leases whose groups with members are all here
+        self._ready: set[Lease] = set()  # all groups with members under these are loaded
         self._loading: dict[Lease | str, asyncio.Task[None]] = {}
-        self._seeking: Counter[str] = Counter()  # how many wait for a group to be looked up
+        self._seeking: Counter[str] = Counter()  # requests that wait for a group's look-up
         self._idle: OrderedDict[str, LoadedGroup] = OrderedDict()
-        self._unwatched: set[str] = set()  # dropped; their members' sessions must go on
-        self._tokens = itertools.count(1)
+        self._unwatched: set[str] = set()  # dropped, but their members' sessions must go on
+        self._waiters = itertools.count(1)
         self.rebalances: Counter[GroupType] = Counter()
         leases.on_lost(self._on_lost)
-        subscriptions.on_change(self._show_topics)
+        topic_images.on_change(self._show_topics)
 
     def start(self) -> None:
         """Starts the work in the background."""
         self._writer.start()
 
     async def close(self) -> None:
-        """Writes what is queued, then stops; whoever still waits is told to go elsewhere."""
+        """Writes what is queued, then stops; waiting clients are told to go elsewhere."""
         await self._writer.close()
         loading = list(self._loading.values())
         for task in loading:
@@ -144,7 +144,7 @@ class LoadedGroups:
             self.drop(loaded, Error.NOT_COORDINATOR)
 
     def snapshot(self) -> list[LoadedGroup]:
-        """All that is loaded; may be asked in any thread."""
+        """All loaded groups. Any thread may call it."""
         return list(self._groups.values())
 
     # --- finding and loading ---
@@ -157,8 +157,8 @@ class LoadedGroups:
         loaded = self.get(group_id)
         is_nothing = loaded is not None and loaded.group is None and loaded.is_idle
         if loaded is not None and is_nothing and group_id not in self._seeking:
-            # There may be one by now: the end of a transaction makes groups. (Whoever has waited
-            # for this very look-up has to see its answer first.)
+            # There may be one by now: the end of a transaction makes groups. (Requests that wait
+            # for this very look-up must see its answer first.)
             self._forget(loaded)
             loaded = None
         if loaded is None:
@@ -183,18 +183,18 @@ class LoadedGroups:
         return loaded
 
     def get(self, group_id: str) -> LoadedGroup | None:
-        """The group, if it is in memory and this broker's now."""
+        """The group, if it is in memory and belongs to this broker now."""
         loaded = self._groups.get(group_id)
         return loaded if loaded and self._leases.is_valid(loaded.lease) else None
 
     async def load_shard(self, lease: Lease) -> None:
-        """Loads the shard's groups that have members, if they are not here yet. One read for all
-        who ask. Raises StoreUnavailable."""
+        """Loads the shard's groups that have members, unless they are loaded. Concurrent callers
+        share one read. Raises StoreUnavailable."""
         if lease not in self._ready:
             await self._once(lease, self._load_members(lease))
 
     async def keep_watch(self) -> None:
-        """Loads what has to be watched and is not: shards just taken, groups that were dropped.
+        """Loads groups with members that nothing watches: new shards', and dropped ones.
 
         Raises StoreUnavailable.
         """
@@ -208,7 +208,7 @@ class LoadedGroups:
             self._unwatched.discard(group_id)
 
     async def _watch(self, loading: Coroutine[Any, Any, object]) -> None:
-        """Loads; what is wrong with one must not keep the others from being watched."""
+        """Loads; an error in one must not keep the others from being watched."""
         try:
             await loading
         except StoreUnavailable:
@@ -217,9 +217,9 @@ class LoadedGroups:
             log.exception("groups_not_watched")
 
     async def _once(self, key: Lease | str, work: Coroutine[Any, Any, None]) -> None:
-        """One load at a time of the same thing, whoever asks, and however soon they give up."""
+        """One load at a time per key; it goes on even if its callers give up."""
         task = self._loading.get(key)
-        if task is None or task.done():  # a finished one has been loaded, and maybe forgotten since
+        if task is None or task.done():  # what a finished one loaded may be dropped since
             task = asyncio.create_task(work)
             self._loading[key] = task
             task.add_done_callback(partial(self._loaded, key))
@@ -231,11 +231,11 @@ class LoadedGroups:
         if self._loading.get(key) is task:
             del self._loading[key]
         if not task.cancelled():
-            task.exception()  # where everybody has given up, nobody is left to be told
+            task.exception()  # retrieved, in case all callers have given up
 
     async def _load_members(self, lease: Lease) -> None:
         found = await self._store.load_shard(lease.shard)
-        await self._subscriptions.ready(_expressions(found))
+        await self._topic_images.ready(_expressions(found))
         if self._leases.is_valid(lease):
             for stored in found:
                 self._add_member_of_shard(lease, stored)
@@ -247,13 +247,13 @@ class LoadedGroups:
         group_id = stored.group.group_id
         try:
             self._add(lease, group_id, stored)
-        except Exception:  # a row that nobody can read must not cost the other groups
+        except Exception:  # an unreadable row must not cost the other groups
             log.exception("group_not_loaded", group=group_id[:_ID_LOGGED])
 
     async def _load_group(self, lease: Lease, group_id: str) -> None:
         stored = await self._store.load_group(group_id)
         if stored is not None:
-            await self._subscriptions.ready(_expressions([stored]))
+            await self._topic_images.ready(_expressions([stored]))
         if self._leases.is_valid(lease) and group_id not in self._groups:
             self._add(lease, group_id, stored)
 
@@ -272,37 +272,37 @@ class LoadedGroups:
         self._rest(loaded)
 
     def create_classic(self, loaded: LoadedGroup) -> ClassicGroup:
-        """A group for which nothing is stored yet."""
+        """Makes a group of which nothing is stored yet."""
         group = ClassicGroup.create(loaded.group_id, self._settings_of(loaded.group_id), instant())
         self.become(loaded, group)
         return group
 
     def become(self, loaded: LoadedGroup, group: Group) -> None:
-        """From now on it is this group."""
+        """Replaces the group from now on."""
         loaded.group = group
         if isinstance(group, ConsumerGroup):
-            group.on_metadata_changed(self._subscriptions.picture, self._subscriptions.resolve)
+            group.on_metadata_changed(self._topic_images.picture, self._topic_images.resolve)
 
     def _show_topics(self) -> None:
         for loaded in self._groups.values():
             if isinstance(loaded.group, ConsumerGroup):
                 loaded.group.on_metadata_changed(
-                    self._subscriptions.picture, self._subscriptions.resolve
+                    self._topic_images.picture, self._topic_images.resolve
                 )
 
-    # --- what an event brings ---
+    # --- an event's outcome ---
 
-    def expect(self, loaded: LoadedGroup) -> tuple[Token, asyncio.Future[Answer]]:
-        """A token for one who may have to wait, and where the answer will be: a refusal (Error) if
-        the group is dropped before."""
-        token = next(self._tokens)
-        loaded.waiting[token] = asyncio.get_running_loop().create_future()
-        return token, loaded.waiting[token]
+    def expect(self, loaded: LoadedGroup) -> tuple[Waiter, asyncio.Future[Answer]]:
+        """A waiter for a request that may have to wait, and the future of its answer: a refusal
+        (Error) if the group is dropped before."""
+        waiter = next(self._waiters)
+        loaded.waiting[waiter] = asyncio.get_running_loop().create_future()
+        return waiter, loaded.waiting[waiter]
 
     def apply(self, loaded: LoadedGroup, outcome: Outcome) -> None:
-        """Stores what an event has brought; answers whoever has waited for it, once it is stored.
+        """Stores an event's effects; then answers the requests that waited for it.
 
-        Call it without an `await` since the event.
+        There must be no `await` between the event and this call.
         """
         if isinstance(loaded.group, ConsumerGroup):
             outcome, loaded.group = settle(loaded.group, outcome, instant())
@@ -320,7 +320,7 @@ class LoadedGroups:
         self._rest(loaded)
 
     def write(self, loaded: LoadedGroup, effects: GroupEffects | OffsetEffects) -> None:
-        """Queues effects; `settled` waits for them, unless nobody's answer depends on them."""
+        """Queues effects; `settled` waits for them if an answer depends on them."""
         ticket = self._writer.submit(loaded, effects)
         is_gone = isinstance(effects, GroupEffects) and (effects.deleted or effects.forgotten)
         loaded.is_stored = not is_gone
@@ -339,8 +339,8 @@ class LoadedGroups:
                 self.rebalances[loaded.group.type] += 1
 
     async def settled(self, loaded: LoadedGroup) -> Error:
-        """NONE once everything the group has decided so far is stored, and may be told; else what
-        to tell instead. Check nothing after it, and wait for nothing: answer."""
+        """NONE once all of the group's decisions so far are stored, so that they may be told; else
+        the error to tell instead. Answer right after it: no further check, no `await`."""
         ticket = loaded.ticket
         if ticket is not None and not ticket.done() and loaded.failure is None:
             blocked = asyncio.get_running_loop().create_future()
@@ -354,26 +354,26 @@ class LoadedGroups:
         return self.verdict(loaded)
 
     def verdict(self, loaded: LoadedGroup) -> Error:
-        """Whether anything may be said of this group now."""
+        """NONE if requests about this group may be answered now."""
         if loaded.failure is not None:
             return loaded.failure
         return Error.NONE if self._leases.is_valid(loaded.lease) else Error.NOT_COORDINATOR
 
     async def all_settled(self) -> None:
-        """Returns when everything decided so far is stored, or has failed."""
+        """Returns when all decisions so far are stored, or have failed."""
         await self._writer.settled()
 
     def _reply(self, loaded: LoadedGroup, replies: Sequence[Reply]) -> None:
         for reply in replies:
-            if (waiting := loaded.waiting.pop(reply.token, None)) is not None:
+            if (waiting := loaded.waiting.pop(reply.waiter, None)) is not None:
                 _resolve(waiting, reply.answer)
         self._rest(loaded)
 
     # --- time ---
 
     def _arm(self, loaded: LoadedGroup) -> None:
-        """One timer a group, set anew only where its deadline comes nearer: heartbeats, which move
-        it away, cost nothing."""
+        """One timer per group, set again only if its deadline gets earlier: heartbeats, which make
+        it later, cost nothing."""
         deadline_ms = loaded.group.deadline_ms if loaded.group is not None else None
         if loaded.failure is not None or deadline_ms is None:
             if loaded.timer is not None:
@@ -401,17 +401,17 @@ class LoadedGroups:
             return
         loaded.had_grace = False
         if group.deadline_ms is not None and group.deadline_ms <= now.monotonic_ms:
-            with self.keeping_whole(loaded):
+            with self.dropped_on_failure(loaded):
                 self.apply(loaded, group.expire(now))
         else:
             self._arm(loaded)
             self._rest(loaded)
 
-    # --- letting go ---
+    # --- dropping ---
 
     @contextmanager
-    def keeping_whole(self, loaded: LoadedGroup) -> Iterator[None]:
-        """Where an event breaks off half-way (a bug), nobody goes on with what it has left."""
+    def dropped_on_failure(self, loaded: LoadedGroup) -> Iterator[None]:
+        """If an event fails half-way (a bug), gives up the lease rather than use what is left."""
         try:
             yield
         except Exception:
@@ -420,7 +420,7 @@ class LoadedGroups:
             raise
 
     def drop(self, loaded: LoadedGroup, error: Error) -> None:
-        """Takes the group out of memory, and tells whoever waits for it."""
+        """Takes the group out of memory, and tells waiting requests."""
         if loaded.failure is not None:
             return
         loaded.failure = error
@@ -435,7 +435,7 @@ class LoadedGroups:
             _resolve(blocked, None)
 
     def forget_idle(self, loaded: LoadedGroup) -> None:
-        """If nothing is going on in the group, the database knows it as well."""
+        """Drops the group if it is idle: the database knows it as well."""
         if loaded.failure is None and loaded.is_idle:
             self._forget(loaded)
 
@@ -449,11 +449,11 @@ class LoadedGroups:
             del self._idle[loaded.group_id]
 
     def _rest(self, loaded: LoadedGroup) -> None:
-        """A group in which nothing goes on may be forgotten when there are too many of them."""
+        """Marks an idle group as one to drop when there are too many of them."""
         if loaded.failure is not None or not loaded.is_idle:
             return
         if not loaded.is_stored:
-            loaded.group = None  # it was made for a request that came to nothing
+            loaded.group = None  # it was made for a request that was refused
         self._idle[loaded.group_id] = loaded
         self._idle.move_to_end(loaded.group_id)
         while len(self._idle) > IDLE_KEPT:
@@ -469,14 +469,14 @@ class LoadedGroups:
     def _on_failed(self, owner: Owner, error: Error, is_unknown: bool) -> None:
         assert isinstance(owner, LoadedGroup)
         self.drop(owner, error)
-        # Who has left in memory only is still there.
+        # Members that have left in memory only are still in the database.
         self._unwatched.add(owner.group_id)
         if is_unknown:
             self._leases.give_up(owner.lease)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:
-    """Answers, unless whoever asked has gone."""
+    """Answers, unless the caller has gone."""
     if not future.done():
         future.set_result(result)
 

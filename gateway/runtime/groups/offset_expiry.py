@@ -1,6 +1,6 @@
-"""Committed offsets that are too old go, and so do groups of which nothing is left (KIP-211).
+"""Deletes committed offsets that are too old, and groups of which nothing is left (KIP-211).
 
-Each broker looks after the groups it coordinates. What may go is core's to say; knows no SQL.
+Each broker does so for the groups it coordinates. Core decides what may go; knows no SQL.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PAGE: Final = 1_000
 
 
 class OffsetExpiry:
-    """Looks for what has expired, in the background."""
+    """Finds and deletes expired offsets in the background."""
 
     def __init__(
         self, store: GroupStore, leases: ShardLeases, loaded: LoadedGroups, configs: Configs
@@ -46,7 +46,7 @@ class OffsetExpiry:
                 await self.expire(time.time_ns() // 1_000_000)
             except StoreUnavailable as error:
                 log.info("offset_expiry_postponed", reason=str(error))
-            except Exception:  # what is wrong with one group must not be the end of all others
+            except Exception:  # an error in one group must not stop the others' expiry
                 log.exception("offset_expiry_failed")
 
     async def expire(self, now_ms: int) -> None:
@@ -88,17 +88,17 @@ class OffsetExpiry:
             log.info("offsets_expired", group=group_id[:100], offsets=len(expired))
 
     async def _forget_groups(self) -> int:
-        """Groups without members and offsets go; returns how many."""
+        """Deletes groups without members and offsets; returns how many."""
         forgotten: list[LoadedGroup] = []
         for group_id in await self._store.groups_without_offsets(self._leases.shards, PAGE):
             loaded = await self._loaded.find(group_id)
-            # One that has no members yet may be about to have some.
+            # A group without members yet may be about to get some.
             if isinstance(loaded, LoadedGroup) and loaded.group is not None and loaded.is_idle:
                 self._loaded.write(loaded, GroupEffects(group_id, forgotten=True))
                 forgotten.append(loaded)
         await self._loaded.all_settled()
         for loaded in forgotten:
-            # Whether it is gone the database knows: an offset may have come in before.
+            # Only the database knows whether it is gone: an offset may have arrived before.
             self._loaded.forget_idle(loaded)
         if forgotten:
             log.info("groups_forgotten", groups=len(forgotten))

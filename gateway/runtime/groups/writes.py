@@ -1,8 +1,7 @@
-"""What groups have decided, on its way into the database: one flush for all that waits.
+"""Writes groups' decisions into the database: one flush for all that wait.
 
-A group's effects are committed in the order in which they were decided, all of a batch together. If
-that fails, the batch is taken apart until only those fail that are at fault. Knows no rule of a
-group and no SQL.
+A group's effects are committed in the order of its decisions, all of a batch together. If that
+fails, the batch is split until only the culprits fail. Knows no rule of a group and no SQL.
 """
 
 import asyncio
@@ -29,16 +28,16 @@ log = structlog.get_logger(__name__)
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 LAZY_S: Final = 0.2
-"""How long effects wait for company that nobody's answer depends on."""
+"""How long effects wait for others to join their flush, if no answer depends on them."""
 
 _ROW_BYTES: Final = 200
 _PARTITION_BYTES: Final = 10
 
 
 class Owner(Protocol):
-    """A group in memory, whose effects are written.
+    """A group in memory, with effects to be written.
 
-    lease: under which it decides. failure: set once it is dropped; nothing of it is written then.
+    lease: under which it decides. failure: set once it is dropped; then none of it is written.
     """
 
     @property
@@ -49,7 +48,7 @@ class Owner(Protocol):
 
 
 OnFailed = Callable[[Owner, Error, bool], None]
-"""(owner, what its clients are told, whether the effects may have been stored all the same)."""
+"""(owner, the error for its clients, whether the effects may have been stored all the same)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +83,10 @@ class _Batch:
             self.deleted.add(effects.group_id)
 
     def takes(self, effects: GroupEffects | OffsetEffects) -> bool:
-        """Whether these may go with the others.
+        """Whether these effects may join the batch.
 
-        A flush stores groups before offsets, whichever was decided first; so what deletes a group
-        must not be in one with anything else of it.
+        A flush stores groups before offsets, whichever was decided first. So effects that delete a
+        group must not share a flush with others of that group.
         """
         group_id = effects.group_id
         is_apart = group_id in self.deleted or (_deletes(effects) and group_id in self.groups)
@@ -97,8 +96,7 @@ class _Batch:
 class GroupWriter:
     """All writes of this process's groups.
 
-    on_failed: called for each owner some of whose effects were not stored, before what was
-    submitted is settled.
+    on_failed: called for each owner with effects that were not stored, before their future is done.
     """
 
     def __init__(self, store: GroupStore, on_failed: OnFailed) -> None:
@@ -125,8 +123,8 @@ class GroupWriter:
             await self._task
 
     def submit(self, owner: Owner, effects: GroupEffects | OffsetEffects) -> asyncio.Future[None]:
-        """Queues effects. What is returned is done once they are stored or have failed; which, the
-        owner knows. Wait for it under `asyncio.shield`: it is everybody's."""
+        """Queues effects. The future is done once they are stored or have failed; the owner knows
+        which. Wait for it under `asyncio.shield`: callers share it."""
         write = _Write(owner, effects)
         if not (self._batches and self._batches[-1].takes(effects)):
             self._batches.append(_Batch(asyncio.get_running_loop().create_future()))
@@ -161,7 +159,7 @@ class GroupWriter:
         await flush.close()
 
     async def _next_batch(self) -> _Batch | None:
-        """What is queued; None once the writer closes."""
+        """The queued batch; None once the writer closes."""
         while True:
             is_due = self._wake.is_set() or len(self._batches) > 1 or self._is_closing
             if self._batches and is_due:
@@ -177,7 +175,7 @@ class GroupWriter:
             await self._wake.wait()
 
     async def _write(self, flush: GroupFlush, writes: Sequence[_Write]) -> None:
-        """Commits a batch, in as many parts as it takes."""
+        """Commits a batch, in as many parts as needed."""
         parts = deque([writes])
         try:
             while parts:
@@ -203,7 +201,7 @@ class GroupWriter:
     def _refuse(
         self, writes: Sequence[_Write], error: VersionMismatch | RowLocked | EffectRefused
     ) -> None:
-        """What the database refuses also when it is alone."""
+        """Handles effects that the database refuses even alone."""
         groups = sorted({write.effects.group_id[:100] for write in writes})[:5]
         match error:
             case VersionMismatch():
@@ -245,7 +243,7 @@ def _guarded(writes: Iterable[_Write]) -> list[GuardedEffects]:
 
 
 def _taken_apart(writes: Sequence[_Write]) -> list[list[_Write]]:
-    """By shard, or, if they are of one, by group; each in order."""
+    """Splits writes by shard or, if they are of one shard, by group; each part in order."""
     by_lease: dict[Lease, list[_Write]] = {}
     by_group: dict[str, list[_Write]] = {}
     for write in writes:

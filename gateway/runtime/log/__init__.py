@@ -1,1 +1,1 @@
-"""Partitions as this broker serves them: append, read, wait. Decides nothing; knows no wire."""
+"""Partitions as this broker serves them: append, read, wait. Decides nothing. Knows no wire."""

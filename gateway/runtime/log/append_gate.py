@@ -1,6 +1,6 @@
-"""A door that lets appends through in the order they came, also those that look a topic up first.
+"""Keeps appends in order of arrival, even if some must look up a topic first.
 
-Where that fails, whoever waited meanwhile fares alike. Does not know what is appended.
+If the lookup fails, all waiting requests get its result. Does not know what is appended.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Result = TypeVar("Result")
 
 
 class AppendGate:
-    """Held while something is looked up. Who comes when it is not free has to wait for it.
+    """Held during a lookup. A request that arrives while it is held waits for it.
 
     A plain lock will not do: between its release and the next waiter's turn it says that it is not
-    locked, and a request that comes just then would overtake the waiter.
+    locked, and a request that arrives just then would overtake the waiter.
 
-    retry_order: the log's, of idempotent producers; None where there are none.
+    retry_order: the log's, for idempotent producers; None if there are none.
     """
 
     def __init__(self, retry_order: RetryOrder | None = None) -> None:
         self._lock = asyncio.Lock()
         self._inside = 0
-        self._failures = 0  # of what was looked up; who saw fewer when coming need not look, too
+        self._failures = 0  # lookups; requests that have seen fewer failures need not look again
         self._retry_order = retry_order
 
     async def with_topics(
@@ -44,11 +44,11 @@ class AppendGate:
         keys: Set[Key],
         append: Callable[[Mapping[Key, Topic], bool], Result],
     ) -> Result:
-        """Calls `append` with those of the topics that exist, in the order of these calls.
+        """Calls `append` with the topics that exist, in the order of these calls.
 
-        As a rule all are known and it is called at once. Where one has to be looked up, later calls
-        wait behind it. `append` queues its batches before it returns; its flag says that topics
-        neither known nor given could not be looked up: such a batch is refused for now
+        As a rule all topics are known, and `append` is called at once. If one must be looked up,
+        later calls wait behind it. `append` queues its batches before it returns. Its flag says
+        that the lookup failed: batches for topics it was not given are refused for now
         (`turn_away`).
         """
         if not self._inside:  # is_free, without a call
@@ -64,11 +64,11 @@ class AppendGate:
                     self._failures += 1
                 else:
                     return self._append(append, found)
-            # What needs no looking up goes its way; an earlier one was refused what this one asks.
+            # Batches for known topics go on; the lookup has failed, here or for an earlier request.
             return self._append(append, _cached(topics, keys), is_away=True)
 
     def turn_away(self, topic: Key, number: int, batch: RecordBatch) -> None:
-        """A batch for a topic that could not be looked up is refused; none may overtake it."""
+        """Notes a refused batch of a topic that could not be looked up; none may overtake it."""
         assert self._retry_order is not None, "a gate for idempotent producers"
         self._retry_order.note(Unresolved(topic, number), batch, _now())
 
@@ -87,7 +87,7 @@ class AppendGate:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody holds it or waits for it."""
+        """Whether no request holds it or waits for it."""
         return self._inside == 0
 
     async def __aenter__(self) -> None:

@@ -1,7 +1,7 @@
 """The partitions as this process serves them: append, read, wait for more, look up offsets.
 
-Holds caches, never truth: a refusal is confirmed by a fresh read before it is given. Knows no
-protocol and no SQL; payload is opaque here.
+Holds only caches: a fresh read confirms a refusal before it is given. Knows no protocol and no SQL;
+payload is opaque here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROUNDS_GROW_BY = 8
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What a reader wants of one partition, from `offset` on."""
+    """What a reader asks of one partition, from `offset` on."""
 
     partition_id: int
     offset: int
@@ -59,8 +59,8 @@ class Want:
 class Found:
     """What a reader gets: the partition's state at that moment, and batches, if any.
 
-    state: None where the partition does not exist. leader_epochs: the partition's, oldest first.
-    aborted: what a reader of committed data has to leave out of the batches, by last offset.
+    state: None if the partition does not exist. leader_epochs: the partition's, oldest first.
+    aborted: transactions that a reader of committed data must skip, by last offset.
     """
 
     error: Error
@@ -76,14 +76,14 @@ class Found:
 
 
 _NOT_THERE = Found(Error.UNKNOWN_TOPIC_OR_PARTITION, None)
-_Readable = tuple[int, Want, int]  # position among the wants, and the offset that it ends at
+_Readable = tuple[int, Want, int]  # index of the want, the want, and the offset it ends at
 
 
 class Partitions:
     """All partitions, as this broker knows them.
 
-    append_gate: appends go through it, so that one whose topic must be looked up first keeps its
-    place.
+    append_gate: appends go through it, so that they keep their order even if a topic must be looked
+    up first.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Partitions:
         tail_cache_bytes: int,
         announce: Callable[[Iterable[int]], None],
     ) -> None:
-        """announce: told after each commit which partitions have changed, to tell other brokers."""
+        """announce: called after each commit with the changed partitions, to tell other brokers."""
         self._store = store
         self._flusher = flusher
         self._announce = announce
@@ -109,11 +109,11 @@ class Partitions:
 
     @property
     def tail_cache_bytes(self) -> int:
-        """Memory that the newest batches take."""
+        """Memory that the cached newest batches take."""
         return self._tail.size_bytes
 
     async def close(self) -> None:
-        """Ends what is being read ahead. Close the flusher first."""
+        """Ends reading ahead. Close the flusher first."""
         await self._read_ahead.close()
 
     def forget_everything(self) -> None:
@@ -136,10 +136,10 @@ class Partitions:
         transaction_version: TransactionVersion = TransactionVersion.V1,
         transaction: TransactionKey | None = None,
     ) -> asyncio.Future[AppendResult | Unconfirmed]:
-        """Queues a batch at once; its order among others is that of the calls.
+        """Queues a batch at once; batches are in the order of these calls.
 
-        The future resolves when the batch is committed, or refused. Where it is transactional:
-        transaction_version: how its producer joins partitions. transaction: which one it is.
+        The future resolves when the batch is committed or refused. If it is transactional:
+        transaction_version: how its producer joins partitions. transaction: the one it belongs to.
         """
         done: asyncio.Future[AppendResult | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
@@ -178,8 +178,8 @@ class Partitions:
     async def read(self, wants: Sequence[Want], max_bytes: int) -> list[Found]:
         """Batches from each wanted offset on, in the order of the wants.
 
-        At most max_bytes in all and Want.max_bytes of each partition, except that the first batch
-        found is always given, however large (KIP-74). Raises StoreUnavailable.
+        At most max_bytes in all and Want.max_bytes of each partition, but always the first batch
+        found, however large (KIP-74). Raises StoreUnavailable.
         """
         await self._confirm(wants)
         found: list[Found] = []
@@ -210,11 +210,11 @@ class Partitions:
     ) -> None:
         """Puts the batches into what is found.
 
-        How much a partition has is not known before it is read: the first round asks for no more
-        than what fits if each has all that it may give. Where they had less, the next round asks
-        more of them. So thousands of partitions with a few records each take four or five rounds.
+        A partition's size is unknown until it is read. So the first round reads only as many
+        partitions as fit if each fills its limit. If they had less, the next round reads more
+        partitions at once: thousands with a few records each take four or five rounds.
         """
-        left, likely = max_bytes, 1.0  # the share of its limit that a partition has
+        left, likely = max_bytes, 1.0  # how much of its limit a partition is likely to have
         at = 0
         while at < len(readable) and (left > 0 or at == 0):
             promised = 0
@@ -242,8 +242,8 @@ class Partitions:
     async def _with_aborted(self, wants: Sequence[Want], found: list[Found]) -> None:
         """Adds the aborted transactions that touch what was found, for readers of committed data.
 
-        Read after the batches: what was aborted later lies at or after the last stable offset that
-        the batches end at, so nothing of it touches them.
+        Read after the batches: a transaction aborted later begins at or after the last stable
+        offset, where the batches end, so it touches none of them.
         """
         unknown: list[tuple[int, tuple[int, int, int]]] = []
         for position, (want, each) in enumerate(zip(wants, found, strict=True)):
@@ -263,9 +263,9 @@ class Partitions:
                     found[position] = replace(found[position], aborted=aborted)
 
     async def _confirm(self, wants: Sequence[Want]) -> None:
-        """Reads what is not known here, or is not as wanted, so that a refusal is a fresh one.
+        """Reads partitions that are unknown, or would be refused, so that refusals are up to date.
 
-        Again where memory was dropped meanwhile: the read may have met another history.
+        Reads again if memory was dropped meanwhile: the read may have met another history.
         """
         confirmed: set[int] = set()
         while True:
@@ -276,7 +276,7 @@ class Partitions:
             await self.refresh(sorted(doubtful))
 
     async def _with_epochs(self, found: list[Found]) -> None:
-        """Adds each partition's history of leader epochs, where it has one."""
+        """Adds each partition's history of leader epochs, if it has one."""
         for position, each in enumerate(found):
             state = each.state
             if state is None or not each.batches or state.leader_epoch == 0:
@@ -289,7 +289,7 @@ class Partitions:
     async def _read_store(
         self, found: list[Found], from_store: Sequence[tuple[int, ReadRange]], max_bytes: int
     ) -> int:
-        """Puts in what the store has, at most max_bytes of it in all; returns how many bytes."""
+        """Adds batches from the store, at most max_bytes in all; returns how many bytes."""
         try:
             answers = await self._read_ahead.read([read for _, read in from_store], max_bytes)
         except SegmentGone:
@@ -302,10 +302,10 @@ class Partitions:
         return sum(found[position].size_bytes for position, _ in from_store)
 
     async def _read_alone(self, read: ReadRange) -> Found:
-        """One range, where some payload was missing: so that only its partition is told.
+        """Reads one range alone after payload was missing, so that only its partition fails.
 
-        As a rule retention was faster, which the log start shows. Payload of a live batch that is
-        not there is damage: an error, never an empty answer for ever.
+        As a rule retention has deleted it meanwhile, as the log start shows. Missing payload of a
+        live batch is damage: an error, never an empty answer for ever.
         """
         state = (await self.refresh([read.partition_id])).get(read.partition_id)
         if state is None:
@@ -335,9 +335,9 @@ class Partitions:
         timeout_s: float,
         interrupted: asyncio.Future[None] | None = None,
     ) -> None:
-        """Sleeps until a partition is no longer as it was `seen` (by `read`), or time is up.
+        """Sleeps until a partition differs from what was `seen` (by `read`), or time is up.
 
-        interrupted: ends it as well.
+        interrupted: also ends the sleep.
         """
         for want, found in zip(wants, seen, strict=True):
             known = self._logs.get(want.partition_id)
@@ -359,11 +359,11 @@ class Partitions:
                         del self._waiters[partition_id]
 
     def watched(self) -> list[int]:
-        """Partitions somebody waits for."""
+        """Partitions that a request waits for."""
         return list(self._waiters)
 
     async def on_changed_elsewhere(self, partition_ids: Iterable[int]) -> None:
-        """Another broker has changed these: reads those known here, and wakes who waits.
+        """Another broker has changed these: reads those known here, and wakes waiting requests.
 
         Raises StoreUnavailable.
         """
@@ -379,7 +379,7 @@ class Partitions:
     # States and lookups.
 
     async def refresh(self, partition_ids: Sequence[int]) -> dict[int, PartitionState]:
-        """A fresh read, which memory takes over; what is missing does not exist.
+        """A fresh read, also put into memory; partitions that do not exist are omitted.
 
         Raises StoreUnavailable.
         """
@@ -404,13 +404,12 @@ class Partitions:
     async def with_log_starts(
         self, partition_ids: Sequence[int], alone_since: object
     ) -> dict[int, PartitionState]:
-        """States whose log start, and nothing else of them, is as good as a fresh read's.
+        """States with a log start, but nothing else, as good as a fresh read's.
 
-        alone_since: another object whenever brokers have come or gone, None while others are live.
-        While this one is alone nobody else moves log starts, so what it has read since then need
-        not be read again. A broker that has just come may move one before it is heard of: who reads
-        there is told that the offset is out of range, as if the records had gone a moment later.
-        Raises StoreUnavailable.
+        alone_since: a new object whenever brokers have come or gone, None while others are live.
+        While this broker is alone, no other moves log starts, so states read since then need not be
+        read again. A new broker may move one before it is noticed: then a read there is out of
+        range, as if the records had been deleted a moment later. Raises StoreUnavailable.
         """
         if alone_since is None:
             return await self.refresh(partition_ids)
@@ -427,7 +426,7 @@ class Partitions:
     async def find_timestamp(
         self, partition_id: int, timestamp: int, from_offset: int
     ) -> StoredBatch | None:
-        """The first batch that ends at `from_offset` or later and is stamped `timestamp` or later.
+        """The first batch that ends at `from_offset` or later and has `timestamp` or a later one.
 
         Raises StoreUnavailable.
         """
@@ -444,7 +443,7 @@ class Partitions:
     async def delete_records(self, partition_id: int, offset: int) -> tuple[Error, int]:
         """Moves the log start offset up to `offset` (-1: the high watermark).
 
-        Returns the log start offset that holds then. Raises StoreUnavailable.
+        Returns the log start offset after that. Raises StoreUnavailable.
         """
         states = await self.refresh([partition_id])
         state = states.get(partition_id)
@@ -463,9 +462,9 @@ class Partitions:
 
 
 def hold_to_limits(wants: Sequence[Want], found: list[Found], max_bytes: int) -> None:
-    """Holds what was found to the limits, of each partition and of all (KIP-74).
+    """Cuts what was found to the limits, of each partition and of all (KIP-74).
 
-    The first batch of all is given however large; any other only where it fits.
+    The first batch of all is kept, however large; any other only if it fits.
     """
     left = max_bytes
     is_first = True

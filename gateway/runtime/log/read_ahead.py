@@ -1,8 +1,8 @@
 """Reads the next stretch of a partition while its reader is busy with the last one.
 
-For readers who catch up: whoever has read twice in a row is likely to go on. What lies in the log
-does not change, so what was read ahead is as good as a fresh read, as long as the caller looks at
-log start and end itself. Knows no protocol and no SQL.
+For readers that catch up: a reader that has read twice in a row will probably go on. The log's
+contents do not change, so a stretch read ahead is as good as a fresh read, as long as the caller
+checks log start and end itself. Knows no protocol and no SQL.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from core.ports.log import LogStore, ReadRange, SegmentGone, StoredBatch, StoreU
 
 READERS_REMEMBERED = 10_000
 
-_Place = tuple[int, int]  # partition id, offset
+_At = tuple[int, int]  # partition id, offset
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """What was asked for ahead. bytes: at most; what it takes from the budget."""
+    """A stretch being read ahead. bytes: its limit, which it takes from the budget."""
 
     batches: asyncio.Future[list[StoredBatch]]
     bytes: int
 
 
 class ReadAhead:
-    """`LogStore.read`, often answered at once. At most `budget_bytes` wait to be asked for."""
+    """`LogStore.read`, often answered at once. Keeps at most `budget_bytes` for later reads."""
 
     def __init__(self, store: LogStore, budget_bytes: int) -> None:
         self._store = store
         self._budget = budget_bytes
         self._used = 0
-        self._expected: OrderedDict[_Place, None] = OrderedDict()  # where a reader would go on
-        self._stretches: OrderedDict[_Place, _Stretch] = OrderedDict()
+        self._expected: OrderedDict[_At, None] = OrderedDict()  # where readers would go on
+        self._stretches: OrderedDict[_At, _Stretch] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def clear(self) -> None:
@@ -45,7 +45,7 @@ class ReadAhead:
         self._used = 0
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Ends all reads under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -67,7 +67,7 @@ class ReadAhead:
         return answer
 
     async def _ahead(self, wanted: ReadRange) -> list[StoredBatch]:
-        """What was read ahead of this range, cut to it; empty where nothing was."""
+        """Batches read ahead for this range, cut to it; empty if there are none."""
         stretch = self._stretches.pop((wanted.partition_id, wanted.from_offset), None)
         if stretch is None:
             return []
@@ -75,7 +75,7 @@ class ReadAhead:
         try:
             batches = await stretch.batches
         except (SegmentGone, StoreUnavailable):
-            return []  # whoever asks now finds out for himself
+            return []  # the caller then reads the store, and gets its error
         size = 0
         cut: list[StoredBatch] = []
         for batch in batches:
@@ -86,7 +86,7 @@ class ReadAhead:
         return cut
 
     def _go_on(self, ranges: Sequence[ReadRange], answer: Sequence[Sequence[StoredBatch]]) -> None:
-        """Reads ahead for those who have come where they were expected."""
+        """Reads ahead for readers that have come to an expected place."""
         ahead: list[ReadRange] = []
         for wanted, batches in zip(ranges, answer, strict=True):
             if not batches:
@@ -115,7 +115,7 @@ class ReadAhead:
             task.add_done_callback(self._tasks.discard)
 
     def _make_room(self, size: int) -> bool:
-        """Forgets the oldest stretches that nobody has come for."""
+        """Forgets the oldest unused stretches."""
         while self._stretches and self._used + size > self._budget:
             _, oldest = self._stretches.popitem(last=False)
             self._used -= oldest.bytes

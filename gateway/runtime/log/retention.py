@@ -1,8 +1,8 @@
 """The janitor: moves log starts by time and size, deletes index rows, seals and drops segments.
 
-Any broker may do any of it at any time: each step is safe to do twice. So that brokers do not do it
-all N times, the live one with the lowest id does; the others only look again which segments are
-open, in case one was sealed.
+Any broker may do any of it at any time: each step is safe to do twice. To avoid repeated work, only
+the live broker with the lowest id does it; the others only read the open segments again, in case
+one was sealed.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Janitor:
         partitions: Partitions,
         is_on_duty: Callable[[], bool],
     ) -> None:
-        """is_on_duty: whether it is this broker's turn, as far as it knows."""
+        """is_on_duty: whether this broker has the lowest live id, as far as it knows."""
         self._store = store
         self._topics = topics
         self._configs = configs
@@ -58,7 +58,7 @@ class Janitor:
     async def clean(self) -> list[int]:
         """One round; returns the segments dropped. Raises StoreUnavailable."""
         topics = {topic.name: topic for topic in await self._topics.all()}
-        # Rows before a log start still count as size: they go before the size is judged.
+        # Rows before a log start still count as size: delete them before the size is checked.
         await self._delete_rows()
         for usage in await self._store.usage():
             if topic := topics.get(usage.topic_name):

@@ -1,7 +1,7 @@
 """The newest batches of each partition, in memory, so that readers at the tail cost no query.
 
-A bounded cache over committed batches; knows no protocol. Within a partition the batches it holds
-follow each other without a gap and end at the partition's newest known batch.
+A bounded cache of committed batches; knows no protocol. Its batches of a partition have no gaps and
+end at the partition's newest known batch.
 """
 
 from bisect import bisect_left
@@ -21,7 +21,7 @@ class TailCache:
         self._order: OrderedDict[tuple[int, int], None] = OrderedDict()
 
     def append(self, partition_id: int, batch: StoredBatch) -> None:
-        """Adds the batch that ends the partition; after a gap, what was there is forgotten."""
+        """Adds the partition's newest batch; after a gap, forgets the earlier ones."""
         batches = self._batches.setdefault(partition_id, [])
         if batches and batches[-1].last_offset + 1 != batch.base_offset:
             self.drop(partition_id)
@@ -37,7 +37,7 @@ class TailCache:
     ) -> list[StoredBatch] | None:
         """Batches that touch [from_offset, to_offset), at least one, at most `max_bytes` beyond it.
 
-        None where the first of them is not in memory.
+        None if the first of them is not in memory.
         """
         batches = self._batches.get(partition_id)
         if not batches or batches[0].base_offset > from_offset:

@@ -1,6 +1,6 @@
-"""Settings in effect: what this process was started with, and what the database says over it.
+"""Effective settings: those that this process was started with, overridden by the database's.
 
-Which property exists and what it takes is core's; knows no wire and no SQL.
+Core knows the properties and their valid values; this knows no wire and no SQL.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,8 +48,8 @@ _ALL_BROKERS: Final = ""
 class Configs:
     """Settings of this broker, of topics and of groups. One per process.
 
-    static: what the command line, a file or the environment set, by Kafka's name. Until `load`
-    has been called, only that is in effect.
+    static: set by the command line, a file or the environment, by Kafka's name. Until `load`, only
+    these are in effect.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Configs:
         self._on_alter: Callable[[], None] = self.invalidate
 
     def on_alter(self, listener: Callable[[], None]) -> None:
-        """Who is to be told when `alter` has, or may have, altered something."""
+        """Registers a listener; it is called when `alter` has, or may have, altered something."""
         self._on_alter = listener
 
     @property
@@ -84,7 +84,7 @@ class Configs:
         return broker_int(name, self._merged)
 
     def reader(self, name: str) -> Callable[[], int]:
-        """Reads that value at each call, as it is by then."""
+        """A function that returns `broker_int(name)` at the time of each call."""
         return partial(self.broker_int, name)
 
     def broker_bool(self, name: str) -> bool:
@@ -92,13 +92,13 @@ class Configs:
         return broker_bool(name, self._merged)
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """What is in effect for a topic with these overrides, with the broker's as last read."""
+        """The settings of a topic with these overrides, with the broker's as last read."""
         return topic_config(overrides, self._merged)
 
     def group_settings(self, group_id: str) -> GroupSettings:
-        """What is in effect for a group, as last read: its own settings, else the broker's.
+        """A group's settings, as last read: its own, else the broker's.
 
-        Cheap enough to be asked at every heartbeat.
+        Cheap enough to be called at every heartbeat.
         """
         key = group_id if group_id in self._groups else None
         settings = self._group_settings.get(key)
@@ -112,11 +112,11 @@ class Configs:
         return protocol in broker_list("group.coordinator.rebalance.protocols", self._merged)
 
     def offset_settings(self) -> OffsetSettings:
-        """What is in effect for committed offsets, as last read."""
+        """The settings for committed offsets, as last read."""
         return offset_settings(self._merged)
 
     def invalidate(self) -> None:
-        """The database may say something else by now: read it before the next use."""
+        """The database's settings may have changed: reads them before the next use."""
         self._is_fresh = False
         self._generation += 1
 
@@ -135,13 +135,13 @@ class Configs:
             self._merged = values.merged()
             self._groups = stored.groups
             self._group_settings = {}
-        # What changed while this was read is not in it.
+        # Changes during the read are not in it.
         self._is_fresh = generation == self._generation
 
     async def describe(
         self, resources: Sequence[ConfigResource]
     ) -> list[tuple[ConfigEntry, ...] | Refusal]:
-        """The settings of each resource as the database has them now, by name.
+        """The present settings of each resource, by name.
 
         Two reads for all of them (Kafka's `ConfigHelper`). Raises StoreUnavailable.
         """
@@ -216,7 +216,7 @@ class Configs:
             async with self._topic_store.change("alter_configs") as change:
                 return await self._alter(change, alterations, validate_only)
         finally:
-            # Also where the commit was lost on its way: it may have come through.
+            # Also if the outcome of the commit is unknown: it may have succeeded.
             self._on_alter()
 
     async def _alter(
@@ -261,7 +261,7 @@ class Configs:
             case ConfigResourceType.TOPIC:
                 topic = current.topics.get(name)
                 decided = decide_alteration(alteration, topic.overrides if topic else {}, broker)
-                # Kafka finds fault with the settings first, and then with the topic.
+                # As Kafka does, checks the settings first, and then the topic.
                 if topic is None and not isinstance(decided, Refusal):
                     message = f"The topic '{name}' does not exist."
                     return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, message)
@@ -293,7 +293,7 @@ class Configs:
 
 @dataclass(frozen=True, slots=True)
 class _Current:
-    """What is set now on the resources that are to be altered."""
+    """The present settings of the resources to be altered."""
 
     broker: BrokerValues
     topics: Mapping[str, StoredTopic]

@@ -1,7 +1,7 @@
-"""One read for many who ask at once, each of whom may be sure it began after they asked.
+"""One read for many callers; it began after each of them asked.
 
-Whoever comes while a read is under way does not get its answer, which may be older than the
-question, but shares the next one. Knows nothing of what is read.
+A caller that comes during a read does not get its answer, which may be older than the question, but
+shares the next read. Does not know what is read.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 class SharedRead(Generic[Key, Value]):
     """Reads values by key, one read at a time.
 
-    read: gives those that exist; its exceptions go to everyone who shares the read.
+    read: returns the values that exist; its exceptions go to all callers that share the read.
     """
 
     def __init__(self, read: Callable[[Collection[Key]], Awaitable[Mapping[Key, Value]]]) -> None:
@@ -25,12 +25,12 @@ class SharedRead(Generic[Key, Value]):
         self._next: asyncio.Task[Mapping[Key, Value]] | None = None
 
     async def find(self, keys: Collection[Key]) -> dict[Key, Value]:
-        """Those of the keys that exist, from a read that begins after this call."""
+        """The values of the keys that exist, from a read that begins after this call."""
         self._wanted.update(keys)
         if self._next is None:
             self._next = asyncio.create_task(self._run())
             self._next.add_done_callback(_take_exception)
-        # One who gives up must not take the read away from the others.
+        # A cancelled caller must not cancel the read for the others.
         found = await asyncio.shield(self._next)
         return {key: found[key] for key in keys if key in found}
 
@@ -41,6 +41,6 @@ class SharedRead(Generic[Key, Value]):
 
 
 def _take_exception(task: asyncio.Task[Mapping[Key, Value]]) -> None:
-    """Where everybody has given up, nobody is left to be told."""
+    """Retrieves an exception, in case all callers have given up."""
     if not task.cancelled():
         task.exception()

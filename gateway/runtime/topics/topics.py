@@ -1,7 +1,7 @@
-"""Topics: a cache that answers at once what it knows, and the changes clients ask for.
+"""Topics: a cache, and the changes that clients ask for.
 
-What is not in the cache is looked for in the database before anyone is told that it does not
-exist. The rules are core's; knows no wire and no SQL.
+If a topic is not in the cache, the database is read before a client is told that it does not exist.
+Core has the rules; this knows no wire and no SQL.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionIncrease:
-    """A topic's wish for `count` partitions in all; assignments: brokers per added partition."""
+    """A request for `count` partitions in all; assignments: brokers per added partition."""
 
     name: str
     count: int
@@ -76,7 +76,7 @@ class PartitionIncrease:
 class Topics:
     """The topics of the cluster. One per process.
 
-    live_broker_ids: against which replication factors and assignments are held.
+    live_broker_ids: replication factors and assignments are checked against them.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Topics:
         self._on_invalidate: Callable[[], None] = lambda: None
 
     def on_invalidate(self, listener: Callable[[], None]) -> None:
-        """Who is to be told that topics have, or may have, changed."""
+        """Registers a listener; it is called when topics have, or may have, changed."""
         self._on_invalidate = listener
 
     # --- reading ---
@@ -113,7 +113,7 @@ class Topics:
         return self._by_id.get(topic_id)
 
     async def get(self, name: str) -> Topic | None:
-        """The topic of this name, or None where the database has none now.
+        """The topic of this name, or None if the database has none now.
 
         Raises StoreUnavailable.
         """
@@ -152,10 +152,10 @@ class Topics:
         return {topic.topic_id: topic for topic in self._keep(generation, found.values())}
 
     async def all(self) -> tuple[Topic, ...]:
-        """Every topic as of now, by name; from memory where the database's version says so.
+        """Every topic, by name; from memory if the database's version is unchanged.
 
-        With the database away, every topic as last listed: like Kafka's brokers, which answer
-        Metadata from memory. Raises StoreUnavailable where nothing was listed yet.
+        While the database is away, the last list: Kafka's brokers, too, answer Metadata from
+        memory. Raises StoreUnavailable if there is no list yet.
         """
         try:
             generation = await self._prepare()
@@ -177,28 +177,28 @@ class Topics:
         return await self._store.partition_sizes()
 
     async def active_producers(self, partition_ids: Collection[int]) -> tuple[ActiveProducer, ...]:
-        """What these partitions remember of producers, by partition. Raises StoreUnavailable."""
+        """The producers that these partitions remember, by partition. Raises StoreUnavailable."""
         return await self._store.active_producers(partition_ids)
 
     def invalidate(self) -> None:
-        """Something has changed, here or at another broker: forget what is cached."""
+        """Topics have changed, here or at another broker: forgets what is cached."""
         self._generation += 1
         self._by_name.clear()
         self._by_id.clear()
-        # The listing itself is kept for the hours without a database.
+        # The list itself is kept for times without a database.
         self._listing_version = None
         self._configs.invalidate()
         self._on_invalidate()
 
     async def _prepare(self) -> int:
-        """Loads the broker's settings, which a topic's rest on; returns the cache's generation."""
+        """Loads the broker's settings, topics' defaults; returns the cache's generation."""
         generation = self._generation
         await self._configs.ensure_loaded()
         return generation
 
     def _keep(self, generation: int, found: Iterable[StoredTopic]) -> list[Topic]:
         topics = [self._topic(stored) for stored in found]
-        # What was invalidated while it was read may be old: good for one answer, not for the cache.
+        # Topics invalidated during the read may be old: good for one answer, not for the cache.
         if generation == self._generation:
             for topic in topics:
                 self._by_name[topic.name] = topic
@@ -224,11 +224,11 @@ class Topics:
             async with self._store.change(name) as change:
                 yield change
         finally:
-            # Also where the commit was lost on its way: it may have come through.
+            # Also if the outcome of the commit is unknown: it may have succeeded.
             self.invalidate()
 
     def defaults(self) -> TopicDefaults:
-        """What a topic gets that does not say its partitions or replication factor."""
+        """The defaults for a topic without a number of partitions or a replication factor."""
         return TopicDefaults(
             self._configs.broker_int("num.partitions"),
             self._configs.broker_int("default.replication.factor"),
@@ -336,9 +336,9 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """What became of a topic to be deleted. name, topic_id: None where not known.
+    """The result for a topic to be deleted. name, topic_id: None if unknown.
 
-    refusal: None where it is gone.
+    refusal: None if it was deleted.
     """
 
     name: str | None
@@ -379,7 +379,7 @@ async def _decide_deletion(
 
 
 def _storable(names: Iterable[str]) -> list[str]:
-    """The names that can be asked for; the database refuses the others' text."""
+    """The names that a query may contain; the database refuses the text of others."""
     return [name for name in names if is_storable_name(name)]
 
 

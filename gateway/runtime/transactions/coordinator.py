@@ -1,7 +1,7 @@
-"""The transaction coordinator of this process: every broker can be anybody's.
+"""The transaction coordinator of this process: any broker can coordinate any transaction.
 
-What core decides on a transaction goes to the store with the log's flushes; joins go by
-themselves. Holds no truth: each decision is guarded by the row's version. Knows no protocol.
+Core's decisions on a transaction go to the store with the log's flushes; joins go by themselves.
+Only the store has the truth: the row's version guards each decision. Knows no protocol.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH}
 JOIN_ATTEMPTS: Final = 20
 
 Prepare = Callable[[TransactionMetadata | None, int], Transition]
-"""A decision, given what is stored and a producer id that nobody has."""
+"""A decision, given the stored row and an unused producer id."""
 PrepareOnAll = Callable[[StoredTransaction | None, int], Transition]
-"""The same, for which it matters who takes part."""
+"""The same, for decisions that depend on the participants."""
 
 OnEnded = Callable[[bool, str, float], None]
 
@@ -74,9 +74,9 @@ OnEnded = Callable[[bool, str, float], None]
 class Transactions:
     """The coordinator. `run` in the background; every other method may raise StoreUnavailable.
 
-    is_alone: whether no other broker is live, so that what joins a transaction is written to here.
-    on_ended: told of each transaction that this broker has ended: whether committed, why ("client",
-    "fenced", "timeout", "marker"), and how many seconds the commit took.
+    is_alone: whether no other broker is live, so that all of a transaction's writes come here.
+    on_ended: called for each transaction that this broker has ended: whether committed, why
+    ("client", "fenced", "timeout", "marker"), and how many seconds the commit took.
     """
 
     def __init__(
@@ -106,17 +106,17 @@ class Transactions:
         self._fenced = 0
 
     def on_ended(self, listener: OnEnded) -> None:
-        """Who is told of each end from now on."""
+        """Registers a listener; it is called after each end."""
         self._on_ended = listener
 
     @property
     def open_count(self) -> int:
-        """Transactions open at the last look, at whatever broker they were begun."""
+        """Transactions open at the last look, whichever broker began them."""
         return self._open.open_count
 
     @property
     def oldest_s(self) -> float:
-        """For how long the oldest of them is open."""
+        """For how long the oldest of them has been open."""
         return self._open.oldest_ms / 1000
 
     @property
@@ -128,10 +128,10 @@ class Transactions:
         self._fenced += error in _FENCED
         return error
 
-    # What changes a transaction's row.
+    # Changes of a transaction's row.
 
     async def init_producer_id(self, request: InitProducerId) -> Answer | Unconfirmed:
-        """A producer starts or recovers; what was open under its key is aborted in that commit."""
+        """A producer starts or recovers; the same commit aborts its key's open transaction."""
         limit = self._max_timeout_ms()
 
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
@@ -142,8 +142,8 @@ class Transactions:
     async def end(self, key: TransactionKey, request: EndTransaction) -> Answer | Unconfirmed:
         """Markers, offsets, state and the next epoch, in one commit.
 
-        COORDINATOR_NOT_AVAILABLE for one of V1 whose transaction another broker ended before its
-        turn came, while the next one is open, which looks the same.
+        COORDINATOR_NOT_AVAILABLE for a request of V1 if another broker ended its transaction before
+        its turn, and the next one is open, which looks the same.
         """
         producer_id = request.producer.producer_id
         stored = self._flusher.known_transaction(producer_id)
@@ -163,8 +163,8 @@ class Transactions:
     ) -> Mapping[int, Error | Unconfirmed]:
         """A marker from outside (WriteTxnMarkers), for partitions of one producer.
 
-        An abort of a transaction coordinated here ends it as a whole, and a commit is refused.
-        Where nobody has this producer, nothing can be open: no error, and no effect.
+        An abort of a transaction coordinated here ends all of it; a commit is refused. If no
+        transaction has this producer, none can be open: no error, and no effect.
         """
         pairs = [(partition_id, marker.producer_id) for partition_id in partition_ids]
         _, producers = await self._log_store.load(partition_ids, pairs)
@@ -227,7 +227,7 @@ class Transactions:
         self._counted(answer.error)
         return answer
 
-    # Who takes part.
+    # Joins.
 
     async def add_partitions(
         self,
@@ -236,7 +236,7 @@ class Transactions:
         partition_ids: Sequence[int],
         version: TransactionVersion = TransactionVersion.V1,
     ) -> Error:
-        """AddPartitionsToTxn: all take part, or none."""
+        """AddPartitionsToTxn: all partitions join, or none."""
 
         def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
             known, joined = _parts(stored)
@@ -259,7 +259,7 @@ class Transactions:
         participant: Participant,
         version: TransactionVersion = TransactionVersion.V1,
     ) -> Error:
-        """AddOffsetsToTxn: the group's offsets may be part of the transaction."""
+        """AddOffsetsToTxn: the group joins, so that its offsets may be committed."""
 
         def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
             known, _ = _parts(stored)
@@ -282,10 +282,10 @@ class Transactions:
         version: TransactionVersion,
         offsets: Sequence[CommittedOffset],
     ) -> Error:
-        """TxnOffsetCommit, after the group has let it pass under its coordinator's lease.
+        """TxnOffsetCommit, after the group has accepted it under its coordinator's lease.
 
-        NOT_COORDINATOR where that lease is another's by now. The transaction is read first: it was
-        begun, and the group joined, at whatever broker.
+        NOT_COORDINATOR if another broker has that lease now. Reads the transaction first: any
+        broker may have begun it and made the group join.
         """
         group = Participant.of_group(group_id)
         for _ in range(JOIN_ATTEMPTS):
@@ -297,7 +297,7 @@ class Transactions:
             joining = check_room(joining, group, participants)
             if joining.error is not Error.NONE:
                 return self._counted(joining.error)
-            assert stored is not None and known is not None, "who is not known may not write"
+            assert stored is not None and known is not None, "an unknown producer may not write"
             join = TransactionJoin(key, known.version, joining.put, participants=(group,))
             pending = PendingOffsets(lease, join, producer.producer_id, group_id, offsets)
             try:
@@ -305,14 +305,14 @@ class Transactions:
             except VersionMismatch:
                 again = (await self._store.load([key])).get(key)
                 if again is not None and again.metadata.version == known.version:
-                    return Error.NOT_COORDINATOR  # then it is the lease that has moved on
+                    return Error.NOT_COORDINATOR  # then the lease has changed
                 continue
             self._note(stored, join, known.version + (join.put is not None))
             return Error.NONE
         return Error.CONCURRENT_TRANSACTIONS
 
     async def unstable_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
-        """Per group: partitions whose offsets an open transaction may yet change."""
+        """Per group: partitions with an offset that an open transaction may still change."""
         return await self._store.pending_partitions(group_ids)
 
     async def _join(
@@ -336,7 +336,7 @@ class Transactions:
                 except VersionMismatch:
                     pass
                 else:
-                    assert stored is not None, "who is not known may not join"
+                    assert stored is not None, "an unknown producer may not join"
                     self._note(stored, join, version)
                     return Error.NONE
             stored = (await self._store.load([key])).get(key)
@@ -360,7 +360,7 @@ class Transactions:
     async def verify(
         self, key: TransactionKey, producer: ProducerIdAndEpoch, partition_ids: Sequence[int]
     ) -> Mapping[int, Error]:
-        """AddPartitionsToTxn, verify only: whether each takes part in what is open."""
+        """AddPartitionsToTxn, verify only: whether each partition is in the open transaction."""
         stored = (await self._store.load([key])).get(key)
         known, joined = _parts(stored)
         return {
@@ -368,19 +368,19 @@ class Transactions:
             for partition_id in partition_ids
         }
 
-    # What people look at.
+    # For people.
 
     async def describe(
         self, keys: Sequence[TransactionKey]
     ) -> Mapping[TransactionKey, StoredTransaction]:
-        """A fresh read; what is not there lacks."""
+        """A fresh read; missing ids are omitted."""
         return await self._store.load(keys)
 
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
         """All transactions, and the time by the database's clock (ms)."""
         return await self._store.list_all()
 
-    # What time brings.
+    # Timeouts.
 
     async def run(self) -> None:
         """Aborts overdue transactions and forgets idle ones, until cancelled."""
@@ -401,11 +401,11 @@ class Transactions:
                 is_away = False
 
     async def abort_overdue(self) -> int:
-        """Ends what has outlived its timeout, fencing its producer; returns how many were tried."""
+        """Aborts overdue transactions and fences their producers; returns how many it tried."""
         overdue = self._open = await self._store.overdue(AT_ONCE)
 
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
-            # By the database's clock as of the read: if it was begun anew since, it is not overdue.
+            # By the database's clock at the read: a transaction begun since then is not overdue.
             return prepare_timeout(known, fresh, overdue.now_ms) or Transition(Answer())
 
         for key in overdue.keys:
@@ -414,7 +414,7 @@ class Transactions:
         return len(overdue.keys)
 
     async def expire_idle(self) -> int:
-        """Forgets those idle for `transactional.id.expiration.ms`; returns how many were tried."""
+        """Forgets ids idle for `transactional.id.expiration.ms`; returns how many it tried."""
         expiration_ms = self._expiration_ms()
         idle = await self._store.idle(expiration_ms, AT_ONCE)
 

@@ -1,6 +1,7 @@
-"""Offsets that wait for their transaction, on their way into the database: one flush for all.
+"""Writes offsets that wait for their transaction into the database: one flush for all.
 
-What fails together is tried one by one, so that each caller hears of its own alone. Knows no rule.
+Offsets that fail together are tried one by one, so that each caller gets its own result. Knows no
+rule.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _Write = tuple[PendingOffsets, asyncio.Future[None]]
 
 
 class PendingOffsetWriter:
-    """All that this process writes of them."""
+    """Writes all pending offsets of this process."""
 
     def __init__(self, store: TransactionStore) -> None:
         self._store = store
@@ -43,7 +44,7 @@ class PendingOffsetWriter:
                 return
             for each in writes:
                 await self._settle([each])
-        except Exception as error:  # noqa: BLE001 - whatever it is must leave nobody waiting
+        except Exception as error:  # noqa: BLE001 - no error may leave a caller waiting
             _fail(writes, error)
         else:
             for _, done in writes:

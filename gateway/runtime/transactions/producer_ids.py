@@ -7,11 +7,11 @@ from typing import Final
 from core.ports.log import LogStore
 
 BLOCK: Final = 1_000
-"""As Kafka's ProducerIdsBlock: a broker that dies loses what is left of its block."""
+"""As Kafka's ProducerIdsBlock: a broker that dies loses the rest of its block."""
 
 
 class ProducerIds:
-    """Hands out producer ids nobody else gets, ever."""
+    """Gives out producer ids that are never given out again."""
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
@@ -28,11 +28,11 @@ class ProducerIds:
             return self._ids.popleft()
 
     def give_back(self, producer_id: int) -> None:
-        """Takes one back that nobody has come to know, if it is of the present block."""
+        """Takes back an id that no client has seen, if it is of the present block."""
         if producer_id in self._block:
             self._ids.appendleft(producer_id)
 
     def forget(self) -> None:
-        """Drops the block: after a failover another history may hand the same ids out."""
+        """Drops the block: after a failover, another history may give out the same ids."""
         self._ids.clear()
         self._block = range(0)

@@ -82,9 +82,9 @@ def test_a_consumer_that_joins_a_classic_group_turns_it() -> None:
 def test_who_waits_in_the_classic_group_joins_again() -> None:
     driver = classic_group()
     assert driver.join("c", "foo", owned={"foo": (0, 1, 2)}) is None
-    token = driver.last_token
+    waiter = driver.last_token
     driver.enter("a", "foo")
-    assert driver.replies == {token: JoinResult(Error.REBALANCE_IN_PROGRESS, member_id="c")}
+    assert driver.replies == {waiter: JoinResult(Error.REBALANCE_IN_PROGRESS, member_id="c")}
     joined = driver.join("c", "foo", owned={"foo": (0, 1, 2)})
     assert joined is not None and (joined.error, joined.generation_id) == (Error.NONE, 2)
 
@@ -95,10 +95,10 @@ def test_who_waits_for_an_assignment_joins_again() -> None:
     driver.join("d", "foo")
     assert driver.classic.generation_id == 3
     assert driver.sync("d", 3) is None
-    token = driver.last_token
+    waiter = driver.last_token
     driver.replies.clear()
     driver.enter("a", "foo")
-    assert driver.replies == {token: SyncResult(Error.REBALANCE_IN_PROGRESS)}
+    assert driver.replies == {waiter: SyncResult(Error.REBALANCE_IN_PROGRESS)}
     # What was assigned before counts: c has it still, d is to have it again.
     assert driver.row("c").assigned == held(foo=(0, 1, 2))
 
@@ -149,9 +149,9 @@ def test_a_group_that_has_never_been_stable() -> None:
     driver = Driver(settings=GroupSettings(initial_rebalance_delay_ms=3_000))
     driver.join("", "foo", new_member_id="c")
     assert driver.join("c", "foo") is None
-    token = driver.last_token
+    waiter = driver.last_token
     driver.enter("a", "foo")
-    assert driver.replies == {token: JoinResult(Error.REBALANCE_IN_PROGRESS, member_id="c")}
+    assert driver.replies == {waiter: JoinResult(Error.REBALANCE_IN_PROGRESS, member_id="c")}
     assert driver.consumer.group_epoch == 1
     driver.replies.clear()
     driver.enter_classic("c", "foo")
@@ -471,7 +471,7 @@ def test_outcomes_of_one_event_are_one() -> None:
         (("two", {}),),
     )
     both = merged(first, second)
-    assert [reply.token for reply in both.replies] == [1, 2]
+    assert [reply.waiter for reply in both.replies] == [1, 2]
     assert [event for event, _ in both.notes] == ["one", "two"]
     assert both.effects == GroupEffects(
         GROUP, later, (row("a", 2), row("c", 2)), ("d", "b"), lazy=False

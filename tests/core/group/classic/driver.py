@@ -73,7 +73,7 @@ class ModelStore:
 
 
 class Driver:
-    """Sends requests, keeps answers by token, and applies effects to a store."""
+    """Sends requests, keeps answers by waiter, and applies effects to a store."""
 
     def __init__(self, settings: GroupSettings | None = None, group: ClassicGroup | None = None):
         self.now = BEGIN
@@ -104,7 +104,7 @@ class Driver:
     ) -> int:
         self._ids += 1
         return self._send(
-            lambda token: self.group.join(
+            lambda waiter: self.group.join(
                 JoinRequest(
                     member_id,
                     instance,
@@ -118,7 +118,7 @@ class Driver:
                     supports_skip_assignment=version >= 9,
                     reason=reason,
                 ),
-                token,
+                waiter,
                 self.now,
             )
         )
@@ -135,7 +135,7 @@ class Driver:
         request = SyncRequest(
             member_id, instance, generation, protocol_type, protocol_name, assignments or {}
         )
-        return self._send(lambda token: self.group.sync(request, token, self.now))
+        return self._send(lambda waiter: self.group.sync(request, waiter, self.now))
 
     def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> Error:
         error, outcome = self.group.heartbeat(member_id, instance, generation, self.now)
@@ -182,24 +182,24 @@ class Driver:
         self.store.apply(outcome.effects)
         self.notes += outcome.notes
         for reply in outcome.replies:
-            assert reply.token in self.waiting, "answered twice, or never asked"
-            self.waiting.remove(reply.token)
-            self.answers[reply.token] = reply.answer
+            assert reply.waiter in self.waiting, "answered twice, or never asked"
+            self.waiting.remove(reply.waiter)
+            self.answers[reply.waiter] = reply.answer
 
     # --- what came of them ---
 
-    def joined(self, token: int) -> JoinResult:
-        answer = self.answers[token]
+    def joined(self, waiter: int) -> JoinResult:
+        answer = self.answers[waiter]
         assert isinstance(answer, JoinResult)
         return answer
 
-    def synced(self, token: int) -> SyncResult:
-        answer = self.answers[token]
+    def synced(self, waiter: int) -> SyncResult:
+        answer = self.answers[waiter]
         assert isinstance(answer, SyncResult)
         return answer
 
-    def error(self, token: int) -> Error:
-        answer = self.answers[token]
+    def error(self, waiter: int) -> Error:
+        answer = self.answers[waiter]
         assert isinstance(answer, (JoinResult, SyncResult))
         return answer.error
 
@@ -217,17 +217,17 @@ class Driver:
 
     def preparing(self, count: int = 2, instances: tuple[str, ...] = ()) -> list[int]:
         """Members of an empty group who have joined, static ones first, in the initial delay."""
-        tokens = [self.join(instance=instance) for instance in instances]
-        return tokens + [self.join(self.given_id()) for _ in range(count - len(instances))]
+        waiters = [self.join(instance=instance) for instance in instances]
+        return waiters + [self.join(self.given_id()) for _ in range(count - len(instances))]
 
     def completing(self, count: int = 2, instances: tuple[str, ...] = ()) -> list[str]:
         """Members, the leader first, who have been told the generation."""
-        tokens = self.preparing(count, instances)
+        waiters = self.preparing(count, instances)
         self.advance(DELAY_MS)
-        while not all(token in self.answers for token in tokens):
+        while not all(waiter in self.answers for waiter in waiters):
             self.advance(DELAY_MS)
-        ids = [self.joined(token).member_id for token in tokens]
-        leader = self.joined(tokens[0]).leader
+        ids = [self.joined(waiter).member_id for waiter in waiters]
+        leader = self.joined(waiters[0]).leader
         return sorted(ids, key=lambda member_id: member_id != leader)
 
     def stable(self, count: int = 2, instances: tuple[str, ...] = ()) -> list[str]:
@@ -239,10 +239,10 @@ class Driver:
     def sync_all(self, ids: list[str]) -> None:
         """The leader first; member n gets partition n of `orders`."""
         parts = {member_id: assignment("orders", n) for n, member_id in enumerate(ids)}
-        tokens = [self.sync(ids[0], self.group.generation_id, parts)]
-        tokens += [self.sync(member_id, self.group.generation_id) for member_id in ids[1:]]
-        for member_id, token in zip(ids, tokens, strict=True):
-            assert self.synced(token) == SyncResult(
+        waiters = [self.sync(ids[0], self.group.generation_id, parts)]
+        waiters += [self.sync(member_id, self.group.generation_id) for member_id in ids[1:]]
+        for member_id, waiter in zip(ids, waiters, strict=True):
+            assert self.synced(waiter) == SyncResult(
                 protocol_type="consumer",
                 protocol_name=self.group.protocol_name,
                 assignment=parts[member_id],

@@ -38,10 +38,10 @@ def test_a_new_member_is_given_an_id_first() -> None:
     group = Driver()
     assert group.joined(group.join()) == JoinResult(Error.MEMBER_ID_REQUIRED, member_id="m-1")
     assert group.group.state == EMPTY
-    token = group.join("m-1")
+    waiter = group.join("m-1")
     assert group.group.state == PREPARING_REBALANCE
     group.advance(DELAY_MS)
-    assert group.joined(token) == JoinResult(
+    assert group.joined(waiter) == JoinResult(
         generation_id=1,
         protocol_type="consumer",
         protocol_name="range",
@@ -53,16 +53,16 @@ def test_a_new_member_is_given_an_id_first() -> None:
 
 def test_before_version_four_a_member_joins_without_an_id() -> None:
     group = Driver()
-    token = group.join(version=3)
+    waiter = group.join(version=3)
     group.advance(DELAY_MS)
-    assert group.joined(token).member_id == "m-1"
+    assert group.joined(waiter).member_id == "m-1"
 
 
 def test_a_static_member_joins_without_an_id() -> None:
     group = Driver()
-    token = group.join(instance="i")
+    waiter = group.join(instance="i")
     group.advance(DELAY_MS)
-    assert group.joined(token).members == (JoinedMember("i-1", "i", subscription("orders")),)
+    assert group.joined(waiter).members == (JoinedMember("i-1", "i", subscription("orders")),)
 
 
 def test_an_id_that_nobody_joins_with_is_forgotten() -> None:
@@ -81,11 +81,11 @@ def test_a_rebalance_waits_for_who_was_given_an_id_but_not_longer_than_its_sessi
     group = Driver()
     leader, follower = group.stable()
     group.given_id(session_ms=6_000)
-    tokens = [group.join(leader), group.join(follower)]
+    waiters = [group.join(leader), group.join(follower)]
     group.advance(5_999)
     assert group.group.state == PREPARING_REBALANCE
     group.advance(1)
-    assert [group.joined(token).generation_id for token in tokens] == [2, 2]
+    assert [group.joined(waiter).generation_id for waiter in waiters] == [2, 2]
 
 
 def test_a_pending_id_that_comes_with_an_instance_id_is_unknown() -> None:
@@ -113,17 +113,17 @@ def test_session_timeouts_at_the_limits(session_ms: int) -> None:
 
 def test_the_first_rebalance_waits_for_others() -> None:
     group = Driver()
-    tokens = group.preparing(3)
+    waiters = group.preparing(3)
     group.advance(DELAY_MS - 1)
-    assert group.waiting == set(tokens)
+    assert group.waiting == set(waiters)
     # Members have come after the first one: the delay begins once more.
     group.advance(1 + DELAY_MS - 1)
-    assert group.waiting == set(tokens)
+    assert group.waiting == set(waiters)
     group.advance(1)
-    assert [group.joined(token).generation_id for token in tokens] == [1, 1, 1]
-    leader = group.joined(tokens[0]).leader
-    assert [len(group.joined(token).members) for token in tokens] == [3, 0, 0]
-    assert group.joined(tokens[0]).member_id == leader
+    assert [group.joined(waiter).generation_id for waiter in waiters] == [1, 1, 1]
+    leader = group.joined(waiters[0]).leader
+    assert [len(group.joined(waiter).members) for waiter in waiters] == [3, 0, 0]
+    assert group.joined(waiters[0]).member_id == leader
 
 
 def test_the_first_delay_is_prolonged_up_to_the_rebalance_timeout_and_no_longer() -> None:
@@ -155,9 +155,9 @@ def test_without_a_delay_the_first_member_is_answered_at_once() -> None:
 
 def test_members_that_leave_during_the_first_delay_leave_an_empty_group() -> None:
     group = Driver()
-    (token,) = group.preparing(1)
+    (waiter,) = group.preparing(1)
     assert group.leave("m-1") == [Error.NONE]
-    assert group.error(token) is Error.UNKNOWN_MEMBER_ID
+    assert group.error(waiter) is Error.UNKNOWN_MEMBER_ID
     group.advance(DELAY_MS)
     assert group.group.state == EMPTY
     assert group.store.group is not None
@@ -234,9 +234,9 @@ def test_all_members_gone_while_one_was_given_an_id_leaves_an_empty_group_at_onc
 def test_a_new_member_that_waits_too_long_is_told_to_come_again() -> None:
     hour = 3_600_000
     group = Driver()
-    tokens = group.preparing(1)
+    waiters = group.preparing(1)
     group.advance(DELAY_MS)
-    leader = group.joined(tokens[0]).member_id
+    leader = group.joined(waiters[0]).member_id
     group.sync_all([leader])
     group.join(leader, rebalance_ms=hour)
     group.sync_all([leader])
@@ -308,16 +308,16 @@ def test_a_follower_without_news_is_told_the_generation_again() -> None:
 def test_the_leader_starts_a_rebalance_by_joining() -> None:
     group = Driver()
     leader, _ = group.stable()
-    token = group.join(leader, reason="topic orders has more partitions")
-    assert token in group.waiting
+    waiter = group.join(leader, reason="topic orders has more partitions")
+    assert waiter in group.waiting
     assert "topic orders has more partitions" in str(group.note("group_rebalance_started"))
 
 
 def test_other_metadata_starts_a_rebalance() -> None:
     group = Driver()
     _, follower = group.stable()
-    token = group.join(follower, offers=protocols("range", topics=("orders", "bills")))
-    assert token in group.waiting
+    waiter = group.join(follower, offers=protocols("range", topics=("orders", "bills")))
+    assert waiter in group.waiting
     assert group.group.state == PREPARING_REBALANCE
 
 
@@ -344,9 +344,9 @@ def test_while_members_sync_other_metadata_start_again() -> None:
 def test_the_protocol_most_members_like_best_is_chosen_of_those_all_have() -> None:
     group = Driver()
     offers = [protocols("only-a", "x", "y"), protocols("y", "x"), protocols("y", "x", "only-c")]
-    tokens = [group.join(group.given_id(offers=each), offers=each) for each in offers]
+    waiters = [group.join(group.given_id(offers=each), offers=each) for each in offers]
     group.advance(2 * DELAY_MS)
-    assert {group.joined(token).protocol_name for token in tokens} == {"y"}
+    assert {group.joined(waiter).protocol_name for waiter in waiters} == {"y"}
 
 
 def test_a_member_without_a_common_protocol_is_refused() -> None:
@@ -361,8 +361,8 @@ def test_a_member_without_a_common_protocol_is_refused() -> None:
 @pytest.mark.parametrize(("protocol_type", "names"), [("", ("range",)), ("consumer", ()), ("", ())])
 def test_the_first_member_must_offer_something(protocol_type: str, names: tuple[str, ...]) -> None:
     group = Driver()
-    token = group.join(protocol_type=protocol_type, offers=protocols(*names))
-    assert group.error(token) is Error.INCONSISTENT_GROUP_PROTOCOL
+    waiter = group.join(protocol_type=protocol_type, offers=protocols(*names))
+    assert group.error(waiter) is Error.INCONSISTENT_GROUP_PROTOCOL
     assert group.group.is_idle
 
 
@@ -375,12 +375,12 @@ def test_a_known_member_that_offers_nothing_in_common_is_refused() -> None:
 
 def test_a_protocol_named_twice_counts_once() -> None:
     group = Driver()
-    tokens = [
+    waiters = [
         group.join(group.given_id(), offers=protocols("range", "range")),
         group.join(group.given_id(), offers=protocols("range")),
     ]
     group.advance(2 * DELAY_MS)
-    assert group.joined(tokens[1]).protocol_name == "range"
+    assert group.joined(waiters[1]).protocol_name == "range"
 
 
 def test_members_move_to_another_protocol_one_after_the_other() -> None:
@@ -398,9 +398,9 @@ def test_members_move_to_another_protocol_one_after_the_other() -> None:
 def test_an_empty_group_takes_any_protocol_type() -> None:
     group = Driver()
     group.leave(*group.stable())
-    token = group.join(group.given_id(protocol_type="connect"), protocol_type="connect")
+    waiter = group.join(group.given_id(protocol_type="connect"), protocol_type="connect")
     group.advance(DELAY_MS)
-    assert group.joined(token).protocol_type == "connect"
+    assert group.joined(waiter).protocol_type == "connect"
 
 
 # --- leaders ---
@@ -410,18 +410,18 @@ def test_a_leader_that_has_left_has_a_successor() -> None:
     group = Driver()
     leader, second, third = group.stable(3)
     group.leave(leader)
-    tokens = [group.join(third), group.join(second)]
-    assert group.joined(tokens[0]).leader == second
-    assert len(group.joined(tokens[1]).members) == 2
+    waiters = [group.join(third), group.join(second)]
+    assert group.joined(waiters[0]).leader == second
+    assert len(group.joined(waiters[1]).members) == 2
 
 
 def test_a_static_leader_that_does_not_join_loses_the_lead_but_stays() -> None:
     group = Driver()
     leader, follower = group.stable(2, instances=("i",))
-    token = group.join(follower, offers=protocols("range", "x"))
+    waiter = group.join(follower, offers=protocols("range", "x"))
     group.keep_alive([leader], REBALANCE_MS)
-    assert group.joined(token).leader == follower
-    assert [member.member_id for member in group.joined(token).members] == [leader, follower]
+    assert group.joined(waiter).leader == follower
+    assert [member.member_id for member in group.joined(waiter).members] == [leader, follower]
 
 
 def test_if_only_static_members_are_left_and_none_joins_the_rebalance_is_tried_again() -> None:
@@ -430,9 +430,9 @@ def test_if_only_static_members_are_left_and_none_joins_the_rebalance_is_tried_a
     group.leave(dynamic)
     group.keep_alive([first, second], REBALANCE_MS)
     assert group.group.state == PREPARING_REBALANCE
-    token = group.join(first, "i")
+    waiter = group.join(first, "i")
     group.keep_alive([second], REBALANCE_MS)
-    assert group.joined(token).generation_id == 2
+    assert group.joined(waiter).generation_id == 2
 
 
 @pytest.mark.parametrize("rebalance_ms", [0, -1])
@@ -477,10 +477,10 @@ def test_while_members_join_the_first_to_come_stay() -> None:
 
 def test_who_has_joined_may_join_again_in_a_full_group() -> None:
     group = Driver(settings(max_size=2))
-    tokens = group.preparing(2)
+    waiters = group.preparing(2)
     again = group.join("m-1")
     group.advance(2 * DELAY_MS)
-    assert group.error(tokens[0]) is Error.REBALANCE_IN_PROGRESS
+    assert group.error(waiters[0]) is Error.REBALANCE_IN_PROGRESS
     assert group.joined(again).generation_id == 1
 
 
@@ -513,8 +513,8 @@ def test_after_the_last_generation_comes_the_first() -> None:
     leader, follower = later.store.members
     assert later.heartbeat(leader, MAX_GENERATION) is Error.NONE
     later.join(leader, offers=protocols("range", "x"))
-    token = later.join(follower, offers=protocols("range", "x"))
-    assert later.joined(token).generation_id == 1
+    waiter = later.join(follower, offers=protocols("range", "x"))
+    assert later.joined(waiter).generation_id == 1
 
 
 def test_reasons_are_noted_and_cut() -> None:

@@ -64,9 +64,9 @@ def test_a_member_that_crashes_during_a_rebalance_is_not_waited_for_longer_than_
 ):
     group = Driver()
     leader, _ = group.stable()
-    token = group.join(leader)
+    waiter = group.join(leader)
     group.advance(SESSION_MS)
-    assert len(group.joined(token).members) == 1
+    assert len(group.joined(waiter).members) == 1
 
 
 def test_when_all_sessions_end_the_group_is_empty() -> None:
@@ -163,19 +163,19 @@ def test_a_rebalance_completes_when_the_missing_leave() -> None:
     group = Driver()
     leader, follower = group.stable()
     pending = group.given_id()
-    token = group.join(leader)
+    waiter = group.join(leader)
     group.leave(follower)
-    assert token in group.waiting
+    assert waiter in group.waiting
     group.leave(pending)
-    assert group.joined(token).generation_id == 2
+    assert group.joined(waiter).generation_id == 2
 
 
 def test_a_member_that_is_removed_while_it_joins_is_told_so() -> None:
     group = Driver()
     leader, _ = group.stable()
-    token = group.join(leader)
+    waiter = group.join(leader)
     group.leave(leader)
-    assert group.error(token) is UNKNOWN
+    assert group.error(waiter) is UNKNOWN
 
 
 # --- commits ---
@@ -255,9 +255,9 @@ def test_subscriptions_of_consumers() -> None:
 
 def test_consumers_that_cannot_be_understood_are_subscribed_to_everything() -> None:
     group = Driver()
-    token = group.join(version=0, offers=(GroupProtocol("range", b"\xff"),))
+    waiter = group.join(version=0, offers=(GroupProtocol("range", b"\xff"),))
     group.advance(DELAY_MS)
-    group.sync(group.joined(token).member_id, 1)
+    group.sync(group.joined(waiter).member_id, 1)
     assert group.group.is_subscribed_to("anything")
     assert group.group.offset_expiration() is None
 

@@ -51,8 +51,8 @@ def driver_in(state: str) -> tuple[Driver, dict[str, str]]:
 Event = Callable[[Driver, dict[str, str]], Error | str]
 
 
-def answer(group: Driver, token: int) -> Error | str:
-    return group.error(token) if token in group.answers else WAITS
+def answer(group: Driver, waiter: int) -> Error | str:
+    return group.error(waiter) if waiter in group.answers else WAITS
 
 
 def joins(who: str, instance: str | None = None, changed: bool = False) -> Event:

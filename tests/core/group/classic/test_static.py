@@ -225,9 +225,9 @@ def test_nor_does_it_where_the_old_id_was_out_already() -> None:
     leader, old = group.stable(2, instances=("i", "j"))
     group.keep_alive([leader], SESSION_MS)
     assert group.heartbeat(old, 1, "j") is Error.UNKNOWN_MEMBER_ID
-    token = group.join(instance="j")
+    waiter = group.join(instance="j")
     group.join(leader, "i")
-    new = group.joined(token).member_id
+    new = group.joined(waiter).member_id
     later = group.reloaded()
     assert later.heartbeat(old, 1, "j") is Error.FENCED_INSTANCE_ID
     # It was told of a generation that was never stored.

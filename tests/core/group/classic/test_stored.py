@@ -94,9 +94,9 @@ def test_only_what_has_changed_is_written() -> None:
 def test_members_of_other_kinds_of_groups_have_nothing_for_people_to_read() -> None:
     group = Driver()
     offers = (GroupProtocol("default", b"\0\1"),)
-    token = group.join(version=0, protocol_type="connect", offers=offers)
+    waiter = group.join(version=0, protocol_type="connect", offers=offers)
     group.advance(DELAY_MS)
-    member_id = group.joined(token).member_id
+    member_id = group.joined(waiter).member_id
     group.sync(member_id, 1, {member_id: b"\0\2"})
     row = group.store.members[member_id]
     assert (row.assignment, row.assigned, row.subscribed_topic_names) == (b"\0\2", {}, ())
@@ -241,9 +241,9 @@ def test_more_members_than_allowed_are_asked_to_join_again() -> None:
     assert shown(later) == (PREPARING_REBALANCE, tuple(later.group.members))
     assert later.heartbeat(ids[0], 1) is Error.REBALANCE_IN_PROGRESS
     assert later.commit(ids[0], 1) is Error.NONE
-    tokens = [later.join(member_id) for member_id in ids]
-    assert later.error(tokens[2]) is Error.GROUP_MAX_SIZE_REACHED
-    assert [later.joined(token).generation_id for token in tokens[:2]] == [2, 2]
+    waiters = [later.join(member_id) for member_id in ids]
+    assert later.error(waiters[2]) is Error.GROUP_MAX_SIZE_REACHED
+    assert [later.joined(waiter).generation_id for waiter in waiters[:2]] == [2, 2]
 
 
 @pytest.mark.parametrize("leader", [None, "somebody else"])

@@ -23,8 +23,8 @@ def test_followers_wait_for_the_leader() -> None:
     waiting = group.sync(follower, 1)
     assert waiting in group.waiting
     parts = {leader: b"for the leader", follower: b"for the follower"}
-    token = group.sync(leader, 1, parts)
-    assert group.synced(token) == SyncResult(
+    waiter = group.sync(leader, 1, parts)
+    assert group.synced(waiter) == SyncResult(
         protocol_type="consumer", protocol_name="range", assignment=b"for the leader"
     )
     assert group.synced(waiting).assignment == b"for the follower"
@@ -64,8 +64,8 @@ def test_a_followers_assignments_do_not_count() -> None:
 def test_a_stable_groups_leader_cannot_assign_again() -> None:
     group = Driver()
     leader, follower = group.stable()
-    token = group.sync(leader, 1, {follower: b"other"})
-    assert group.synced(token).assignment == assignment("orders", 0)
+    waiter = group.sync(leader, 1, {follower: b"other"})
+    assert group.synced(waiter).assignment == assignment("orders", 0)
     assert group.synced(group.sync(follower, 1)).assignment == assignment("orders", 1)
 
 
@@ -187,30 +187,30 @@ def test_the_protocol_must_be_the_groups(
 ) -> None:
     group = Driver()
     _, follower = group.stable()
-    token = group.sync(follower, 1, protocol_type=protocol_type, protocol_name=protocol_name)
-    assert group.error(token) is error
+    waiter = group.sync(follower, 1, protocol_type=protocol_type, protocol_name=protocol_name)
+    assert group.error(waiter) is error
 
 
 def test_before_the_first_generation_there_is_no_protocol_to_compare() -> None:
     group = Driver()
     group.preparing(1)
-    token = group.sync("m-1", 0, protocol_type="consumer", protocol_name="anything")
-    assert group.error(token) is Error.REBALANCE_IN_PROGRESS
+    waiter = group.sync("m-1", 0, protocol_type="consumer", protocol_name="anything")
+    assert group.error(waiter) is Error.REBALANCE_IN_PROGRESS
 
 
 def test_an_assignment_that_is_too_large_is_refused_and_everybody_joins_again() -> None:
     group = Driver()
     leader, follower = group.completing()
     waiting = group.sync(follower, 1)
-    token = group.sync(leader, 1, {leader: b"", follower: bytes(50_000_000)})
-    assert group.synced(token) == SyncResult(Error.UNKNOWN_SERVER_ERROR)
+    waiter = group.sync(leader, 1, {leader: b"", follower: bytes(50_000_000)})
+    assert group.synced(waiter) == SyncResult(Error.UNKNOWN_SERVER_ERROR)
     assert group.synced(waiting) == SyncResult(Error.UNKNOWN_SERVER_ERROR)
     note = group.note("group_assignment_too_large")
     assert isinstance(note["bytes"], int) and note["bytes"] > 50_000_000
     assert note["leader"] == leader
     assert group.group.state == PREPARING_REBALANCE
-    tokens = [group.join(follower), group.join(leader)]
-    assert [group.joined(token).generation_id for token in tokens] == [2, 2]
+    waiters = [group.join(follower), group.join(leader)]
+    assert [group.joined(waiter).generation_id for waiter in waiters] == [2, 2]
     assert not group.store.members
 
 

@@ -19,7 +19,7 @@ from core.group.consumer.protocol import (
     parse_assignment,
 )
 from core.group.records import GroupEffects, GroupRow, MemberRow, Partitions, StoredGroup
-from core.group.subscriptions import InvalidRegularExpression
+from core.group.subscribed_topics import InvalidRegularExpression
 from core.group.values import (
     ClientIdentity,
     ConsumerHeartbeat,
@@ -34,8 +34,8 @@ from core.group.values import (
     Reply,
     SyncRequest,
     SyncResult,
-    Token,
     TopicImage,
+    Waiter,
 )
 from tests.core.group.subscription_bytes import encode_subscription
 
@@ -107,7 +107,7 @@ class Driver:
         self.group: migration.Group | None = None
         self.now = Instant(START_MS, TIMESTAMP_MS)
         self.outcome = Outcome()
-        self.replies: dict[Token, JoinResult | SyncResult] = {}
+        self.replies: dict[Waiter, JoinResult | SyncResult] = {}
         self.last_token = 0
         self.show({"foo": 6} if topics is None else topics)
 
@@ -300,12 +300,12 @@ class Driver:
             new_member_id,
             requires_known_member_id,
         )
-        token = self._token()
+        waiter = self._token()
         outcome, self.group = migration.join(
-            GROUP, self.group, request, token, self.settings, self.now
+            GROUP, self.group, request, waiter, self.settings, self.now
         )
         self._take(outcome)
-        return self._reply(token, JoinResult)
+        return self._reply(waiter, JoinResult)
 
     def enter_classic(
         self, member_id: str, *topics: str, instance_id: str | None = None
@@ -329,13 +329,13 @@ class Driver:
         assignments: Mapping[str, bytes] | None = None,
     ) -> SyncResult | None:
         """SyncGroup; None: it waits."""
-        token = self._token()
+        waiter = self._token()
         assert self.group is not None
         request = SyncRequest(
             member_id, instance_id, generation, protocol_type, protocol_name, assignments or {}
         )
-        self._take(self.group.sync(request, token, self.now))
-        return self._reply(token, SyncResult)
+        self._take(self.group.sync(request, waiter, self.now))
+        return self._reply(waiter, SyncResult)
 
     def assigned(self, member_id: str, generation: int) -> Mapping[str, tuple[int, ...]]:
         """What a classic member is told by SyncGroup, by topic name."""
@@ -366,12 +366,12 @@ class Driver:
 
     # --- inside ---
 
-    def _token(self) -> Token:
+    def _token(self) -> Waiter:
         self.last_token += 1
         return self.last_token
 
-    def _reply(self, token: Token, kind: type[_T]) -> _T | None:
-        answer = self.replies.pop(token, None)
+    def _reply(self, waiter: Waiter, kind: type[_T]) -> _T | None:
+        answer = self.replies.pop(waiter, None)
         assert answer is None or isinstance(answer, kind)
         return answer
 
@@ -391,8 +391,8 @@ class Driver:
 
     def _keep(self, reply: Reply) -> None:
         assert isinstance(reply.answer, JoinResult | SyncResult)
-        assert reply.token not in self.replies
-        self.replies[reply.token] = reply.answer
+        assert reply.waiter not in self.replies
+        self.replies[reply.waiter] = reply.answer
 
     def _compare(self) -> None:
         """The store has what the group has."""

@@ -65,10 +65,10 @@ class Situation:
         )
         driver.load(row, *members)
         # What the stored target was computed from has not changed.
-        driver.consumer.roster.subscriptions.refresh()
+        driver.consumer.roster.subscribed.refresh()
         row = replace(
             row,
-            metadata_hash=driver.consumer.roster.subscriptions.metadata_hash(),
+            metadata_hash=driver.consumer.roster.subscribed.metadata_hash(),
             state=driver.state,
         )
         driver.load(row, *members)

@@ -38,6 +38,21 @@ async def test_work_beyond_the_limit_goes_alone() -> None:
     assert await settled([[3, 3, 3, 99, 1, 1]], 6) == [[3, 3], [3], [99], [1, 1]]
 
 
+async def test_what_waits_can_be_withdrawn() -> None:
+    done: list[list[int]] = []
+
+    async def settle(work: list[int]) -> None:
+        done.append(work)
+
+    queue = FlushQueue(settle, limit=99, weigh=weight)
+    for each in range(6):
+        queue.put(each)
+    assert queue.withdraw(lambda work: work % 2 == 1) == [1, 3, 5]
+    assert queue.withdraw(lambda work: work > 9) == []
+    await queue.close()
+    assert done == [[0, 2, 4]]
+
+
 async def test_it_starts_again_after_it_was_idle() -> None:
     done: list[list[int]] = []
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from core.errors import Error
-from core.group.subscriptions import InvalidRegularExpression
-from gateway.runtime.groups import subscribed_topics as subscriptions
-from gateway.runtime.groups.subscribed_topics import Subscriptions
+from core.group.subscribed_topics import InvalidRegularExpression
+from gateway.runtime.groups import topic_images
+from gateway.runtime.groups.topic_images import TopicImages
 from gateway.runtime.topics.topics import PartitionIncrease
 from tests.gateway.runtime.coordinators import Coordinator, MakeCoordinator
 
@@ -103,7 +103,7 @@ async def test_expressions_are_known_after_a_take_over(make_coordinator: MakeCoo
 async def test_the_whole_name_has_to_match(broker: Coordinator) -> None:
     for name in ("ab", "abc", "AB", "a.b"):
         await broker.create_topic(name, 1)
-    picture = Subscriptions(broker.topics)
+    picture = TopicImages(broker.topics)
     expressions = ("ab", "a.?b", "ab.*", "(?i)ab", "a\\.b", "ab|abc", "")
     assert set(await picture.ready(expressions)) == {"ab", "abc", "AB", "a.b"}
     matched = [sorted(picture.resolve(each)) for each in expressions]
@@ -128,7 +128,7 @@ async def test_no_expression_stalls_the_others(broker: Coordinator) -> None:
     """Milliseconds for each topic, in a thread: the loop goes on meanwhile."""
     for number in range(40):
         await broker.create_topic("t" * 200 + str(number), 1)
-    picture = Subscriptions(broker.topics)
+    picture = TopicImages(broker.topics)
     await picture.ready()
     evil = asyncio.create_task(picture.ready(["(.?){400}x(.?){400}"]))
     turns = 0
@@ -143,9 +143,9 @@ async def test_no_expression_stalls_the_others(broker: Coordinator) -> None:
 async def test_expressions_do_not_fill_the_memory(
     broker: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriptions, "EXPRESSIONS_KEPT", 5)
+    monkeypatch.setattr(topic_images, "EXPRESSIONS_KEPT", 5)
     await broker.create_topic("t7", 1)
-    picture = Subscriptions(broker.topics)
+    picture = TopicImages(broker.topics)
     await picture.ready([f"t{number}" for number in range(20)])
     assert len(picture._expressions) == 5
     assert picture.resolve("t7") == {"t7"}

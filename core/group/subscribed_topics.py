@@ -1,8 +1,7 @@
-"""Which topics the members of a consumer group want, and which of them exist.
+"""Which topics the members of a consumer group subscribe to, and which of them exist.
 
-Holds the last picture of the topics it was shown, and what regular expressions (KIP-848's
-SubscribedTopicRegex) match in it. How an expression is matched is given in; epochs are not known
-here.
+Holds the topics it was last shown, and the names that regular expressions (KIP-848's
+SubscribedTopicRegex) match among them. The caller supplies the matching. Knows no epochs.
 """
 
 from collections import Counter
@@ -14,14 +13,14 @@ from core.group.values import TopicImage, Topics
 
 NO_TOPICS_HASH = 0
 OTHER_TOPICS_HASH = -1
-"""Differs from every hash: whatever the topics are, a target assignment is due."""
+"""Differs from every hash, so that a target assignment is due whatever the topics are."""
 
 Resolve = Callable[[str], frozenset[str]]
 """The names of existing topics that an expression matches; may raise InvalidRegularExpression."""
 
 
 class InvalidRegularExpression(Exception):
-    """An expression that is none. Its text says why, and nothing else ("missing ]")."""
+    """An invalid expression. Its text says why, and nothing else ("missing ]")."""
 
 
 def match_nothing(_expression: str) -> frozenset[str]:
@@ -29,7 +28,7 @@ def match_nothing(_expression: str) -> frozenset[str]:
     return frozenset()
 
 
-class Subscriptions:
+class SubscribedTopics:
     """The subscriptions of a group's members, counted, over one picture of the topics."""
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class Subscriptions:
 
     @property
     def expressions(self) -> Collection[str]:
-        """What members subscribe with beside names."""
+        """The regular expressions that members subscribe with."""
         return self._expressions.keys()
 
     def add(self, row: MemberRow) -> None:
@@ -74,12 +73,12 @@ class Subscriptions:
                 self._resolved.pop(expression, None)
 
     def check(self, expression: str) -> None:
-        """Raises InvalidRegularExpression; costs nothing where a member has the expression."""
+        """Raises InvalidRegularExpression; free if a member has the expression already."""
         if expression not in self._resolved:
             self._resolve(expression)
 
     def refresh(self) -> None:
-        """Looks at the topics again where they may have changed, and at new expressions."""
+        """Applies a new picture of the topics, and resolves new expressions."""
         if self.stale:
             self._resolved.clear()
             self.stale = False
@@ -87,7 +86,7 @@ class Subscriptions:
             try:
                 self._resolved[expression] = self._resolve(expression)
             except InvalidRegularExpression:
-                # It was one when the member came; the rules may have changed with the software.
+                # It was valid when the member joined; a new release may have other rules.
                 self._resolved[expression] = frozenset()
 
     def metadata_hash(self) -> int:
@@ -99,7 +98,7 @@ class Subscriptions:
         return int.from_bytes(digest, "big", signed=True)
 
     def partitions(self) -> Mapping[str, int]:
-        """How many partitions each topic has, by id, that exists and is subscribed to."""
+        """The number of partitions of each existing, subscribed topic, by id."""
         return {image.topic_id: image.partitions for image in self._images()}
 
     def _images(self) -> list[TopicImage]:
@@ -114,7 +113,7 @@ class Subscriptions:
         return frozenset(self._topics[name].topic_id for name in wanted if name in self._topics)
 
     def is_subscribed_to(self, topic_name: str) -> bool:
-        """Whether any member wants the topic; in doubt, while an expression is unresolved, yes."""
+        """Whether any member subscribes to the topic; True while an expression is unresolved."""
         if topic_name in self._names:
             return True
         return any(
@@ -123,7 +122,7 @@ class Subscriptions:
         )
 
     def by_name(self, partitions: Partitions) -> dict[str, tuple[int, ...]]:
-        """Topic names for ids; topics that are gone are left out."""
+        """Replaces topic ids by names; deleted topics are omitted."""
         if self._name_of is None:
             self._name_of = {image.topic_id: image.name for image in self._topics.values()}
         return {
@@ -133,7 +132,7 @@ class Subscriptions:
         }
 
     def by_id(self, partitions: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        """Topic ids for names, partitions ascending; what does not exist is left out."""
+        """Replaces topic names by ids, partitions ascending; missing topics are omitted."""
         found = {}
         for name, held in partitions.items():
             image = self._topics.get(name)

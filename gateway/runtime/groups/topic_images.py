@@ -1,7 +1,7 @@
-"""The topics as assignors of consumer groups see them, and what regular expressions match in them.
+"""The topics as consumer groups' assignors see them, and the names that expressions match.
 
-RE2, as in Kafka (KIP-848): it cannot be made to backtrack. Still, matching is done in a thread, and
-its results are kept, so that members' heartbeats only look them up. Knows no group.
+RE2, as in Kafka (KIP-848): it never backtracks. Still, a thread does the matching, and the results
+are kept, so that members' heartbeats only look them up. Knows no group.
 """
 
 import asyncio
@@ -13,29 +13,29 @@ from typing import Any, Final
 
 import re2
 
-from core.group.subscriptions import InvalidRegularExpression
+from core.group.subscribed_topics import InvalidRegularExpression
 from core.group.values import TopicImage
 from core.topic.topic import Topic
 from gateway.runtime.topics.shared_read import SharedRead
 from gateway.runtime.topics.topics import Topics
 
 MAX_PROGRAM_BYTES: Final = 256 * 1024
-"""What an expression may be compiled to. One that is as bad as can be takes about 2 ms a topic."""
+"""Limit of an expression's compiled size. The worst one takes about 2 ms per topic."""
 
 EXPRESSIONS_KEPT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Expression:
-    """An expression and the topics it matches. fault: why it is none; regexp is None then."""
+    """An expression and the topics it matches. fault: why it is invalid (then regexp is None)."""
 
     regexp: Any
     matched: frozenset[str] = frozenset()
     fault: str = ""
 
 
-class Subscriptions:
-    """One picture of the topics for all consumer groups. One per process."""
+class TopicImages:
+    """The topics, as seen by all consumer groups. One per process."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -51,11 +51,11 @@ class Subscriptions:
         topics.on_invalidate(self.invalidate)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Who is told when there is another picture."""
+        """Registers a listener; it is called when the topics have changed."""
         self._on_change = listener
 
     def invalidate(self) -> None:
-        """The topics may have changed: whoever asks next waits for another look."""
+        """The topics may have changed: the next request waits until they are read again."""
         self._generation += 1
 
     @property
@@ -69,10 +69,10 @@ class Subscriptions:
         return self._seen_generation == self._generation
 
     async def ready(self, expressions: Iterable[str] = ()) -> Mapping[str, TopicImage]:
-        """The topics by name, after which `resolve` has the answer for these expressions at hand.
+        """The topics by name. After it, `resolve` can answer for these expressions.
 
-        While the database is away, the topics as they were. Raises StoreUnavailable where they
-        were never seen.
+        While the database is away, returns the topics last seen. Raises StoreUnavailable if there
+        are none.
         """
         if not self.is_fresh:
             await self._refreshes.find([None])
@@ -83,7 +83,8 @@ class Subscriptions:
         return self._picture
 
     def resolve(self, expression: str) -> frozenset[str]:
-        """The topics whose whole name the expression matches. Raises InvalidRegularExpression."""
+        """The topics with a name that the expression matches whole. Raises
+        InvalidRegularExpression."""
         known = self._expressions.get(expression)
         if known is None:
             known = _evaluated(expression, self._picture)
@@ -113,7 +114,7 @@ class Subscriptions:
         added = picture.keys() - self._picture.keys()
         gone = self._picture.keys() - picture.keys()
         done: set[str] = set()
-        while todo := self._expressions.keys() - done:  # others may come meanwhile
+        while todo := self._expressions.keys() - done:  # others may arrive meanwhile
             for expression in todo:
                 known = self._expressions.get(expression)
                 if known is None:
@@ -127,7 +128,7 @@ class Subscriptions:
         self._on_change()
 
     async def _add(self, expression: str) -> None:
-        if expression not in self._expressions:  # another member has brought it meanwhile
+        if expression not in self._expressions:  # else another member has brought it meanwhile
             known = await self._in_thread(_evaluated, expression, self._picture.keys())
             self._keep(expression, known)
 
@@ -145,7 +146,7 @@ def _image(topic: Topic) -> TopicImage:
 
 
 def compiled(expression: str) -> Any:
-    """An expression in RE2's syntax. Raises InvalidRegularExpression."""
+    """Compiles an expression in RE2's syntax. Raises InvalidRegularExpression."""
     options = re2.Options()
     options.max_mem = MAX_PROGRAM_BYTES
     options.never_capture = True
@@ -167,7 +168,7 @@ def _evaluated(expression: str, names: Iterable[str]) -> _Expression:
 
 
 def _matches(regexp: Any, names: Iterable[str]) -> frozenset[str]:
-    """Whole names only, as `Matcher.matches` has it. Releases the interpreter while it matches."""
+    """Matches whole names, as Java's `Matcher.matches`. Releases the interpreter meanwhile."""
     if regexp is None:
         return frozenset()
     return frozenset(name for name in names if regexp.fullmatch(name.encode()))
