@@ -34,8 +34,8 @@ def slot_of_sticky(key: bytes) -> int:
 class KeyOwners(Protocol[_Owner]):
     """Who owns which hashes."""
 
-    def add(self, owner: _Owner, joining: Joining) -> Refused | None:
-        """A consumer comes; hashes go from others to it."""
+    def add(self, owner: _Owner, joining: Joining) -> Refused | list[_Owner]:
+        """A consumer comes; those whose hashes it gets, in part."""
 
     def remove(self, owner: _Owner) -> None:
         """A consumer goes; its hashes go to others, or to nobody."""
@@ -59,40 +59,43 @@ class SplitKeys(Generic[_Owner]):
         self._ring: list[int] = []
         self._owners: dict[int, list[_Owner]] = {}  # of a point; the first to come has it
         self._numbers: dict[str, dict[int, _Owner]] = {}
-        self._placed: dict[int, tuple[str, int]] = {}  # id(owner) → name, number
+        self._placed: dict[int, tuple[str, int, list[int]]] = {}  # id(owner) → name, number, points
 
-    def add(self, owner: _Owner, joining: Joining) -> Refused | None:
+    def add(self, owner: _Owner, joining: Joining) -> Refused | list[_Owner]:
         """See KeyOwners; never refuses."""
         numbers = self._numbers.setdefault(joining.name, {})
         number = next(each for each in range(len(numbers) + 1) if each not in numbers)
         numbers[number] = owner
-        self._placed[id(owner)] = (joining.name, number)
-        for point in self._points_of(joining.name, number):
+        points = [
+            slot_of_split(f"{joining.name}\0{number}\0{point}".encode())
+            for point in range(self._points)
+        ]
+        self._placed[id(owner)] = (joining.name, number, points)
+        losers: dict[int, _Owner] = {}
+        for point in points:
             if point in self._owners:
                 self._owners[point].append(owner)
-            else:
-                self._owners[point] = [owner]
-                insort(self._ring, point)
-        return None
+                continue
+            loser = self.owner_of(point)
+            if loser is not None and loser is not owner:
+                losers[id(loser)] = loser
+            self._owners[point] = [owner]
+            insort(self._ring, point)
+        return list(losers.values())
 
     def remove(self, owner: _Owner) -> None:
         """See KeyOwners."""
-        name, number = self._placed.pop(id(owner))
+        name, number, points = self._placed.pop(id(owner))
         numbers = self._numbers[name]
         del numbers[number]
         if not numbers:
             del self._numbers[name]
-        for point in self._points_of(name, number):
+        for point in points:
             owners = self._owners[point]
             owners.remove(owner)
             if not owners:
                 del self._owners[point]
                 del self._ring[bisect_left(self._ring, point)]
-
-    def _points_of(self, name: str, number: int) -> Iterable[int]:
-        return [
-            slot_of_split(f"{name}\0{number}\0{point}".encode()) for point in range(self._points)
-        ]
 
     def owner_of(self, key_hash: int) -> _Owner | None:
         """See KeyOwners."""
@@ -125,7 +128,7 @@ class StickyKeys(Generic[_Owner]):
         self._ranges: list[tuple[int, int, int]] = []  # first, last, id(owner)
         self._owners: dict[int, _Owner] = {}
 
-    def add(self, owner: _Owner, joining: Joining) -> Refused | None:
+    def add(self, owner: _Owner, joining: Joining) -> Refused | list[_Owner]:
         """See KeyOwners. Refuses ranges that overlap, others' or each other."""
         known = [HashRange(first, last) for first, last, _ in self._ranges]
         if refusal := refusal_of_ranges(joining.hash_ranges, known):
@@ -133,7 +136,7 @@ class StickyKeys(Generic[_Owner]):
         self._owners[id(owner)] = owner
         for first, last in joining.hash_ranges:
             insort(self._ranges, (first, last, id(owner)))
-        return None
+        return []
 
     def remove(self, owner: _Owner) -> None:
         """See KeyOwners."""

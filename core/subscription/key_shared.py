@@ -13,7 +13,8 @@ from collections.abc import Hashable
 from core.subscription.cursor import Cursor
 from core.subscription.dispatch import Changes
 from core.subscription.key_ranges import KeyOwners, SplitKeys, StickyKeys
-from core.subscription.shared import Lane, SharedDispatcher, SharingConsumer
+from core.subscription.shared import SharedDispatcher
+from core.subscription.sharing import Lane, SharingConsumer
 from core.subscription.values import (
     ConsumerId,
     DispatchSettings,
@@ -38,33 +39,52 @@ class KeySharedDispatcher(SharedDispatcher):
         self._owners: KeyOwners[SharingConsumer] = (
             StickyKeys() if key_sharing.is_sticky else SplitKeys()
         )
+        self._unclaimed: dict[Hashable, Lane] = {}  # lanes that wait, of hashes that nobody owns
 
     def add_consumer(self, joining: Joining) -> Changes | Refused:
-        """See Dispatcher."""
+        """See Dispatcher. What waits for those who lose hashes to it, or for nobody, may be its."""
         consumer = SharingConsumer(joining)
-        if refusal := self._owners.add(consumer, joining):
-            return refusal
+        losers = self._owners.add(consumer, joining)
+        if isinstance(losers, Refused):
+            return losers
         self._consumers[joining.consumer_id] = consumer
-        self._reassign()
+        for claims in [self._unclaimed, *(each.claims for each in losers)]:
+            for lane in list(claims.values()):
+                if self._owner_of(lane) is consumer:
+                    del claims[lane.key]
+                    self._claim(lane)
         return ()
 
-    def remove_consumer(self, consumer_id: ConsumerId) -> Changes:
-        """See Dispatcher."""
-        changes = super().remove_consumer(consumer_id)
-        self._reassign()
-        return changes
-
     def _left(self, consumer: SharingConsumer) -> None:
+        """What waits for it has another owner now, who may have it, or none."""
         self._owners.remove(consumer)
+        for lane in consumer.claims.values():
+            self._claim(lane)
 
-    def _reassign(self) -> None:
-        """Hashes have other owners."""
-        for consumer in self._consumers.values():
-            consumer.lanes.clear()
-        self._runnable.clear()
-        for lane in self._lanes.values():
-            if lane.waiting:
-                self._announce(lane)
+    def _owner_of(self, lane: Lane) -> SharingConsumer | None:
+        assert isinstance(lane.key, int)
+        return self._owners.owner_of(lane.key)
+
+    def _claim(self, lane: Lane) -> None:
+        """The lane waits, or has another owner."""
+        lane.owner = owner = self._owner_of(lane)
+        (self._unclaimed if owner is None else owner.claims)[lane.key] = lane
+        if lane.waiting:
+            self._announce(lane)
+
+    def _wait_in(self, lane: Lane, entry: Entry) -> None:
+        if not lane.waiting and isinstance(lane.key, int):
+            self._claim(lane)
+        super()._wait_in(lane, entry)
+
+    def _nothing_waits(self, lane: Lane) -> None:
+        if isinstance(lane.key, int):
+            del (self._unclaimed if lane.owner is None else lane.owner.claims)[lane.key]
+            lane.owner = None
+
+    def _forget_outstanding(self) -> None:
+        self._unclaimed.clear()
+        super()._forget_outstanding()
 
     def hash_ranges(self) -> list[tuple[HashRange, ConsumerId]]:
         """Who owns what, in order."""
@@ -86,7 +106,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def _owner(self, lane: Lane) -> SharingConsumer | None:
         if isinstance(lane.key, int):
-            return self._owners.owner_of(lane.key)
+            return lane.owner or self._owners.owner_of(lane.key)
         return super()._owner(lane)
 
     def _may_have(self, owner: SharingConsumer, lane: Lane) -> bool:

@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 from core.subscription.cursor import Cursor
 from core.subscription.delayed import DelayedEntries
 from core.subscription.dispatch import Changes, Dispatcher
+from core.subscription.sharing import Held, Lane, SharingConsumer
 from core.subscription.sorted_offsets import SortedOffsets
 from core.subscription.values import (
     MAX_PERMITS,
@@ -30,66 +31,6 @@ from core.subscription.values import (
 )
 
 _WANTED_AT_MOST = 1_000
-
-
-class SharingConsumer:
-    """A consumer among others. unacked: messages it has; is_blocked: too many of them, or it is
-    gone. lanes: (offset of the first that waits, lane) of the lanes whose next entry is its.
-    """
-
-    __slots__ = (
-        "consumer_id",
-        "epoch",
-        "held",
-        "is_blocked",
-        "is_queued",
-        "lanes",
-        "name",
-        "permits",
-        "priority_level",
-        "unacked",
-    )
-
-    def __init__(self, joining: Joining) -> None:
-        self.consumer_id = joining.consumer_id
-        self.name = joining.name
-        self.priority_level = joining.priority_level
-        self.epoch = joining.epoch
-        self.permits = 0
-        self.unacked = 0
-        self.is_blocked = False
-        self.is_queued = False
-        self.held: dict[int, Held] = {}
-        self.lanes: list[tuple[int, Hashable]] = []
-
-
-class Held:
-    """An entry that a consumer has. unacked: its messages that are not acknowledged."""
-
-    __slots__ = ("consumer", "entry", "lane", "unacked")
-
-    def __init__(
-        self, entry: Entry, consumer: SharingConsumer, unacked: int, lane: Lane | None
-    ) -> None:
-        self.entry = entry
-        self.consumer = consumer
-        self.unacked = unacked
-        self.lane = lane
-
-
-class Lane:
-    """Entries that belong together. holder: who has `held` of them; None where it is 0.
-
-    waiting: a heap of those that wait. It is kept only while there is something in it.
-    """
-
-    __slots__ = ("held", "holder", "key", "waiting")
-
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
-        self.holder: SharingConsumer | None = None
-        self.held = 0
-        self.waiting: list[Entry] = []
 
 
 class SharedDispatcher(Dispatcher):
@@ -207,7 +148,14 @@ class SharedDispatcher(Dispatcher):
     @property
     def wanted(self) -> int:
         """See Dispatcher. Nothing while something waits that `dispatch` would give."""
-        if self._waiting or self._runnable or self._is_full() or self._next() is None:
+        if (
+            self._is_blocked
+            or self._waiting
+            or self._runnable
+            or self._in_lanes >= self._look_ahead()
+            or len(self._delayed) >= self._most_delayed()
+            or self._next() is None
+        ):
             return 0
         permits = 0
         for level in self._levels:
@@ -218,14 +166,8 @@ class SharedDispatcher(Dispatcher):
                     return _WANTED_AT_MOST
         return permits
 
-    def _is_full(self) -> bool:
-        """Whether nothing more is to be taken, whoever has permits."""
-        most = self.settings.max_delayed
-        return (
-            self._is_blocked
-            or (self._in_lanes > 0 and self._in_lanes >= self._look_ahead())
-            or (most > 0 and len(self._delayed) >= most)
-        )
+    def _most_delayed(self) -> int:
+        return self.settings.max_delayed or MAX_PERMITS
 
     def _look_ahead(self) -> int:
         """Pulsar's getEffectiveLookAheadLimit."""
@@ -241,8 +183,14 @@ class SharedDispatcher(Dispatcher):
         deliveries: list[Delivery] = []
         if start != position or self._waiting or self._runnable:
             return deliveries
+        most_in_lanes, most_delayed = self._look_ahead(), self._most_delayed()
         for entry in entries:
-            if self._is_full() or self._next() is None:
+            if (
+                self._is_blocked
+                or self._in_lanes >= most_in_lanes
+                or len(self._delayed) >= most_delayed
+                or self._next() is None
+            ):
                 break
             if entry.base_offset > position:
                 self.cursor.pass_gap(position, entry.base_offset)
@@ -330,15 +278,20 @@ class SharedDispatcher(Dispatcher):
         # What was announced may have changed since; then it was announced again.
         if lane is None or not lane.waiting or lane.waiting[0].base_offset != offset:
             return
-        if not self._may_have(consumer, lane):
+        if self._owner(lane) is not consumer or not self._may_have(consumer, lane):
             return
         entry = heappop(lane.waiting)
         self._in_lanes -= 1
         self._deliver(consumer, entry, lane, deliveries)
         if lane.waiting:
             heappush(consumer.lanes, (lane.waiting[0].base_offset, key))
-        elif not lane.held:
+            return
+        self._nothing_waits(lane)
+        if not lane.held:
             del self._lanes[key]
+
+    def _nothing_waits(self, lane: Lane) -> None:
+        """The last entry that waited in the lane has gone."""
 
     def _deliver(
         self,
@@ -500,7 +453,9 @@ class SharedDispatcher(Dispatcher):
             self._in_lanes -= self._drop_below(lane.waiting, offset)
             if lane.waiting:
                 self._announce(lane)
-            elif not lane.held:
+                continue
+            self._nothing_waits(lane)
+            if not lane.held:
                 del self._lanes[lane.key]
 
     def _drop_below(self, waiting: list[Entry], offset: int) -> int:
@@ -527,6 +482,7 @@ class SharedDispatcher(Dispatcher):
         for consumer in self._consumers.values():
             consumer.held.clear()
             consumer.lanes.clear()
+            consumer.claims.clear()
             consumer.unacked = 0
             consumer.is_blocked = False
             self._wake(consumer)

@@ -49,7 +49,7 @@ class _Consumer:
 
 
 class SingleActiveDispatcher(Dispatcher):
-    """Who is active is told by `_pick`; `_consumers` are in order of their coming."""
+    """Who is active is told by `_pick`, of `_consumers` in the order in which they `_enter`."""
 
     def __init__(self, cursor: Cursor, settings: DispatchSettings) -> None:
         super().__init__(cursor, settings)
@@ -59,6 +59,9 @@ class SingleActiveDispatcher(Dispatcher):
         # Each time that reading went back: how far it had come. An entry was delivered before as
         # often as there are numbers above its offset.
         self._rounds: list[int] = []
+
+    def _enter(self, consumer: _Consumer) -> None:
+        self._consumers.append(consumer)
 
     def _pick(self) -> _Consumer:
         return self._consumers[0]
@@ -73,7 +76,7 @@ class SingleActiveDispatcher(Dispatcher):
     def add_consumer(self, joining: Joining) -> Changes | Refused:
         """See Dispatcher. All are told where another one is active now, else the new one only."""
         consumer = _Consumer(joining)
-        self._consumers.append(consumer)
+        self._enter(consumer)
         self._by_id[consumer.consumer_id] = consumer
         return self._choose() or (ActiveChange(consumer.consumer_id, is_active=False),)
 
@@ -248,12 +251,15 @@ class FailoverDispatcher(SingleActiveDispatcher):
         self._places.pop(consumer_id, None)
         return super().remove_consumer(consumer_id)
 
+    def _enter(self, consumer: _Consumer) -> None:
+        insort(self._consumers, consumer, key=lambda each: (each.priority_level, each.name))
+
     def _pick(self) -> _Consumer:
-        self._consumers.sort(key=lambda each: (each.priority_level, each.name))
         best = self._consumers[0].priority_level
-        candidates = [each for each in self._consumers if each.priority_level == best]
+        count = bisect_right(self._consumers, best, key=lambda each: each.priority_level)
+        candidates = self._consumers[:count]
         if self._partition >= 0:
-            return candidates[self._partition % len(candidates)]
+            return candidates[self._partition % count]
         # Of consumers with the same name the last one has all their points, as in Pulsar.
         return min(reversed(candidates), key=lambda each: self._places[each.consumer_id])
 

@@ -57,6 +57,16 @@ class TestSplit:
         keys.remove("c")
         assert [keys.owner_of(each) for each in SLOTS] == before
 
+    def test_who_comes_tells_whom_it_takes_from(self) -> None:
+        keys = split_among(*"abcdefgh")
+        before = [keys.owner_of(each) for each in SLOTS]
+        losers = keys.add("x", joining("x"))
+        assert not isinstance(losers, Refused)
+        after = [keys.owner_of(each) for each in SLOTS]
+        lost = {old for old, new in zip(before, after, strict=True) if old != new}
+        assert len(losers) == len(set(losers))
+        assert lost <= set(losers) <= set("abcdefgh")
+
     def test_consumers_of_one_name_share_and_keep_their_places(self) -> None:
         keys: SplitKeys[str] = SplitKeys()
         for each in ("one", "two"):
@@ -85,8 +95,8 @@ class TestSplit:
 class TestSticky:
     def test_a_hash_is_its_range_s(self) -> None:
         keys: StickyKeys[str] = StickyKeys()
-        assert keys.add("a", joining("a", (0, 9), (20, 29))) is None
-        assert keys.add("b", joining("b", (10, 10))) is None
+        assert keys.add("a", joining("a", (0, 9), (20, 29))) == []
+        assert keys.add("b", joining("b", (10, 10))) == []
         owned = {each: keys.owner_of(each) for each in (0, 9, 10, 11, 19, 20, 29, 30, 65_535)}
         assert owned == {
             0: "a", 9: "a", 10: "b", 11: None, 19: None, 20: "a", 29: "a", 30: None, 65_535: None
@@ -98,7 +108,7 @@ class TestSticky:
         ]
         keys.remove("a")
         assert (keys.owner_of(5), keys.owner_of(10)) == (None, "b")
-        assert keys.add("c", joining("c", (0, 9))) is None
+        assert keys.add("c", joining("c", (0, 9))) == []
 
     @pytest.mark.parametrize(
         "ranges",

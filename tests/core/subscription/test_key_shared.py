@@ -195,6 +195,21 @@ class TestHandingOver:
         driver.leave("b")
         assert driver.run() == [("a", 1)]
 
+    def test_what_waited_for_permits_goes_on_when_its_hash_comes_back(self) -> None:
+        driver, key = moved_hash(permits=0)
+        driver.leave("b")
+        driver.fill(*[key] * 99)
+        driver.run()
+        assert driver.status("a").permits == 0
+        driver.join("c", 9, priority_level=1)  # so that reading goes on
+        driver.fill(key, None)
+        assert driver.run() == [("c", 101)]
+        driver.join("b", 9)
+        driver.dispatcher.flow("a", 5)
+        assert driver.run() == []  # the hash is b's, and a has some of it
+        driver.leave("b")
+        assert driver.run() == [("a", 100)]
+
     def test_one_given_back_of_several_waits_for_the_others(self) -> None:
         driver = Driver(KEY_SHARED)
         driver.join("a", 9)

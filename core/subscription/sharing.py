@@ -1,0 +1,75 @@
+"""What a dispatcher with several active consumers remembers: of a consumer, an entry, a lane.
+
+State only; the rules are in `shared` and `key_shared`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from core.subscription.values import Entry, Joining
+
+
+class SharingConsumer:
+    """A consumer among others. unacked: messages it has; is_blocked: too many of them, or it is
+    gone. lanes: a heap of (offset of the first that waits, lane) of lanes whose next entry it may
+    have; claims: those that wait and are its by their key (KEY_SHARED), whoever has some of them.
+    """
+
+    __slots__ = (
+        "claims",
+        "consumer_id",
+        "epoch",
+        "held",
+        "is_blocked",
+        "is_queued",
+        "lanes",
+        "name",
+        "permits",
+        "priority_level",
+        "unacked",
+    )
+
+    def __init__(self, joining: Joining) -> None:
+        self.consumer_id = joining.consumer_id
+        self.name = joining.name
+        self.priority_level = joining.priority_level
+        self.epoch = joining.epoch
+        self.permits = 0
+        self.unacked = 0
+        self.is_blocked = False
+        self.is_queued = False
+        self.held: dict[int, Held] = {}
+        self.lanes: list[tuple[int, Hashable]] = []
+        self.claims: dict[Hashable, Lane] = {}
+
+
+class Held:
+    """An entry that a consumer has. unacked: its messages that are not acknowledged."""
+
+    __slots__ = ("consumer", "entry", "lane", "unacked")
+
+    def __init__(
+        self, entry: Entry, consumer: SharingConsumer, unacked: int, lane: Lane | None
+    ) -> None:
+        self.entry = entry
+        self.consumer = consumer
+        self.unacked = unacked
+        self.lane = lane
+
+
+class Lane:
+    """Entries that belong together. holder: who has `held` of them; None where it is 0.
+
+    waiting: a heap of those that wait; owner: who has a claim to them. It is kept only while there
+    is something in it.
+    """
+
+    __slots__ = ("held", "holder", "key", "owner", "waiting")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.holder: SharingConsumer | None = None
+        self.owner: SharingConsumer | None = None
+        self.held = 0
+        self.waiting: list[Entry] = []
