@@ -8,7 +8,9 @@ Only the broker that dispatches the partition takes consumers in: others answer 
 the client looks the topic up. Where somebody has the subscription for himself, it is looked at
 whether he is still there, and the client tries again. Asked again for an id that it has, the answer
 is the same. A schema is neither checked nor kept. `read_compacted` is refused, for there is no
-compaction; replicated state is not kept, as there are no other clusters.
+compaction, but not to readers: a table view asks for it always, and takes the last of a key itself,
+as it does from a topic that was never compacted. Replicated state is not kept: there are no other
+clusters.
 Sources: ServerCnx.handleSubscribe, PersistentTopic.internalSubscribe.
 """
 
@@ -101,7 +103,7 @@ def _refuse(message: CommandSubscribe, session: Session) -> api.Refused | None:
         return api.Refused(not_allowed, f"There is no subscription type {message.sub_type}")
     if not message.subscription:
         return api.Refused(not_allowed, "A subscription needs a name")
-    if message.read_compacted:
+    if message.read_compacted and message.durable:
         return api.Refused(not_allowed, "read_compacted: topics are not compacted here")
     if len(message.subscription.encode()) > _MOST_NAME_BYTES:
         return api.Refused(not_allowed, f"A subscription's name may have {_MOST_NAME_BYTES} bytes")
