@@ -94,3 +94,45 @@ def test_of_two_brokers_one_ends(
     for consumer in consumers:
         with pytest.raises(pulsar.Timeout):
             consumer.receive(200)
+
+
+def test_a_broker_that_was_stopped_delivers_nothing_when_it_goes_on(
+    start_gateway: StartGateway, database_url: str, client_of: ClientOf, topic: str
+) -> None:
+    ports = [free_port(), free_port()]
+    first = start_gateway("--pulsar-listen", f"127.0.0.1:{ports[0]}", database_url=database_url)
+    client = client_of(f"pulsar://127.0.0.1:{ports[0]}")
+    consumer = client.subscribe(topic, "s", ConsumerType.Shared)
+    send(client, topic, numbers(10), batching_enabled=False)
+    messages = [consumer.receive(30_000) for _ in range(10)]
+    for message in messages[:5]:
+        consumer.acknowledge(message)
+    time.sleep(2)  # until it is stored, though nobody is told
+    start_gateway("--pulsar-listen", f"127.0.0.1:{ports[1]}", database_url=database_url)
+    first.pause()
+    try:
+        other = client_of(f"pulsar://127.0.0.1:{ports[1]}", connection_timeout_ms=2_000)
+        deadline = time.monotonic() + 60
+        while True:
+            try:  # while the other's session lasts, it is named, and does not answer
+                taker = other.subscribe(topic, "s", ConsumerType.Shared)
+                break
+            except (pulsar.ConnectError, pulsar.Timeout):
+                assert time.monotonic() < deadline
+        assert take(taker, 5) == numbers(5, 5)
+        taker.close()
+        taker = other.subscribe(topic, "s", ConsumerType.Shared)
+    finally:
+        first.resume()
+    for message in messages[5:]:
+        consumer.acknowledge(message)
+    send(other, topic, [b"new"])
+    found = []
+    for each in (consumer, taker) * 5:
+        try:
+            message = each.receive(1_000)
+        except pulsar.Timeout:
+            continue
+        found.append(message.data())
+        each.acknowledge(message)
+    assert found == [b"new"]
