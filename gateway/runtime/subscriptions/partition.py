@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -513,12 +513,30 @@ class OwnedPartition:
                 has_moved = True
                 continue
             mark_delete = subscription.core.cursor.mark_delete
-            for delivery in dispatcher.offer(position, entries, end, now):
-                self._give(delivery, payloads[delivery.entry.base_offset])
+            self._give_all(dispatcher, position, entries, payloads, end, now)
             has_moved = has_moved or dispatcher.read_position != position
             if subscription.core.cursor.mark_delete != mark_delete and subscription.is_durable:
                 self._around.writer.later(subscription)
         return has_moved
+
+    def _give_all(
+        self,
+        dispatcher: Dispatcher,
+        position: int,
+        entries: Sequence[Entry],
+        payloads: Mapping[int, Payload],
+        end: int,
+        now_ms: int,
+    ) -> None:
+        """Offers again what was left as long as some is taken: permits come in small numbers."""
+        while True:
+            for delivery in dispatcher.offer(position, entries, end, now_ms):
+                self._give(delivery, payloads[delivery.entry.base_offset])
+            reached = dispatcher.read_position
+            if not position < reached < end or dispatcher.wanted <= 0:
+                return
+            position = reached
+            entries = [each for each in entries if each.last_offset >= reached]
 
     async def _deliver_again(
         self,
