@@ -179,12 +179,10 @@ class Consumer:
         assert self.member is not None
         if end is None:
             end = self.member.partition.end_of(base)
-        if not found.ack_set:
-            return None if end is None else [(base, end)]
         if end is None:
-            if found.batch_size <= 0:
-                return None
-            end = base + found.batch_size
+            return None
+        if not found.ack_set:
+            return [(base, end)]
         inside = acknowledged_ranges(found.ack_set, end - base)
         if is_cumulative:  # all before the first that is not
             reached = inside[0].stop if inside and inside[0].start == 0 else 0
@@ -199,6 +197,7 @@ class Consumer:
     ) -> None:
         """Of entries that were not read lately; one after the other, since that is rare."""
         assert self.member is not None
+        self.session.outlet.begin(1)
         try:
             for each in ids:
                 base = entry_offset(each, self.place.partition_id)
@@ -208,6 +207,8 @@ class Consumer:
             if request_id is not None:
                 self._answer(request_id, f"The database is away: {away}")
             return
+        finally:
+            self.session.outlet.begin(-1)
         if request_id is not None:
             self._answer_when_stored(request_id)
 
@@ -216,9 +217,11 @@ class Consumer:
         stored = self.member.stored()
 
         def answer(done: asyncio.Future[bool]) -> None:
+            self.session.outlet.begin(-1)
             reason = "The broker could not store it, or is not the one any more"
             self._answer(request_id, None if done.result() else reason)
 
+        self.session.outlet.begin(1)
         if stored.done():
             answer(stored)
         else:

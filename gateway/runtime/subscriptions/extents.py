@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from core.subscription.offset_ranges import OffsetRanges
 
-_MOST_REMEMBERED = 100_000
+_MOST_REMEMBERED = 10_000
 _MOST_STRETCHES = 10_000
 
 

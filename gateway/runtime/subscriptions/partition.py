@@ -330,6 +330,8 @@ class OwnedPartition:
     async def look_up_end(self, base_offset: int) -> int:
         """The same, from the log. Raises StoreUnavailable."""
         found = await self._read(base_offset, 1)
+        if found.state is not None:
+            self.log_end = max(self.log_end, found.state.next_offset)
         for batch in found.batches:
             if batch.base_offset == base_offset:
                 return batch.last_offset + 1
@@ -397,6 +399,7 @@ class OwnedPartition:
             self._woken = asyncio.get_running_loop().create_future()
             live = [each for each in self._subscriptions.values() if each.members]
             if not live:
+                self._extents = Extents()  # nobody is likely to ask
                 return
             if not self._around.is_valid(self.lease):  # before anybody could tell
                 self._task = None
@@ -479,6 +482,7 @@ class OwnedPartition:
             log.info("dispatched_partition_gone", partition=self.partition_id)
             self.drop()
             return False
+        self.log_end = max(self.log_end, state.next_offset)
         if position < state.log_start_offset:
             for subscription, _ in those:
                 self.acknowledge_up_to(subscription, state.log_start_offset)
@@ -505,7 +509,6 @@ class OwnedPartition:
             return False
         end = found.batches[-1].last_offset + 1
         self._extents.read(min(position, found.batches[0].base_offset), end)
-        self.log_end = max(self.log_end, end)
         has_moved = False
         now = self._around.clock()
         for subscription, dispatcher in those:

@@ -399,3 +399,38 @@ def test_what_kafka_writes_pulsar_reads(both: Both, client: pulsar.Client, topic
     consumer.close()
     consumer = client.subscribe(topic, "s")
     assert nothing_comes(consumer)
+
+
+def test_what_was_aborted_is_nobodys(both: Both, client: pulsar.Client, topic: str) -> None:
+    make_topic(both.gateway.bootstrap, topic, 1)
+    consumer = client.subscribe(topic, "s")
+    producer = KafkaProducer(
+        {"bootstrap.servers": both.gateway.bootstrap, "transactional.id": topic}
+    )
+    producer.init_transactions(WITHIN_MS / 1000)
+    for number, ends in enumerate(("commit", "abort", "commit", "abort")):
+        producer.begin_transaction()
+        for place in range(3):
+            producer.produce(topic, b"%s-%d-%d" % (ends.encode(), number, place))
+        producer.flush()
+        if ends == "commit":
+            producer.commit_transaction(WITHIN_MS / 1000)
+        else:
+            producer.abort_transaction(WITHIN_MS / 1000)
+    expected = [b"commit-%d-%d" % (number, place) for number in (0, 2) for place in range(3)]
+    assert take(consumer, 6) == expected
+    reader = client.create_reader(topic, MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(WITHIN_MS).data())
+    assert found == expected
+    # What is in an open transaction, and what comes behind it, waits for its end.
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush()
+    send(client, topic, [b"behind"])
+    assert not reader.has_message_available()
+    assert nothing_comes(consumer)
+    producer.commit_transaction(WITHIN_MS / 1000)
+    assert take(consumer, 2) == [b"open", b"behind"]
+    assert reader.has_message_available()

@@ -309,3 +309,31 @@ async def test_a_topic_that_is_deleted_closes_its_consumers(broker: Broker) -> N
     await broker.runtime.topics.delete(["t"])
     await broker.runtime.partitions.refresh([partition])
     await until(lambda: reader.is_closed)
+
+
+async def test_what_is_deleted_from_the_log_counts_as_acknowledged(broker: Broker) -> None:
+    partition = await broker.topic()
+    first = await broker.subscribe(partition, permits=0)
+    assert first.member is not None
+    await broker.append(partition, 5)
+    await broker.runtime.partitions.delete_records(partition, 3)
+    first.member.flow(10)
+    await until(lambda: first.offsets == [3, 4])
+    assert first.member.mark_delete == 3
+
+
+async def test_what_was_not_read_lately_is_looked_up(broker: Broker) -> None:
+    partition = await broker.topic()
+    reader = await broker.subscribe(partition, permits=0)
+    assert reader.member is not None
+    found = await broker.runtime.topics.get("t")
+    assert found is not None
+    payload = entry_of(b"", num_messages_in_batch=10)
+    batch = RecordBatch(10, T0, len(payload), BatchFormat.PULSAR)
+    await broker.runtime.partitions.append(partition, found.config, batch, memoryview(payload))
+    owned = await broker.owned(partition)
+    assert owned.end_of(0) is None
+    assert await owned.look_up_end(0) == 10
+    assert await owned.look_up_end(4) == 5  # no entry begins here: the message itself
+    reader.member.acknowledge_up_to(10)
+    assert reader.member.mark_delete == 10
