@@ -17,13 +17,20 @@ def program(name: str) -> str:
 
 
 def banner(
-    bootstrap: str, psql_command: str, *, database: str, version: str, tls: bool = False
+    bootstrap: str,
+    psql_command: str,
+    *,
+    database: str,
+    version: str,
+    tls: bool = False,
+    service_url: str | None = None,
 ) -> str:
     """The text, a line each for bootstrap address and database, then commands that work.
 
     bootstrap: HOST:PORT as clients reach it. psql_command: opens the database (`psql URL`).
     database: what the database is, for people (its directory, or its URL without the password).
-    tls: clients connect by TLS: what they have to trust, only people know.
+    tls: clients connect by TLS: what they have to trust, only people know. service_url: where
+    Pulsar's clients are served, if they are.
     """
     produce = (
         "from kafka import KafkaProducer; "
@@ -34,6 +41,7 @@ def banner(
     about = [
         f"Penstock {version} is ready.",
         f"  Kafka clients   bootstrap.servers={bootstrap}" + tls * " security.protocol=SSL",
+        *([f"  Pulsar clients  {service_url}"] if service_url else []),
         f"  Database        {database}",
         f"  Look inside     {psql_command}",
         "",

@@ -78,6 +78,16 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Address that clients are told to connect to."),
     ] = None,
+    pulsar_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT|none", help="Address to listen on for Pulsar clients; default none."
+        ),
+    ] = None,
+    pulsar_advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address that Pulsar clients are told."),
+    ] = None,
     data: DataDirectory = None,
     database_url: DatabaseUrl = None,
     broker_id: Annotated[
@@ -122,6 +132,8 @@ def serve(
         config,
         listen=listen,
         advertise=advertise,
+        pulsar_listen=pulsar_listen,
+        pulsar_advertise=pulsar_advertise,
         data=data,
         database_url=database_url,
         broker_id=broker_id,
@@ -202,7 +214,11 @@ def _server(
 
     server = EphemeralPostgres()
     removals.callback(server.discard)
-    unset = {each.listen for each in LISTENERS.values()} - settings.model_fields_set
+    unset = {
+        each.listen
+        for name, each in LISTENERS.items()
+        if settings.listen_on(name) is not None and each.listen not in settings.model_fields_set
+    }
     # Kafka's 3 seconds of waiting for a group's other members help no test.
     broker = {"group.initial.rebalance.delay.ms": "0", **settings.broker}
     chosen = {"data": server.data_dir, "broker": broker}
@@ -217,17 +233,24 @@ def _greet(
     ready: "ReadyFile",
 ) -> None:
     from cli.supervised import ready_lines
-    from gateway.config import KAFKA
+    from gateway.config import KAFKA, PULSAR
     from storage.connection.url import describe_url
 
     url = describe_url(settings.database_url or "")
     shown = url if server is None else str(settings.data_dir)
     psql = f"psql '{url}'" if server is None else server.psql_command
     bootstrap, tls = str(settings.advertised(KAFKA, ports[KAFKA])), settings.tls_cert is not None
-    text = banner(bootstrap, psql, database=shown, version=VERSION, tls=tls)
+    service_url = None
+    if PULSAR in ports:
+        scheme = "pulsar+ssl" if tls else "pulsar"
+        service_url = f"{scheme}://{settings.advertised(PULSAR, ports[PULSAR])}"
+    text = banner(
+        bootstrap, psql, database=shown, version=VERSION, tls=tls, service_url=service_url
+    )
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
     # A URL of one's own may hold a password.
-    ready.write(ready_lines(bootstrap, tls=tls, database_url=server.url if server else None))
+    own_url = server.url if server else None
+    ready.write(ready_lines(bootstrap, tls=tls, database_url=own_url, service_url=service_url))
 
 
 def _unreachable(reason: str) -> str:

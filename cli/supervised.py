@@ -43,13 +43,18 @@ class ReadyFile:
             path.unlink(missing_ok=True)
 
 
-def ready_lines(bootstrap: str, *, tls: bool, database_url: str | None) -> list[str]:
-    """A Kafka client's properties; the database's URL is in a comment, as no client knows it."""
+def ready_lines(
+    bootstrap: str, *, tls: bool, database_url: str | None, service_url: str | None = None
+) -> list[str]:
+    """A Kafka client's properties; what is in comments, no Kafka client knows: the database's URL,
+    and where Pulsar's clients are served."""
     lines = [f"bootstrap.servers={bootstrap}"]
     if tls:
         lines.append("security.protocol=SSL")
     if database_url is not None:
         lines.append(f"# database_url={database_url}")
+    if service_url is not None:
+        lines.append(f"# pulsar_service_url={service_url}")
     return lines
 
 

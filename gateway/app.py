@@ -32,6 +32,7 @@ from gateway.metrics.groups import watch_groups
 from gateway.metrics.registry import Metrics
 from gateway.metrics.staging import watch_staging
 from gateway.metrics.transactions import watch_transactions
+from gateway.pulsar.front_end import FRONT_END as PULSAR
 from gateway.request_memory import RequestMemory
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.runtime import Runtime
@@ -41,7 +42,7 @@ from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
 
 log = structlog.get_logger(__name__)
 
-FRONT_ENDS: Final[tuple[FrontEndFactory, ...]] = (KAFKA,)
+FRONT_ENDS: Final[tuple[FrontEndFactory, ...]] = (KAFKA, PULSAR)
 """What this process speaks, in the order in which addresses are bound and opened."""
 
 SUPERVISE_INTERVAL_S = 0.2

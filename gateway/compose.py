@@ -1,7 +1,8 @@
 """Wires the rooms: makes the runtime that all front-ends share from a database and settings.
 
 Only this file knows which class of `storage` implements which port; tests wire with it too.
-Opens no socket, decides nothing, and knows no protocol except the bytes of Kafka's markers.
+Opens no socket, decides nothing, and knows no protocol except the bytes of Kafka's markers, and who
+reads which stored format: a log keeps what it has, whether or not its front-end listens now.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from core.config.values import broker_int
-from core.types import Endpoint
+from core.types import BatchFormat, Endpoint
 from core.version import VERSION
+from gateway.kafka.conversion import read_stored as read_kafka
 from gateway.kafka.markers import control_batch
+from gateway.pulsar.conversion import read_stored as read_pulsar
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer
@@ -20,6 +23,7 @@ from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.groups.groups import Groups
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
+from gateway.runtime.log.translation import Translations
 from gateway.runtime.runtime import Runtime
 from gateway.runtime.staging import Staging
 from gateway.runtime.topics.configs import Configs
@@ -117,6 +121,9 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         topics=topics,
         flusher=flusher,
         partitions=partitions,
+        translations=Translations(
+            {BatchFormat.KAFKA_V2: read_kafka, BatchFormat.PULSAR: read_pulsar}
+        ),
         producer_ids=producer_ids,
         transactions=transactions,
         leases=leases,

@@ -43,6 +43,8 @@ _SERVICE_VARIABLES = re.compile(
     r"PENSTOCK_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
 ROOT_DATA_DIR = Path("/var/lib/penstock")
+NOWHERE: Final = "none"
+"""The word for an address that is not to be listened on."""
 _WILDCARDS = {"", "0.0.0.0", "::"}
 
 
@@ -74,7 +76,17 @@ def parse_endpoint(text: object) -> Endpoint:
     return Endpoint(bare, int(port))
 
 
+def parse_endpoint_or_none(text: object) -> Endpoint | None:
+    """The same, or the word `none` for no address at all."""
+    if text is None or str(text).strip().lower() == NOWHERE:
+        return None
+    return parse_endpoint(text)
+
+
 EndpointSetting = Annotated[Endpoint, NoDecode, BeforeValidator(parse_endpoint)]
+OptionalEndpointSetting = Annotated[
+    Endpoint | None, NoDecode, BeforeValidator(parse_endpoint_or_none)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,11 @@ class ListenerSettings:
 
 
 KAFKA: Final = "kafka"
-LISTENERS: Final = {KAFKA: ListenerSettings("listen", "advertise")}
+PULSAR: Final = "pulsar"
+LISTENERS: Final = {
+    KAFKA: ListenerSettings("listen", "advertise"),
+    PULSAR: ListenerSettings("pulsar_listen", "pulsar_advertise"),
+}
 """By the name that a front-end gives its listener."""
 
 
@@ -119,7 +135,18 @@ class Settings(BaseSettings):
     )
     advertise: EndpointSetting | None = Field(
         default=None,
-        description="Address that clients are told to connect to; by default the one listened on.",
+        description="Address that Kafka clients are told to connect to; by default the one "
+        "listened on.",
+    )
+    pulsar_listen: OptionalEndpointSetting = Field(
+        # Consumers are not served yet; then it will be 127.0.0.1:6650.
+        default=None,
+        description="Address to listen on for Pulsar clients; `none`, the default: not at all.",
+    )
+    pulsar_advertise: EndpointSetting | None = Field(
+        default=None,
+        description="Address that Pulsar clients are told to connect to; by default the one "
+        "listened on.",
     )
     data: Path | None = Field(
         default=None,

@@ -28,13 +28,16 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from core.types import TimestampType
+from core.types import Payload, TimestampType
 
 Header = tuple[str, bytes | None]
 """A name and a value. Bytes of a name that are not UTF-8 are surrogates (`surrogateescape`)."""
 
 RESERVED_PREFIX: Final = "penstock."
 """Translation adds and removes headers and properties with this prefix."""
+
+
+_UNREADABLE: Final = RESERVED_PREFIX + "unreadable"
 
 
 class Compression(Enum):
@@ -127,6 +130,13 @@ class RecordSet:
 
 class InvalidBatch(Exception):
     """A stored batch is damaged: it does not hold what its header says."""
+
+
+def unreadable(payload: Payload, record_count: int, timestamp: int, writer: str) -> RecordSet:
+    """What stands for a batch that cannot be opened: its bytes as the value of one record, with a
+    header that says whose they are, and nothing at the other offsets."""
+    record = Record(None, bytes(payload), ((_UNREADABLE, writer.encode()),))
+    return RecordSet((record, *[None] * (record_count - 1)), timestamp)
 
 
 def is_text(key: bytes) -> bool:

@@ -9,13 +9,18 @@ NO_LIMIT_MS = 2**63 - 1
 
 def refuse_batch(batch: RecordBatch, config: TopicConfig, now_ms: int) -> Refusal | None:
     """Why the topic refuses this batch, judged by its size and greatest timestamp; or None."""
-    if batch.size > config.max_message_bytes:
-        return Refusal(
-            Error.MESSAGE_TOO_LARGE,
-            f"The record batch size in the append is {batch.size} bytes, which exceeds the maximum"
-            f" configured value of {config.max_message_bytes}.",
-        )
-    return refuse_timestamp(batch.max_timestamp, config, now_ms)
+    return refuse_size(batch.size, config) or refuse_timestamp(batch.max_timestamp, config, now_ms)
+
+
+def refuse_size(size: int, config: TopicConfig) -> Refusal | None:
+    """Why the topic refuses a batch of this size in bytes, or None."""
+    if size <= config.max_message_bytes:
+        return None
+    return Refusal(
+        Error.MESSAGE_TOO_LARGE,
+        f"The record batch size in the append is {size} bytes, which exceeds the maximum"
+        f" configured value of {config.max_message_bytes}.",
+    )
 
 
 def refuse_timestamp(timestamp: int, config: TopicConfig, now_ms: int) -> Refusal | None:

@@ -17,7 +17,7 @@ from core.log.producer_state import ProducerState
 from core.staging.values import Guard, PublicationEffects, TokenBatch
 from core.transaction.key import TransactionKey
 from core.transaction.values import StoredTransaction, TransactionEffects
-from core.types import BatchFormat, Payload
+from core.types import NO_PRODUCER_ID, BatchFormat, Payload
 
 BATCH_ROW_BYTES = 138
 """About how many bytes a flush sends to the store for a batch, beside its payload."""
@@ -56,12 +56,23 @@ class EffectRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch as it is in the log; `payload` is its writer's bytes, in `format`."""
+    """A batch as it is in the log; `payload` is its writer's bytes, in `format`.
+
+    is_control: a marker that ends a transaction, which no consumer is given. producer_id: -1 where
+    its producer is not idempotent; by it readers of committed data know what was aborted.
+    """
 
     base_offset: int
     last_offset: int
     payload: Payload
     format: BatchFormat
+    is_control: bool = False
+    producer_id: int = NO_PRODUCER_ID
+
+    @property
+    def record_count(self) -> int:
+        """Offsets it takes, whatever compaction has left at them."""
+        return self.last_offset - self.base_offset + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.groups.groups import Groups
     from gateway.runtime.log.partitions import Partitions
+    from gateway.runtime.log.translation import Translator
     from gateway.runtime.staging import Staging
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.topics.topics import Topics
@@ -87,6 +88,7 @@ class Services:
 
     topics: Topics
     partitions: Partitions
+    translator: Translator
     cluster: Cluster
     configs: Configs
     producer_ids: ProducerIds
@@ -157,6 +159,10 @@ class RequestContext:
     @property
     def partitions(self) -> Partitions:
         return self.services.partitions
+
+    @property
+    def translator(self) -> Translator:
+        return self.services.translator
 
     @property
     def cluster(self) -> Cluster:

@@ -23,10 +23,12 @@ from core.log.records import (
     RecordSet,
     fields_as_headers,
     is_text,
+    unreadable,
     with_fields_of_headers,
 )
+from core.ports.log import StoredBatch
 from core.transaction.values import ProducerIdAndEpoch
-from core.types import NO_SEQUENCE, TimestampType
+from core.types import NO_PRODUCER_ID, NO_SEQUENCE, TimestampType
 from gateway.kafka import records as batches
 from gateway.kafka.records import HEADER, HEADER_SIZE, Buffer, InvalidRecords, read_varint
 
@@ -73,6 +75,19 @@ def read_batch(payload: Buffer) -> RecordSet:
         producer=f"kafka-{producer_id}-{producer_epoch}" if producer_id >= 0 else None,
         sequence=base_sequence if base_sequence != NO_SEQUENCE else None,
     )
+
+
+def read_stored(batch: StoredBatch) -> RecordSet:
+    """The records of a stored batch, one or None for each offset, whatever its bytes are: Produce
+    does not look into batches, so one that cannot be opened may be stored."""
+    try:
+        records = read_batch(batch.payload)
+    except InvalidRecords:
+        records = None
+    if records is None or len(records.records) != batch.record_count:
+        timestamp = batches.max_timestamp(batch.payload)
+        return unreadable(batch.payload, batch.record_count, timestamp, "kafka")
+    return records
 
 
 def _read_records(
@@ -194,6 +209,19 @@ def write_batch(
     checksum = crc32c(body, crc32c(memoryview(batch)[_CHECKED_FROM:]))
     struct.pack_into(">I", batch, _CHECKED_FROM - 4, checksum)
     return b"".join((batch, body))
+
+
+def write_stored(batch: StoredBatch, records: RecordSet) -> bytes:
+    """The same of a batch that another front-end has stored: where it is, and in whose transaction
+    it was written."""
+    producer_id = batch.producer_id
+    producer = ProducerIdAndEpoch(producer_id, 0) if producer_id != NO_PRODUCER_ID else _NOBODY
+    return write_batch(
+        records,
+        batch.base_offset,
+        producer=producer,
+        is_transactional=producer is not _NOBODY,
+    )
 
 
 def _encode(record: Record, time_delta: int, offset_delta: int) -> bytes:

@@ -6,10 +6,12 @@ The only file of this folder that `gateway.app` knows.
 import time
 from typing import Final
 
+from core.types import BatchFormat
 from gateway.front_ends import FrontEndFactory, Surroundings
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import KafkaFrontEnd
 from gateway.kafka.context import LISTENER, Services
+from gateway.kafka.conversion import write_stored
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.late_requests import LateRequests
 from gateway.metrics.transactions import watch_fenced
@@ -32,6 +34,7 @@ def services_of(runtime: Runtime) -> Services:
     return Services(
         topics=runtime.topics,
         partitions=runtime.partitions,
+        translator=runtime.translations.into(BatchFormat.KAFKA_V2, write_stored),
         cluster=runtime.cluster,
         configs=runtime.configs,
         producer_ids=runtime.producer_ids,

@@ -41,7 +41,9 @@ from core.log.records import (
     RecordSet,
     extras_as_headers,
     is_text,
+    unreadable,
 )
+from core.ports.log import StoredBatch
 from gateway.pulsar.commands import CompressionType, signed
 from gateway.pulsar.commands_pb2 import MessageMetadata, Property, SingleMessageMetadata
 from gateway.pulsar.entries import (
@@ -99,6 +101,21 @@ def read_entry(entry: Entry) -> RecordSet:
         producer=metadata.producer_name,
         sequence=metadata.sequence_id,
     )
+
+
+def read_stored(batch: StoredBatch) -> RecordSet:
+    """The records of a stored entry, one or None for each offset, whatever its bytes are: SEND does
+    not look into payloads, so one that cannot be opened may be stored."""
+    timestamp = 0
+    try:
+        entry = open_stored(batch.payload)
+        timestamp = signed(entry.metadata.publish_time)
+        records = read_entry(entry)
+    except InvalidEntry:
+        records = None
+    if records is None or len(records.records) != batch.record_count:
+        return unreadable(batch.payload, batch.record_count, timestamp, "pulsar")
+    return records
 
 
 def _record(message: Message, extras: Extras) -> Record | None:
@@ -172,6 +189,11 @@ def write_entry(records: RecordSet, base_offset: int) -> bytes:
             _put_record(single, record)
             singles.append((single, record.value or b""))
     return encode_batch(metadata, singles, _CODECS[records.compression])
+
+
+def write_stored(batch: StoredBatch, records: RecordSet) -> bytes:
+    """The same of a batch that another front-end has stored."""
+    return write_entry(records, batch.base_offset)
 
 
 def _with_common_extras(records: RecordSet) -> RecordSet:

@@ -11,7 +11,8 @@ by it, as far as a code decides anything:
 * In SEND_ERROR: CHECKSUM_ERROR has the message sent again, unless the client finds its own copy
   broken; TOPIC_TERMINATED_ERROR fails all that is pending; NOT_ALLOWED_ERROR fails this message.
   **All others drop the connection and send again**, for ever where there is no send timeout, as
-  with transactions. So `send_error` has no others for what another try cannot change.
+  with transactions. So `send_error` has no others for what another try cannot change. The C++
+  client and those made of it (Python, Node) end messages on CHECKSUM_ERROR only: `ending`.
 * In transactions: TRANSACTION_COORDINATOR_NOT_FOUND has them look for the coordinator;
   INVALID_TXN_STATUS, TRANSACTION_NOT_FOUND and TRANSACTION_CONFLICT are final.
 """
@@ -20,6 +21,7 @@ from typing import Final
 
 from core.errors import Error
 from gateway.pulsar.commands import ServerError
+from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 
 # Kafka's group of errors for groups, sessions and admin requests comes from no Pulsar command; it
 # has numbers all the same, so that no refusal can be without one.
@@ -111,6 +113,16 @@ _PASSING: Final = frozenset(
         ServerError.TOO_MANY_REQUESTS,
     }
 )
+# All are tried again by clients; the number only says why.
+_OF_THE_LOG: Final[dict[Reason, Error]] = {
+    Reason.NOT_STORED: Error.NOT_ENOUGH_REPLICAS,
+    Reason.UNKNOWN: Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Reason.HELD_ELSEWHERE: Error.REQUEST_TIMED_OUT,
+    Reason.OUT_OF_SPACE: Error.KAFKA_STORAGE_ERROR,
+    Reason.TOO_EARLY: Error.NOT_ENOUGH_REPLICAS,
+    Reason.FAILED: Error.UNKNOWN_SERVER_ERROR,
+}
+_CPP: Final = "Pulsar-CPP"  # what the C++ client's name begins with, whatever is made of it
 _ACTED_ON: Final = frozenset(
     {
         ServerError.CHECKSUM_ERROR,
@@ -129,3 +141,15 @@ def send_error(error: Error) -> ServerError:
     """The code for `error` in SEND_ERROR: what fails for good gets a code that clients end on."""
     code = _CODES[error]
     return code if code in _ACTED_ON or code in _PASSING else ServerError.NOT_ALLOWED_ERROR
+
+
+def ending(code: ServerError, client_version: str) -> ServerError:
+    """What ends a message at this client, where `code` says that it ends. (Seen of 4.2.0: on others
+    it connects and sends again for ever, whatever its send timeout; Java does so on this one.)"""
+    is_final = code in (ServerError.NOT_ALLOWED_ERROR, ServerError.TOPIC_TERMINATED_ERROR)
+    return ServerError.CHECKSUM_ERROR if is_final and client_version.startswith(_CPP) else code
+
+
+def log_error(outcome: Unconfirmed) -> Error:
+    """How the log names what a flush does not confirm."""
+    return _OF_THE_LOG[outcome.reason]

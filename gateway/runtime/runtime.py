@@ -21,6 +21,7 @@ from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.groups.groups import Groups
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
+from gateway.runtime.log.translation import Translations
 from gateway.runtime.staging import Staging
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
@@ -42,6 +43,7 @@ class Runtime:
     topics: Topics
     flusher: Flusher
     partitions: Partitions
+    translations: Translations
     producer_ids: ProducerIds
     transactions: Transactions
     leases: ShardLeases
@@ -98,6 +100,7 @@ class Runtime:
         log.warning("database_history_changed")
         self.flusher.forget_everything()
         self.partitions.forget_everything()
+        self.translations.forget_everything()
         self.producer_ids.forget()
         self.groups.forget_everything()
         self.staging.forget_everything()

@@ -36,11 +36,15 @@ class BrokerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker that runs. database_url: of its PostgreSQL, to look at what was stored."""
+    """A broker that runs. database_url: of its PostgreSQL, to look at what was stored.
+
+    pulsar_service_url: for Pulsar's clients, where they were asked for.
+    """
 
     bootstrap_servers: str
     database_url: str
     log_path: Path
+    pulsar_service_url: str | None = None
 
     def log(self) -> str:
         """What it wrote so far."""
@@ -78,19 +82,22 @@ class Broker:
 
 @contextmanager
 def broker(
-    *, keep: Path | str | None = None, properties: Mapping[str, str] | None = None
+    *,
+    keep: Path | str | None = None,
+    properties: Mapping[str, str] | None = None,
+    pulsar: bool = False,
 ) -> Iterator[Broker]:
     """Starts a broker on a free port of 127.0.0.1 and stops it in the end.
 
     It ends with this process, however this process ends. keep: a directory for the data, which
     stays, for `penstock serve --data DIR`; without it the data is gone. properties: Kafka's broker
-    properties. Raises BrokerFailed.
+    properties. pulsar: serve Pulsar's clients too. Raises BrokerFailed.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-testing-") as directory:
         ready, log_path = Path(directory, "ready"), Path(directory, "log")
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                _command(ready, keep, properties or {}),
+                _command(ready, keep, properties or {}, pulsar=pulsar),
                 stdin=subprocess.PIPE,  # held open while this process lives
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -100,15 +107,23 @@ def broker(
         try:
             _wait_until_ready(process, ready, log_path)
             said = dict(line.split("=", 1) for line in ready.read_text("utf-8").splitlines())
-            yield Broker(said["bootstrap.servers"], said["# database_url"], log_path)
+            yield Broker(
+                said["bootstrap.servers"],
+                said["# database_url"],
+                log_path,
+                said.get("# pulsar_service_url"),
+            )
         finally:
             _stop(process)
 
 
-def _command(ready: Path, keep: Path | str | None, properties: Mapping[str, str]) -> list[str]:
+def _command(
+    ready: Path, keep: Path | str | None, properties: Mapping[str, str], *, pulsar: bool
+) -> list[str]:
     command = [sys.executable, "-P", "-m", "penstock", "serve", "--stop-with-stdin"]
     command += ["--ready-file", str(ready), "--listen", "127.0.0.1:0"]
     command += ["--ephemeral"] if keep is None else ["--data", str(keep)]
+    command += ["--pulsar-listen", "127.0.0.1:0"] if pulsar else []
     for name, value in properties.items():
         command += ["--override", f"{name}={value}"]
     return command

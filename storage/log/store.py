@@ -48,12 +48,13 @@ JOIN producer_state s USING (partition_id, producer_id)
 # The batches of each range up to its limit in bytes, but always the first one.
 READ_INDEX = """
 SELECT r.n, b.base_offset, b.last_offset, b.payload_id, b.position, b.segment_id,
-       b.size, b.format
+       b.size, b.format, b.is_control, b.producer_id
 FROM unnest(%(partition_ids)s::bigint[], %(from_offsets)s::bigint[], %(to_offsets)s::bigint[],
             %(max_bytes)s::bigint[], %(limits)s::bigint[]) WITH ORDINALITY
      AS r (partition_id, from_offset, to_offset, max_bytes, most, n),
 LATERAL (
     SELECT base_offset, last_offset, payload_id, position, segment_id, size, format,
+           is_control, producer_id,
            sum(size) OVER (ORDER BY last_offset) - size AS bytes_before
     FROM (SELECT * FROM record_batch
           WHERE partition_id = r.partition_id AND last_offset >= r.from_offset
@@ -101,7 +102,8 @@ WITH RECURSIVE search (low, high) AS (
     WHERE s.low < s.high
 )
 SELECT 1, b.* FROM search s, LATERAL (
-    SELECT base_offset, last_offset, payload_id, position, segment_id, size, format
+    SELECT base_offset, last_offset, payload_id, position, segment_id, size, format,
+           is_control, producer_id
     FROM record_batch
     WHERE partition_id = %(partition_id)s AND last_offset >= s.low
       AND max_timestamp >= %(timestamp)s
@@ -156,6 +158,8 @@ class _IndexRow(NamedTuple):
     segment_id: int
     size: int
     format: int
+    is_control: bool
+    producer_id: int
 
     @property
     def first_seq(self) -> int:
@@ -222,7 +226,14 @@ async def _with_payload(cursor: Cursor, index: Sequence[_IndexRow]) -> list[Stor
         for stretch, (chunks, data) in zip(stretches, await cursor.fetchall(), strict=True):
             payloads.update(stretch.cut(chunks, data))
     return [
-        StoredBatch(row.base_offset, row.last_offset, payloads[row], BatchFormat(row.format))
+        StoredBatch(
+            row.base_offset,
+            row.last_offset,
+            payloads[row],
+            BatchFormat(row.format),
+            row.is_control,
+            row.producer_id,
+        )
         for row in index
     ]
 

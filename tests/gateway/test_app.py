@@ -61,3 +61,17 @@ def test_most_connections_may_change_while_it_runs(
     while not is_refused(gateway.port):
         assert time.monotonic() < deadline, "the broker goes on as it was started"
         time.sleep(0.05)
+
+
+def test_a_port_that_is_taken_is_refused_in_one_sentence(
+    start_gateway: StartGateway, database_url: str
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        listen = ("--pulsar-listen", f"127.0.0.1:{port}")
+        gateway = start_gateway(*listen, database_url=database_url, wait=False)
+        assert gateway.process.wait(60) == 2
+    assert "choose another address with --pulsar-listen." in gateway.log()
+    assert "Traceback" not in gateway.log()

@@ -10,6 +10,7 @@ import pytest
 from gateway.config import (
     KAFKA,
     LISTENERS,
+    PULSAR,
     ROOT_DATA_DIR,
     Endpoint,
     ListenerSettings,
@@ -48,6 +49,21 @@ def test_defaults_expose_nothing() -> None:
     assert settings.metrics_listen is None
     assert settings.database_url is None
     assert settings.broker == {}
+
+
+def test_a_listener_may_be_turned_off_by_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_settings({}).listen_on(PULSAR) is None
+    file = write(tmp_path, 'pulsar_listen = "127.0.0.1:6650"\n')
+    settings = load_settings({}, file)
+    assert settings.listen_on(PULSAR) == settings.advertised(PULSAR, 6650)
+    assert settings.advertised(PULSAR, 6650) == Endpoint("127.0.0.1", 6650)
+    monkeypatch.setenv("PENSTOCK_PULSAR_LISTEN", "None")
+    assert load_settings({}, file).listen_on(PULSAR) is None
+    assert load_settings({"pulsar_listen": "none"}, file).listen_on(PULSAR) is None
+    assert refused({"pulsar_listen": "nowhere"}).startswith("--pulsar-listen: 'nowhere' is not")
+    assert "--pulsar-advertise" in refused({"pulsar_advertise": "0.0.0.0:1"})
 
 
 def test_flags_win_over_environment_over_file_over_defaults(

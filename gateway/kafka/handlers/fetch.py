@@ -7,6 +7,7 @@ Behavior: whole batches only; the first one found is given however large (KIP-74
 sleeps until a partition grows, or until something else is asked on its connection; a partition
 that does not exist does not cut it short, unless no other was asked for. Of several requests for
 one partition the last counts. Any broker serves any partition, so there is no preferred replica.
+What Pulsar's clients have stored comes as record batches (`conversion.py`).
 `last_fetched_epoch` is ignored: a log is never truncated but by a restore of the database, so there
 is no divergence to tell of (KIP-595).
 """
@@ -14,6 +15,7 @@ is no divergence to tell of (KIP-595).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -33,7 +35,7 @@ from gateway.kafka.fetch_sessions import (
     PartitionKey,
 )
 from gateway.kafka.records import patched
-from gateway.runtime.log.partitions import Found, Want
+from gateway.runtime.log.partitions import Found, Want, hold_to_limits
 
 TOPIC_IDS_SINCE: Final = 13
 _NOT_THERE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
@@ -164,7 +166,7 @@ async def _read(
         else:
             wants.append(Want(partition_id, each.fetch_offset, each.max_bytes, isolation))
     readable = [want for want in wants if isinstance(want, Want)]
-    read = iter(await ctx.partitions.read(readable, max_bytes) if readable else ())
+    read = iter(await _read_batches(readable, max_bytes, ctx) if readable else ())
     answers: list[tuple[FetchPartition, Want | None, Found]] = []
     for each, want in zip(asked, wants, strict=True):
         if isinstance(want, Found):
@@ -172,6 +174,22 @@ async def _read(
         else:
             answers.append((each, want, await _check_epoch(each, want, next(read), ctx)))
     return answers
+
+
+async def _read_batches(wants: Sequence[Want], max_bytes: int, ctx: RequestContext) -> list[Found]:
+    """What other front-ends have stored is translated, which changes its size."""
+    found = await ctx.partitions.read(wants, max_bytes)
+    is_foreign = False
+    for position, (want, each) in enumerate(zip(wants, found, strict=True)):
+        if any(batch.format is not BatchFormat.KAFKA_V2 for batch in each.batches):
+            is_foreign = True
+            batches = await ctx.translator.all_translated(
+                want.partition_id, each.batches, min(want.max_bytes, max_bytes)
+            )
+            found[position] = replace(each, batches=batches)
+    if is_foreign:
+        hold_to_limits(wants, found, max_bytes)
+    return found
 
 
 async def _find_topics(
@@ -210,12 +228,6 @@ def _answer(asked: FetchPartition, found: Found, committed: bool) -> _Partition:
         return _refused(asked, found.error)
     records: list[Any] = []
     for batch in found.batches:
-        if batch.format is not BatchFormat.KAFKA_V2:
-            # Another protocol's bytes would be read as broken: what comes before them is given,
-            # then their reader is told.
-            if not records:
-                return _refused(asked, Error.UNSUPPORTED_FOR_MESSAGE_FORMAT)
-            break
         epoch = epoch_at(found.leader_epochs, batch.base_offset)
         records += patched(batch.payload, batch.base_offset, epoch)
     return made(

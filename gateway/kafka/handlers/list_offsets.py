@@ -139,8 +139,9 @@ async def _find_timestamp(
 ) -> tuple[int, int] | None:
     """Offset and timestamp of the first live record stamped `timestamp` (ms) or later."""
     start = state.log_start_offset
-    while batch := await ctx.partitions.find_timestamp(state.partition_id, timestamp, start):
-        for offset, stamp in _stamps(batch, start):
+    partition_id = state.partition_id
+    while batch := await ctx.partitions.find_timestamp(partition_id, timestamp, start):
+        for offset, stamp in _stamps(await ctx.translator.translated(partition_id, batch), start):
             if stamp >= timestamp:
                 return offset, stamp
         start = batch.last_offset + 1
@@ -152,6 +153,7 @@ async def _find_greatest(state: PartitionState, ctx: RequestContext) -> tuple[in
     batch = await ctx.partitions.find_max_timestamp(state.partition_id)
     if batch is None:
         return None
+    batch = await ctx.translator.translated(state.partition_id, batch)
     return max(_stamps(batch, state.log_start_offset), key=lambda found: found[1], default=None)
 
 

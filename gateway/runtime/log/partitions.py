@@ -157,12 +157,17 @@ class Partitions:
     def _on_appended(self, effects: LogEffects, is_current: bool) -> None:
         partition_id = effects.partition_id
         for row in effects.rows if is_current else ():
-            content = row.incoming.content
+            content, batch = row.incoming.content, row.incoming.batch
             if not isinstance(content, StoredBytes):
                 self._tail.append(
                     partition_id,
                     StoredBatch(
-                        row.base_offset, row.last_offset, content, row.incoming.batch.format
+                        row.base_offset,
+                        row.last_offset,
+                        content,
+                        batch.format,
+                        batch.is_control,
+                        batch.producer_id,
                     ),
                 )
         self._wake(partition_id)
@@ -195,7 +200,7 @@ class Partitions:
         if not readable:
             return found
         await self._read_in_rounds(readable, found, max_bytes)
-        _hold_to_limits(wants, found, max_bytes)
+        hold_to_limits(wants, found, max_bytes)
         await self._with_aborted(wants, found)
         await self._with_epochs(found)
         return found
@@ -456,7 +461,7 @@ class Partitions:
         return Error.NONE, moved.log_start_offset
 
 
-def _hold_to_limits(wants: Sequence[Want], found: list[Found], max_bytes: int) -> None:
+def hold_to_limits(wants: Sequence[Want], found: list[Found], max_bytes: int) -> None:
     """Cuts what was found to the limits, of each partition and of all (KIP-74).
 
     The first batch of all is kept, however large; any other only if it fits.

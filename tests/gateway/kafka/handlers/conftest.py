@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from core.types import Endpoint
+from core.types import BatchFormat, Endpoint
 from gateway.compose import configs_of, wire
 from gateway.kafka.api import CLOSE_CONNECTION, Api, load_handlers
 from gateway.kafka.codec import API_VERSIONS_KEY, decode_message, encode_message
 from gateway.kafka.context import RequestContext, Services
+from gateway.kafka.conversion import write_stored
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.late_requests import LateRequests
 from gateway.kafka.pipelined_requests import PipelinedRequests
@@ -38,6 +39,7 @@ class Broker:
         self.database = database
         configs = configs_of(database, TAIL_CACHE | dict(static), cluster.broker_id)
         self.runtime = wire(database, cluster, configs)
+        self.translator = self.runtime.translations.into(BatchFormat.KAFKA_V2, write_stored)
         self.late_requests = LateRequests()
         self.fetch_sessions = FetchSessions(100)
         self.connection = 1
@@ -83,6 +85,7 @@ class Broker:
         services = Services(
             topics=self.topics,
             partitions=self.partitions,
+            translator=self.translator,
             cluster=self.cluster,
             configs=self.configs,
             producer_ids=self.producer_ids,

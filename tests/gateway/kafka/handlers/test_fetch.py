@@ -13,7 +13,9 @@ import pytest
 
 from core.types import BatchFormat
 from gateway.kafka.pipelined_requests import PipelinedRequests
-from tests.batches import batch, kafka_batch
+from gateway.pulsar.commands_pb2 import MessageMetadata
+from gateway.pulsar.entries import encode_entry
+from tests.batches import T0, batch, kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.fetching import batches, fetch_request
 from tests.gateway.kafka.handlers.producing import create, produce, produce_request
@@ -74,18 +76,19 @@ async def test_refusals(log_broker: Broker) -> None:
         assert (await fetch(log_broker, leader_epoch=known)).error_code == 0
 
 
-async def test_another_protocols_batches_are_not_given_as_kafkas(log_broker: Broker) -> None:
+async def test_another_protocols_batches_are_translated(log_broker: Broker) -> None:
     topic = await create(log_broker)
     await produce(log_broker, kafka_batch())
-    foreign = batch(batch_format=BatchFormat.PULSAR, size=9)
     (partition_id,) = topic.partition_ids
-    payload = memoryview(b"x" * 9)
-    await log_broker.runtime.partitions.append(partition_id, topic.config, foreign, payload)
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=T0)
+    entries = [encode_entry(metadata, b"x" * 2000), b"no entry at all"]
+    for payload in entries:
+        foreign = batch(batch_format=BatchFormat.PULSAR, size=len(payload))
+        await log_broker.runtime.partitions.append(partition_id, topic.config, foreign, payload)
     part = await fetch(log_broker)
-    assert (part.error_code, [offset for offset, _, _ in batches(part)]) == (0, [0])
-    assert (
-        await fetch(log_broker, offsets={0: 1})
-    ).error_code == Code.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert (part.error_code, [offset for offset, _, _ in batches(part)]) == (0, [0, 1, 2])
+    part = await fetch(log_broker, offsets={0: 1}, max_bytes=100)  # one at least, and no more
+    assert (part.error_code, [offset for offset, _, _ in batches(part)]) == (0, [1])
 
 
 @pytest.mark.parametrize("session", [(0, -1), (0, 0)])

@@ -1,0 +1,47 @@
+"""Makes Pulsar's front-end: its handlers, its services out of the runtime, and what it counts.
+
+The only file of this folder that `gateway.app` knows.
+"""
+
+import time
+from typing import Final
+
+from core.types import BatchFormat
+from gateway.front_ends import FrontEndFactory, Surroundings
+from gateway.pulsar.api import load_handlers
+from gateway.pulsar.connection import PulsarFrontEnd
+from gateway.pulsar.conversion import write_stored
+from gateway.pulsar.producers import Producers
+from gateway.pulsar.session import LISTENER, Services
+from gateway.runtime.runtime import Runtime
+
+_REGISTRY: Final = load_handlers()  # when the program is loaded: the database starts meanwhile
+
+
+def make(runtime: Runtime, around: Surroundings) -> PulsarFrontEnd:
+    """See FrontEndFactory."""
+    services = services_of(runtime, is_tls=around.settings.tls_cert is not None)
+    observer = around.metrics.requests({served.type: served.name for served in _REGISTRY.table()})
+    return PulsarFrontEnd(_REGISTRY, services, around.limits, around.memory, observer)
+
+
+def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
+    """What handlers may ask."""
+    cluster = runtime.cluster
+    return Services(
+        topics=runtime.topics,
+        partitions=runtime.partitions,
+        translator=runtime.translations.into(BatchFormat.PULSAR, write_stored),
+        cluster=cluster,
+        configs=runtime.configs,
+        producers=Producers(lambda: cluster.broker_id, cluster.incarnation),
+        is_tls=is_tls,
+        clock=_now_ms,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+FRONT_END: Final = FrontEndFactory(LISTENER, make)

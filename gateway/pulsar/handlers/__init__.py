@@ -1,0 +1,1 @@
+"""One file a command; each enters itself into the registry (`gateway/pulsar/api.py`)."""

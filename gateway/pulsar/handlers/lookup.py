@@ -1,0 +1,55 @@
+"""LOOKUP: the broker to connect to for a topic.
+
+Behavior: of the live brokers that Pulsar's clients can reach, the one that leads the partition;
+this one for a topic that is not there yet. The client is sent there at once, never redirected to
+ask there again. While this broker is alone it may as well go on by the address that it has, behind
+whatever maps ports: `proxy_through_service_url`. `advertised_listener_name` is not looked at.
+"""
+
+from core.errors import Refusal
+from core.ports.log import StoreUnavailable
+from gateway.pulsar.api import command
+from gateway.pulsar.commands import CommandType, LookupResult, ServerError
+from gateway.pulsar.commands_pb2 import CommandLookupTopic, CommandLookupTopicResponse
+from gateway.pulsar.errors import server_error
+from gateway.pulsar.session import Session
+from gateway.pulsar.topics import find_topic, owner_of, service_url
+
+
+@command(CommandType.LOOKUP)
+async def lookup(message: CommandLookupTopic, session: Session) -> CommandLookupTopicResponse:
+    """Look the topic up, and who leads it."""
+    services = session.services
+    try:
+        found = await find_topic(message.topic, services)
+    except StoreUnavailable:
+        return _failed(message, ServerError.SERVICE_NOT_READY, "The database is away")
+    if isinstance(found, Refusal):
+        return _failed(message, server_error(found.error), found.message or "")
+    name, topic = found
+    broker = services.cluster.this
+    if topic is not None and name.partition < len(topic.partition_ids):
+        broker = owner_of(topic.partition_ids[max(name.partition, 0)], services)
+    answer = CommandLookupTopicResponse(
+        request_id=message.request_id,
+        response=LookupResult.CONNECT,
+        authoritative=True,
+        proxy_through_service_url=services.cluster.is_alone,
+    )
+    url = service_url(broker, services)
+    if services.is_tls:
+        answer.broker_service_url_tls = url
+    else:
+        answer.broker_service_url = url
+    return answer
+
+
+def _failed(
+    message: CommandLookupTopic, code: ServerError, reason: str
+) -> CommandLookupTopicResponse:
+    return CommandLookupTopicResponse(
+        request_id=message.request_id,
+        response=LookupResult.FAILED,
+        error=code,
+        message=reason,
+    )

@@ -1,0 +1,142 @@
+"""PRODUCER: begins to write to a partition, under a name, shared or alone.
+
+Behavior: a topic that is not there is made, if Kafka's `auto.create.topics.enable` lets clients do
+so. Without a name the broker invents one that nobody else has. A name in use is ProducerBusy, but
+for the same client that has come again; whether its holder is still there is looked at meanwhile.
+Access modes are Pulsar's; topic epochs are kept in memory, so they begin anew with the broker.
+Names and modes hold for the broker that leads the partition, and others answer ServiceNotReady:
+then the client looks the topic up. Asked again for an id that it has, the answer is the same.
+A schema is neither checked nor kept: the answer's version of it is empty, which clients take as
+"this topic has none". `initial_subscription_name` is not looked at yet.
+"""
+
+from functools import partial
+
+from core.errors import Refusal
+from core.topic.writers import AccessMode, Admitted, Denial, Denied, Waiting, Writer
+from gateway.pulsar.api import Refused, command
+from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError
+from gateway.pulsar.commands_pb2 import CommandError, CommandProducer, CommandProducerSuccess
+from gateway.pulsar.producers import Producer
+from gateway.pulsar.session import Session
+from gateway.pulsar.topics import Place, find_place, owner_of, service_url
+
+_MOST_PRODUCERS = 10_000  # of one connection
+_MOST_NAME_BYTES = 1_000
+_MODES = {
+    ProducerAccessMode.SHARED: AccessMode.SHARED,
+    ProducerAccessMode.EXCLUSIVE: AccessMode.EXCLUSIVE,
+    ProducerAccessMode.WAIT_FOR_EXCLUSIVE: AccessMode.WAIT_FOR_EXCLUSIVE,
+    ProducerAccessMode.EXCLUSIVE_WITH_FENCING: AccessMode.EXCLUSIVE_WITH_FENCING,
+}
+_CODES = {
+    Denial.NAME_TAKEN: ServerError.PRODUCER_BUSY,
+    Denial.BUSY: ServerError.PRODUCER_BUSY,
+    Denial.FENCED: ServerError.PRODUCER_FENCED,
+}
+_Answer = CommandProducerSuccess | Refusal | Refused | None
+
+
+@command(CommandType.PRODUCER)
+async def producer(message: CommandProducer, session: Session) -> _Answer:
+    """Find the partition, see whether it may write there, remember it."""
+    producer_id = message.producer_id
+    if refused := _refuse(message, session):
+        return refused
+    if (known := session.producers.get(producer_id)) is not None:
+        return _again(message, known)
+    session.opening.add(producer_id)
+    try:
+        place = await find_place(message.topic, session.services, create=True)
+    finally:
+        is_wanted = producer_id in session.opening
+        session.opening.discard(producer_id)
+    if isinstance(place, Refusal):
+        return place
+    if not is_wanted or session.is_lost:
+        return Refused(ServerError.SERVICE_NOT_READY, "The producer was closed before it was made")
+    return _admit(message, place, session)
+
+
+def _refuse(message: CommandProducer, session: Session) -> Refused | None:
+    """What is wrong before the topic is looked at."""
+    if message.producer_id in session.opening:
+        reason = "Producer is already present on the connection"
+        return Refused(ServerError.SERVICE_NOT_READY, reason)
+    if message.producer_access_mode not in _MODES:
+        reason = f"There is no producer access mode {message.producer_access_mode}"
+        return Refused(ServerError.NOT_ALLOWED_ERROR, reason)
+    if len(message.producer_name.encode()) > _MOST_NAME_BYTES:
+        reason = f"A producer's name may have {_MOST_NAME_BYTES} bytes"
+        return Refused(ServerError.NOT_ALLOWED_ERROR, reason)
+    if len(session.producers) + len(session.opening) >= _MOST_PRODUCERS:
+        reason = f"A connection may have {_MOST_PRODUCERS} producers"
+        return Refused(ServerError.TOO_MANY_REQUESTS, reason)
+    return None
+
+
+def _again(message: CommandProducer, known: Producer) -> _Answer:
+    if message.topic != str(known.place.name):
+        reason = f"Producer {known.producer_id} of this connection writes to {known.place.name}"
+        return Refused(ServerError.NOT_ALLOWED_ERROR, reason)
+    return _success(message, known, None)
+
+
+def _admit(message: CommandProducer, place: Place, session: Session) -> _Answer:
+    services = session.services
+    owner = owner_of(place.partition_id, services)
+    if owner.broker_id != services.cluster.broker_id:
+        reason = f"{place.name} is served by {service_url(owner, services)}; look it up again"
+        return Refused(ServerError.SERVICE_NOT_READY, reason)
+    given = message.producer_name
+    writer = Writer(
+        given or services.producers.make_name(),
+        _MODES[ProducerAccessMode(message.producer_access_mode)],
+        bool(given) and message.user_provided_producer_name,
+        message.epoch,
+        message.topic_epoch if message.HasField("topic_epoch") else None,
+        session,
+        message.producer_id,
+    )
+    made = Producer(session, message.producer_id, place, writer)
+    on_verdict = partial(_on_verdict, message, made)
+    verdict = services.producers.admit(place.partition_id, writer, on_verdict)
+    if isinstance(verdict, Denied):
+        if verdict.other is not None and isinstance(verdict.other.connection, Session):
+            verdict.other.connection.outlet.probe()
+        return Refused(_CODES[verdict.denial], verdict.message)
+    session.producers[message.producer_id] = made
+    session.closed_producers.discard(message.producer_id)
+    if isinstance(verdict, Waiting):
+        made.is_ready = False
+        return _success(message, made, None)
+    return _success(message, made, verdict.topic_epoch)
+
+
+def _on_verdict(message: CommandProducer, made: Producer, verdict: Admitted | Denied) -> None:
+    """Later: its turn has come, which is a second answer to the same request; or it is out."""
+    session = made.session
+    if isinstance(verdict, Admitted):
+        made.is_ready = True
+        session.send(_success(message, made, verdict.topic_epoch))
+    elif made.is_ready:
+        session.close_producer(made)
+    else:
+        session.producers.pop(made.producer_id, None)
+        code, reason = _CODES[verdict.denial], verdict.message
+        session.send(CommandError(request_id=message.request_id, error=code, message=reason))
+
+
+def _success(
+    message: CommandProducer, made: Producer, topic_epoch: int | None
+) -> CommandProducerSuccess:
+    answer = CommandProducerSuccess(
+        request_id=message.request_id,
+        producer_name=made.name,
+        last_sequence_id=-1,
+        schema_version=b"",  # Java wants one to be set
+        producer_ready=made.is_ready,
+    )
+    if topic_epoch is not None:
+        answer.topic_epoch = topic_epoch
+    return answer

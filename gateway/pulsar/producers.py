@@ -1,0 +1,299 @@
+"""Producers of sessions: who may write to a partition, what is on its way, receipts in order.
+
+`Producers` is of the whole process, a `Producer` of one session. Decides nothing about who may
+write (`core/topic/writers.py`) nor about batches; knows no SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from core.errors import Error
+from core.log.validation import refuse_size
+from core.ports.log import StoreUnavailable
+from core.topic.writers import REPLACED, Admitted, Denied, PartitionWriters, Waiting, Writer
+from core.types import BatchFormat, RecordBatch
+from gateway.pulsar.commands import CommandType, ServerError
+from gateway.pulsar.commands_pb2 import CommandCloseProducer, CommandSendError
+from gateway.pulsar.errors import ending, log_error, send_error
+from gateway.pulsar.framing import encode_send_receipt
+from gateway.pulsar.ids import NO_ID
+from gateway.pulsar.session import UNASKED
+from gateway.runtime.flush.outcomes import Unconfirmed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+    from core.topic.topic import Topic
+    from gateway.pulsar.commands_pb2 import CommandSend
+    from gateway.pulsar.entries import Entry
+    from gateway.pulsar.session import Session
+    from gateway.pulsar.topics import Place
+    from gateway.runtime.flush.work import AppendResult
+
+log = structlog.get_logger(__name__)
+
+_UNSIGNED: Final = 2**63
+_TOPIC_GONE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
+
+
+class Producers:
+    """All of this process: names and access modes by partition.
+
+    They hold among the producers of one broker. LOOKUP sends all of a partition's to one, and
+    PRODUCER turns them away elsewhere, so they hold across brokers as long as none comes or goes.
+    """
+
+    def __init__(self, broker_id: Callable[[], int], incarnation: UUID) -> None:
+        self._partitions: dict[int, PartitionWriters] = {}
+        self._told: dict[Writer, Callable[[Admitted | Denied], None]] = {}
+        self._broker_id = broker_id
+        self._incarnation = incarnation.hex[:12]
+        self._numbers = count()
+
+    def make_name(self) -> str:
+        """A name that no producer has, here or at another broker, now or ever."""
+        return f"penstock-{self._broker_id()}-{self._incarnation}-{next(self._numbers)}"
+
+    def admit(
+        self, partition_id: int, writer: Writer, on_verdict: Callable[[Admitted | Denied], None]
+    ) -> Admitted | Waiting | Denied:
+        """Takes a writer in, and lets go of who is ejected for it. on_verdict: told what becomes of
+        it later: that its turn has come, or that it is out."""
+        writers = self._partitions.setdefault(partition_id, PartitionWriters())
+        verdict = writers.admit(writer)
+        if isinstance(verdict, Denied):
+            self._forget(partition_id)
+            return verdict
+        self._told[writer] = on_verdict
+        if isinstance(verdict, Admitted):
+            for each in verdict.ejected:
+                if told := self._told.pop(each, None):
+                    told(REPLACED)
+        return verdict
+
+    def remove(self, partition_id: int, writer: Writer) -> None:
+        """The writer has gone; those who wait for it are told."""
+        writers = self._partitions.get(partition_id)
+        if writers is None or self._told.pop(writer, None) is None:
+            return
+        for following, verdict in writers.remove(writer):
+            if told := self._told.get(following):
+                if isinstance(verdict, Denied):
+                    del self._told[following]
+                told(verdict)
+        self._forget(partition_id)
+
+    def _forget(self, partition_id: int) -> None:
+        if self._partitions[partition_id].is_forgettable:
+            del self._partitions[partition_id]
+
+
+class _Sent:
+    """A SEND that has no receipt yet. appended: None where it is refused, by `code`."""
+
+    __slots__ = ("appended", "code", "highest", "message", "received", "sequence_id", "size")
+
+    def __init__(self, send: CommandSend, size: int, received: float) -> None:
+        self.sequence_id: int = send.sequence_id
+        self.highest: int = (
+            send.highest_sequence_id if send.HasField("highest_sequence_id") else NO_ID
+        )
+        self.size = size
+        self.received = received
+        self.appended: asyncio.Future[AppendResult | Unconfirmed] | None = None
+        self.code = ServerError.UNKNOWN_ERROR
+        self.message = ""
+
+    @property
+    def is_decided(self) -> bool:
+        return self.appended is None or self.appended.done()
+
+
+class Producer:
+    """One producer of a session.
+
+    place: as it was when it came. is_ready: whether its turn has come.
+    """
+
+    __slots__ = (
+        "_idle",
+        "_is_broken",
+        "_look_up",
+        "_sent",
+        "_topic",
+        "is_ready",
+        "place",
+        "producer_id",
+        "session",
+        "writer",
+    )
+
+    def __init__(self, session: Session, producer_id: int, place: Place, writer: Writer) -> None:
+        self.session = session
+        self.producer_id = producer_id
+        self.place = place
+        self.writer = writer
+        self.is_ready = True
+        self._sent: deque[_Sent] = deque()
+        self._is_broken = False  # nothing of it is queued or answered any more
+        self._topic = place.topic
+        self._look_up: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name, given or made."""
+        return self.writer.name
+
+    # Sending.
+
+    def send(self, command: CommandSend, entry: Entry, received: float) -> None:
+        """Queues an entry for the log at once. received: the loop's seconds."""
+        topic = self._current_topic()
+        if topic is None or self._is_broken:
+            return
+        metadata = entry.metadata
+        size = len(entry.block)
+        refusal = refuse_size(size, topic.config)
+        if refusal is not None:
+            self.refuse(command, send_error(refusal.error), refusal.message or "", received)
+            return
+        batch = RecordBatch(
+            record_count=metadata.num_messages_in_batch,
+            max_timestamp=_greatest_time(metadata.publish_time, metadata.event_time),
+            size=size,
+            format=BatchFormat.PULSAR,
+        )
+        sent = _Sent(command, size, received)
+        partition_id = self.place.partition_id
+        services = self.session.services
+        sent.appended = services.partitions.append(partition_id, topic.config, batch, entry.block)
+        self._await_turn(sent)
+        sent.appended.add_done_callback(self._on_decided)
+
+    def refuse(
+        self, command: CommandSend, code: ServerError, message: str, received: float
+    ) -> None:
+        """SEND_ERROR, in the order of what was sent before."""
+        sent = _Sent(command, 0, received)
+        sent.code, sent.message = code, message
+        self._await_turn(sent)
+        self._answer()
+
+    def _await_turn(self, sent: _Sent) -> None:
+        self._sent.append(sent)
+        self.session.outlet.begin(1)
+        self.session.outlet.hold(sent.size)
+
+    def _on_decided(self, _: asyncio.Future[AppendResult | Unconfirmed]) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        """Answers what is decided, up to the first that is not."""
+        waiting = self._sent
+        while waiting and waiting[0].is_decided:
+            sent = waiting.popleft()
+            self._let_go(sent)
+            if not self._is_broken and not self.session.is_lost:
+                self._answer_one(sent)
+        if not waiting and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _answer_one(self, sent: _Sent) -> None:
+        if sent.appended is None:
+            self._send_error(sent, sent.code, sent.message)
+            return
+        result = sent.appended.result()
+        if isinstance(result, Unconfirmed):
+            # Nobody knows the order of what comes next: the client sends all of it again.
+            self._is_broken = True
+            self._send_error(sent, send_error(log_error(result)), result.message)
+            self.session.outlet.close_for(f"not stored, or perhaps not: {result.message}")
+        elif result.error in _TOPIC_GONE:
+            self._is_broken = True
+            self.session.close_producer(self)
+        elif result.error is not Error.NONE:
+            self._send_error(sent, send_error(result.error), result.message or result.error.name)
+        else:
+            ledger_id = self.place.partition_id
+            receipt = encode_send_receipt(
+                self.producer_id, sent.sequence_id, sent.highest, ledger_id, result.base_offset
+            )
+            outlet = self.session.outlet
+            outlet.write(receipt)
+            outlet.observe(CommandType.SEND, sent.received, sent.size, len(receipt))
+
+    def _send_error(self, sent: _Sent, code: ServerError, message: str) -> None:
+        size = self.session.send(
+            CommandSendError(
+                producer_id=self.producer_id,
+                sequence_id=sent.sequence_id,
+                error=ending(code, self.session.client_version),
+                message=message,
+            )
+        )
+        self.session.outlet.observe(CommandType.SEND, sent.received, sent.size, size)
+
+    def _let_go(self, sent: _Sent) -> None:
+        self.session.outlet.begin(-1)
+        self.session.outlet.hold(-sent.size)
+
+    async def all_answered(self) -> None:
+        """Waits until all that was sent has its receipt."""
+        if self._sent:
+            self._idle = self._idle or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    # The topic.
+
+    def _current_topic(self) -> Topic | None:
+        """The topic with its settings of now, or of a moment ago; None if it is another one by now:
+        then its client has to come again."""
+        found = self.session.services.topics.cached(self._topic.name)
+        if found is None:  # something has changed in the cluster, and is looked up meanwhile
+            if self._look_up is None or self._look_up.done():
+                self._look_up = asyncio.create_task(self._look_topic_up())
+            return self._topic
+        if found is not self._topic:
+            if found.topic_id != self._topic.topic_id:
+                self.session.close_producer(self)
+                return None
+            self._topic = found
+        return found
+
+    async def _look_topic_up(self) -> None:
+        try:
+            found = await self.session.services.topics.get(self._topic.name)
+        except StoreUnavailable:
+            return
+        if found is None or found.topic_id != self._topic.topic_id:
+            self.session.close_producer(self)
+
+    # Its end.
+
+    def detach(self) -> None:
+        """See Attached."""
+        self._is_broken = True
+        if self._look_up is not None and self._look_up is not asyncio.current_task():
+            self._look_up.cancel()
+        self.session.services.producers.remove(self.place.partition_id, self.writer)
+        self._answer()
+
+    def closing(self) -> CommandCloseProducer:
+        """See Attached."""
+        return CommandCloseProducer(producer_id=self.producer_id, request_id=UNASKED)
+
+
+def _greatest_time(publish_time: int, event_time: int) -> int:
+    """Both are unsigned on the wire, and signed in Java, and in the log."""
+    return max(
+        number - 2 * _UNSIGNED if number >= _UNSIGNED else number
+        for number in (publish_time, event_time)
+    )

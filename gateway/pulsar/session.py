@@ -1,0 +1,138 @@
+"""What a handler is given beside its command: its client's session, and the services it may ask.
+
+A session is what lives as long as a connection: what the client has said of itself, its producers
+and consumers. It writes through an `Outlet` and knows neither sockets nor SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from gateway.pulsar.framing import encode_frame
+from gateway.pulsar.ids import NO_ID
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from gateway.pulsar.commands import Buffer
+    from gateway.pulsar.commands_pb2 import FeatureFlags
+    from gateway.pulsar.producers import Producer, Producers
+    from gateway.runtime.cluster.membership import Cluster
+    from gateway.runtime.log.partitions import Partitions
+    from gateway.runtime.log.translation import Translator
+    from gateway.runtime.topics.configs import Configs
+    from gateway.runtime.topics.topics import Topics
+
+LISTENER: Final = "pulsar"
+"""The name under which brokers tell each other of the address for Pulsar's clients."""
+
+UNASKED: Final = NO_ID
+"""The request id of what the broker sends by itself, as CLOSE_PRODUCER."""
+
+_MOST_CLOSED: Final = 10_000  # ids remembered of a connection
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The runtime, as handlers see it. One a listener.
+
+    translator: gives stored batches as entries, whoever stored them. producers: of all sessions.
+    is_tls: whether clients come by TLS. clock: milliseconds since the epoch, now.
+    """
+
+    topics: Topics
+    partitions: Partitions
+    translator: Translator
+    cluster: Cluster
+    configs: Configs
+    producers: Producers
+    is_tls: bool
+    clock: Callable[[], int]
+
+
+class Outlet(Protocol):
+    """The connection, as its session sees it."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether what was written before has gone, more or less: else wait for `on_writable`."""
+
+    def write(self, *pieces: Buffer) -> None:
+        """Sends a frame, in pieces, after all that was sent before."""
+
+    def probe(self) -> None:
+        """Make sure that the client is still there, and soon."""
+
+    def hold(self, count: int) -> None:
+        """`count` more bytes wait for something (fewer, where negative)."""
+
+    def begin(self, count: int) -> None:
+        """So many more things are unanswered (fewer, where negative)."""
+
+    def observe(self, command_type: int, received: float, request_bytes: int, sent: int) -> None:
+        """A command was answered with so many bytes. received: the loop's seconds."""
+
+    def close_for(self, reason: str) -> None:
+        """Close, with one line in the log; what was written is still sent."""
+
+
+class Attached(Protocol):
+    """A producer or a consumer, as its session sees it: what it holds ends with the connection."""
+
+    def detach(self) -> None:
+        """The connection has gone, or the broker closes it: let go of everything. Says nothing."""
+
+    def closing(self) -> Message:
+        """What tells its client that the broker has closed it, so that it comes again."""
+
+
+class Session:
+    """One client's. `number` rises with each connection of a process."""
+
+    def __init__(self, services: Services, outlet: Outlet, number: int) -> None:
+        self.services = services
+        self.outlet = outlet
+        self.number = number
+        self.peer = "?"
+        self.client_version = ""
+        self.protocol_version = 0
+        self.features: FeatureFlags | None = None
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Any] = {}  # of Attached
+        self.opening: set[int] = set()  # ids of producers that are being made
+        # Closed by the broker: what their clients had sent before they heard of it is dropped.
+        self.closed_producers: set[int] = set()
+        self.is_lost = False
+        self.on_writable: set[Callable[[], None]] = set()
+
+    def send(self, message: Message) -> int:
+        """Sends a command without an entry; gives its size in bytes."""
+        frame = encode_frame(message)
+        self.outlet.write(frame)
+        return len(frame)
+
+    @property
+    def attached(self) -> Sequence[Attached]:
+        """Its producers and consumers."""
+        return [*self.producers.values(), *self.consumers.values()]
+
+    def close_producer(self, producer: Producer) -> None:
+        """The broker closes it; its client comes again, and sends again what was not confirmed."""
+        if self.producers.get(producer.producer_id) is producer:
+            del self.producers[producer.producer_id]
+            if len(self.closed_producers) >= _MOST_CLOSED:
+                self.closed_producers.pop()
+            self.closed_producers.add(producer.producer_id)
+            producer.detach()
+            self.send(producer.closing())
+
+    def end(self) -> None:
+        """The connection has gone."""
+        self.is_lost = True
+        self.on_writable.clear()
+        for each in self.attached:
+            each.detach()
+        self.producers.clear()
+        self.consumers.clear()

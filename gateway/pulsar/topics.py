@@ -1,0 +1,125 @@
+"""Where in the log a topic's name points: a partition that is there, or is made now.
+
+A topic of the log with one partition is a plain topic to Pulsar's clients, one with more is
+partitioned; `t-partition-N` is partition N of `t` in both. Topics that Pulsar's clients make have
+one partition, as Pulsar's default is, and take entries as large as Pulsar does. Knows no command.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from core.errors import Error, Refusal
+from core.leadership import choose_leader
+from core.topic.rules import NewTopic
+from gateway.pulsar.framing import DEFAULT_MAX_MESSAGE_SIZE, max_frame_size
+from gateway.pulsar.names import TopicName, log_topic_name, parse_topic_name
+from gateway.pulsar.session import LISTENER, Services
+from gateway.runtime.topics.topics import CreatedTopic
+
+if TYPE_CHECKING:
+    from core.topic.topic import Topic
+    from core.types import LiveBroker
+
+_OWN_SETTINGS: Final = (("max.message.bytes", str(max_frame_size(DEFAULT_MAX_MESSAGE_SIZE))),)
+_AUTO_CREATION: Final = "auto.create.topics.enable"
+
+
+class Place(NamedTuple):
+    """A partition by its name. partition: its index in the log's topic, where Pulsar may have -1:
+    that is `name.partition`."""
+
+    name: TopicName
+    topic: Topic
+    partition: int
+
+    @property
+    def partition_id(self) -> int:
+        """Its number in the store, which is its ledger's id as well."""
+        return self.topic.partition_ids[self.partition]
+
+
+def parse_name(text: str) -> tuple[TopicName, str] | Refusal:
+    """The name, and what the log calls its topic; or why there can be none."""
+    name = parse_topic_name(text)
+    if isinstance(name, Refusal):
+        return name
+    if not name.is_persistent:
+        return Refusal(
+            Error.INVALID_REQUEST,
+            f"{name}: only persistent topics are served; use one of persistent://",
+        )
+    log_name = log_topic_name(name)
+    return log_name if isinstance(log_name, Refusal) else (name, log_name)
+
+
+async def find_topic(text: str, services: Services) -> tuple[TopicName, Topic | None] | Refusal:
+    """The name, and its topic where there is one. Raises StoreUnavailable."""
+    parsed = parse_name(text)
+    if isinstance(parsed, Refusal):
+        return parsed
+    name, log_name = parsed
+    return name, await services.topics.get(log_name)
+
+
+async def find_place(text: str, services: Services, *, create: bool) -> Place | Refusal:
+    """The partition that a producer or a consumer names. create: make the topic if it may be made.
+
+    Raises StoreUnavailable.
+    """
+    found = await find_topic(text, services)
+    if isinstance(found, Refusal):
+        return found
+    name, topic = found
+    if topic is None and create and name.partition < 0 and may_create(services):
+        made = await _create(name, services)
+        if isinstance(made, Refusal):
+            return made
+        topic = made
+    if topic is None or name.partition >= len(topic.partition_ids):
+        return unknown(name)
+    if topic.is_internal:
+        return Refusal(Error.INVALID_REQUEST, f"{name} is an internal topic of Kafka's")
+    count = len(topic.partition_ids)
+    if name.partition < 0 and count > 1:
+        reason = f"{name} has {count} partitions; name one, from {name}-partition-0 on"
+        return Refusal(Error.INVALID_REQUEST, reason)
+    return Place(name, topic, max(name.partition, 0))
+
+
+def unknown(name: TopicName) -> Refusal:
+    """There is no such topic, or no such partition of it."""
+    return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} does not exist")
+
+
+def may_create(services: Services) -> bool:
+    """Whether clients make topics by using them; Kafka's setting holds for both."""
+    return services.configs.broker_bool(_AUTO_CREATION)
+
+
+async def _create(name: TopicName, services: Services) -> Topic | Refusal | None:
+    log_name = log_topic_name(name)
+    assert isinstance(log_name, str), "it was parsed"
+    made = await services.topics.create([NewTopic(log_name, 1, configs=_OWN_SETTINGS)])
+    answer = made[log_name]
+    # Another may have been faster; then the topic is there just the same.
+    if isinstance(answer, CreatedTopic) or answer.error is Error.TOPIC_ALREADY_EXISTS:
+        return await services.topics.get(log_name)
+    return answer
+
+
+def owner_of(partition_id: int, services: Services) -> LiveBroker:
+    """The broker that Pulsar's clients are sent to for a partition: of those that can be reached
+    by them, the one that leads it."""
+    cluster = services.cluster
+    reachable = {each.broker_id: each for each in cluster.live if each.at(LISTENER) is not None}
+    chosen = choose_leader(partition_id, reachable)
+    return cluster.this if chosen is None else reachable[chosen]
+
+
+def service_url(broker: LiveBroker, services: Services) -> str:
+    """Its address, as clients have it."""
+    endpoint = broker.at(LISTENER)
+    assert endpoint is not None, "only such are told"
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"pulsar{'+ssl' if services.is_tls else ''}://{host}:{endpoint.port}"

@@ -1,0 +1,99 @@
+"""Fixtures for the tests that Pulsar's stock clients run against a broker that serves both."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pulsar
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.conftest import Gateway, free_port, gateways
+from tests.databases import Copies
+
+WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """A gateway, and how Pulsar's clients reach it."""
+
+    gateway: Gateway
+    pulsar_port: int
+
+    @property
+    def service_url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.pulsar_port}"
+
+
+@pytest.fixture(scope="session")
+def both(
+    copies: Copies, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Both]:
+    """The session's gateway for Pulsar's clients."""
+    port = free_port()
+    with (
+        copies.taken(template_database) as url,
+        gateways(tmp_path_factory.mktemp("both")) as start,
+    ):
+        gateway = start("--pulsar-listen", f"127.0.0.1:{port}", database_url=url)
+        yield Both(gateway, port)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has."""
+    return f"topic-{uuid.uuid4().hex[:12]}"
+
+
+ClientOf = Callable[..., pulsar.Client]
+
+
+@pytest.fixture
+def client_of() -> Iterator[ClientOf]:
+    """Makes clients of a service URL, closed afterwards."""
+    made: list[pulsar.Client] = []
+
+    def make(url: str, **settings: Any) -> pulsar.Client:
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(url, logger=logger, **settings)
+        made.append(client)
+        return client
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def client(both: Both, client_of: ClientOf) -> pulsar.Client:
+    """A client of the session's gateway."""
+    return client_of(both.service_url)
+
+
+def make_topic(bootstrap: str, name: str, partitions: int, **config: str) -> None:
+    """As Kafka's administrators do it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = NewTopic(name, partitions, config=config)
+    admin.create_topics([wanted])[name].result(WITHIN_S)
+
+
+def records_of(bootstrap: str, topic: str, count: int, partition: int = 0) -> list[Any]:
+    """The first records of a partition, as a Kafka client reads them."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none"})
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    found: list[Any] = []
+    try:
+        while len(found) < count:
+            got = consumer.consume(count - len(found), WITHIN_S)
+            assert got, f"{len(found)} of {count} records within {WITHIN_S} s"
+            for message in got:
+                assert message.error() is None, message.error()
+            found += got
+    finally:
+        consumer.close()
+    return found
