@@ -1,7 +1,7 @@
 """Which shard a name falls into: the unit that a lease covers.
 
-Groups are coordinated by shard. The arithmetic is fixed, the same in every process and for ever,
-because rows store their shard. Knows no leases.
+Groups are coordinated by shard, and subscriptions dispatched. The arithmetic is fixed, the same in
+every process and for ever, because rows store their shard. Knows no leases.
 """
 
 from zlib import crc32
@@ -13,3 +13,8 @@ SHARDS = 64
 def shard_of(name: str) -> int:
     """The shard of a group's id, or of another name, from 0 to SHARDS - 1."""
     return crc32(name.encode()) % SHARDS
+
+
+def shard_of_partition(partition_id: int) -> int:
+    """The shard of a partition's subscriptions: a topic's partitions lie in different ones."""
+    return partition_id % SHARDS

@@ -3,6 +3,7 @@
 Only this file knows which class of `storage` implements which port; tests wire with it too.
 Opens no socket, decides nothing, and knows no protocol except the bytes of Kafka's markers, and who
 reads which stored format: a log keeps what it has, whether or not its front-end listens now.
+Subscriptions are dispatched as Pulsar's entries.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from core.version import VERSION
 from gateway.kafka.conversion import read_stored as read_kafka
 from gateway.kafka.markers import control_batch
 from gateway.pulsar.conversion import read_stored as read_pulsar
+from gateway.pulsar.conversion import write_stored as write_pulsar
+from gateway.pulsar.dispatching import entry_of
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer
@@ -26,6 +29,7 @@ from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
 from gateway.runtime.runtime import Runtime
 from gateway.runtime.staging import Staging
+from gateway.runtime.subscriptions.subscriptions import Subscriptions
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
@@ -41,6 +45,7 @@ from storage.log.store import PostgresLogStore
 from storage.notifications import PostgresChangeFeed
 from storage.snapshots import PostgresSnapshots
 from storage.staging import PostgresStagingStore
+from storage.subscriptions.store import SubscriptionStore
 from storage.topics import TopicStore
 from storage.transactions import PostgresTransactionStore
 
@@ -115,20 +120,26 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         max_bytes=configs.reader("penstock.staged.max.bytes"),
         expiration_ms=configs.reader("penstock.staged.expiration.ms"),
     )
+    translations = Translations({BatchFormat.KAFKA_V2: read_kafka, BatchFormat.PULSAR: read_pulsar})
     runtime = Runtime(
         cluster=cluster,
         configs=configs,
         topics=topics,
         flusher=flusher,
         partitions=partitions,
-        translations=Translations(
-            {BatchFormat.KAFKA_V2: read_kafka, BatchFormat.PULSAR: read_pulsar}
-        ),
+        translations=translations,
         producer_ids=producer_ids,
         transactions=transactions,
         leases=leases,
         groups=Groups(
             GroupStore(database), leases, topics, configs, transactions.unstable_partitions
+        ),
+        subscriptions=Subscriptions(
+            SubscriptionStore(database),
+            leases,
+            partitions,
+            translations.into(BatchFormat.PULSAR, write_pulsar),
+            entry_of,
         ),
         staging=staging,
         feed=feed,

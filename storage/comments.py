@@ -26,6 +26,8 @@ TABLES: Mapping[str, str] = {
     "segment": "The record_chunk_ tables, which hold the batches' bytes.",
     "staged_batch": "Batches that writers of the exactly-once sink have not published yet.",
     "staged_token": "Writers of the exactly-once sink and how much they have staged.",
+    "subscription": "Subscriptions of partitions, and up to where each has acknowledged.",
+    "subscription_range": "Acknowledged offsets above a subscription's mark-delete offset.",
     "topic": "Topics.",
     "topic_partition": "Partitions; next_offset is the end of the log and guards all writes.",
     "transaction_group": "Groups whose offsets take part in an open transaction.",
@@ -190,6 +192,25 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "committed_offset": "Offset of the next record that the group will read.",
             "lag": "Records after it that a reader of committed data can see.",
             "metadata": "What the client has committed with the offset.",
+        },
+    ),
+    "v_subscription": (
+        "Subscriptions of Pulsar's clients that are stored, one row a partition.",
+        {
+            "mark_delete": "All messages before this offset are acknowledged.",
+            "owner": "Address of the broker that dispatches it; empty if no live one does.",
+            "properties": "What the client that made it has told of it.",
+            "ranges": "How many ranges of messages above mark_delete are acknowledged.",
+            "subscription": "The subscription's name.",
+            "type": "Type of its consumers, or of the last ones.",
+        },
+    ),
+    "v_subscription_backlog": (
+        "How many messages each subscription has not acknowledged.",
+        {
+            "backlog": "Messages to be acknowledged, without markers and what was aborted.",
+            "mark_delete": "All messages before this offset are acknowledged.",
+            "subscription": "The subscription's name.",
         },
     ),
     "v_staged_token": (

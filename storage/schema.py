@@ -13,6 +13,7 @@ from sqlalchemy import (
     DateTime,
     Double,
     ForeignKey,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -439,6 +440,35 @@ committed_offset = Table(
     Column("expire_timestamp", BigInteger, nullable=False),
     Column("commit_order", BigInteger, nullable=False, server_default="0"),
     postgresql_with={"fillfactor": "40"},
+)
+
+# A durable subscription's cursor in one partition: all offsets below mark_delete are acknowledged,
+# and those of its ranges. Written again and again: no index holds what an acknowledgement changes,
+# and pages have room for a second version of each row. name_key stands for the name, which may be
+# longer than an index takes. A topic that is deleted takes them with it.
+subscription = Table(
+    "subscription",
+    metadata,
+    Column("subscription_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("partition_id", BigInteger, nullable=False),
+    Column("name_key", Uuid, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("type", Text),
+    Column("mark_delete", BigInteger, nullable=False),
+    Column("properties", JSONB, nullable=False),
+    _timestamp("created_at"),
+    UniqueConstraint("partition_id", "name_key", name="subscription_partition_id_name_key"),
+    postgresql_with={"fillfactor": "50"},
+)
+
+# From start_offset up to, and without, end_offset; they neither overlap nor touch.
+subscription_range = Table(
+    "subscription_range",
+    metadata,
+    Column("subscription_id", BigInteger, primary_key=True),
+    Column("start_offset", BigInteger, primary_key=True),
+    Column("end_offset", BigInteger, nullable=False),
+    postgresql_with={"fillfactor": "50"},
 )
 
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
     Integer,
     Row,
     Select,
@@ -48,6 +50,8 @@ from storage.schema import (
     deleted_partition,
     leader_epoch,
     producer_state,
+    subscription,
+    subscription_range,
     topic,
     topic_partition,
 )
@@ -213,9 +217,24 @@ class MetadataChange:
         await self._connection.execute(
             insert(deleted_partition).from_select(["partition_id"], select(locked.c.partition_id))
         )
+        await self._delete_subscriptions(doomed)
         names = [str(topic_id) for topic_id in topic_ids]
         await configs.delete_all(self._connection, configs.TOPIC, names)
         await self._connection.execute(delete(topic).where(topic.c.topic_id.in_(list(topic_ids))))
+
+    async def _delete_subscriptions(self, doomed: ColumnElement[bool]) -> None:
+        """Of partitions that are locked: so none is made meanwhile. Ranges go behind their
+        subscription, whose lock whoever writes ranges has."""
+        of_doomed = subscription.c.partition_id.in_(
+            select(topic_partition.c.partition_id).where(doomed)
+        )
+        gone = await self._connection.execute(
+            delete(subscription).where(of_doomed).returning(subscription.c.subscription_id)
+        )
+        ids = cast(list(gone.scalars()), ARRAY(BigInteger))
+        await self._connection.execute(
+            delete(subscription_range).where(subscription_range.c.subscription_id == any_(ids))
+        )
 
     async def read_broker_configs(self, resource_name: str) -> dict[str, str]:
         """Settings for a broker id, or for all brokers ("")."""

@@ -5,6 +5,7 @@ Plain words, plain times; a view must be quick, since a snapshot held open makes
 
 import hashlib
 
+from core.shard import SHARDS
 from storage import comments
 
 FUNCTIONS = {
@@ -255,6 +256,68 @@ CROSS JOIN LATERAL (
       AND w.first_offset < r.last_stable_offset AND extent.offsets BETWEEN 1 AND 20000
 ) AS a
 ORDER BY g.group_id, t.name, p.partition
+""",
+    # owner: who dispatches it, by its address for Pulsar's clients. Live consumers are in its
+    # memory, and not here.
+    "v_subscription": f"""
+SELECT t.name AS topic, p.partition, s.name AS subscription, initcap(s.type) AS type,
+       s.mark_delete,
+       (SELECT count(*) FROM subscription_range r
+        WHERE r.subscription_id = s.subscription_id) AS ranges,
+       e.host || ':' || e.port AS owner, s.properties, s.created_at
+FROM subscription s
+JOIN topic_partition p USING (partition_id)
+JOIN topic t USING (topic_id)
+LEFT JOIN coordinator_lease l ON l.shard = p.partition_id % {SHARDS}
+LEFT JOIN broker b ON b.broker_id = l.broker_id AND b.incarnation = l.incarnation
+    AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
+LEFT JOIN broker_endpoint e ON e.broker_id = b.broker_id AND e.listener = 'pulsar'
+ORDER BY t.name, p.partition, s.name
+""",
+    # backlog: messages that the subscription has not acknowledged and can be given: up to the last
+    # stable offset, without control batches and what was aborted. The latter as in v_group_lag.
+    "v_subscription_backlog": f"""
+SELECT t.name AS topic, p.partition, s.name AS subscription, s.mark_delete, p.log_start_offset,
+       r.last_stable_offset, p.next_offset AS high_watermark,
+       (SELECT coalesce(sum(upper(left_over) - lower(left_over)), 0)::bigint
+        FROM unnest(
+            int8multirange(int8range(r.next_read, greatest(r.next_read, r.last_stable_offset)))
+            - coalesce(acknowledged.ranges, '{{}}') - coalesce(control.ranges, '{{}}')
+            - coalesce(aborted.ranges, '{{}}')) AS left_over) AS backlog
+FROM subscription s
+JOIN topic_partition p USING (partition_id)
+JOIN topic t USING (topic_id)
+CROSS JOIN LATERAL (
+    SELECT greatest(s.mark_delete, p.log_start_offset) AS next_read,
+           {_LAST_STABLE_OFFSET} AS last_stable_offset
+) AS r
+CROSS JOIN LATERAL (
+    SELECT range_agg(int8range(a.start_offset, a.end_offset)) AS ranges
+    FROM subscription_range a WHERE a.subscription_id = s.subscription_id
+) AS acknowledged
+CROSS JOIN LATERAL (
+    SELECT range_agg(int8range(b.base_offset, b.last_offset + 1)) AS ranges
+    FROM record_batch b
+    WHERE b.partition_id = p.partition_id AND b.last_offset >= r.next_read
+      AND b.last_offset < r.last_stable_offset AND b.is_control
+) AS control
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(last_offset - greatest(first_offset, r.next_read)), 0) AS offsets
+    FROM (SELECT w.first_offset, w.last_offset FROM aborted_transaction w
+          WHERE w.partition_id = p.partition_id AND w.last_offset >= r.next_read
+            AND w.first_offset < r.last_stable_offset
+          ORDER BY w.last_offset LIMIT 20001) AS w
+) AS extent
+CROSS JOIN LATERAL (
+    SELECT range_agg(int8range(b.base_offset, b.last_offset + 1)) AS ranges
+    FROM aborted_transaction w
+    JOIN record_batch b ON b.partition_id = w.partition_id AND b.producer_id = w.producer_id
+        AND b.last_offset >= greatest(w.first_offset, r.next_read)
+        AND b.last_offset < least(w.last_offset, r.last_stable_offset) AND b.is_transactional
+    WHERE w.partition_id = p.partition_id AND w.last_offset >= r.next_read
+      AND w.first_offset < r.last_stable_offset AND extent.offsets BETWEEN 1 AND 20000
+) AS aborted
+ORDER BY t.name, p.partition, s.name
 """,
     # topics: with the number of records staged for each.
     "v_staged_token": """

@@ -35,6 +35,7 @@ def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
         cluster=cluster,
         configs=runtime.configs,
         producers=Producers(lambda: cluster.broker_id, cluster.incarnation),
+        subscriptions=runtime.subscriptions,
         is_tls=is_tls,
         clock=_now_ms,
     )

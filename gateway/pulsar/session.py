@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.pulsar.framing import encode_frame
 from gateway.pulsar.ids import NO_ID
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from gateway.pulsar.commands import Buffer
     from gateway.pulsar.commands_pb2 import FeatureFlags
+    from gateway.pulsar.consumers import Consumer
     from gateway.pulsar.producers import Producer, Producers
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
+    from gateway.runtime.subscriptions.subscriptions import Subscriptions
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.topics.topics import Topics
 
@@ -48,6 +50,7 @@ class Services:
     cluster: Cluster
     configs: Configs
     producers: Producers
+    subscriptions: Subscriptions
     is_tls: bool
     clock: Callable[[], int]
 
@@ -100,10 +103,12 @@ class Session:
         self.protocol_version = 0
         self.features: FeatureFlags | None = None
         self.producers: dict[int, Producer] = {}
-        self.consumers: dict[int, Any] = {}  # of Attached
+        self.consumers: dict[int, Consumer] = {}
         self.opening: set[int] = set()  # ids of producers that are being made
         # Closed by the broker: what their clients had sent before they heard of it is dropped.
         self.closed_producers: set[int] = set()
+        self.closed_consumers: set[int] = set()
+        self.opening_consumers: set[int] = set()  # ids of consumers that are being made
         self.is_lost = False
         self.on_writable: set[Callable[[], None]] = set()
 

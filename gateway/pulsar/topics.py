@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from core.errors import Error, Refusal
-from core.leadership import choose_leader
 from core.topic.rules import NewTopic
 from gateway.pulsar.framing import DEFAULT_MAX_MESSAGE_SIZE, max_frame_size
 from gateway.pulsar.names import TopicName, log_topic_name, parse_topic_name
@@ -108,13 +107,10 @@ async def _create(name: TopicName, services: Services) -> Topic | Refusal | None
     return answer
 
 
-def owner_of(partition_id: int, services: Services) -> LiveBroker:
-    """The broker that Pulsar's clients are sent to for a partition: of those that can be reached
-    by them, the one that leads it."""
-    cluster = services.cluster
-    reachable = {each.broker_id: each for each in cluster.live if each.at(LISTENER) is not None}
-    chosen = choose_leader(partition_id, reachable)
-    return cluster.this if chosen is None else reachable[chosen]
+async def owner_of(partition_id: int, services: Services) -> LiveBroker:
+    """The broker that Pulsar's clients are sent to for a partition: the one that dispatches it, or
+    is to. It may have no address for them. Raises StoreUnavailable."""
+    return await services.subscriptions.owner_of(partition_id)
 
 
 def service_url(broker: LiveBroker, services: Services) -> str:

@@ -23,6 +23,7 @@ from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
 from gateway.runtime.staging import Staging
+from gateway.runtime.subscriptions.subscriptions import Subscriptions
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
@@ -48,6 +49,7 @@ class Runtime:
     transactions: Transactions
     leases: ShardLeases
     groups: Groups
+    subscriptions: Subscriptions
     staging: Staging
     feed: ChangeFeed
     announcer: Announcer
@@ -78,12 +80,13 @@ class Runtime:
 
     def stopping(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """Steps that turn clients to other brokers, in order, while this one still answers."""
-        return (self.groups.stop,)
+        return (self.subscriptions.stop, self.groups.stop)
 
     def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """Steps that finish what is under way, in order, once no more requests come."""
         return (
             self.staging.close,
+            self.subscriptions.close,
             self.flusher.close,
             self.partitions.close,
             self.groups.close,
@@ -103,5 +106,6 @@ class Runtime:
         self.translations.forget_everything()
         self.producer_ids.forget()
         self.groups.forget_everything()
+        self.subscriptions.forget_everything()
         self.staging.forget_everything()
         self.on_metadata()

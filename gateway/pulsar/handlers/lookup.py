@@ -12,7 +12,7 @@ from gateway.pulsar.api import command
 from gateway.pulsar.commands import CommandType, LookupResult, ServerError
 from gateway.pulsar.commands_pb2 import CommandLookupTopic, CommandLookupTopicResponse
 from gateway.pulsar.errors import server_error
-from gateway.pulsar.session import Session
+from gateway.pulsar.session import LISTENER, Session
 from gateway.pulsar.topics import find_topic, owner_of, service_url
 
 
@@ -22,14 +22,17 @@ async def lookup(message: CommandLookupTopic, session: Session) -> CommandLookup
     services = session.services
     try:
         found = await find_topic(message.topic, services)
+        if isinstance(found, Refusal):
+            return _failed(message, server_error(found.error), found.message or "")
+        name, topic = found
+        broker = services.cluster.this
+        if topic is not None and name.partition < len(topic.partition_ids):
+            broker = await owner_of(topic.partition_ids[max(name.partition, 0)], services)
     except StoreUnavailable:
         return _failed(message, ServerError.SERVICE_NOT_READY, "The database is away")
-    if isinstance(found, Refusal):
-        return _failed(message, server_error(found.error), found.message or "")
-    name, topic = found
-    broker = services.cluster.this
-    if topic is not None and name.partition < len(topic.partition_ids):
-        broker = owner_of(topic.partition_ids[max(name.partition, 0)], services)
+    if broker.at(LISTENER) is None:
+        reason = "The broker that has the topic does not listen for Pulsar's clients"
+        return _failed(message, ServerError.SERVICE_NOT_READY, reason)
     answer = CommandLookupTopicResponse(
         request_id=message.request_id,
         response=LookupResult.CONNECT,

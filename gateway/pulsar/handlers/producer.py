@@ -4,22 +4,27 @@ Behavior: a topic that is not there is made, if Kafka's `auto.create.topics.enab
 so. Without a name the broker invents one that nobody else has. A name in use is ProducerBusy, but
 for the same client that has come again; whether its holder is still there is looked at meanwhile.
 Access modes are Pulsar's; topic epochs are kept in memory, so they begin anew with the broker.
-Names and modes hold for the broker that leads the partition, and others answer ServiceNotReady:
-then the client looks the topic up. Asked again for an id that it has, the answer is the same.
-A schema is neither checked nor kept: the answer's version of it is empty, which clients take as
-"this topic has none". `initial_subscription_name` is not looked at yet.
+Names and modes hold for the broker that has the partition's lease, and others answer
+ServiceNotReady: then the client looks the topic up. Asked again for an id that it has, the answer
+is the same. A schema is neither checked nor kept: the answer's version of it is empty, which
+clients take as "this topic has none". `initial_subscription_name` is made first, from the
+earliest on.
 """
 
 from functools import partial
 
 from core.errors import Refusal
+from core.subscription.values import SubscriptionType
 from core.topic.writers import AccessMode, Admitted, Denial, Denied, Waiting, Writer
 from gateway.pulsar.api import Refused, command
 from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError
 from gateway.pulsar.commands_pb2 import CommandError, CommandProducer, CommandProducerSuccess
 from gateway.pulsar.producers import Producer
 from gateway.pulsar.session import Session
-from gateway.pulsar.topics import Place, find_place, owner_of, service_url
+from gateway.pulsar.topics import Place, find_place
+from gateway.runtime.subscriptions.partition import NOT_OWNED
+from gateway.runtime.subscriptions.values import Place as Start
+from gateway.runtime.subscriptions.values import Subscribing
 
 _MOST_PRODUCERS = 10_000  # of one connection
 _MOST_NAME_BYTES = 1_000
@@ -47,7 +52,7 @@ async def producer(message: CommandProducer, session: Session) -> _Answer:
         return _again(message, known)
     session.opening.add(producer_id)
     try:
-        place = await find_place(message.topic, session.services, create=True)
+        place = await _find(message, session)
     finally:
         is_wanted = producer_id in session.opening
         session.opening.discard(producer_id)
@@ -56,6 +61,27 @@ async def producer(message: CommandProducer, session: Session) -> _Answer:
     if not is_wanted or session.is_lost:
         return Refused(ServerError.SERVICE_NOT_READY, "The producer was closed before it was made")
     return _admit(message, place, session)
+
+
+async def _find(message: CommandProducer, session: Session) -> Place | Refusal:
+    """The partition, if this broker has it, with the subscription that is to be there first."""
+    subscriptions = session.services.subscriptions
+    place = await find_place(message.topic, session.services, create=True)
+    if isinstance(place, Refusal):
+        return place
+    if not message.initial_subscription_name:
+        return place if await subscriptions.claim(place.partition_id) else NOT_OWNED
+    owned = await subscriptions.find(place.partition_id)
+    if owned is None:
+        return NOT_OWNED
+    wanted = Subscribing(
+        message.initial_subscription_name,
+        SubscriptionType.EXCLUSIVE,
+        start=Start.EARLIEST,
+        partition_index=place.name.partition,
+        topic_name=str(place.name),
+    )
+    return await owned.ensure(wanted) or place
 
 
 def _refuse(message: CommandProducer, session: Session) -> Refused | None:
@@ -84,10 +110,6 @@ def _again(message: CommandProducer, known: Producer) -> _Answer:
 
 def _admit(message: CommandProducer, place: Place, session: Session) -> _Answer:
     services = session.services
-    owner = owner_of(place.partition_id, services)
-    if owner.broker_id != services.cluster.broker_id:
-        reason = f"{place.name} is served by {service_url(owner, services)}; look it up again"
-        return Refused(ServerError.SERVICE_NOT_READY, reason)
     given = message.producer_name
     writer = Writer(
         given or services.producers.make_name(),

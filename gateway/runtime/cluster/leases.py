@@ -37,12 +37,12 @@ class ShardLeases:
         self._beat = asyncio.Event()
         self._has_claimed_all = False
         self._is_releasing = False
-        self._on_lost: Callable[[Lease], None] = lambda lease: None
+        self._on_lost: list[Callable[[Lease], None]] = []
         cluster.on_heartbeat(self._on_heartbeat)
 
     def on_lost(self, listener: Callable[[Lease], None]) -> None:
-        """Registers a listener; it is called as soon as a lease is lost."""
-        self._on_lost = listener
+        """Registers a listener; all are called as soon as a lease is lost."""
+        self._on_lost.append(listener)
 
     # --- asking ---
 
@@ -170,7 +170,8 @@ class ShardLeases:
         self._taken_at.pop(shard, None)
         self._forgotten.discard(shard)
         if lease is not None:
-            self._on_lost(lease)
+            for told in self._on_lost:
+                told(lease)
 
     def _lose_all(self) -> None:
         self._has_claimed_all = False  # others may come and go before this broker checks again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -66,7 +67,8 @@ def client_of() -> Iterator[ClientOf]:
 
     yield make
     for client in made:
-        client.close()
+        with contextlib.suppress(pulsar.AlreadyClosed):
+            client.close()
 
 
 @pytest.fixture

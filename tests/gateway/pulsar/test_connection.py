@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 
 from gateway.pulsar.commands import CommandType, ServerError
 from gateway.pulsar.commands_pb2 import (
+    CommandAuthResponse,
     CommandCloseProducer,
     CommandConnect,
     CommandConnected,
-    CommandFlow,
     CommandLookupTopic,
     CommandNewTxn,
     CommandPing,
@@ -52,7 +52,7 @@ async def test_connected_tells_what_holds(broker: Broker, said: int, answered: i
             "CONNECTED of a client that is connected",
         ),
         ([CONNECT], CommandSendReceipt(producer_id=1, sequence_id=1), "SEND_RECEIPT of a client"),
-        ([CONNECT], CommandFlow(consumer_id=1, message_permits=1), "FLOW is not served"),
+        ([CONNECT], CommandAuthResponse(), "AUTH_RESPONSE is not served"),
     ],
 )
 async def test_what_is_out_of_order_ends_the_connection(

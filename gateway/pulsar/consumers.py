@@ -1,0 +1,245 @@
+"""Consumers of sessions: between Pulsar's ids and the offsets that the runtime speaks of.
+
+Decides nothing about who gets what; knows no SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from core.ports.log import StoreUnavailable
+from core.subscription.values import SubscriptionType
+from gateway.pulsar.commands import AckType, ProtocolVersion, ServerError
+from gateway.pulsar.commands_pb2 import (
+    CommandAckResponse,
+    CommandActiveConsumerChange,
+    CommandCloseConsumer,
+)
+from gateway.pulsar.framing import encode_message
+from gateway.pulsar.ids import (
+    AFTER_ALL,
+    BEFORE_ALL,
+    acknowledged_ranges,
+    entry_offset,
+    unacknowledged_words,
+)
+from gateway.pulsar.session import UNASKED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.subscription.values import Delivery
+    from core.types import Payload
+    from gateway.pulsar.commands_pb2 import CommandAck, MessageIdData
+    from gateway.pulsar.session import Session
+    from gateway.pulsar.topics import Place
+    from gateway.runtime.subscriptions.members import Member
+
+
+class Consumer:
+    """One consumer of a session. `Attached`, and the runtime's `Receiver`.
+
+    member: the same as the runtime has it; None before it was taken in.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        consumer_id: int,
+        place: Place,
+        subscription: str,
+        kind: SubscriptionType,
+    ) -> None:
+        self.session = session
+        self.consumer_id = consumer_id
+        self.place = place
+        self.subscription = subscription
+        self.type = kind
+        self.member: Member | None = None
+        self._looking_up: set[asyncio.Task[None]] = set()
+
+    def enter(self, member: Member) -> None:
+        """The runtime has taken it in."""
+        self.member = member
+        self.session.consumers[self.consumer_id] = self
+        self.session.closed_consumers.discard(self.consumer_id)
+        self.session.on_writable.add(member.resume)
+
+    # What the runtime tells: Receiver.
+
+    @property
+    def is_writable(self) -> bool:
+        """See Receiver."""
+        return self.session.outlet.is_writable
+
+    def deliver(self, delivery: Delivery, payload: Payload) -> None:
+        """See Receiver."""
+        entry = delivery.entry
+        ack_set: Sequence[int] = ()
+        if delivery.remaining is not None:
+            ack_set = _words_of(delivery)
+        assert self.member is not None
+        epoch = self.member.epoch if self.type.has_one_active else 0
+        self.session.outlet.write(
+            *encode_message(
+                self.consumer_id,
+                self.place.partition_id,
+                entry.base_offset,
+                payload,
+                partition=self.place.name.partition,
+                redelivery_count=delivery.redelivery_count,
+                ack_set=ack_set,
+                consumer_epoch=epoch or None,
+            )
+        )
+
+    def on_active(self, *, is_active: bool) -> None:
+        """See Receiver. Only Failover's consumers are told."""
+        if (
+            self.type is SubscriptionType.FAILOVER
+            and self.session.protocol_version >= ProtocolVersion.LAST_MESSAGE_ID
+        ):
+            self.session.send(
+                CommandActiveConsumerChange(consumer_id=self.consumer_id, is_active=is_active)
+            )
+
+    def on_closed(self) -> None:
+        """See Receiver."""
+        if self.session.consumers.get(self.consumer_id) is self:
+            self._forget()
+            self.session.closed_consumers.add(self.consumer_id)
+            self.session.send(self.closing())
+
+    def probe(self) -> None:
+        """See Receiver."""
+        self.session.outlet.probe()
+
+    # Its end.
+
+    def closing(self) -> CommandCloseConsumer:
+        """See Attached."""
+        return CommandCloseConsumer(consumer_id=self.consumer_id, request_id=UNASKED)
+
+    def detach(self) -> None:
+        """See Attached."""
+        self._forget()
+        if self.member is not None:
+            self.member.leave()
+
+    def _forget(self) -> None:
+        if self.session.consumers.get(self.consumer_id) is self:
+            del self.session.consumers[self.consumer_id]
+        if self.member is not None:
+            self.session.on_writable.discard(self.member.resume)
+
+    # Acknowledging.
+
+    def acknowledge(self, command: CommandAck) -> None:
+        """Takes the acknowledgement, and answers once it is stored where an answer is wanted."""
+        member = self.member
+        assert member is not None
+        is_cumulative = command.ack_type == AckType.CUMULATIVE
+        unknown: list[MessageIdData] = []
+        ranges: list[tuple[int, int]] = []
+        for each in command.message_id:
+            found = self._ranges(each, is_cumulative, None)
+            if found is None:
+                unknown.append(each)
+            else:
+                ranges += found
+        self._apply(ranges, is_cumulative)
+        request_id = command.request_id if command.HasField("request_id") else None
+        if unknown:
+            task = asyncio.create_task(self._look_up(unknown, is_cumulative, request_id))
+            self._looking_up.add(task)
+            task.add_done_callback(self._looking_up.discard)
+        elif request_id is not None:
+            self._answer_when_stored(request_id)
+
+    def _apply(self, ranges: list[tuple[int, int]], is_cumulative: bool) -> None:
+        assert self.member is not None
+        if not ranges:
+            return
+        if is_cumulative:
+            self.member.acknowledge_up_to(max(end for _, end in ranges))
+        else:
+            self.member.acknowledge(ranges)
+
+    def _ranges(
+        self,
+        found: MessageIdData,
+        is_cumulative: bool,
+        end: int | None,
+    ) -> list[tuple[int, int]] | None:
+        """The offsets that an id acknowledges. None: the entry's end has to be looked up."""
+        base = entry_offset(found, self.place.partition_id)
+        if base in (BEFORE_ALL, AFTER_ALL):
+            return []
+        assert self.member is not None
+        if end is None:
+            end = self.member.partition.end_of(base)
+        if not found.ack_set:
+            return None if end is None else [(base, end)]
+        if end is None:
+            if found.batch_size <= 0:
+                return None
+            end = base + found.batch_size
+        inside = acknowledged_ranges(found.ack_set, end - base)
+        if is_cumulative:  # all before the first that is not
+            reached = inside[0].stop if inside and inside[0].start == 0 else 0
+            return [(base, base + reached)]
+        return [(base + each.start, base + each.stop) for each in inside]
+
+    async def _look_up(
+        self,
+        ids: Sequence[MessageIdData],
+        is_cumulative: bool,
+        request_id: int | None,
+    ) -> None:
+        """Of entries that were not read lately; one after the other, since that is rare."""
+        assert self.member is not None
+        try:
+            for each in ids:
+                base = entry_offset(each, self.place.partition_id)
+                end = await self.member.partition.look_up_end(base)
+                self._apply(self._ranges(each, is_cumulative, end) or [], is_cumulative)
+        except StoreUnavailable as away:
+            if request_id is not None:
+                self._answer(request_id, f"The database is away: {away}")
+            return
+        if request_id is not None:
+            self._answer_when_stored(request_id)
+
+    def _answer_when_stored(self, request_id: int) -> None:
+        assert self.member is not None
+        stored = self.member.stored()
+
+        def answer(done: asyncio.Future[bool]) -> None:
+            reason = "The broker could not store it, or is not the one any more"
+            self._answer(request_id, None if done.result() else reason)
+
+        if stored.done():
+            answer(stored)
+        else:
+            stored.add_done_callback(answer)
+
+    def _answer(self, request_id: int, trouble: str | None) -> None:
+        answer = CommandAckResponse(consumer_id=self.consumer_id, request_id=request_id)
+        if trouble is not None:
+            answer.error = ServerError.SERVICE_NOT_READY
+            answer.message = trouble
+        self.session.send(answer)
+
+
+def _words_of(delivery: Delivery) -> Sequence[int]:
+    """ack_set of what is left of an entry."""
+    entry, remaining = delivery.entry, delivery.remaining or ()
+    base, count = entry.base_offset, entry.last_offset + 1 - entry.base_offset
+    acknowledged = []
+    at = base
+    for start, end in remaining:
+        acknowledged.append(range(at - base, start - base))
+        at = end
+    acknowledged.append(range(at - base, count))
+    return unacknowledged_words(acknowledged, count)

@@ -1,0 +1,37 @@
+"""ACK: messages are done: of single ids, of all up to one, of some messages of a batch.
+
+Behavior: with a request_id the answer is ACK_RESPONSE, once it is stored; without one there is
+none, and it may be stored a moment later. What is no id of this topic is passed over, as what is
+done already. A cumulative one on a type with several active consumers is taken as its words say.
+Transactions are not served yet: refused. Of a consumer that is not there it is ConsumerNotFound.
+"""
+
+from gateway.pulsar.api import command
+from gateway.pulsar.commands import CommandType, ServerError
+from gateway.pulsar.commands_pb2 import CommandAck, CommandAckResponse
+from gateway.pulsar.session import Session
+
+_NO_TRANSACTIONS = "Transactions of Pulsar's clients are not served yet"
+
+
+@command(CommandType.ACK)
+def ack(message: CommandAck, session: Session) -> CommandAckResponse | None:
+    """Pass it on."""
+    consumer = session.consumers.get(message.consumer_id)
+    if message.HasField("txnid_least_bits") or message.HasField("txnid_most_bits"):
+        return _refused(message, ServerError.NOT_ALLOWED_ERROR, _NO_TRANSACTIONS)
+    if consumer is None or consumer.member is None:
+        return _refused(message, ServerError.CONSUMER_NOT_FOUND, "The consumer is not there")
+    consumer.acknowledge(message)
+    return None
+
+
+def _refused(message: CommandAck, code: ServerError, reason: str) -> CommandAckResponse | None:
+    if not message.HasField("request_id"):
+        return None
+    return CommandAckResponse(
+        consumer_id=message.consumer_id,
+        request_id=message.request_id,
+        error=code,
+        message=reason,
+    )

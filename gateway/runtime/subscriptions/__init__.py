@@ -1,0 +1,1 @@
+"""Subscriptions of this broker's partitions: loaded, dispatched, written. Knows no protocol."""

@@ -1,0 +1,633 @@
+"""One partition whose subscriptions this broker dispatches: who is there, and the loop that reads.
+
+A loop runs while there are consumers. It reads up to the last stable offset, each stretch once for
+all subscriptions that are at the same place, and offers what it found; control batches and aborted
+ones are gaps. What a subscription decides counts at once; the lease of the partition's shard makes
+that right. Knows no protocol, no SQL, and no rule of dispatch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from core.errors import Error, Refusal
+from core.ports.log import CommitUnknown, EffectRefused, StoreUnavailable, VersionMismatch
+from core.ports.subscriptions import NewSubscription, StoredSubscription, SubscriptionStore
+from core.subscription.cursor import Cursor
+from core.subscription.subscription import Subscription
+from core.subscription.values import (
+    Delivery,
+    DispatchSettings,
+    Entry,
+    Joining,
+    Refused,
+    SubscriptionType,
+)
+from core.types import IsolationLevel
+from gateway.runtime.log.partitions import Found, Want
+from gateway.runtime.subscriptions.extents import Extents
+from gateway.runtime.subscriptions.members import LiveSubscription, Member, tell
+from gateway.runtime.subscriptions.values import Describe, Place, Receiver, Subscribing
+
+if TYPE_CHECKING:
+    from core.ports.leases import Lease
+    from core.ports.log import StoredBatch
+    from core.subscription.dispatch import Dispatcher
+    from core.types import Payload
+    from gateway.runtime.log.partitions import Partitions
+    from gateway.runtime.log.translation import Translator
+    from gateway.runtime.subscriptions.writes import CursorWriter
+
+log = structlog.get_logger(__name__)
+
+READ_BYTES: Final = 1024 * 1024
+"""What is read at once, or one batch."""
+_AGAIN_BYTES: Final = 256 * 1024
+_AGAIN_AT_ONCE: Final = 100
+_KEPT_AFTER_SEEK_S: Final = 60.0
+_AFTER_FAILURE_S: Final = 0.5
+_MOST_STEPS_BACK: Final = 10_000
+NOT_OWNED = Refusal(
+    Error.NOT_LEADER_OR_FOLLOWER, "This broker does not dispatch the topic now; look it up again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all partitions share. on_lost: the lease may be another's, or writes are in doubt."""
+
+    store: SubscriptionStore
+    partitions: Partitions
+    translator: Translator
+    describe: Describe
+    writer: CursorWriter
+    clock: Callable[[], int]
+    settings: DispatchSettings
+    is_valid: Callable[[Lease], bool]
+    on_lost: Callable[[Lease, bool], None]
+    on_dropped: Callable[[OwnedPartition], None]
+
+
+class OwnedPartition:
+    """A partition under a lease; `is_dropped` once that is over."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        lease: Lease,
+        around: Surroundings,
+        found: Sequence[StoredSubscription],
+    ) -> None:
+        self.partition_id = partition_id
+        self.lease = lease
+        self.is_dropped = False
+        self._around = around
+        self._extents = Extents()
+        self.log_end = 0  # as far as it has been seen
+        self._changing = asyncio.Lock()  # while subscriptions are made, moved or deleted
+        self._stored = {each.name: each for each in found}  # nobody has asked for them yet
+        self._subscriptions: dict[str, LiveSubscription] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # --- consumers ---
+
+    async def subscribe(
+        self, wanted: Subscribing, receiver: Receiver
+    ) -> Member | Refused | Refusal:
+        """Takes a consumer in, making its subscription if there is none. Raises StoreUnavailable.
+
+        Whether it is active it hears later, but before it gets anything.
+        """
+        async with self._changing:
+            if self.is_dropped:
+                return NOT_OWNED
+            subscription = self._find(wanted)
+            if subscription is None:
+                made = await self._make(wanted)
+                if not isinstance(made, LiveSubscription):
+                    return made
+                subscription = made
+            if subscription.is_dropped:
+                return NOT_OWNED
+            if subscription.is_durable != wanted.is_durable:
+                kind = "durable" if subscription.is_durable else "not durable"
+                reason = f"Subscription {wanted.name} is there, and {kind}"
+                return Refusal(Error.INVALID_REQUEST, reason)
+            return self._join(subscription, wanted, receiver)
+
+    def _join(
+        self, subscription: LiveSubscription, wanted: Subscribing, receiver: Receiver
+    ) -> Member | Refused:
+        member = Member(self, subscription, receiver)
+        member.epoch = wanted.epoch
+        joining = Joining(
+            member,
+            wanted.type,
+            wanted.consumer_name,
+            wanted.priority_level,
+            wanted.epoch,
+            wanted.hash_ranges,
+            wanted.key_sharing,
+        )
+        answer = subscription.core.add_consumer(joining)
+        if isinstance(answer, Refused):
+            for each in subscription.members:
+                each.receiver.probe()
+            self._forget_if_passing(subscription)
+            return answer
+        if subscription.removal is not None:
+            subscription.removal.cancel()
+            subscription.removal = None
+        subscription.members[member] = None
+        tell(answer)
+        if subscription.stored_type is not wanted.type and subscription.is_durable:
+            self._around.writer.later(subscription)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return member
+
+    async def ensure(self, wanted: Subscribing) -> Refusal | None:
+        """The durable subscription is there, or is made now. Raises StoreUnavailable."""
+        async with self._changing:
+            if self.is_dropped:
+                return NOT_OWNED
+            if self._find(wanted) is None:
+                made = await self._make(wanted, is_joined=False)
+                return None if isinstance(made, LiveSubscription) else made
+        return None
+
+    def _find(self, wanted: Subscribing) -> LiveSubscription | None:
+        subscription = self._subscriptions.get(wanted.name)
+        if subscription is None and (stored := self._stored.pop(wanted.name, None)) is not None:
+            subscription = self._add(
+                wanted, Cursor.load(stored.cursor), stored.subscription_id, stored.type
+            )
+            subscription.properties = dict(stored.properties)
+        return subscription
+
+    async def _make(
+        self, wanted: Subscribing, *, is_joined: bool = True
+    ) -> LiveSubscription | Refusal:
+        kind = wanted.type if is_joined else None
+        start = await self._start_of(wanted)
+        if start is None:
+            return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, "The topic has been deleted")
+        if not wanted.is_durable:
+            return self._add(wanted, Cursor(start, max_stored_ranges=0), None, None)
+        new = NewSubscription(self.partition_id, wanted.name, start, kind, wanted.properties)
+        try:
+            made = await self._around.store.create(self.lease, new)
+        except VersionMismatch:
+            self._around.on_lost(self.lease, True)
+            return NOT_OWNED
+        except EffectRefused as refused:
+            # There may be one of this name that memory does not know: read all of it again.
+            log.warning("subscription_not_made", reason=str(refused))
+            self._around.on_lost(self.lease, True)
+            return Refusal(Error.KAFKA_STORAGE_ERROR, str(refused))
+        except CommitUnknown:
+            self._around.on_lost(self.lease, True)
+            raise
+        if made is None:
+            return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, "The topic has been deleted")
+        return self._add(wanted, Cursor(start), made, kind)
+
+    def _add(
+        self,
+        wanted: Subscribing,
+        cursor: Cursor,
+        subscription_id: int | None,
+        stored_type: SubscriptionType | None,
+    ) -> LiveSubscription:
+        core = Subscription(
+            cursor,
+            self._around.settings,
+            partition=wanted.partition_index,
+            topic_name=wanted.topic_name,
+        )
+        made = LiveSubscription(
+            self.lease, wanted.name, core, subscription_id, stored_type, wanted.properties
+        )
+        made.is_dropped = self.is_dropped
+        self._subscriptions[wanted.name] = made
+        return made
+
+    async def _start_of(self, wanted: Subscribing) -> int | None:
+        """Where a new subscription begins; None where the partition is gone."""
+        partitions = self._around.partitions
+        state = (await partitions.refresh([self.partition_id])).get(self.partition_id)
+        if state is None:
+            return None
+        if wanted.rollback_ms > 0:
+            return await self.offset_of_time(self._around.clock() - wanted.rollback_ms)
+        match wanted.start:
+            case Place.EARLIEST:
+                return state.log_start_offset
+            case Place.LATEST:
+                return state.next_offset
+            case offset:
+                return max(state.log_start_offset, min(offset, state.next_offset))
+
+    async def offset_of_time(self, timestamp: int) -> int | None:
+        """Where the first batch begins that is not older, or the log's end; None where the
+        partition is gone. Raises StoreUnavailable."""
+        partitions = self._around.partitions
+        state = (await partitions.refresh([self.partition_id])).get(self.partition_id)
+        if state is None:
+            return None
+        found = await partitions.find_timestamp(
+            self.partition_id, timestamp, state.log_start_offset
+        )
+        return state.next_offset if found is None else found.base_offset
+
+    def leave(self, member: Member) -> None:
+        """The consumer is gone."""
+        if not member.is_gone:
+            self._take_out(member)
+            self._forget_if_passing(member.subscription)
+            self.wake()
+
+    def _take_out(self, member: Member) -> None:
+        member.is_gone = True
+        subscription = member.subscription
+        subscription.members.pop(member, None)
+        if subscription.core.dispatcher is not None:
+            tell(subscription.core.dispatcher.remove_consumer(member))
+
+    def _forget_if_passing(self, subscription: LiveSubscription) -> None:
+        """A subscription that is not durable goes with its last consumer."""
+        if not subscription.is_durable and not subscription.members:
+            self._forget(subscription)
+
+    def _forget(self, subscription: LiveSubscription) -> None:
+        subscription.is_dropped = True
+        if subscription.removal is not None:
+            subscription.removal.cancel()
+        if self._subscriptions.get(subscription.name) is subscription:
+            del self._subscriptions[subscription.name]
+
+    async def seek(self, subscription: LiveSubscription, offset: int) -> Refusal | None:
+        """Begins anew from an offset, which may be any. Its consumers are closed, and come again.
+        Raises StoreUnavailable."""
+        async with self._changing:
+            partitions = self._around.partitions
+            state = (await partitions.refresh([self.partition_id])).get(self.partition_id)
+            if self.is_dropped or subscription.is_dropped or state is None:
+                return NOT_OWNED
+            self._close_consumers(subscription)
+            if not subscription.is_durable:
+                loop = asyncio.get_running_loop()
+                subscription.removal = loop.call_later(
+                    _KEPT_AFTER_SEEK_S, self._forget, subscription
+                )
+            start = max(state.log_start_offset, min(offset, state.next_offset))
+            subscription.core.seek(start)
+            return None if await self.stored(subscription) else NOT_OWNED
+
+    def _close_consumers(self, subscription: LiveSubscription) -> None:
+        for member in list(subscription.members):
+            self._take_out(member)
+            member.receiver.on_closed()
+
+    async def unsubscribe(self, member: Member, *, force: bool) -> Refusal | None:
+        """Deletes the member's subscription. force: also where others are there, who are closed.
+        Raises StoreUnavailable."""
+        subscription = member.subscription
+        async with self._changing:
+            if self.is_dropped or subscription.is_dropped or member.is_gone:
+                return NOT_OWNED
+            if len(subscription.members) > 1 and not force:
+                reason = "Other consumers are connected to the subscription"
+                return Refusal(Error.NON_EMPTY_GROUP, reason)
+            self._take_out(member)
+            self._close_consumers(subscription)
+            self._forget(subscription)
+            if subscription.subscription_id is None:
+                return None
+            try:
+                await self._around.store.delete(self.lease, subscription.subscription_id)
+            except VersionMismatch:
+                self._around.on_lost(self.lease, True)
+                return NOT_OWNED
+            except StoreUnavailable:
+                self._around.on_lost(self.lease, True)  # memory has forgotten what may be there
+                raise
+        return None
+
+    # --- acknowledging ---
+
+    def end_of(self, base_offset: int) -> int | None:
+        """Where the entry that begins here ends, as far as it is known: else `look_up_end`."""
+        return self._extents.end_of(base_offset)
+
+    async def look_up_end(self, base_offset: int) -> int:
+        """The same, from the log. Raises StoreUnavailable."""
+        found = await self._read(base_offset, 1)
+        for batch in found.batches:
+            if batch.base_offset == base_offset:
+                return batch.last_offset + 1
+        return base_offset + 1
+
+    def acknowledge(
+        self, subscription: LiveSubscription, ranges: Iterable[tuple[int, int]]
+    ) -> None:
+        """Acknowledges ranges of offsets."""
+        core = subscription.core
+        for start, end in ranges:
+            core.acknowledge(start, end, self.log_end)
+        self._acknowledged(subscription)
+
+    def acknowledge_up_to(self, subscription: LiveSubscription, end: int) -> None:
+        """Acknowledges all below `end`."""
+        subscription.core.acknowledge_up_to(end, self.log_end)
+        self._acknowledged(subscription)
+
+    def _acknowledged(self, subscription: LiveSubscription) -> None:
+        if subscription.is_durable and not subscription.is_dropped:
+            self._around.writer.later(subscription)
+        self.wake()
+
+    def stored(self, subscription: LiveSubscription) -> asyncio.Future[bool]:
+        """Done once what it has acknowledged is stored (True), or has failed."""
+        if subscription.is_durable and not subscription.is_dropped:
+            return self._around.writer.put(subscription)
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        done.set_result(not subscription.is_dropped)
+        return done
+
+    # --- asking ---
+
+    async def last_entry(self) -> StoredBatch | None:
+        """The last entry that can be read, translated; None where there is none. Raises
+        StoreUnavailable."""
+        partitions = self._around.partitions
+        state = (await partitions.refresh([self.partition_id])).get(self.partition_id)
+        if state is None:
+            return None
+        offset = state.last_stable_offset - 1
+        for _ in range(_MOST_STEPS_BACK):
+            if offset < state.log_start_offset:
+                return None
+            found = await self._read(offset, 1)
+            if not found.batches:
+                return None
+            batch = found.batches[0]
+            if not _is_gap(batch, found):
+                translator = self._around.translator
+                return await translator.translated(self.partition_id, batch)
+            offset = batch.base_offset - 1
+        return None
+
+    # --- the loop ---
+
+    def wake(self) -> None:
+        """Something has changed: the loop looks again."""
+        if not self._woken.done():
+            self._woken.set_result(None)
+
+    async def _run(self) -> None:
+        while not self.is_dropped:
+            self._woken = asyncio.get_running_loop().create_future()
+            live = [each for each in self._subscriptions.values() if each.members]
+            if not live:
+                return
+            if not self._around.is_valid(self.lease):  # before anybody could tell
+                self._task = None
+                self.drop()
+                return
+            try:
+                has_more, seen = await self._go_round(live)
+            except StoreUnavailable as away:
+                log.debug("dispatch_waits", partition=self.partition_id, reason=str(away))
+                await asyncio.sleep(_AFTER_FAILURE_S)
+                continue
+            except Exception:  # a bug of one partition must not keep its clients waiting for ever
+                log.exception("dispatch_failed", partition=self.partition_id)
+                self._task = None
+                self.drop()
+                return
+            if has_more:
+                await asyncio.sleep(0)
+            else:
+                await self._wait(live, seen)
+
+    async def _wait(
+        self, live: Sequence[LiveSubscription], seen: tuple[Want, Found] | None
+    ) -> None:
+        """Until something changes, or an entry's time has come."""
+        deadlines = [
+            deadline
+            for each in live
+            if each.core.dispatcher and (deadline := each.core.dispatcher.deadline_ms) is not None
+        ]
+        timeout = None
+        if deadlines:
+            timeout = max(min(deadlines) - self._around.clock(), 0) / 1000 + 0.001
+        if seen is None:
+            await asyncio.wait((self._woken,), timeout=timeout)
+            return
+        want, found = seen
+        partitions = self._around.partitions
+        timeout = 30.0 if timeout is None else timeout
+        await partitions.wait_for_more([want], [found], timeout, self._woken)
+
+    async def _go_round(
+        self, live: Sequence[LiveSubscription]
+    ) -> tuple[bool, tuple[Want, Found] | None]:
+        """Gives what can be given; whether there may be more, and else what was seen of the log."""
+        has_more = False
+        wanting: dict[int, list[tuple[LiveSubscription, Dispatcher]]] = defaultdict(list)
+        now = self._around.clock()
+        for subscription in live:
+            dispatcher = subscription.core.dispatcher
+            if dispatcher is None:
+                continue
+            deadline = dispatcher.deadline_ms
+            if deadline is not None and deadline <= now:
+                dispatcher.expire(now)
+            waiting = dispatcher.dispatch(_AGAIN_AT_ONCE)
+            if waiting:
+                has_more = True
+                await self._deliver_again(subscription, dispatcher, waiting)
+            elif dispatcher.wanted > 0:
+                wanting[dispatcher.read_position].append((subscription, dispatcher))
+        seen: tuple[Want, Found] | None = None
+        for position, those in wanting.items():
+            want = self._want(position, READ_BYTES)
+            found = await self._found(want)
+            has_come_further = await self._offer(position, those, found)
+            has_more = has_more or has_come_further
+            seen = want, found
+        return has_more, seen
+
+    async def _offer(
+        self,
+        position: int,
+        those: Sequence[tuple[LiveSubscription, Dispatcher]],
+        found: Found,
+    ) -> bool:
+        """Offers what was found at the position to those that are there; whether any has moved."""
+        state = found.state
+        if state is None:
+            log.info("dispatched_partition_gone", partition=self.partition_id)
+            self.drop()
+            return False
+        if position < state.log_start_offset:
+            for subscription, _ in those:
+                self.acknowledge_up_to(subscription, state.log_start_offset)
+            return True
+        if found.error is not Error.NONE or not found.batches:
+            return False
+        shared = [each for _, each in those if not each.type.has_one_active]
+        has_keys = any(each.type is SubscriptionType.KEY_SHARED for each in shared)
+        entries: list[Entry] = []
+        payloads: dict[int, Payload] = {}
+        for batch in found.batches:
+            if _is_gap(batch, found):
+                continue
+            translated = await self._around.translator.translated(self.partition_id, batch)
+            base = translated.base_offset
+            payloads[base] = translated.payload
+            self._extents.add(base, translated.last_offset)
+            if shared:
+                entry = self._around.describe(translated, has_to_have_key=has_keys)
+            else:
+                entry = Entry(base, translated.last_offset)
+            entries.append(entry)
+        if not self._around.is_valid(self.lease):
+            return False
+        end = found.batches[-1].last_offset + 1
+        self._extents.read(min(position, found.batches[0].base_offset), end)
+        self.log_end = max(self.log_end, end)
+        has_moved = False
+        now = self._around.clock()
+        for subscription, dispatcher in those:
+            if subscription.is_dropped or subscription.core.dispatcher is not dispatcher:
+                has_moved = True
+                continue
+            mark_delete = subscription.core.cursor.mark_delete
+            self._give_all(dispatcher, position, entries, payloads, end, now)
+            has_moved = has_moved or dispatcher.read_position != position
+            if subscription.core.cursor.mark_delete != mark_delete and subscription.is_durable:
+                self._around.writer.later(subscription)
+        return has_moved
+
+    def _give_all(
+        self,
+        dispatcher: Dispatcher,
+        position: int,
+        entries: Sequence[Entry],
+        payloads: Mapping[int, Payload],
+        end: int,
+        now_ms: int,
+    ) -> None:
+        """Offers again what was left as long as some is taken: permits come in small numbers."""
+        while True:
+            for delivery in dispatcher.offer(position, entries, end, now_ms):
+                self._give(delivery, payloads[delivery.entry.base_offset])
+            reached = dispatcher.read_position
+            if not position < reached < end or dispatcher.wanted <= 0:
+                return
+            position = reached
+            entries = [each for each in entries if each.last_offset >= reached]
+
+    async def _deliver_again(
+        self,
+        subscription: LiveSubscription,
+        dispatcher: Dispatcher,
+        deliveries: Sequence[Delivery],
+    ) -> None:
+        """Reads entries that were read before, and gives them."""
+        payloads: dict[int, Payload] = {}
+        wanted = sorted(each.entry for each in deliveries)
+        try:
+            for place, entry in enumerate(wanted):
+                if entry.base_offset in payloads:
+                    continue
+                following = wanted[place + 1].base_offset if place + 1 < len(wanted) else -1
+                is_followed = following == entry.last_offset + 1
+                found = await self._read(entry.base_offset, _AGAIN_BYTES if is_followed else 1)
+                for batch in found.batches:
+                    made = await self._around.translator.translated(self.partition_id, batch)
+                    payloads[batch.base_offset] = made.payload
+        except StoreUnavailable:
+            for delivery in deliveries:
+                dispatcher.redeliver(delivery.consumer_id, [delivery.entry.base_offset])
+                member = delivery.consumer_id
+                assert isinstance(member, Member)
+                member.give_back_permits(delivery)
+            raise
+        if not self._around.is_valid(self.lease):
+            return
+        for delivery in deliveries:
+            payload = payloads.get(delivery.entry.base_offset)
+            if payload is not None:
+                self._give(delivery, payload)
+            else:  # it has been deleted meanwhile
+                entry = delivery.entry
+                self.acknowledge(subscription, [(entry.base_offset, entry.last_offset + 1)])
+                member = delivery.consumer_id
+                assert isinstance(member, Member)
+                member.give_back_permits(delivery)
+
+    def _give(self, delivery: Delivery, payload: Payload) -> None:
+        member = delivery.consumer_id
+        assert isinstance(member, Member)
+        if not member.is_gone:
+            member.deliver(delivery, payload)
+
+    def _want(self, offset: int, max_bytes: int) -> Want:
+        return Want(self.partition_id, offset, max_bytes, IsolationLevel.READ_COMMITTED)
+
+    async def _found(self, want: Want) -> Found:
+        (found,) = await self._around.partitions.read([want], want.max_bytes)
+        return found
+
+    async def _read(self, offset: int, max_bytes: int) -> Found:
+        return await self._found(self._want(offset, max_bytes))
+
+    # --- its end ---
+
+    def drop(self) -> None:
+        """It is not this broker's any more, or has to be read again: everything leaves memory."""
+        if self.is_dropped:
+            return
+        self.is_dropped = True
+        for subscription in list(self._subscriptions.values()):
+            self._forget(subscription)
+            for member in list(subscription.members):
+                member.is_gone = True
+                member.receiver.on_closed()
+            subscription.members.clear()
+        self._stored.clear()
+        self.wake()
+        self._around.on_dropped(self)
+
+    def close_consumers(self) -> None:
+        """The broker stops: clients are to look for another one."""
+        for subscription in self._subscriptions.values():
+            self._close_consumers(subscription)
+        self.wake()
+
+    async def close(self) -> None:
+        """Ends the loop."""
+        self.drop()
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _is_gap(batch: StoredBatch, found: Found) -> bool:
+    """Whether nobody is given this: it ends a transaction, or is of one that was aborted."""
+    return batch.is_control or any(
+        each.producer_id == batch.producer_id
+        and each.first_offset <= batch.base_offset <= each.last_offset
+        for each in found.aborted
+    )

@@ -1,0 +1,73 @@
+"""What front-ends and the runtime of subscriptions tell each other. Values and doors only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Protocol
+
+from core.subscription.values import HashRange, KeySharing, SubscriptionType
+
+if TYPE_CHECKING:
+    from core.ports.log import StoredBatch
+    from core.subscription.values import Delivery, Entry
+    from core.types import Payload
+
+
+class Place(Enum):
+    """Where a subscription may begin, besides at an offset."""
+
+    EARLIEST = auto()
+    LATEST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribing:
+    """A consumer that wants to come to the subscription `name`.
+
+    is_durable: whether the subscription is stored. start: where a new one begins; an offset may be
+    any. rollback_ms: where it is above 0, a new one begins at the first batch that is not older.
+    partition_index, topic_name: see FailoverDispatcher.
+    """
+
+    name: str
+    type: SubscriptionType
+    is_durable: bool = True
+    start: int | Place = Place.LATEST
+    rollback_ms: int = 0
+    consumer_name: str = ""
+    priority_level: int = 0
+    epoch: int = 0
+    hash_ranges: tuple[HashRange, ...] = ()
+    key_sharing: KeySharing = field(default_factory=KeySharing)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    partition_index: int = -1
+    topic_name: str = ""
+
+
+class Receiver(Protocol):
+    """A consumer, as its front-end has it."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it takes what is written: else its front-end calls `Member.resume` later."""
+
+    def deliver(self, delivery: Delivery, payload: Payload) -> None:
+        """Writes an entry to it."""
+
+    def on_active(self, *, is_active: bool) -> None:
+        """Whether it is the one that gets everything."""
+
+    def on_closed(self) -> None:
+        """It has been taken out: its client has to come again, here or elsewhere."""
+
+    def probe(self) -> None:
+        """Somebody else wants its place: make sure that it is still there."""
+
+
+class Describe(Protocol):
+    """What dispatch has to know of a batch in the wanted format: key, time, chunks."""
+
+    def __call__(self, batch: StoredBatch, *, has_to_have_key: bool) -> Entry:
+        """has_to_have_key: whether somebody shares out by it, so that it is worth a search."""

@@ -1,0 +1,1 @@
+"""Subscriptions and their cursors as rows: reading, making, deleting."""

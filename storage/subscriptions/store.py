@@ -1,0 +1,127 @@
+"""Subscriptions of partitions: read, made, deleted. Implements SubscriptionStore.
+
+Cursors are written by `storage/flush/subscriptions.py`. Knows no rule of dispatch.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from core.ports.subscriptions import NewSubscription, StoredSubscription
+from core.subscription.cursor import StoredCursor
+from core.subscription.offset_ranges import OffsetRange
+from core.subscription.values import SubscriptionType
+from storage.connection.binary import (
+    bigint_array,
+    integer,
+    integer_array,
+    jsonb_array,
+    rows_of,
+    text_array,
+)
+from storage.connection.client_text import key_of, read, written
+from storage.connection.kept_session import KeptSession
+from storage.flush.groups import HOLD_LEASES
+from storage.flush.subscriptions import SubscriptionFlush
+
+if TYPE_CHECKING:
+    from core.ports.leases import Lease
+    from storage.connection.pool import Database
+    from storage.connection.session import Statement
+
+# A partition's subscriptions, ranges as arrays in order: one row each, one snapshot for all.
+LOAD = """
+SELECT s.subscription_id, s.name, s.type, s.mark_delete, s.properties,
+       array(SELECT r.start_offset FROM subscription_range r
+             WHERE r.subscription_id = s.subscription_id ORDER BY r.start_offset),
+       array(SELECT r.end_offset FROM subscription_range r
+             WHERE r.subscription_id = s.subscription_id ORDER BY r.start_offset)
+FROM subscription s WHERE s.partition_id = %(partition_id)s
+"""
+# Of a partition that is there, and stays until this is committed: deleting locks its row first.
+CREATE = """
+WITH there AS MATERIALIZED (
+    SELECT partition_id FROM topic_partition WHERE partition_id = $1::bigint FOR KEY SHARE
+)
+INSERT INTO subscription (partition_id, name_key, name, type, mark_delete, properties)
+SELECT partition_id, $2::uuid, ($3::text[])[1], ($4::text[])[1], $5::bigint, ($6::jsonb[])[1]
+FROM there
+RETURNING subscription_id
+"""
+# The ranges go in a later statement, which sees what was there when the row was locked.
+DELETE = "DELETE FROM subscription WHERE subscription_id = $1::bigint"
+DELETE_RANGES = "DELETE FROM subscription_range WHERE subscription_id = $1::bigint"
+
+STATEMENTS: Mapping[bytes, str] = {
+    b"hold_leases": HOLD_LEASES,
+    b"create_subscription": CREATE,
+    b"delete_subscription": DELETE,
+    b"delete_ranges": DELETE_RANGES,
+}
+
+_BIGINT = struct.Struct(">q")
+
+
+class SubscriptionStore:
+    """`core.ports.subscriptions.SubscriptionStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._session = KeptSession(database, STATEMENTS)
+
+    def open_flush(self) -> SubscriptionFlush:
+        """See SubscriptionStore."""
+        return SubscriptionFlush(self._database)
+
+    async def load(self, partition_id: int) -> list[StoredSubscription]:
+        """See SubscriptionStore."""
+        async with self._database.reader("load_subscriptions") as cursor:
+            await cursor.execute(LOAD, {"partition_id": partition_id})
+            return [
+                StoredSubscription(
+                    subscription_id,
+                    read(name),
+                    StoredCursor(mark_delete, tuple(map(OffsetRange, starts, ends))),
+                    None if kind is None else SubscriptionType[kind],
+                    {read(key): read(value) for key, value in properties.items()},
+                )
+                for subscription_id, name, kind, mark_delete, properties, starts, ends in (
+                    await cursor.fetchall()
+                )
+            ]
+
+    async def create(self, lease: Lease, new: NewSubscription) -> int | None:
+        """See SubscriptionStore."""
+        properties = {written(key): written(value) for key, value in new.properties.items()}
+        parameters = (
+            _BIGINT.pack(new.partition_id),
+            key_of(new.name),
+            text_array([written(new.name)]),
+            text_array([None if new.type is None else new.type.name]),
+            _BIGINT.pack(new.mark_delete),
+            jsonb_array([json.dumps(properties, ensure_ascii=False)]),
+        )
+        results = await self._session.run_or_fail(
+            "create_subscription", [_hold(lease), (b"create_subscription", parameters)]
+        )
+        found = rows_of(results[1])
+        return integer(found[0][0]) if found else None
+
+    async def delete(self, lease: Lease, subscription_id: int) -> None:
+        """See SubscriptionStore."""
+        parameters = (_BIGINT.pack(subscription_id),)
+        await self._session.run_or_fail(
+            "delete_subscription",
+            [
+                _hold(lease),
+                (b"delete_subscription", parameters),
+                (b"delete_ranges", parameters),
+            ],
+        )
+
+
+def _hold(lease: Lease) -> Statement:
+    return b"hold_leases", (integer_array([lease.shard]), bigint_array([lease.generation]))
