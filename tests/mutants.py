@@ -25,8 +25,7 @@ FAILED, TIMED_OUT = {1, 3}, {24, 36, 152, 255, -24}  # mutmut's exit codes that 
 # A survivor costs every test that reaches it, so the machines make few runs.
 MACHINES = ("LOG", "GROUP", "STAGING", "TXN")
 EXAMPLES = {f"PENSTOCK_{machine}_MACHINE_EXAMPLES": "15" for machine in MACHINES}
-# mutmut's folder has `core` and the tests; the rooms that these import besides lie here.
-ENVIRONMENT = {**os.environ, **EXAMPLES, "PYTHONPATH": str(Path.cwd())}
+ENVIRONMENT = {**os.environ, **EXAMPLES}
 
 
 def generate() -> None:
