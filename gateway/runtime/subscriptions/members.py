@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES: Final = 512 * 1024
 _WINDOW_MESSAGES: Final = 1_000
-_FIRST_GUESS_BYTES: Final = 16 * 1024  # of a message, before any was seen
+_FIRST_GUESS_BYTES: Final = 128 * 1024  # of a message, before any was seen
 
 
 class LiveSubscription:

@@ -197,7 +197,7 @@ async def test_who_never_reads_costs_no_backlog(broker: Broker) -> None:
     reader.member.resume()
     await until(lambda: reader.given)
     await asyncio.sleep(0.2)
-    assert len(reader.given) <= 32  # half a megabyte, as large as messages were thought to be
+    assert len(reader.given) <= 32  # half a megabyte
     reader.takes = 1_000
     reader.member.resume()
     await until(lambda: len(reader.given) == 300)
