@@ -139,7 +139,7 @@ class Settings(BaseSettings):
         "listened on.",
     )
     pulsar_listen: OptionalEndpointSetting = Field(
-        # Consumers are not served yet; then it will be 127.0.0.1:6650.
+        # Until schemas and REST are served, too; then it will be 127.0.0.1:6650.
         default=None,
         description="Address to listen on for Pulsar clients; `none`, the default: not at all.",
     )
