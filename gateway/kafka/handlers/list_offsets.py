@@ -6,8 +6,8 @@ v8 -4 earliest local and v9 -5 latest tiered (KIP-405, KIP-1005); v11 -6 earlies
 (Spark's source asks for both ends with every 500 records it reads). Nothing is tiered: the local
 log starts where the log does, and nothing is ever tiered or pending upload. A lookup by timestamp
 is exact to the record, or to the batch where its records cannot be read; none found is offset -1.
-One that ends at a batch of another protocol is UNSUPPORTED_FOR_MESSAGE_FORMAT. A partition asked
-for twice is INVALID_REQUEST, and answered once.
+Batches of Pulsar's are translated, and looked into alike. A partition asked for twice is
+INVALID_REQUEST, and answered once.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, epoch_at
 from core.log.partition_log import PartitionState
 from core.ports.log import StoredBatch
-from core.types import BatchFormat, IsolationLevel
+from core.types import IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level
 from gateway.kafka.context import RequestContext
@@ -46,10 +46,6 @@ _NEVER: Final = 2**15
 _Topic: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
 _Asked: TypeAlias = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
-
-
-class _NotKafkas(Exception):
-    """A batch of another protocol, whose records would be read as broken."""
 
 
 def _unavailable(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
@@ -114,24 +110,21 @@ async def _find(
             return _refused(asked, Error.FENCED_LEADER_EPOCH)
     committed = isolation is IsolationLevel.READ_COMMITTED
     end = state.last_stable_offset if committed else state.high_watermark
-    try:
-        match asked.timestamp:
-            case -1:
-                return _at(asked, end, -1, state.leader_epoch)
-            case -2 | -4:
-                start = state.log_start_offset
-                return _at(asked, start, -1, await _epoch(state, start, ctx))
-            case -5 | -6:
-                return _none(asked)
-            case -3:
-                found = await _find_greatest(state, ctx)
-            case timestamp:
-                found = await _find_timestamp(state, timestamp, ctx)
-        if found is None or found[0] >= end:
+    match asked.timestamp:
+        case -1:
+            return _at(asked, end, -1, state.leader_epoch)
+        case -2 | -4:
+            start = state.log_start_offset
+            return _at(asked, start, -1, await _epoch(state, start, ctx))
+        case -5 | -6:
             return _none(asked)
-        return _at(asked, *found, await _epoch(state, found[0], ctx))
-    except _NotKafkas:
-        return _refused(asked, Error.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+        case -3:
+            found = await _find_greatest(state, ctx)
+        case timestamp:
+            found = await _find_timestamp(state, timestamp, ctx)
+    if found is None or found[0] >= end:
+        return _none(asked)
+    return _at(asked, *found, await _epoch(state, found[0], ctx))
 
 
 async def _find_timestamp(
@@ -158,9 +151,7 @@ async def _find_greatest(state: PartitionState, ctx: RequestContext) -> tuple[in
 
 
 def _stamps(batch: StoredBatch, start: int) -> Iterator[tuple[int, int]]:
-    """Offset and timestamp of the batch's records from `start` on. Raises _NotKafkas."""
-    if batch.format is not BatchFormat.KAFKA_V2:
-        raise _NotKafkas
+    """Offset and timestamp of the batch's records from `start` on."""
     try:
         for record in iterate_records(batch.payload):
             offset = batch.base_offset + record.offset_delta

@@ -9,6 +9,8 @@ import pytest
 
 from core.types import BatchFormat
 from gateway.kafka.codec import ListOffsetsRequest
+from gateway.pulsar.commands_pb2 import MessageMetadata
+from gateway.pulsar.entries import encode_entry
 from tests.batches import T0, batch, kafka_batch, with_body
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create, produce
@@ -50,17 +52,21 @@ async def test_unknown_isolation_level_is_refused(
         assert (part.offset, part.timestamp) == (-1, -1)
 
 
-async def test_another_protocols_batches_are_not_looked_into(log_broker: Broker) -> None:
+async def test_another_protocols_batches_are_looked_into(log_broker: Broker) -> None:
     topic = await create(log_broker)
     await produce(log_broker, kafka_batch())
-    foreign = batch(batch_format=BatchFormat.PULSAR, size=9, timestamp=T0 + 1_000_000)
+    later = T0 + 1_000_000
+    payload = encode_entry(
+        MessageMetadata(producer_name="p", sequence_id=0, publish_time=later), b"value"
+    )
+    foreign = batch(batch_format=BatchFormat.PULSAR, size=len(payload), timestamp=later)
     (partition_id,) = topic.partition_ids
-    payload = memoryview(b"x" * 9)
     await log_broker.runtime.partitions.append(partition_id, topic.config, foreign, payload)
     assert [(await ask(log_broker, at)).offset for at in (EARLIEST, LATEST, T0)] == [0, 2, 0]
-    for looked_up in (MAX_TIMESTAMP, T0 + 1_000_000):
+    for looked_up in (MAX_TIMESTAMP, T0 + 1, later):
         part = await ask(log_broker, looked_up)
-        assert (part.error_code, part.offset) == (Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1)
+        assert (part.error_code, part.offset, part.timestamp) == (0, 1, later)
+    assert (await ask(log_broker, later + 1)).offset == -1
 
 
 @pytest.mark.parametrize("version", range(1, 12))
