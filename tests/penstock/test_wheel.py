@@ -56,9 +56,9 @@ def environment(wheel: Path) -> Iterator[Path]:
         venv.create(path / "venv", symlinks=True)
         packages = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(path / "venv")}))
         install = [sys.executable, "-m", "pip", "--python", path / "venv", "install"]
-        subprocess.run(
-            [*install, "--quiet", "--no-deps", "--no-index", wheel], check=True, timeout=WITHIN_S
-        )
+        # Whatever pip sees of this checkout (its working directory is on its path) is not there.
+        options = ["--quiet", "--no-deps", "--no-index", "--ignore-installed"]
+        subprocess.run([*install, *options, wheel], check=True, timeout=WITHIN_S, cwd=path)
         # Lines of a .pth file are directories; those files of the directory itself (that of this
         # checkout, installed for editing) are not read.
         here = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}

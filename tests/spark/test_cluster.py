@@ -155,6 +155,8 @@ def test_an_attempt_that_is_late_writes_nothing(
     assert was_run.exists(), "the workers ran another Python than they were told to"
     found = read(broker.bootstrap, "out")
     assert sorted(int(record.value) for record in found) == list(range(RECORDS))
-    winners = {record.key: int(record.value) % PARTITIONS for record in found}
-    assert winners.keys() == {b"0", b"1"}, "no attempt was overtaken"
-    assert {int(r.value) % PARTITIONS for r in found if r.key == b"1"} == {winners[b"1"]}
+    assert {record.key for record in found} >= {b"0", b"1"}, "no attempt was overtaken"
+    winners: dict[int, set[bytes | None]] = {}
+    for record in found:
+        winners.setdefault(int(record.value) % PARTITIONS, set()).add(record.key)
+    assert all(len(attempts) == 1 for attempts in winners.values()), winners
