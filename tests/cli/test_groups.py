@@ -112,17 +112,25 @@ def commit(admin: KafkaAdminClient, name: str, topic: str, offsets: dict[int, in
     assert {error.errno for error in answered.values()} == {0}
 
 
+def _assigned(broker: Gateway, topic: str, name: str) -> KafkaConsumer:
+    """On a busy machine a kafka-python consumer sometimes never joins: then another one does."""
+    for _ in range(3):
+        consumer = KafkaConsumer(
+            topic, bootstrap_servers=broker.bootstrap, group_id=name, client_id="reader"
+        )
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline:
+            if len(consumer.assignment()) == 2:
+                return consumer
+            consumer.poll(timeout_ms=100)
+        consumer.close()
+    raise AssertionError("no consumer was given its partitions")
+
+
 @pytest.fixture
 def classic_member(broker: Gateway, topic: str, name: str) -> Iterator[KafkaConsumer]:
     """A member that has everything and has committed 10 and 3."""
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=broker.bootstrap, group_id=name, client_id="reader"
-    )
-    with closing(consumer):
-        deadline = time.monotonic() + 120
-        while len(consumer.assignment()) < 2:
-            assert time.monotonic() < deadline
-            consumer.poll(timeout_ms=100)
+    with closing(_assigned(broker, topic, name)) as consumer:
         consumer.commit(
             {
                 TopicPartition(topic, 0): OffsetAndMetadata(10, "", -1),
