@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -294,6 +294,24 @@ class Gateway:
 
 StartGateway = Callable[..., Gateway]
 
+_RUNNING: list[Gateway] = []
+"""The gateways of this process that have not been stopped; a failed test shows their logs."""
+_SHOWN_LOGS = 3
+_SHOWN_CHARACTERS = 3000
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for gateway in _RUNNING[-_SHOWN_LOGS:]:
+            title = f"log of the broker at {gateway.bootstrap}"
+            with contextlib.suppress(OSError):  # its directory may be gone
+                report.sections.append((title, gateway.log()[-_SHOWN_CHARACTERS:]))
+    return report
+
 
 @contextlib.contextmanager
 def gateways(directory: Path) -> Iterator[StartGateway]:
@@ -332,6 +350,7 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
             )
         gateway = Gateway(bootstrap, process, log_path, database_url)
         started.append(gateway)
+        _RUNNING.append(gateway)
         if wait:
             wait_until_ready(gateway)
         return gateway
@@ -340,6 +359,7 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
         yield start_gateway
     finally:
         for gateway in reversed(started):
+            _RUNNING.remove(gateway)
             gateway.stop()
 
 

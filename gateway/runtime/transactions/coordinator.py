@@ -150,10 +150,26 @@ class Transactions:
         if stored is not None and stored.metadata.state is TransactionState.ONGOING:
             request = replace(request, open_version=stored.metadata.version)
 
+        found: TransactionMetadata | None = None
+
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            nonlocal found
+            found = known
             return prepare_end(known, request, fresh, _now())
 
-        return await self._decide(key, prepare, "client", producer_id)
+        answer = await self._decide(key, prepare, "client", producer_id)
+        if not isinstance(answer, Unconfirmed) and answer.error is not Error.NONE:
+            log.info(
+                "transaction_end_refused",
+                transactional_id=key.name,
+                reason=answer.error.name,
+                is_commit=request.is_commit,
+                producer_id=producer_id,
+                producer_epoch=request.producer.producer_epoch,
+                stored_state=found.state.value if found else None,
+                stored_epoch=found.producer_epoch if found else None,
+            )
+        return answer
 
     async def write_marker(
         self,
