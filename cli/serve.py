@@ -4,6 +4,7 @@ Knows flags, exit codes and sentences for people. What is heavy is imported when
 that `--help` is quick. Exit codes: 0 done, 1 the broker could not go on, 2 a wrong setting.
 """
 
+import gc
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -178,6 +179,7 @@ def _run(settings: "Settings", ready: "ReadyFile", end: "OrderlyEnd", *, ephemer
                 # second. The pool's exit knows no thread whose start an exception met.
                 pool = removals.enter_context(ThreadPoolExecutor(1))
                 starting = pool.submit(server.start) if server else None
+            gc.disable()  # until the broker is up: what is loaded here stays
             from gateway.app import BrokerFailed, run
             from storage.migrate import SchemaRefused
 

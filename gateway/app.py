@@ -171,6 +171,7 @@ class _Broker:
         # What is alive now stays alive: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        gc.enable()
         for listener, front_end in front_ends.items():
             bound[listener].open(front_end)
         self._on_ready(_ports(bound))

@@ -30,6 +30,7 @@ from storage.server.embedded import EmbeddedPostgres
 from tests.databases import Copies
 from tests.jvm import SHORT_LIVED, use_class_archive
 from tests.schedule import place_of, scheduler
+from tests.variants import leave_out
 
 # The clusters of tests are small; everything that makes a commit true stays as it is shipped.
 SMALL_POSTGRES = {
@@ -68,8 +69,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skips what needs Java where there is none, and says so; allows for fetching the jars."""
+    leave_out(config, items)
     items.sort(key=lambda item: place_of(item.nodeid))
     missing = [program for program in ("java", "mvn") if shutil.which(program) is None]
     reason = f"needs {' and '.join(missing)} on the PATH"

@@ -18,6 +18,7 @@ from tests.faults.conftest import PARTITIONS, create_topic, query, verify
 from tests.faults.history import Outcome
 from tests.faults.load import Load
 from tests.faults.proxies import BrokerProxy, CommitProxy, Cut, running
+from tests.variants import variants
 
 pytestmark = pytest.mark.fault
 
@@ -37,7 +38,7 @@ def url_through(proxy: CommitProxy) -> str:
     return f"postgresql://postgres@/penstock?host={quote(str(proxy.directory))}"
 
 
-@pytest.mark.parametrize("shape", ["implicit", "in a block"])
+@pytest.mark.parametrize("shape", variants("implicit", "in a block"))
 def test_connections_cut_at_commit(
     shape: str,
     server: EmbeddedPostgres,

@@ -38,6 +38,7 @@ from tests.faults.coordination import (
     eventually,
 )
 from tests.kafka_codes import Code
+from tests.variants import variants
 
 pytestmark = pytest.mark.fault
 
@@ -78,7 +79,7 @@ def assert_undisturbed(members: list[Member], events: list[list[tuple[str, Any]]
     assert [member.events for member in members] == events
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", variants("consumer", "classic"))
 def test_members_go_on_when_their_coordinator_is_killed(
     way: str, server: EmbeddedPostgres, start: Callable[..., Gateway]
 ) -> None:
@@ -100,7 +101,7 @@ def test_members_go_on_when_their_coordinator_is_killed(
     assert max(took) < 10 * 2 * HEARTBEAT_S
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", variants("classic", "consumer"))
 def test_members_go_on_when_their_coordinator_stops_in_order(
     way: str, server: EmbeddedPostgres, start: Callable[..., Gateway]
 ) -> None:
@@ -116,8 +117,8 @@ def test_members_go_on_when_their_coordinator_stops_in_order(
     print(f"seconds until all went on, {way}: {took}")  # noqa: T201 - shown with -rP
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize("way", variants("consumer", "classic"))
+@pytest.mark.parametrize("ending", variants("killed", "stopped"))
 def test_a_restarted_broker_keeps_its_groups(
     way: str, ending: str, server: EmbeddedPostgres, start: Callable[..., Gateway]
 ) -> None:
@@ -148,7 +149,7 @@ def group_rows(database_url: str) -> list[tuple[Any, ...]]:
         ).fetchall()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", variants("classic", "consumer"))
 def test_the_database_is_killed_under_commits(
     way: str, server: EmbeddedPostgres, start: Callable[..., Gateway]
 ) -> None:

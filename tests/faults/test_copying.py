@@ -20,6 +20,7 @@ from tests.compat.copier import transformed
 from tests.compat.copying import Copier, copies
 from tests.conftest import StartGateway
 from tests.faults.conftest import PARTITIONS, create_topic, query
+from tests.variants import variants
 
 pytestmark = pytest.mark.fault
 
@@ -38,7 +39,7 @@ TRANSACTIONS_END_WITHIN_S = 30.0
 
 @pytest.mark.parametrize(
     "name",
-    [Confluent.name, KafkaPython.name, pytest.param(Java.name, marks=pytest.mark.java)],
+    variants(Confluent.name, KafkaPython.name, pytest.param(Java.name, marks=pytest.mark.java)),
 )
 def test_copied_exactly_once_whatever_dies(
     data_dir: Path,

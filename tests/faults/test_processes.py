@@ -26,6 +26,7 @@ from tests.faults.conftest import (
 from tests.faults.history import Outcome
 from tests.faults.load import Load
 from tests.faults.proxies import BrokerProxy, running
+from tests.variants import variants
 
 pytestmark = pytest.mark.fault
 
@@ -40,7 +41,7 @@ def until(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() < end
 
 
-@pytest.mark.parametrize("database", ["embedded", "url"])
+@pytest.mark.parametrize("database", variants("embedded", "url"))
 def test_gateway_killed_and_started_again(
     database: str, data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
 ) -> None:
@@ -173,7 +174,7 @@ def test_database_server_killed_and_away_for_a_while(
     verify(load.history, gateway, server.url, "load")
 
 
-@pytest.mark.parametrize(("brokers", "number"), [(2, signal.SIGKILL), (3, signal.SIGTERM)])
+@pytest.mark.parametrize(("brokers", "number"), variants((3, signal.SIGTERM), (2, signal.SIGKILL)))
 def test_clients_go_on_when_one_of_several_brokers_goes(
     brokers: int,
     number: signal.Signals,
@@ -211,7 +212,7 @@ def test_clients_go_on_when_one_of_several_brokers_goes(
     verify(load.history, gateways[0], server.url, "load")
 
 
-@pytest.mark.parametrize("fault", ["kill", "stop", "stop unnoticed"])
+@pytest.mark.parametrize("fault", variants("kill", "stop unnoticed", "stop"))
 def test_all_brokers_write_to_the_same_partitions(
     fault: str,
     server: EmbeddedPostgres,

@@ -19,16 +19,12 @@ from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, kill_p
 from tests.faults.coordination import Wire
 from tests.faults.txn_history import TxnAnomaly, TxnFlaw, check_transactions
 from tests.faults.txn_load import TIMEOUT_MS, JavaTxnLoad, LibrdkafkaTxnLoad, TxnLoad
+from tests.variants import variants
 
 pytestmark = pytest.mark.fault
 
-every_load = pytest.mark.parametrize(
-    "make_load",
-    [
-        pytest.param(LibrdkafkaTxnLoad, id="librdkafka"),
-        pytest.param(JavaTxnLoad, id="java", marks=pytest.mark.java),
-    ],
-)
+LIBRDKAFKA = pytest.param(LibrdkafkaTxnLoad, id="librdkafka")
+JAVA = pytest.param(JavaTxnLoad, id="java", marks=pytest.mark.java)
 MakeLoad = type[TxnLoad]
 
 BROKERS_FORGOTTEN_FAST = ("--override", "penstock.broker.session.timeout.ms=2000")
@@ -102,7 +98,7 @@ def committed_offset(bootstrap: str, load: TxnLoad, name: str) -> int:
     return max(found.offset, 0)
 
 
-@every_load
+@pytest.mark.parametrize("make_load", variants(JAVA, LIBRDKAFKA))
 def test_transactions_survive_a_killed_gateway(
     data_dir: Path,
     start_gateway: StartGateway,
@@ -132,7 +128,7 @@ def test_transactions_survive_a_killed_gateway(
         verify_transactions(load, gateway, server.url)
 
 
-@every_load
+@pytest.mark.parametrize("make_load", variants(LIBRDKAFKA, JAVA))
 def test_transactions_survive_a_killed_database(
     data_dir: Path,
     start_gateway: StartGateway,
@@ -159,7 +155,7 @@ def test_transactions_survive_a_killed_database(
     verify_transactions(load, gateway, url)
 
 
-@every_load
+@pytest.mark.parametrize("make_load", variants(LIBRDKAFKA, JAVA))
 def test_brokers_come_and_go_and_stand_still(
     data_dir: Path,
     start_gateway: StartGateway,

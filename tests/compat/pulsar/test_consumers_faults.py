@@ -11,12 +11,13 @@ from pulsar import ConsumerType
 from tests.compat.pulsar.conftest import ClientOf
 from tests.compat.pulsar.test_consumers import nothing_comes, numbers, send, take
 from tests.conftest import StartGateway, free_port
+from tests.variants import variants
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Shared, ConsumerType.KeyShared]
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_killed", variants(True, False))
 def test_a_broker_that_comes_again_has_the_position(
     start_gateway: StartGateway,
     database_url: str,
