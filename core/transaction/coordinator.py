@@ -249,13 +249,15 @@ def _retried_end(known: TransactionMetadata, request: EndTransaction) -> Transit
 
     Kafka compares only epochs; but the next epoch may belong to an instance that has fenced this
     one. Here `last_producer_epoch` shows that it is the same producer.
+    A commit after an abort was not ended by its client, who repeats what it asked: a timeout came
+    first, and fenced it (KAFKA-20785; Kafka up to 4.1 says INVALID_TXN_STATE).
     """
     if known.state in _PREPARING:
         return _already_ending(known, request)
     if known.state not in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         return _refused(Error.PRODUCER_FENCED)
     if request.is_commit != (known.state is TransactionState.COMPLETE_COMMIT):
-        return _refused(Error.INVALID_TXN_STATE)
+        return _refused(Error.PRODUCER_FENCED if request.is_commit else Error.INVALID_TXN_STATE)
     return Transition(Answer(producer=_producer_of(known)))
 
 

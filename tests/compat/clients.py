@@ -1153,7 +1153,7 @@ class Java(_Closing):
 
     name = "java"
     fenced = frozenset({"ProducerFencedException", "InvalidProducerEpochException"})
-    timed_out = "InvalidTxnStateException"
+    timed_out = "ProducerFencedException"
     gone = "CommitFailedException"
 
     def __init__(self, bootstrap: str, shell: JavaShell) -> None:

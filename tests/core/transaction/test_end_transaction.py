@@ -67,7 +67,7 @@ V2_END = {
     PREPARE_COMMIT: (FENCED, FENCED, BUSY, ITS),
     PREPARE_ABORT: (FENCED, FENCED, ITS, BUSY),
     COMPLETE_COMMIT: (ITS, NONE, NONE, ITS),
-    COMPLETE_ABORT: (ITS, NONE, ITS, NONE),
+    COMPLETE_ABORT: (ITS, NONE, FENCED, NONE),
     DEAD: (MAPPING, MAPPING, MAPPING, MAPPING),
     FENCE: (FENCED, FENCED, ITS, BUSY),
 }
@@ -125,7 +125,7 @@ def test_v2_ends_with_the_next_epoch_and_recognises_the_retry(commit: bool) -> N
     assert (put.producer_epoch, put.last_producer_epoch) == (EPOCH + 1, EPOCH)
     assert put.transaction_version is V2
     assert_unchanged(end(put, V2, commit=commit), producer(EPOCH + 1))
-    assert_refused(end(put, V2, commit=not commit), ITS)
+    assert_refused(end(put, V2, commit=not commit), ITS if commit else FENCED)
     # A write of the ended transaction that comes late is refused.
     assert verify_write(put, producer(), V2, NOW, is_joined=False) == Joining(
         Error.INVALID_PRODUCER_EPOCH

@@ -109,7 +109,7 @@ def test_a_v1_producer_that_was_overdue_ends_nothing() -> None:
 def test_a_v2_producer_that_was_overdue_learns_its_epoch_by_aborting() -> None:
     put = put_of(overdue(V2))
     assert_unchanged(end(put, V2, commit=False), producer(EPOCH + 1))
-    assert_refused(end(put, V2, commit=True), ITS)
+    assert_refused(end(put, V2, commit=True), FENCED)  # KAFKA-20785
     # Unless another instance has begun meanwhile.
     fenced = put_of(init(put))
     assert_refused(end(fenced, V2, commit=False), FENCED)

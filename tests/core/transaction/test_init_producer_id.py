@@ -215,7 +215,8 @@ def test_v2_goes_on_with_another_producer_id_where_epochs_are_exhausted(commit: 
     assert transition.answer.producer == producer(0, FRESH)
     assert (put.previous_producer_id, put.last_producer_epoch) == (PID, LAST)
     assert_unchanged(end(put, V2, commit=commit, by=producer(LAST)), producer(0, FRESH))
-    assert_refused(end(put, V2, commit=not commit, by=producer(LAST)), Error.INVALID_TXN_STATE)
+    other = Error.INVALID_TXN_STATE if commit else Error.PRODUCER_FENCED
+    assert_refused(end(put, V2, commit=not commit, by=producer(LAST)), other)
     assert_refused(
         end(put, V2, commit=commit, by=producer(LAST - 1)), Error.INVALID_PRODUCER_ID_MAPPING
     )

@@ -46,7 +46,8 @@ async def test_v2_ends_and_bumps_the_epoch(log_broker: Broker, is_commit: bool) 
         assert answer.producer_id == producer.producer_id
         assert answer.producer_epoch == producer.producer_epoch + 1
     refused = await producer.end(not is_commit, V2)
-    assert refused.error_code == Code.INVALID_TXN_STATE
+    other = Code.INVALID_TXN_STATE if is_commit else Code.PRODUCER_FENCED
+    assert refused.error_code == other
     assert (refused.producer_id, refused.producer_epoch) == (-1, -1)
     assert await producer.write(version=12) == Code.INVALID_PRODUCER_EPOCH
     following = replace(producer, producer_epoch=answer.producer_epoch)
