@@ -205,6 +205,15 @@ class Partitions:
         await self._with_epochs(found)
         return found
 
+    def give_back(self, partition_id: int, offset: int, batches: Sequence[StoredBatch]) -> None:
+        """Takes batches back that were read too early: their reader will ask for them at `offset`.
+
+        They need not be read again, unless memory for them runs short.
+        """
+        end = batches[-1].last_offset + 1
+        if self._tail.read(partition_id, offset, end, 0) is None:
+            self._read_ahead.give_back(partition_id, offset, batches)
+
     async def _read_in_rounds(
         self, readable: Sequence[_Readable], found: list[Found], max_bytes: int
     ) -> None:

@@ -1,6 +1,7 @@
 """Reads the next stretch of a partition while its reader is busy with the last one.
 
-For readers that catch up: a reader that has read twice in a row will probably go on. The log's
+For readers that catch up: a reader that has read twice in a row will probably go on. One that
+could not use all that it got gives the rest back, and finds it there when it comes again. The log's
 contents do not change, so a stretch read ahead is as good as a fresh read, as long as the caller
 checks log start and end itself. Knows no protocol and no SQL.
 """
@@ -65,6 +66,17 @@ class ReadAhead:
         answer = [found.get(n, []) for n in range(len(ranges))]
         self._go_on(ranges, answer)
         return answer
+
+    def give_back(self, partition_id: int, offset: int, batches: Sequence[StoredBatch]) -> None:
+        """Keeps batches that their reader has no use for yet; it will ask for them at `offset`."""
+        place = (partition_id, offset)
+        size = sum(len(batch.payload) for batch in batches)
+        if place in self._stretches or not self._make_room(size):
+            return
+        kept: asyncio.Future[list[StoredBatch]] = asyncio.get_running_loop().create_future()
+        kept.set_result(list(batches))
+        self._stretches[place] = _Stretch(kept, size)
+        self._used += size
 
     async def _ahead(self, wanted: ReadRange) -> list[StoredBatch]:
         """Batches read ahead for this range, cut to it; empty if there are none."""

@@ -520,7 +520,15 @@ class OwnedPartition:
             has_moved = has_moved or dispatcher.read_position != position
             if subscription.core.cursor.mark_delete != mark_delete and subscription.is_durable:
                 self._around.writer.later(subscription)
+        self._give_back(found.batches, {each.read_position for _, each in those})
         return has_moved
+
+    def _give_back(self, batches: Sequence[StoredBatch], positions: Iterable[int]) -> None:
+        """What was read for more than there are permits for is needed again soon."""
+        for position in positions:
+            if batches[0].last_offset < position <= batches[-1].last_offset:
+                rest = [each for each in batches if each.last_offset >= position]
+                self._around.partitions.give_back(self.partition_id, position, rest)
 
     def _give_all(
         self,

@@ -83,6 +83,41 @@ async def test_the_budget_holds(filled: tuple[Broker, int]) -> None:
     await ahead.close()
 
 
+async def test_what_is_given_back_is_not_read_again(filled: tuple[Broker, int]) -> None:
+    """And whoever gives back all the time is still read ahead for."""
+    broker, p = filled
+    store = Counting(broker.store)
+    ahead = ReadAhead(store, 10_000)  # type: ignore[arg-type]
+    read: list[int] = []
+    place = 0
+    while place < 30:
+        (found,) = await ahead.read([ReadRange(p, place, 80, 500)], 2**40)
+        used, rest = found[:3], found[3:]
+        read += offsets(used)
+        place = used[-1].last_offset + 1
+        if rest:
+            ahead.give_back(p, place, rest)
+        await settle(ahead)
+    assert read == list(range(0, 30, 2))
+    assert [each.from_offset for each in store.asked] == [0, 10, 20, 30]
+    await ahead.close()
+
+
+async def test_what_does_not_fit_is_not_kept(filled: tuple[Broker, int]) -> None:
+    broker, p = filled
+    store = Counting(broker.store)
+    ahead = ReadAhead(store, 399)  # type: ignore[arg-type]
+    (found,) = await ahead.read([ReadRange(p, 0, 80, 500)], 2**40)
+    ahead.give_back(p, 2, found[1:])
+    assert offsets((await ahead.read([ReadRange(p, 2, 80, 500)], 2**40))[0]) == [2, 4, 6, 8, 10]
+    assert [each.from_offset for each in store.asked] == [0, 2]
+    ahead.give_back(p, 8, found[4:])  # evicts nothing that is needed, and is evicted
+    ahead.give_back(p, 4, found[2:])
+    await ahead.read([ReadRange(p, 8, 80, 500)], 2**40)
+    assert [each.from_offset for each in store.asked] == [0, 2, 8]
+    await ahead.close()
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 79), st.integers(1, 80), st.integers(1, 1200)), max_size=12)
@@ -105,4 +140,8 @@ async def test_it_gives_what_the_store_gives(
             assert bool(found) == bool(fresh)
             if found:
                 places.append(found[-1].last_offset + 1)
+            if len(found) > size % 5 + 1:
+                rest = found[size % 5 + 1 :]
+                ahead.give_back(p, rest[0].base_offset, rest)
+                places.append(rest[0].base_offset)
     await ahead.close()
