@@ -414,7 +414,8 @@ class PulsarConnection(asyncio.BufferedProtocol):
                 protocol_version=session.protocol_version,
                 max_message_size=DEFAULT_MAX_MESSAGE_SIZE,
                 feature_flags=FeatureFlags(
-                    supports_get_partitioned_metadata_without_auto_creation=True
+                    supports_topic_watchers=True,
+                    supports_get_partitioned_metadata_without_auto_creation=True,
                 ),
             )
         )

@@ -13,6 +13,7 @@ from gateway.pulsar.connection import PulsarFrontEnd
 from gateway.pulsar.conversion import write_stored
 from gateway.pulsar.producers import Producers
 from gateway.pulsar.session import LISTENER, Services
+from gateway.pulsar.topic_lists import TopicLists
 from gateway.runtime.runtime import Runtime
 
 _REGISTRY: Final = load_handlers()  # when the program is loaded: the database starts meanwhile
@@ -36,6 +37,7 @@ def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
         configs=runtime.configs,
         producers=Producers(lambda: cluster.broker_id, cluster.incarnation),
         subscriptions=runtime.subscriptions,
+        topic_lists=TopicLists(runtime.topics),
         is_tls=is_tls,
         clock=_now_ms,
     )

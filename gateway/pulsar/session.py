@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.pulsar.commands_pb2 import FeatureFlags
     from gateway.pulsar.consumers import Consumer
     from gateway.pulsar.producers import Producer, Producers
+    from gateway.pulsar.topic_lists import TopicLists, TopicListWatcher
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
@@ -40,7 +41,8 @@ _MOST_CLOSED: Final = 10_000  # ids remembered of a connection
 class Services:
     """The runtime, as handlers see it. One a listener.
 
-    translator: gives stored batches as entries, whoever stored them. producers: of all sessions.
+    translator: gives stored batches as entries, whoever stored them. producers, topic_lists: of all
+    sessions.
     is_tls: whether clients come by TLS. clock: milliseconds since the epoch, now.
     """
 
@@ -51,6 +53,7 @@ class Services:
     configs: Configs
     producers: Producers
     subscriptions: Subscriptions
+    topic_lists: TopicLists
     is_tls: bool
     clock: Callable[[], int]
 
@@ -104,6 +107,7 @@ class Session:
         self.features: FeatureFlags | None = None
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
+        self.watchers: dict[int, TopicListWatcher] = {}
         self.opening: set[int] = set()  # ids of producers that are being made
         # Closed by the broker: what their clients had sent before they heard of it is dropped.
         self.closed_producers: set[int] = set()
@@ -133,6 +137,19 @@ class Session:
             producer.detach()
             self.send(producer.closing())
 
+    def watch(self, watcher: TopicListWatcher) -> None:
+        """Takes a watcher of a list of topics in, in place of one with the same id."""
+        if (former := self.watchers.get(watcher.watcher_id)) is not None:
+            self.services.topic_lists.remove(former)
+        self.watchers[watcher.watcher_id] = watcher
+        self.services.topic_lists.add(watcher)
+
+    def stop_watching(self, watcher: TopicListWatcher) -> None:
+        """The opposite."""
+        self.services.topic_lists.remove(watcher)
+        if self.watchers.get(watcher.watcher_id) is watcher:
+            del self.watchers[watcher.watcher_id]
+
     def end(self) -> None:
         """The connection has gone."""
         self.is_lost = True
@@ -141,3 +158,5 @@ class Session:
             each.detach()
         self.producers.clear()
         self.consumers.clear()
+        for watcher in list(self.watchers.values()):
+            self.stop_watching(watcher)

@@ -96,11 +96,11 @@ class Topics:
         self._listing: tuple[Topic, ...] | None = None
         self._listing_version: int | None = None
         self._generation = 0
-        self._on_invalidate: Callable[[], None] = lambda: None
+        self._on_invalidate: list[Callable[[], None]] = []
 
     def on_invalidate(self, listener: Callable[[], None]) -> None:
         """Registers a listener; it is called when topics have, or may have, changed."""
-        self._on_invalidate = listener
+        self._on_invalidate.append(listener)
 
     # --- reading ---
 
@@ -188,7 +188,8 @@ class Topics:
         # The list itself is kept for times without a database.
         self._listing_version = None
         self._configs.invalidate()
-        self._on_invalidate()
+        for listener in self._on_invalidate:
+            listener()
 
     async def _prepare(self) -> int:
         """Loads the broker's settings, topics' defaults; returns the cache's generation."""

@@ -36,7 +36,7 @@ async def test_connected_tells_what_holds(broker: Broker, said: int, answered: i
     assert connected.protocol_version == answered
     assert connected.max_message_size == 5 * 1024 * 1024
     assert connected.feature_flags == FeatureFlags(
-        supports_get_partitioned_metadata_without_auto_creation=True
+        supports_topic_watchers=True, supports_get_partitioned_metadata_without_auto_creation=True
     )
 
 

@@ -22,7 +22,7 @@ from gateway.pulsar.commands_pb2 import (
     CommandPartitionedTopicMetadata,
     Schema,
 )
-from gateway.pulsar.handlers.get_topics_of_namespace import topics_hash
+from gateway.pulsar.topic_lists import topics_hash
 from tests.gateway.pulsar.conftest import Broker
 from tests.gateway.pulsar.conversing import Conversation
 
