@@ -117,6 +117,7 @@ _NUMBERS = {
         "Waiting",
         "Offset",
     ),
+    *("Acknowledged", "Ranges", "Backlog"),
 }
 
 

@@ -1,5 +1,5 @@
 """The `penstock` command: serve, migrate, check, produce, consume, psql, topics, groups,
-txn, pipeline.
+subscriptions, txn, pipeline.
 
 Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
 so that `--help` is quick. Exit codes: 0 done, 1 the broker said no or could not go on, 2 a wrong
@@ -16,6 +16,7 @@ from cli.groups import groups
 from cli.produce import produce
 from cli.psql import HANDED_ON, psql
 from cli.serve import migrate, serve
+from cli.subscriptions import subscriptions
 from cli.topics import topics
 from cli.transactions import transactions
 from core.version import VERSION
@@ -23,7 +24,7 @@ from penstock.spark.pipelines.command import pipeline
 
 app = typer.Typer(
     name="penstock",
-    help="Kafka's wire protocol over PostgreSQL.",
+    help="Kafka's and Pulsar's wire protocols over PostgreSQL.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -35,6 +36,7 @@ app.command()(consume)
 app.command(context_settings=HANDED_ON)(psql)
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
+app.add_typer(subscriptions, name="subscriptions")
 app.add_typer(transactions, name="txn")
 app.add_typer(pipeline, name="pipeline")
 
