@@ -408,6 +408,15 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "Whether a replica out of sync may lead. " + _ONE_COPY,
         broker="unclean.leader.election.enable",
     ),
+    _topic(
+        "penstock.deduplication.enabled",
+        _BOOLEAN,
+        "false",
+        "Whether a message of a Pulsar client is stored once, however often it is sent: by its "
+        "producer's name and sequence id. Pulsar's `deduplicationEnabled` of a topic, and of a "
+        "broker `brokerDeduplicationEnabled`.",
+        broker="penstock.broker.deduplication.enabled",
+    ),
     # --- brokers only ---
     _broker(
         "advertised.listeners",
@@ -682,6 +691,15 @@ _HONOURED: tuple[ConfigDef, ...] = (
         validator=at_least(1),
     ),
     # --- Penstock's own ---
+    _broker(
+        "penstock.broker.deduplication.producer.inactivity.timeout.minutes",
+        _INT,
+        360,
+        "Time after which the sequence ids of a Pulsar producer that is gone are forgotten. "
+        "Pulsar's `brokerDeduplicationProducerInactivityTimeoutMinutes`.",
+        validator=at_least(1),
+        update_mode=_CLUSTER_WIDE,
+    ),
     _broker(
         "penstock.broker.session.timeout.ms",
         _INT,

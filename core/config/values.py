@@ -307,7 +307,8 @@ def topic_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, st
 class TopicConfig:
     """A topic's settings in effect, typed: what the log acts on. Times in ms, sizes in bytes.
 
-    retention_ms, retention_bytes: -1 (or less) is no limit.
+    retention_ms, retention_bytes: -1 (or less) is no limit. is_deduplicated: as far as named
+    producers (Pulsar's) go.
     """
 
     cleanup_policy: frozenset[str]
@@ -321,6 +322,7 @@ class TopicConfig:
     retention_bytes: int
     segment_bytes: int
     segment_ms: int
+    is_deduplicated: bool
 
     @property
     def is_compacted(self) -> bool:
@@ -367,4 +369,7 @@ def topic_config(overrides: Mapping[str, str], broker: Mapping[str, str]) -> Top
         retention_bytes=whole("retention.bytes"),
         segment_bytes=whole("segment.bytes"),
         segment_ms=whole("segment.ms"),
+        # Pulsar asks the topic, its namespace, the broker. Policies of namespaces are to come in
+        # between, where a topic is read (`gateway/runtime/topics`): as one more map, of theirs.
+        is_deduplicated=topic_value("penstock.deduplication.enabled", overrides, broker) is True,
     )

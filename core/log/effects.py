@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from core.log.aborted_txns import AbortedTransaction
+from core.log.named_sequences import NamedSequence
 from core.log.producer_state import ProducerState
 from core.types import Payload, RecordBatch
 
@@ -54,7 +55,8 @@ class LogEffects:
     """All that one flush changes in one partition.
 
     expected_offset: the version decided on; the store refuses the flush if the partition's
-    next_offset has changed by then. producers: their whole new state, each once.
+    next_offset has changed by then. producers: their whole new state, each once. names: the same of
+    named producers; the store refuses the flush, too, if one of them was claimed again.
     open_transactions: all that are open afterwards, oldest first (the store has them in the rows
     of producers; memory replays this). aborted: those that this flush aborts.
     """
@@ -68,3 +70,4 @@ class LogEffects:
     producers: tuple[ProducerState, ...]
     open_transactions: tuple[OpenTransaction, ...] = ()
     aborted: tuple[AbortedTransaction, ...] = ()
+    names: tuple[NamedSequence, ...] = ()

@@ -3,15 +3,21 @@
 Pulsar's rule (MessageDeduplication): a batch is new if its first sequence id is above all that came
 before under the name. Gaps are allowed. Kafka's idempotence is another rule, `producer_state`;
 neither knows the other.
+
+Who begins to write under a name claims it, and is told the highest sequence id. From then on
+nothing of an earlier claim is stored: else a batch that was still on its way, here or at another
+broker, would make a duplicate of the next that a restarted application sends, and that be lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 NO_CHUNK = -1
+NO_SEQUENCE_ID = -1
+NO_CLAIM = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +26,28 @@ class NamedSequence:
 
     highest_sequence_id: of all that is complete; -1 where nothing is.
     chunked_sequence_id, chunk_id: the message whose chunks are coming in, and the last one of them
-    that is there; or -1.
+    that is there; or -1. claim: the latest, a number that no other claim has.
     """
 
     name: str
-    highest_sequence_id: int = -1
-    chunked_sequence_id: int = -1
+    highest_sequence_id: int = NO_SEQUENCE_ID
+    chunked_sequence_id: int = NO_SEQUENCE_ID
     chunk_id: int = NO_CHUNK
+    claim: int = NO_CLAIM
 
 
 @dataclass(frozen=True, slots=True)
 class SequencedBatch:
     """What is compared of a batch. Sequence ids are u64; a batch has those from the first to the
-    highest. A chunk is a batch of its own: chunk_id from 0, chunk_count of its message; else -1."""
+    highest. A chunk is a batch of its own: chunk_id from 0, chunk_count of its message; else -1.
+    claim: under which it was sent."""
 
     name: str
     sequence_id: int
-    highest_sequence_id: int = -1
+    highest_sequence_id: int = NO_SEQUENCE_ID
     chunk_id: int = NO_CHUNK
     chunk_count: int = NO_CHUNK
+    claim: int = NO_CLAIM
 
     @property
     def last_sequence_id(self) -> int:
@@ -52,10 +61,11 @@ class SequencedBatch:
 
 
 class Sequenced(Enum):
-    """The verdict on a batch."""
+    """The verdict on a batch. FENCED: its name was claimed again, or is forgotten."""
 
     NEW = auto()
     DUPLICATE = auto()
+    FENCED = auto()
 
 
 class NamedSequenceDraft:
@@ -74,13 +84,19 @@ class NamedSequenceDraft:
         """What is known of a producer, decisions of this flush included."""
         return self._changed.get(name) or self._loaded[name] or NamedSequence(name)
 
+    def verdict(self, batch: SequencedBatch) -> Sequenced:
+        """What `prepare` would say; changes nothing."""
+        known = self.known(batch.name)
+        if batch.claim != known.claim:
+            return Sequenced.FENCED
+        return Sequenced.DUPLICATE if is_duplicate(known, batch) else Sequenced.NEW
+
     def prepare(self, batch: SequencedBatch) -> Sequenced:
         """Decides on one batch, in order of arrival; a new one counts from now on."""
-        known = self.known(batch.name)
-        if is_duplicate(known, batch):
-            return Sequenced.DUPLICATE
-        self._changed[batch.name] = replay(known, batch)
-        return Sequenced.NEW
+        verdict = self.verdict(batch)
+        if verdict is Sequenced.NEW:
+            self._changed[batch.name] = replay(self.known(batch.name), batch)
+        return verdict
 
     def effects(self) -> tuple[NamedSequence, ...]:
         """The whole new state of each producer that has one, each once."""
@@ -105,7 +121,5 @@ def is_duplicate(known: NamedSequence, batch: SequencedBatch) -> bool:
 def replay(known: NamedSequence, batch: SequencedBatch) -> NamedSequence:
     """The state once a new batch is there. A message counts when its last chunk has come."""
     if batch.is_chunk and batch.chunk_id < batch.chunk_count - 1:
-        return NamedSequence(
-            known.name, known.highest_sequence_id, batch.sequence_id, batch.chunk_id
-        )
-    return NamedSequence(known.name, batch.last_sequence_id)
+        return replace(known, chunked_sequence_id=batch.sequence_id, chunk_id=batch.chunk_id)
+    return NamedSequence(known.name, batch.last_sequence_id, claim=known.claim)

@@ -11,13 +11,20 @@ from dataclasses import dataclass, replace
 from core.errors import Error
 from core.log.aborted_txns import AbortedIndex, AbortedTransaction
 from core.log.effects import AppendedRow, IncomingBatch, LogEffects, OpenTransaction
+from core.log.named_sequences import (
+    NamedSequence,
+    NamedSequenceDraft,
+    Sequenced,
+    SequencedBatch,
+)
 from core.log.producer_state import ProducerState
 from core.transaction.values import Marker
-from core.types import NO_PRODUCER_ID, NO_TIMESTAMP
+from core.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
 
 MAX_OFFSET = 2**63 - 1
 PRODUCERS_IN_MEMORY = 1_000
-"""Producers a partition keeps loaded; others are read again when they come back."""
+"""Producers a partition keeps loaded, by id and by name each; others are read again when they come
+back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +68,11 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The batch is in the log already, from `base_offset` on."""
+    """The batch is in the log already, from `base_offset` on; -1, and no timestamp, where only its
+    producer's name and sequence id tell."""
 
-    base_offset: int
-    timestamp: int
+    base_offset: int = NO_OFFSET
+    timestamp: int = NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,8 @@ class Refused:
 
 Decision = Appended | Duplicate | Refused
 
+NO_NAMES: Mapping[str, NamedSequence | None] = {}
+
 
 class LogDraft:
     """Decisions of one flush on one partition: the loaded state and an overlay on top of it."""
@@ -86,6 +96,7 @@ class LogDraft:
         "_bytes",
         "_loaded",
         "_max_timestamp",
+        "_names",
         "_next_offset",
         "_open",
         "_producers",
@@ -94,10 +105,14 @@ class LogDraft:
     )
 
     def __init__(
-        self, state: PartitionState, producers: Mapping[int, ProducerState | None]
+        self,
+        state: PartitionState,
+        producers: Mapping[int, ProducerState | None],
+        names: Mapping[str, NamedSequence | None] = NO_NAMES,
     ) -> None:
         self.state = state
         self._loaded = producers
+        self._names = NamedSequenceDraft(names)
         self._next_offset = state.next_offset
         self._max_timestamp = state.max_timestamp
         self._bytes = 0
@@ -106,26 +121,48 @@ class LogDraft:
         self._open: dict[int, int] = dict(state.open_transactions)
         self._aborted: list[AbortedTransaction] = []
 
-    def prepare_append(self, incoming: IncomingBatch, *, starts_at_zero: bool = False) -> Decision:
+    def prepare_append(
+        self,
+        incoming: IncomingBatch,
+        *,
+        starts_at_zero: bool = False,
+        sequenced: SequencedBatch | None = None,
+    ) -> Decision:
         """Decides on one batch, in arrival order.
 
         The producer's state must be loaded (KeyError otherwise: a bug in the caller).
-        starts_at_zero: see ProducerState.refusal.
+        starts_at_zero: see ProducerState.refusal. sequenced: of a producer that is known by its
+        name, if its partition is deduplicated.
         """
         batch = incoming.batch
+        if sequenced is not None and (known := self.find_sequenced(sequenced)):
+            return known
         base_offset = self._next_offset
         if base_offset > MAX_OFFSET - batch.record_count:
             return Refused(Error.INVALID_RECORD, "the partition has no offsets left")
         if batch.has_producer_id:
-            known = self.producer(batch.producer_id)
-            if duplicate := known.find_duplicate(batch):
+            state = self.producer(batch.producer_id)
+            if duplicate := state.find_duplicate(batch):
                 return Duplicate(duplicate.base_offset, duplicate.timestamp)
-            if refusal := known.refusal(batch, starts_at_zero=starts_at_zero):
+            if refusal := state.refusal(batch, starts_at_zero=starts_at_zero):
                 return Refused(*refusal)
-            self._producers[batch.producer_id] = known.replay_append(batch, base_offset)
+            self._producers[batch.producer_id] = state.replay_append(batch, base_offset)
             if batch.is_transactional:
                 self._open.setdefault(batch.producer_id, base_offset)
+        if sequenced is not None:
+            self._names.prepare(sequenced)
         return self._add(incoming)
+
+    def find_sequenced(self, sequenced: SequencedBatch) -> Duplicate | Refused | None:
+        """Why a batch of a named producer does not enter the log; None if it is new. Changes
+        nothing. Raises KeyError where the name is not loaded."""
+        match self._names.verdict(sequenced):
+            case Sequenced.NEW:
+                return None
+            case Sequenced.DUPLICATE:
+                return Duplicate()
+            case Sequenced.FENCED:
+                return Refused(Error.PRODUCER_FENCED, "Another producer has taken its name since")
 
     def prepare_marker(self, marker: Marker, incoming: IncomingBatch) -> Appended:
         """Appends a control batch of one record, whether the producer has written here or not.
@@ -175,6 +212,7 @@ class LogDraft:
             producers=tuple(self._producers.values()),
             open_transactions=tuple(OpenTransaction(*each) for each in self._open.items()),
             aborted=tuple(self._aborted),
+            names=self._names.effects(),
         )
 
 
@@ -184,12 +222,13 @@ class PartitionLog:
     aborted: the newest aborted transactions. It is replaced together with `state`.
     """
 
-    __slots__ = ("_producers", "aborted", "state")
+    __slots__ = ("_names", "_producers", "aborted", "state")
 
     def __init__(self, state: PartitionState) -> None:
         self.state = state
         self.aborted = AbortedIndex(known_from=state.next_offset)
         self._producers: OrderedDict[int, ProducerState | None] = OrderedDict()
+        self._names: OrderedDict[str, NamedSequence | None] = OrderedDict()
 
     def missing_producers(self, producer_ids: Iterable[int]) -> set[int]:
         """The producers that must be loaded before a draft may decide on them."""
@@ -199,7 +238,20 @@ class PartitionLog:
             if producer_id > NO_PRODUCER_ID and producer_id not in self._producers
         }
 
-    def load(self, state: PartitionState, producers: Mapping[int, ProducerState | None]) -> None:
+    def is_name_missing(self, name: str) -> bool:
+        """Whether a producer's name must be loaded before a draft may decide on it."""
+        return name not in self._names
+
+    def forget_name(self, name: str) -> None:
+        """What is known of a name is not what the store has any more: it was claimed."""
+        self._names.pop(name, None)
+
+    def load(
+        self,
+        state: PartitionState,
+        producers: Mapping[int, ProducerState | None],
+        names: Mapping[str, NamedSequence | None] = NO_NAMES,
+    ) -> None:
         """Takes over what a read of the store found.
 
         If next_offset has changed, other producers may have changed as well, and transactions may
@@ -210,8 +262,10 @@ class PartitionLog:
             return
         if state.next_offset != self.state.next_offset:
             self._producers.clear()
+            self._names.clear()
             self.aborted = AbortedIndex(known_from=state.next_offset)
         self._producers.update(producers)
+        self._names.update(names)
         # These change without next_offset, so an earlier read may arrive later.
         self.state = replace(
             state,
@@ -225,7 +279,7 @@ class PartitionLog:
 
     def draft(self) -> LogDraft:
         """A fresh draft on what is known now."""
-        return LogDraft(self.state, self._producers)
+        return LogDraft(self.state, self._producers, self._names)
 
     def replay(self, effects: LogEffects) -> None:
         """Applies committed effects. Effects on another version than the known one are ignored:
@@ -235,6 +289,9 @@ class PartitionLog:
         for producer in effects.producers:
             self._producers[producer.producer_id] = producer
             self._producers.move_to_end(producer.producer_id)
+        for named in effects.names:
+            self._names[named.name] = named
+            self._names.move_to_end(named.name)
         self.aborted = self.aborted.with_newer(effects.aborted)
         self.state = PartitionState(
             partition_id=effects.partition_id,
@@ -249,3 +306,5 @@ class PartitionLog:
         """Forgets the least recently used producers; between flushes, never under a draft."""
         while len(self._producers) > PRODUCERS_IN_MEMORY:
             self._producers.popitem(last=False)
+        while len(self._names) > PRODUCERS_IN_MEMORY:
+            self._names.popitem(last=False)

@@ -7,11 +7,12 @@ and brokers have their ports in `core.ports.topics`.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import LogEffects
+from core.log.named_sequences import NamedSequence
 from core.log.partition_log import PartitionState
 from core.log.producer_state import ProducerState
 from core.staging.values import Guard, PublicationEffects, TokenBatch
@@ -100,10 +101,10 @@ class EpochStart:
 class ToLock:
     """The rows that a flush is decided on.
 
-    producers: (partition, producer) pairs. transactions: those to be changed; the partitions that
-    joined them are locked too. producer_ids: of transactional appends; the row of their transaction
-    is locked if it exists. guards, tokens: of publications; the partitions that tokens hold batches
-    for are locked too.
+    producers: (partition, producer) pairs. names: (partition, name) pairs. transactions: those to
+    be changed; the partitions that joined them are locked too. producer_ids: of transactional
+    appends; the row of their transaction is locked if it exists. guards, tokens: of publications;
+    the partitions that tokens hold batches for are locked too.
     """
 
     partition_ids: Sequence[int]
@@ -112,6 +113,7 @@ class ToLock:
     producer_ids: Sequence[int] = ()
     guards: Sequence[Guard] = ()
     tokens: Sequence[UUID] = ()
+    names: Sequence[tuple[int, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ class Locked:
     """What was read under the lock; rows that are missing or locked elsewhere are omitted.
 
     producers: those asked for, and those of the transactions in the partitions that joined them.
+    names: those asked for.
     held_elsewhere (only with `skip_locked`): transactions asked for, if another broker holds their
     row or one of their partitions. held_producers: the same, if it holds their transaction's row.
     published: the batch ids of guards that have one. tokens: the batches of each, in order.
@@ -134,6 +137,15 @@ class Locked:
     tokens: Mapping[UUID, Sequence[TokenBatch]] = field(default_factory=dict)
     held_guards: frozenset[Guard] = frozenset()
     held_tokens: frozenset[UUID] = frozenset()
+    names: Mapping[tuple[int, str], NamedSequence] = field(default_factory=dict)
+
+
+class Loaded(NamedTuple):
+    """What was read in one snapshot, by partition id and by pairs of it and a producer."""
+
+    partitions: Mapping[int, PartitionState]
+    producers: Mapping[tuple[int, int], ProducerState]
+    names: Mapping[tuple[int, str], NamedSequence]
 
 
 class Flush(Protocol):
@@ -175,9 +187,18 @@ class LogStore(Protocol):
         """A block of producer ids that are never given out again."""
 
     async def load(
-        self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
-    ) -> tuple[Mapping[int, PartitionState], Mapping[tuple[int, int], ProducerState]]:
-        """Partitions and (partition, producer) pairs, in one snapshot; missing ids are omitted."""
+        self,
+        partition_ids: Sequence[int],
+        producers: Sequence[tuple[int, int]] = (),
+        names: Sequence[tuple[int, str]] = (),
+    ) -> Loaded:
+        """Partitions, (partition, producer) and (partition, name) pairs, in one snapshot; missing
+        ones are omitted."""
+
+    async def claim_name(self, partition_id: int, name: str, claim: int) -> NamedSequence | None:
+        """Makes `claim` the latest of the name, which is remembered from now on if it was not, and
+        gives what is known of it: nothing of an earlier claim is stored after this. None if there
+        is no such partition."""
 
     async def load_transactions(
         self, producer_ids: Sequence[int]

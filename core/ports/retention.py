@@ -1,5 +1,6 @@
 """What retention asks of the store. Every call may raise `core.ports.log.StoreUnavailable`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +40,13 @@ class RetentionStore(Protocol):
 
     async def expire_producers(self, idle_s: float) -> int:
         """Forgets producers that have not written for `idle_s` seconds; returns how many."""
+
+    async def touch_names(self, names: Sequence[tuple[int, str]]) -> None:
+        """These (partition, name) pairs are in use."""
+
+    async def expire_names(self, idle_s: float, deduplicated: Sequence[int]) -> int:
+        """Forgets producers by name that have not been in use for `idle_s` seconds, and those in
+        partitions that are not `deduplicated` any more; returns how many."""
 
     async def expire_tokens(self) -> int:
         """Drops expired tokens, with what is staged under them; returns how many."""

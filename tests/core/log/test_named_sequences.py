@@ -9,7 +9,7 @@ from core.log.named_sequences import (
     SequencedBatch,
 )
 
-NEW, DUPLICATE = Sequenced.NEW, Sequenced.DUPLICATE
+NEW, DUPLICATE, FENCED = Sequenced.NEW, Sequenced.DUPLICATE, Sequenced.FENCED
 U64 = 2**64 - 1
 
 
@@ -69,6 +69,29 @@ def test_decisions_of_a_flush_stand_on_each_other() -> None:
     assert draft.prepare(SequencedBatch("q", 7)) is NEW
     assert draft.prepare(batch(9)) is NEW
     assert draft.effects() == (known(9), NamedSequence("q", 7))
+
+
+def claimed(highest: int, claim: int) -> NamedSequence:
+    return NamedSequence("p", highest, claim=claim)
+
+
+def test_a_later_claim_fences_what_was_sent_before_it() -> None:
+    draft = NamedSequenceDraft({"p": claimed(5, 2)})
+    for late in (SequencedBatch("p", 6, claim=1), SequencedBatch("p", 5, claim=1)):
+        assert draft.verdict(late) is FENCED
+        assert draft.prepare(late) is FENCED
+    assert draft.effects() == ()
+    assert draft.verdict(SequencedBatch("p", 6, claim=2)) is NEW
+    assert draft.prepare(SequencedBatch("p", 6, claim=2)) is NEW
+    assert draft.prepare(SequencedBatch("p", 6, claim=2)) is DUPLICATE
+    assert draft.effects() == (claimed(6, 2),)
+    # Chunks keep the claim, too.
+    assert draft.prepare(SequencedBatch("p", 7, -1, 0, 2, claim=2)) is NEW
+    assert draft.effects() == (NamedSequence("p", 6, 7, 0, claim=2),)
+
+
+def test_a_name_that_is_forgotten_has_to_be_claimed() -> None:
+    assert NamedSequenceDraft({"p": None}).prepare(SequencedBatch("p", 6, claim=2)) is FENCED
 
 
 def test_what_is_not_loaded_is_a_bug() -> None:

@@ -8,6 +8,7 @@ from core.errors import Error
 from core.log import partition_log
 from core.log.aborted_txns import AbortedIndex, AbortedTransaction
 from core.log.effects import LogEffects, OpenTransaction
+from core.log.named_sequences import NamedSequence, SequencedBatch
 from core.log.partition_log import (
     Appended,
     Duplicate,
@@ -358,3 +359,69 @@ def test_effects_of_another_version_abort_nothing_in_memory() -> None:
     log.advance(PartitionState(P, 2))
     log.replay(effects_of(draft))
     assert log.aborted == AbortedIndex(known_from=2)
+
+
+# Producers by name.
+
+
+def named(highest: int, claim: int = 1) -> NamedSequence:
+    return NamedSequence("p", highest, claim=claim)
+
+
+def sent(sequence_id: int, claim: int = 1) -> SequencedBatch:
+    return SequencedBatch("p", sequence_id, claim=claim)
+
+
+def log_that_knows(highest: int, next_offset: int = 50) -> PartitionLog:
+    log = log_at(next_offset)
+    log.load(log.state, {}, {"p": named(highest)})
+    return log
+
+
+def test_a_named_producers_batches_are_stored_once() -> None:
+    log = log_that_knows(5)
+    draft = log.draft()
+    decided = [draft.prepare_append(incoming(batch(2)), sequenced=sent(n)) for n in (5, 6, 6, 9)]
+    assert decided == [Duplicate(), Appended(50), Duplicate(), Appended(52)]
+    late = draft.prepare_append(incoming(batch(2)), sequenced=sent(10, claim=7))
+    assert isinstance(late, Refused)
+    assert late.error is Error.PRODUCER_FENCED
+    effects = effects_of(draft)
+    assert (effects.names, effects.next_offset) == ((named(9),), 54)
+    log.replay(effects)
+    assert log.draft().find_sequenced(sent(9)) == Duplicate()
+
+
+def test_a_draft_of_named_duplicates_has_no_effects() -> None:
+    draft = log_that_knows(5).draft()
+    assert draft.prepare_append(incoming(batch()), sequenced=sent(5)) == Duplicate()
+    assert draft.effects() is None
+
+
+def test_a_refused_batch_does_not_count_under_its_name() -> None:
+    log = log_that_knows(5, next_offset=2**63 - 2)
+    draft = log.draft()
+    assert isinstance(draft.prepare_append(incoming(batch(9)), sequenced=sent(6)), Refused)
+    assert draft.prepare_append(incoming(batch(1)), sequenced=sent(6)) == Appended(2**63 - 2)
+
+
+def test_names_are_forgotten_with_the_version_or_a_claim() -> None:
+    log = log_that_knows(5)
+    assert (log.is_name_missing("p"), log.is_name_missing("q")) == (False, True)
+    log.advance(PartitionState(P, 51))
+    assert log.is_name_missing("p")
+    log = log_that_knows(5)
+    log.forget_name("p")
+    log.forget_name("q")
+    assert log.is_name_missing("p")
+
+
+def test_the_names_unheard_of_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "PRODUCERS_IN_MEMORY", 2)
+    log = log_at()
+    log.load(log.state, {}, {name: NamedSequence(name) for name in ("a", "p", "b")})
+    draft = log.draft()
+    draft.prepare_append(incoming(batch()), sequenced=SequencedBatch("a", 1))
+    log.replay(effects_of(draft))
+    log.trim()
+    assert [log.is_name_missing(name) for name in ("a", "p", "b")] == [False, True, False]
