@@ -19,6 +19,7 @@ TABLES: Mapping[str, str] = {
     "deleted_partition": "Partitions of deleted topics, whose rows are still to be deleted.",
     "group_member": "Members of groups: subscription and assignment.",
     "leader_epoch": "Where each epoch of a partition began.",
+    "named_producer": "What a partition remembers of a Pulsar producer, to store messages once.",
     "pending_offset": "Offsets that are committed if their producer's transaction is.",
     "producer_state": "What a partition remembers of an idempotent producer.",
     "published_batch": "The highest batch that a query of the exactly-once sink has published.",
@@ -114,6 +115,15 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "last_sequence": "Sequence number of its last record here.",
             "open_from_offset": "Where its open transaction begins here; empty if none is open.",
             "updated_at": "When it last wrote here.",
+        },
+    ),
+    "v_named_producer": (
+        "Producers of Pulsar's clients whose messages are stored once, by partition and name.",
+        {
+            "chunks": "How many chunks have come of a message whose last one has not.",
+            "last_sequence_id": "Its highest sequence id here; -1: none. Up to it nothing is new.",
+            "producer_name": "Its name, given by its application or by a broker.",
+            "updated_at": "When it last wrote here, connected, or was seen to be connected.",
         },
     ),
     "v_transaction": (

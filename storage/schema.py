@@ -18,6 +18,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Numeric,
     Sequence,
     SmallInteger,
     Table,
@@ -237,6 +238,24 @@ Index(
     producer_state.c.partition_id,
     producer_state.c.txn_first_offset,
     postgresql_where=producer_state.c.txn_first_offset.is_not(None),
+)
+
+# What a partition remembers of a producer that is known by its name (core.log.named_sequences).
+# Sequence ids are u64, or -1. `claim` changes with each producer that begins to write under the
+# name, and guards what it writes. name_key stands for the name: text of clients may be longer than
+# an index takes.
+named_producer = Table(
+    "named_producer",
+    metadata,
+    Column("partition_id", BigInteger, primary_key=True),
+    Column("name_key", Uuid, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("claim", BigInteger, nullable=False),
+    Column("highest_sequence_id", Numeric(20, 0), nullable=False, server_default="-1"),
+    Column("chunked_sequence_id", Numeric(20, 0), nullable=False, server_default="-1"),
+    Column("chunk_id", Integer, nullable=False, server_default="-1"),
+    _timestamp("updated_at"),
+    postgresql_with={"fillfactor": "50"},
 )
 
 # A transactional id and its present producer. `version` rises with each change and guards every

@@ -110,6 +110,13 @@ SELECT t.name AS topic, p.partition, s.producer_id, s.producer_epoch,
 FROM producer_state s JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
 LEFT JOIN transaction_state x USING (producer_id)
 """,
+    "v_named_producer": """
+SELECT t.name AS topic, p.partition, n.name AS producer_name,
+       n.highest_sequence_id AS last_sequence_id,
+       nullif(n.chunk_id + 1, 0) AS chunks, n.updated_at, n.partition_id
+FROM named_producer n JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
+ORDER BY t.name, p.partition, n.name
+""",
     # age, timeout_left: of the open transaction. groups: with the number of their pending offsets.
     "v_transaction": """
 SELECT x.transactional_id, x.state, x.producer_id, x.producer_epoch,

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.log.effects import AppendedRow, LogEffects, OpenTransaction
+from core.log.named_sequences import NamedSequence
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
 from core.ports.log import Locked, SegmentGone, StoreUnavailable, ToLock
@@ -26,11 +27,13 @@ from storage.connection.binary import (
     bigint_array,
     columns,
     integer,
+    integer_array,
     integers,
     rows_of,
     text_array,
     uuid_array,
 )
+from storage.connection.client_text import key_of, read, written
 from storage.connection.session import HotSession, Statement
 from storage.flush import staging as staging_rows
 from storage.flush import transactions as transaction_rows
@@ -89,6 +92,29 @@ ON CONFLICT (partition_id, producer_id) DO UPDATE SET
     updated_at = clock_timestamp()
 """
 
+# Guarded likewise, and by the claim: a later one leaves next_offset as it is. A name that was
+# forgotten meanwhile is there again.
+PUT_NAMES = """
+WITH put AS (
+    INSERT INTO named_producer AS n (partition_id, name_key, name, claim, highest_sequence_id,
+        chunked_sequence_id, chunk_id)
+    SELECT e.partition_id, e.name_key, e.name, e.claim, e.highest_sequence_id::numeric,
+        e.chunked_sequence_id::numeric, e.chunk_id
+    FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[],
+        $7::integer[])
+        AS e (partition_id, name_key, name, claim, highest_sequence_id, chunked_sequence_id,
+              chunk_id)
+    ON CONFLICT (partition_id, name_key) DO UPDATE SET
+        highest_sequence_id = excluded.highest_sequence_id,
+        chunked_sequence_id = excluded.chunked_sequence_id, chunk_id = excluded.chunk_id,
+        updated_at = clock_timestamp()
+    WHERE n.claim = excluded.claim
+    RETURNING n.partition_id
+)
+SELECT CASE WHEN (SELECT count(*) FROM put) <> cardinality($1::bigint[])
+            THEN version_mismatch() END
+"""
+
 # Guarded likewise.
 PUT_ABORTED = """
 INSERT INTO aborted_transaction (partition_id, last_offset, producer_id, first_offset)
@@ -141,17 +167,28 @@ FROM (SELECT * FROM unnest($1::bigint[], $2::bigint[]) UNION
 JOIN producer_state s USING (partition_id, producer_id)
 """
 
+NAME_COLUMNS = """n.partition_id, n.name, n.highest_sequence_id::text, n.chunked_sequence_id::text,
+       n.chunk_id, n.claim"""
+
+READ_NAMES = f"""
+SELECT {NAME_COLUMNS}
+FROM unnest($1::bigint[], $2::uuid[]) AS w (partition_id, name_key)
+JOIN named_producer n USING (partition_id, name_key)
+"""
+
 STATEMENTS: Mapping[bytes, str] = {
     b"begin": "BEGIN",
     b"commit": "COMMIT",
     b"append_batches": APPEND_BATCHES,
     b"put_producers": PUT_PRODUCERS,
+    b"put_names": PUT_NAMES,
     b"put_aborted": PUT_ABORTED,
     b"mark_log": MARK_LOG,
     b"lock_partitions": LOCK_PARTITIONS,
     b"lock_free_partitions": LOCK_FREE_PARTITIONS,
     b"read_partitions": READ_PARTITIONS,
     b"read_producers": READ_PRODUCERS,
+    b"read_names": READ_NAMES,
     **transaction_rows.STATEMENTS,
     **staging_rows.FLUSH_STATEMENTS,
 }
@@ -220,6 +257,8 @@ class FlushSession:
             statements.append((b"append_batches", _append_parameters(ordered, payload)))
         if any(effect.producers for effect in effects):
             statements.append((b"put_producers", _producer_parameters(effects)))
+        if any(effect.names for effect in effects):
+            statements.append((b"put_names", _name_parameters(ordered)))
         if any(effect.aborted for effect in effects):
             statements.append((b"put_aborted", _aborted_parameters(effects)))
         statements += transaction_rows.consequences(transactions)
@@ -282,6 +321,12 @@ def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:
         (b"read_partitions", partitions),
         (b"read_producers", (*_pairs(wanted.producers), keys)),
     ]
+    if wanted.names:
+        names = (
+            bigint_array([partition_id for partition_id, _ in wanted.names]),
+            uuid_array([key_of(name) for _, name in wanted.names]),
+        )
+        reads.append((b"read_names", names))
     if wanted.transactions or wanted.producer_ids:
         locks.append((b"lock%b_transactions" % free, transactions))
         reads.append((b"read_transactions", transactions))
@@ -303,6 +348,8 @@ def _locked(wanted: ToLock, results: Mapping[bytes, PGresult]) -> Locked:
         producer_states(results[b"read_producers"]),
     )
     held = states.keys() - ids
+    if b"read_names" in results:
+        locked = replace(locked, names=named_sequences(results[b"read_names"]))
     if b"lock_transactions" in results:
         keys = {key for (key,) in rows_of(results[b"lock_transactions"])}
         found = transaction_rows.transactions(results[b"read_transactions"])
@@ -383,6 +430,21 @@ def producer_states(result: PGresult) -> dict[tuple[int, int], ProducerState]:
     return states
 
 
+def named_sequences(result: PGresult) -> dict[tuple[int, str], NamedSequence]:
+    """Rows of READ_NAMES, by (partition id, name)."""
+    return {
+        (integer(row[0]), (named := named_sequence(row[1:])).name): named for row in rows_of(result)
+    }
+
+
+def named_sequence(row: Sequence[bytes | None]) -> NamedSequence:
+    """NAME_COLUMNS without the partition."""
+    name, highest, chunked, chunk_id, claim = (value or b"" for value in row)
+    return NamedSequence(
+        read(name.decode()), int(highest), int(chunked), integer(chunk_id), integer(claim)
+    )
+
+
 def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
     return (
         bigint_array([partition_id for partition_id, _ in producers]),
@@ -430,6 +492,20 @@ def _index_row(row: AppendedRow, payload: FlushPayload) -> tuple[int, ...]:
         batch.is_transactional,
         batch.is_control,
     )
+
+
+def _name_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
+    """Parameters of PUT_NAMES. Sequence ids are text: they are u64, or -1."""
+    names = [(effect.partition_id, each) for effect in effects for each in effect.names]
+    return [
+        bigint_array([partition_id for partition_id, _ in names]),
+        uuid_array([key_of(each.name) for _, each in names]),
+        text_array([written(each.name) for _, each in names]),
+        bigint_array([each.claim for _, each in names]),
+        text_array([str(each.highest_sequence_id) for _, each in names]),
+        text_array([str(each.chunked_sequence_id) for _, each in names]),
+        integer_array([each.chunk_id for _, each in names]),
+    ]
 
 
 def _aborted_parameters(effects: Sequence[LogEffects]) -> list[bytes]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from psycopg.errors import LockNotAvailable, QueryCanceled, UndefinedTable
 
 from core.ports.retention import PartitionUsage
+from storage.connection.client_text import key_of
 from storage.flush.segments import OpenSegment, Segments, should_seal
 from storage.flush.staging import DROP_TOKENS, FORGET_GUARDS, LOCK_EXPIRED
 from storage.schema import chunk_table_name, create_chunk_table_sql
@@ -71,6 +73,7 @@ DELETE FROM record_batch b USING doomed d WHERE b.ctid = d.ctid
 """
 FORGET_DELETED = """
 WITH producers AS (DELETE FROM producer_state WHERE partition_id = %(partition_id)s),
+     names AS (DELETE FROM named_producer WHERE partition_id = %(partition_id)s),
      epochs AS (DELETE FROM leader_epoch WHERE partition_id = %(partition_id)s),
      aborted AS (DELETE FROM aborted_transaction WHERE partition_id = %(partition_id)s)
 DELETE FROM deleted_partition WHERE partition_id = %(partition_id)s
@@ -85,6 +88,29 @@ WITH idle AS MATERIALIZED (
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 DELETE FROM producer_state s USING idle WHERE s.ctid = idle.ctid
+"""
+
+# Locks as few rows as it must, and waits for none: a flush that holds one is writing it.
+TOUCH_NAMES = """
+WITH used AS MATERIALIZED (
+    SELECT n.ctid FROM unnest(%(partition_ids)s::bigint[], %(name_keys)s::uuid[])
+        AS w (partition_id, name_key)
+    JOIN named_producer n USING (partition_id, name_key)
+    WHERE n.updated_at < clock_timestamp() - interval '1 minute'
+    FOR UPDATE OF n SKIP LOCKED
+)
+UPDATE named_producer n SET updated_at = clock_timestamp() FROM used WHERE n.ctid = used.ctid
+"""
+# A topic may have been switched on a moment ago: what is written now is not forgotten.
+EXPIRE_NAMES = """
+WITH idle AS MATERIALIZED (
+    SELECT ctid FROM named_producer
+    WHERE updated_at < clock_timestamp() - make_interval(secs => %(idle_s)s)
+       OR NOT partition_id = ANY (%(deduplicated)s::bigint[])
+          AND updated_at < clock_timestamp() - interval '1 minute'
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM named_producer n USING idle WHERE n.ctid = idle.ctid
 """
 
 OPEN_SEGMENTS = """
@@ -186,6 +212,30 @@ class PostgresRetentionStore:
                 # Some at a time, so that no flush waits long for a producer that came back.
                 parameters = {"idle_s": idle_s, "limit": ROWS_PER_DELETE}
                 await cursor.execute(EXPIRE_PRODUCERS, parameters)
+                done += cursor.rowcount
+                if cursor.rowcount < ROWS_PER_DELETE:
+                    return done
+
+    async def touch_names(self, names: Sequence[tuple[int, str]]) -> None:
+        """See RetentionStore."""
+        async with self._database.reader("touch_names") as cursor:
+            parameters = {
+                "partition_ids": [partition_id for partition_id, _ in names],
+                "name_keys": [UUID(bytes=key_of(name)) for _, name in names],
+            }
+            await cursor.execute(TOUCH_NAMES, parameters)
+
+    async def expire_names(self, idle_s: float, deduplicated: Sequence[int]) -> int:
+        """See RetentionStore."""
+        done = 0
+        async with self._database.reader("expire_names") as cursor:
+            while True:
+                parameters = {
+                    "idle_s": idle_s,
+                    "deduplicated": list(deduplicated),
+                    "limit": ROWS_PER_DELETE,
+                }
+                await cursor.execute(EXPIRE_NAMES, parameters)
                 done += cursor.rowcount
                 if cursor.rowcount < ROWS_PER_DELETE:
                     return done

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from psycopg import sql
 
 from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import OpenTransaction
+from core.log.named_sequences import NamedSequence
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
-from core.ports.log import EpochStart, ReadRange, SegmentGone, StoredBatch
+from core.ports.log import EpochStart, Loaded, ReadRange, SegmentGone, StoredBatch
 from core.transaction.values import StoredTransaction
 from core.types import BatchFormat, Payload
-from storage.connection.binary import bigint_array, uuid_array
+from storage.connection.binary import bigint_array, rows_of, text_array, uuid_array
+from storage.connection.client_text import key_of, read, written
 from storage.connection.kept_session import KeptSession
-from storage.flush.log import PARTITION_COLUMNS, FlushSession
+from storage.flush.log import NAME_COLUMNS, PARTITION_COLUMNS, FlushSession, named_sequence
 from storage.flush.transactions import READ_TRANSACTIONS, transactions
 from storage.schema import CHUNK_BYTES, chunk_table_name
 
@@ -43,6 +47,29 @@ SELECT s.partition_id, NULL, NULL, NULL, NULL, NULL, NULL, s.producer_id, s.prod
 FROM unnest(%(of_partitions)s::bigint[], %(producer_ids)s::bigint[])
      AS w (partition_id, producer_id)
 JOIN producer_state s USING (partition_id, producer_id)
+"""
+
+# The same with names: the columns above are null in their rows, and are all there is of the others.
+LOAD_WITH_NAMES = f"""
+SELECT l.*, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::bigint
+FROM ({LOAD_PARTITIONS_AND_PRODUCERS}) AS l
+UNION ALL
+SELECT n.partition_id, {"NULL, " * 15} {NAME_COLUMNS.partition(",")[2]}
+FROM unnest(%(of_named)s::bigint[], %(name_keys)s::uuid[]) AS w (partition_id, name_key)
+JOIN named_producer n USING (partition_id, name_key)
+"""
+# Of a partition that is there: deleting locks its row first. A flush that has decided under an
+# earlier claim holds that row or finds the claim changed; what it has stored is in the answer, for
+# an upsert goes by the row as it is after the wait.
+CLAIM_NAME = f"""
+WITH there AS MATERIALIZED (
+    SELECT partition_id FROM topic_partition WHERE partition_id = $1::bigint FOR NO KEY UPDATE
+)
+INSERT INTO named_producer AS n (partition_id, name_key, name, claim)
+SELECT partition_id, $2::uuid, ($3::text[])[1], $4::bigint FROM there
+ON CONFLICT (partition_id, name_key) DO UPDATE SET
+    claim = excluded.claim, updated_at = clock_timestamp()
+RETURNING {NAME_COLUMNS.partition(",")[2]}
 """
 
 # The batches of each range up to its limit in bytes, but always the first one.
@@ -146,6 +173,8 @@ UPDATE cluster SET next_producer_id = next_producer_id + %(count)s
 RETURNING next_producer_id - %(count)s
 """
 
+_BIGINT = struct.Struct(">q")
+
 
 class _IndexRow(NamedTuple):
     """A row of READ_INDEX. n: the number of its range, from 1."""
@@ -245,6 +274,7 @@ class PostgresLogStore:
         self._database = database
         self._segments = segments
         self._batch_sizes: dict[int, int] = {}  # mean size of batches in a partition's last read
+        self._claims = KeptSession(database, {b"claim_name": CLAIM_NAME})
         self._transactions = KeptSession(database, {b"read_transactions": READ_TRANSACTIONS})
 
     def open_flush(self) -> FlushSession:
@@ -260,33 +290,54 @@ class PostgresLogStore:
             return range(row[0], row[0] + count)
 
     async def load(
-        self, partition_ids: Sequence[int], producers: Sequence[tuple[int, int]] = ()
-    ) -> tuple[dict[int, PartitionState], dict[tuple[int, int], ProducerState]]:
+        self,
+        partition_ids: Sequence[int],
+        producers: Sequence[tuple[int, int]] = (),
+        names: Sequence[tuple[int, str]] = (),
+    ) -> Loaded:
         """See LogStore."""
         states: dict[int, PartitionState] = {}
         known: dict[tuple[int, int], ProducerState] = {}
+        named: dict[tuple[int, str], NamedSequence] = {}
+        parameters: dict[str, list[Any]] = {"partition_ids": list(partition_ids)}
         async with self._database.reader("load_partitions") as cursor:
-            if not producers:
-                await cursor.execute(LOAD_PARTITIONS, {"partition_ids": list(partition_ids)})
-                return {row[0]: partition_state(row) for row in await cursor.fetchall()}, known
+            if not (producers or names):
+                await cursor.execute(LOAD_PARTITIONS, parameters)
+                states = {row[0]: partition_state(row) for row in await cursor.fetchall()}
+                return Loaded(states, known, named)
+            parameters["of_partitions"] = [partition_id for partition_id, _ in producers]
+            parameters["producer_ids"] = [producer_id for _, producer_id in producers]
+            if names:
+                parameters["of_named"] = [partition_id for partition_id, _ in names]
+                parameters["name_keys"] = [UUID(bytes=key_of(name)) for _, name in names]
             await cursor.execute(
-                LOAD_PARTITIONS_AND_PRODUCERS,
-                {
-                    "partition_ids": list(partition_ids),
-                    "of_partitions": [partition_id for partition_id, _ in producers],
-                    "producer_ids": [producer_id for _, producer_id in producers],
-                },
+                LOAD_WITH_NAMES if names else LOAD_PARTITIONS_AND_PRODUCERS, parameters
             )
             for row in await cursor.fetchall():
-                producer_id, epoch, timestamp, *columns, first_offset, coordinator_epoch = row[7:]
-                if producer_id is None:
+                producer_id, epoch, timestamp, *columns, first_offset, coordinator_epoch = row[7:16]
+                if names and row[16] is not None:
+                    each = _named(row[16:])
+                    named[row[0], each.name] = each
+                elif producer_id is None:
                     states[row[0]] = partition_state(row)
-                    continue
-                batches = tuple(map(AppendedBatch, *columns))
-                known[row[0], producer_id] = ProducerState(
-                    producer_id, epoch, timestamp, batches, first_offset, coordinator_epoch
-                )
-        return states, known
+                else:
+                    batches = tuple(map(AppendedBatch, *columns))
+                    known[row[0], producer_id] = ProducerState(
+                        producer_id, epoch, timestamp, batches, first_offset, coordinator_epoch
+                    )
+        return Loaded(states, known, named)
+
+    async def claim_name(self, partition_id: int, name: str, claim: int) -> NamedSequence | None:
+        """See LogStore: durable when it returns, and so is all that it tells."""
+        parameters = (
+            _BIGINT.pack(partition_id),
+            key_of(name),
+            text_array([written(name)]),
+            _BIGINT.pack(claim),
+        )
+        (result, *_) = await self._claims.run_or_fail("claim_name", [(b"claim_name", parameters)])
+        found = rows_of(result)
+        return named_sequence(found[0]) if found else None
 
     async def load_transactions(self, producer_ids: Sequence[int]) -> dict[int, StoredTransaction]:
         """See LogStore."""
@@ -409,6 +460,12 @@ class PostgresLogStore:
                 ADVANCE_LOG_START, {"partition_id": partition_id, "offset": offset}
             )
         return (await self.load([partition_id]))[0].get(partition_id)
+
+
+def _named(row: Sequence[Any]) -> NamedSequence:
+    """A row of NAME_COLUMNS without the partition."""
+    name, highest, chunked, chunk_id, claim = row
+    return NamedSequence(read(name), int(highest), int(chunked), chunk_id, claim)
 
 
 def partition_state(row: Sequence[Any]) -> PartitionState:

@@ -173,7 +173,7 @@ class Log:
     ) -> tuple[LogEffects, list[bytes]]:
         """Decides on the partition as it is; gives the effects, and the payload they carry."""
         producers = sorted({(partition_id, each.producer_id) for each in batches})
-        states, known = await self.store.load([partition_id], producers)
+        states, known, _ = await self.store.load([partition_id], producers)
         log = PartitionLog(states[partition_id])
         log.load(
             states[partition_id], {producer: known.get((p, producer)) for p, producer in producers}

@@ -139,7 +139,7 @@ class Broker:
     ) -> tuple[list[LogEffects], list[bytes]]:
         """A transactional batch for each partition, in sequence; gives effects and payload."""
         producer_id = stored.metadata.producer_id
-        states, known = await self.logs.load(
+        states, known, _ = await self.logs.load(
             partition_ids, [(partition_id, producer_id) for partition_id in partition_ids]
         )
         effects, payload = [], []

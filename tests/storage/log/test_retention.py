@@ -159,7 +159,7 @@ async def aborted(log: Log, partition_id: int, *transactions: int) -> None:
             partition_id, batch(producer=producer_id, epoch=0, sequence=0, transactional=True)
         )
         marker = Marker(producer_id, 0, is_commit=False, coordinator_epoch=0)
-        states, known = await log.store.load([partition_id], [(partition_id, producer_id)])
+        states, known, _ = await log.store.load([partition_id], [(partition_id, producer_id)])
         draft = LogDraft(states[partition_id], {producer_id: known[partition_id, producer_id]})
         control = incoming(control_batch(marker), retention_class=CONTROL)
         draft.prepare_marker(marker, control)

@@ -233,7 +233,7 @@ async def test_a_lookup_by_timestamp_is_two_round_trips(log18: Log) -> None:
     assert await round_trips(database, store.find_max_timestamp(p)) <= 3
     assert await log18.store.advance_log_start(-1, 0) is None
     assert await log18.store.epoch_starts(-1) == []
-    assert await log18.store.load([-1], [(-1, 5)]) == ({}, {})
+    assert await log18.store.load([-1], [(-1, 5)]) == ({}, {}, {})
 
 
 # States.
@@ -242,7 +242,7 @@ async def test_a_lookup_by_timestamp_is_two_round_trips(log18: Log) -> None:
 async def test_load_gives_states_and_producers_of_one_version(log: Log) -> None:
     p, q = log.new_partitions(2)
     await log.append(p, batch(3, producer=9, epoch=1, sequence=0))
-    states, producers = await log.store.load([q, p, -1], [(p, 9), (p, 8), (q, 9), (-1, 9)])
+    states, producers, _ = await log.store.load([q, p, -1], [(p, 9), (p, 8), (q, 9), (-1, 9)])
     assert {i: state.next_offset for i, state in states.items()} == {p: 3, q: 0}
     assert states[p].max_timestamp == T0
     assert producers == {
