@@ -88,7 +88,7 @@ class FlushDraft:
         self.doubtful: set[int] = set()
         """Producers: their transactions must be read again before a refusal may be given."""
         self.needs_lock = False
-        """Whether, by memory alone, a transition changes nothing."""
+        """Whether, by memory alone, a transition changes nothing, or a name was claimed again."""
 
     def decide(self, work: Sequence[Pending]) -> None:
         """Decides on all of it, in turn."""
@@ -129,10 +129,17 @@ class FlushDraft:
             return NO_PARTITION
         if self._must_wait(pending, draft):
             return TOO_EARLY
+        sequenced = pending.sequenced
+        if sequenced is not None and (known := draft.find_sequenced(sequenced)):
+            # A claim does not move the partition, so memory of one may be old and no guard tells.
+            self.needs_lock |= not self._is_locked and isinstance(known, Refused)
+            return known
         if pending.batch.is_transactional and (refused := self._join(pending, draft)):
             return refused
         starts_at_zero = pending.transaction_version.starts_at_zero
-        return draft.prepare_append(pending.incoming, starts_at_zero=starts_at_zero)
+        return draft.prepare_append(
+            pending.incoming, starts_at_zero=starts_at_zero, sequenced=sequenced
+        )
 
     def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
         """Why the batch may not join its transaction, or None. A duplicate has joined already."""

@@ -276,11 +276,7 @@ class Flusher:
             doubtful = draft.doubtful - fresh_producers
             if unconfirmed or doubtful:
                 absent |= await self._memory.reload(
-                    [
-                        (pending.partition_id, pending.batch.producer_id)
-                        for pending in appends(work)
-                        if pending.partition_id in unconfirmed
-                    ]
+                    [p.place for p in appends(work) if p.partition_id in unconfirmed]
                 )
                 await self._memory.reload_transactions(doubtful)
                 fresh |= unconfirmed

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from core.log.partition_log import PartitionLog, PartitionState
+from core.log.named_sequences import NamedSequence
+from core.log.partition_log import PartitionLog
 from core.log.producer_state import ProducerState
-from core.ports.log import Flush, Locked, LogStore, RowLocked, StoreUnavailable, ToLock
+from core.ports.log import Flush, Loaded, Locked, LogStore, RowLocked, StoreUnavailable, ToLock
 from core.transaction.values import StoredTransaction
 from core.types import NO_PRODUCER_ID
 from gateway.runtime.flush.work import (
@@ -21,6 +22,7 @@ from gateway.runtime.flush.work import (
     PendingAppend,
     PendingPublication,
     PendingTransition,
+    Place,
     appends,
     publications,
     transitions,
@@ -64,20 +66,21 @@ class FlushMemory:
         """
         unknown = {i for i in transactional_producers(work) if i not in self.transactions}
         await self.reload_transactions(unknown)
-        wanted = [(pending.partition_id, pending.batch.producer_id) for pending in appends(work)]
+        wanted = [pending.place for pending in appends(work)]
         wanted += [
-            (partition_id, each.metadata.producer_id)
+            (partition_id, each.metadata.producer_id, None)
             for each in ending
             for partition_id in each.partitions
         ]
         for _ in range(LOAD_ATTEMPTS):
             missing = [
-                (partition_id, producer_id)
-                for partition_id, producer_id in wanted
+                (partition_id, producer_id, name)
+                for partition_id, producer_id, name in wanted
                 if partition_id not in absent
                 and (
                     (known := self.logs.get(partition_id)) is None
                     or known.missing_producers((producer_id,))
+                    or (name is not None and known.is_name_missing(name))
                 )
             ]
             if not missing:
@@ -85,15 +88,16 @@ class FlushMemory:
             absent |= await self.reload(missing)
         raise StoreUnavailable("partitions move faster than they can be read")
 
-    async def reload(self, touched: Sequence[tuple[int, int]]) -> set[int]:
-        """Reads (partition, producer) pairs (-1: none); returns partitions that do not exist."""
+    async def reload(self, touched: Sequence[Place]) -> set[int]:
+        """Reads partitions with their producers; returns partitions that do not exist."""
         if not touched:
             return set()
-        pairs = sorted({pair for pair in touched if pair[1] != NO_PRODUCER_ID})
-        ids = sorted({partition_id for partition_id, _ in touched})
-        states, producers = await self._store.load(ids, pairs)
-        self._take_over(ids, pairs, states, producers)
-        return set(ids) - set(states)
+        pairs = {(i, producer_id) for i, producer_id, _ in touched if producer_id != NO_PRODUCER_ID}
+        names = {(i, name) for i, _, name in touched if name is not None}
+        ids = sorted({partition_id for partition_id, _, _ in touched})
+        loaded = await self._store.load(ids, sorted(pairs), sorted(names))
+        self._take_over(ids, pairs, names, loaded)
+        return set(ids) - set(loaded.partitions)
 
     async def reload_transactions(self, producer_ids: Iterable[int]) -> None:
         """Reads the transactions of producers."""
@@ -127,21 +131,25 @@ class FlushMemory:
         self,
         ids: Iterable[int],
         pairs: Iterable[tuple[int, int]],
-        states: Mapping[int, PartitionState],
-        producers: Mapping[tuple[int, int], ProducerState],
+        names: Iterable[tuple[int, str]],
+        loaded: Loaded,
     ) -> None:
         """Remembers what was read of `ids`; a deleted partition is forgotten."""
         read: dict[int, dict[int, ProducerState | None]] = {}
         for partition_id, producer_id in pairs:
             of_partition = read.setdefault(partition_id, {})
-            of_partition[producer_id] = producers.get((partition_id, producer_id))
+            of_partition[producer_id] = loaded.producers.get((partition_id, producer_id))
+        named: dict[int, dict[str, NamedSequence | None]] = {}
+        for partition_id, name in names:
+            of_names = named.setdefault(partition_id, {})
+            of_names[name] = loaded.names.get((partition_id, name))
         for partition_id in ids:
-            state = states.get(partition_id)
+            state = loaded.partitions.get(partition_id)
             if state is None:
                 self.logs.pop(partition_id, None)
                 continue
             known = self.logs.setdefault(partition_id, PartitionLog(state))
-            known.load(state, read.get(partition_id, {}))
+            known.load(state, read.get(partition_id, {}), named.get(partition_id, {}))
 
     async def load_under_lock(
         self, flush: Flush, work: list[Pending], *, skip_locked: bool
@@ -152,12 +160,19 @@ class FlushMemory:
         what was read. Raises RowLocked, StoreUnavailable.
         """
         pairs = _producer_pairs(appends(work))
+        names = _names(appends(work))
         ids = sorted({pending.partition_id for pending in appends(work)})
         producer_ids = transactional_producers(work)
         keys = sorted({pending.key for pending in transitions(work)})
         guards = {pending.publication.guard for pending in publications(work)}
         wanted = ToLock(
-            ids, pairs, keys, producer_ids, list(guards), sorted(_tokens(publications(work)))
+            ids,
+            pairs,
+            keys,
+            producer_ids,
+            list(guards),
+            sorted(_tokens(publications(work))),
+            names,
         )
         try:
             locked = await flush.lock(wanted, skip_locked=skip_locked)
@@ -177,7 +192,8 @@ class FlushMemory:
         # deleted partition get no offset.
         staged = {each.partition_id for held_by in locked.tokens.values() for each in held_by}
         everything = {*ids, *locked.partitions, *(i for i, _ in joined), *staged} - held
-        self._take_over(everything, known_pairs | joined, locked.partitions, locked.producers)
+        loaded = Loaded(locked.partitions, locked.producers, locked.names)
+        self._take_over(everything, known_pairs | joined, names, loaded)
         by_producer = {each.metadata.producer_id: each for each in locked.transactions}
         read = {i: by_producer.get(i) for i in producer_ids if i not in locked.held_producers}
         read |= by_producer
@@ -239,6 +255,10 @@ def _tokens(work: Iterable[PendingPublication]) -> set[UUID]:
 
 def transactional_producers(work: Iterable[Pending]) -> list[int]:
     return sorted({p.batch.producer_id for p in appends(work) if p.batch.is_transactional})
+
+
+def _names(work: Iterable[PendingAppend]) -> list[tuple[int, str]]:
+    return sorted({(p.partition_id, p.sequenced.name) for p in work if p.sequenced is not None})
 
 
 def _producer_pairs(work: Iterable[PendingAppend]) -> list[tuple[int, int]]:

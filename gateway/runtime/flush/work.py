@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from core.errors import Error
 from core.log.effects import IncomingBatch
+from core.log.named_sequences import SequencedBatch
 from core.ports.log import BATCH_ROW_BYTES
 from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
@@ -25,8 +26,9 @@ from gateway.runtime.flush.outcomes import Unconfirmed
 class AppendResult:
     """The decision on one batch: stored, or refused by a rule.
 
-    base_offset: its offset, or -1. log_append_time is up to the caller. duplicate_timestamp: the
-    stored batch's, if this one is a duplicate of it.
+    base_offset: its offset, or -1; also -1 if it is a duplicate by its producer's name: then it is
+    not known where it lies. log_append_time is up to the caller. duplicate_timestamp: the stored
+    batch's, if this one is a duplicate of it.
     """
 
     error: Error = Error.NONE
@@ -36,13 +38,18 @@ class AppendResult:
     duplicate_timestamp: int = NO_TIMESTAMP
 
 
+Place = tuple[int, int, str | None]
+"""A partition, and the producer that writes there: by its id (-1: none), by its name (None)."""
+
+
 @dataclass(slots=True)
 class PendingAppend:
     """A batch on its way into a partition.
 
-    transaction_version, transaction: its producer's, for a transactional batch. history: the
-    database's history when it was queued. arrival: its ticket, a number in order of arrival.
-    parked_at: since when it waits for a locked partition (the loop's seconds).
+    transaction_version, transaction: its producer's, for a transactional batch. sequenced: what
+    tells it from others of a named producer, where they are deduplicated. history: the database's
+    history when it was queued. arrival: its ticket, a number in order of arrival. parked_at: since
+    when it waits for a locked partition (the loop's seconds).
     """
 
     partition_id: int
@@ -50,6 +57,7 @@ class PendingAppend:
     done: asyncio.Future[AppendResult | Unconfirmed]
     transaction_version: TransactionVersion = TransactionVersion.V1
     transaction: TransactionKey | None = None
+    sequenced: SequencedBatch | None = None
     history: int = 0
     arrival: int = 0
     parked_at: float = 0.0
@@ -63,6 +71,12 @@ class PendingAppend:
     def size(self) -> int:
         """Bytes of payload it adds to a flush."""
         return self.incoming.batch.size
+
+    @property
+    def place(self) -> Place:
+        """What must be known to decide on it."""
+        name = None if self.sequenced is None else self.sequenced.name
+        return self.partition_id, self.incoming.batch.producer_id, name
 
     def resolve(self, result: AppendResult | Unconfirmed) -> None:
         """Answers, unless the caller has gone."""

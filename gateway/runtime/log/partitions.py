@@ -7,6 +7,8 @@ payload is opaque here.
 from __future__ import annotations
 
 import asyncio
+import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +18,7 @@ from core.config.values import TopicConfig
 from core.errors import Error
 from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import IncomingBatch, LogEffects, StoredBytes
+from core.log.named_sequences import NamedSequence, SequencedBatch
 from core.log.partition_log import PartitionLog, PartitionState
 from core.log.retention import retention_class
 from core.ports.log import (
@@ -43,6 +46,7 @@ log = structlog.get_logger(__name__)
 READ_AHEAD_BYTES = 32 * 2**20
 FIRST_EPOCH = (EpochStart(0, 0),)
 ROUNDS_GROW_BY = 8
+_CLAIMS = 2**63 - 1  # that two of a name are alike has to be as good as impossible
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ class Partitions:
         self._epochs: dict[tuple[int, int], tuple[EpochStart, ...]] = {}
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
         self._starts_known: tuple[object, set[int]] = (None, set())
+        self._names_in_use: Counter[tuple[int, str]] = Counter()
         self.append_gate = AppendGate(flusher.retry_order)
         flusher.on_appended(self._on_appended)
 
@@ -135,11 +140,13 @@ class Partitions:
         payload: Payload,
         transaction_version: TransactionVersion = TransactionVersion.V1,
         transaction: TransactionKey | None = None,
+        sequenced: SequencedBatch | None = None,
     ) -> asyncio.Future[AppendResult | Unconfirmed]:
         """Queues a batch at once; batches are in the order of these calls.
 
         The future resolves when the batch is committed or refused. If it is transactional:
         transaction_version: how its producer joins partitions. transaction: the one it belongs to.
+        sequenced: if batches of the producer's name are to be stored once; see `claim_name`.
         """
         done: asyncio.Future[AppendResult | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
@@ -150,9 +157,31 @@ class Partitions:
                 done,
                 transaction_version,
                 transaction,
+                sequenced,
             )
         )
         return done
+
+    async def claim_name(self, partition_id: int, name: str) -> NamedSequence | None:
+        """Begins to write under a producer's name: what is known of it, with the claim that its
+        batches must bear. What was sent under an earlier claim is stored by now, or never will be.
+        None if there is no such partition. Raises StoreUnavailable.
+        """
+        claim = secrets.randbelow(_CLAIMS) + 1
+        claimed = await self._store.claim_name(partition_id, name, claim)
+        if known := self._logs.get(partition_id):
+            known.forget_name(name)
+        return claimed
+
+    def use_name(self, partition_id: int, name: str, count: int) -> None:
+        """So many more producers are there under a name (fewer, where negative)."""
+        self._names_in_use[partition_id, name] += count
+        if not self._names_in_use[partition_id, name]:
+            del self._names_in_use[partition_id, name]
+
+    def names_in_use(self) -> list[tuple[int, str]]:
+        """(Partition, name) pairs that must not be forgotten."""
+        return list(self._names_in_use)
 
     def _on_appended(self, effects: LogEffects, is_current: bool) -> None:
         partition_id = effects.partition_id

@@ -7,7 +7,7 @@ one was sealed.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
@@ -23,6 +23,7 @@ from gateway.runtime.topics.topics import Topics
 log = structlog.get_logger(__name__)
 
 CHECK_CONFIG: Final = "log.retention.check.interval.ms"
+INACTIVITY_CONFIG: Final = "penstock.broker.deduplication.producer.inactivity.timeout.minutes"
 
 
 class Janitor:
@@ -47,6 +48,7 @@ class Janitor:
         """One round per `log.retention.check.interval.ms`, until cancelled."""
         while True:
             await asyncio.sleep(self._configs.broker_int(CHECK_CONFIG) / 1000)
+            await self._touch_names()
             if not self._is_on_duty():
                 self._store.forget_segments()
                 continue
@@ -54,6 +56,14 @@ class Janitor:
                 await self.clean()
             except StoreUnavailable as error:
                 log.info("retention_postponed", reason=str(error))
+
+    async def _touch_names(self) -> None:
+        """Producers that are connected here are not forgotten, though they write nothing."""
+        if names := self._partitions.names_in_use():
+            try:
+                await self._store.touch_names(names)
+            except StoreUnavailable as error:
+                log.info("touching_names_postponed", reason=str(error))
 
     async def clean(self) -> list[int]:
         """One round; returns the segments dropped. Raises StoreUnavailable."""
@@ -67,6 +77,7 @@ class Janitor:
         await self._store.clean_deleted_partitions()
         idle_ms = self._configs.broker_int("producer.id.expiration.ms")
         await self._store.expire_producers(idle_ms / 1000)
+        await self._expire_names(topics.values())
         if expired := await self._store.expire_tokens():
             log.info("staged_tokens_expired", tokens=expired)
         forget_ms = self._configs.broker_int("penstock.published.batch.expiration.ms")
@@ -77,6 +88,13 @@ class Janitor:
         if dropped:
             log.info("segments_dropped", segments=dropped)
         return dropped
+
+    async def _expire_names(self, topics: Iterable[Topic]) -> None:
+        deduplicated = [
+            i for each in topics if each.config.is_deduplicated for i in each.partition_ids
+        ]
+        idle_s = 60 * self._configs.broker_int(INACTIVITY_CONFIG)
+        await self._store.expire_names(idle_s, deduplicated)
 
     async def _delete_rows(self) -> None:
         for usage in await self._store.usage():

@@ -183,7 +183,7 @@ class Transactions:
         transaction has this producer, none can be open: no error, and no effect.
         """
         pairs = [(partition_id, marker.producer_id) for partition_id in partition_ids]
-        _, producers = await self._log_store.load(partition_ids, pairs)
+        producers = (await self._log_store.load(partition_ids, pairs)).producers
         errors: dict[int, Error | Unconfirmed] = {}
         for partition_id in partition_ids:
             known = producers.get((partition_id, marker.producer_id))

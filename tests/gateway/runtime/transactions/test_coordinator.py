@@ -268,7 +268,7 @@ async def test_who_writes_and_ends_in_one_flush_is_forgotten_as_a_whole(
     await here.transactions.add_partitions(KEY, producer, [p, q])
     await here.write(q, producer)
     known = FlushMemory(here.broker.store, {})
-    await known.reload([(p, producer.producer_id), (q, producer.producer_id)])
+    await known.reload([(p, producer.producer_id, None), (q, producer.producer_id, None)])
     await known.reload_transactions([producer.producer_id])
     assert known.logs.keys() == {p, q}
     written = transactional(producer, 0)
