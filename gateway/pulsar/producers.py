@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from core.errors import Error
+from core.log.named_sequences import NO_CHUNK, NO_CLAIM, NO_SEQUENCE_ID, SequencedBatch
 from core.log.validation import refuse_size
 from core.ports.log import StoreUnavailable
 from core.topic.writers import REPLACED, Admitted, Denied, PartitionWriters, Waiting, Writer
-from core.types import BatchFormat, RecordBatch
+from core.types import NO_OFFSET, BatchFormat, RecordBatch
 from gateway.pulsar.commands import CommandType, ServerError
 from gateway.pulsar.commands_pb2 import CommandCloseProducer, CommandSendError
 from gateway.pulsar.errors import ending, log_error, send_error
@@ -40,7 +41,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _UNSIGNED: Final = 2**63
-_TOPIC_GONE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
+# Another topic has the name by now, or another producer: its client has to come again.
+_OVER: Final = (
+    Error.UNKNOWN_TOPIC_OR_PARTITION,
+    Error.UNKNOWN_TOPIC_ID,
+    Error.PRODUCER_FENCED,
+)
 
 
 class Producers:
@@ -119,19 +125,27 @@ class _Sent:
 class Producer:
     """One producer of a session.
 
-    place: as it was when it came. is_ready: whether its turn has come.
+    place: as it was when it came. is_ready: whether its turn has come. is_opening: whether its
+    client has no answer yet; denied: why it is out, if that came meanwhile. last_sequence_id: the
+    highest that was stored under its name when it came; -1 if there is none, or no deduplication.
     """
 
     __slots__ = (
+        "_claim",
         "_idle",
         "_is_broken",
+        "_is_leaving",
         "_look_up",
         "_sent",
         "_topic",
+        "denied",
+        "is_opening",
         "is_ready",
+        "last_sequence_id",
         "place",
         "producer_id",
         "session",
+        "topic_epoch",
         "writer",
     )
 
@@ -141,6 +155,12 @@ class Producer:
         self.place = place
         self.writer = writer
         self.is_ready = True
+        self.is_opening = True
+        self.denied: Denied | None = None
+        self.topic_epoch: int | None = None
+        self.last_sequence_id = NO_SEQUENCE_ID
+        self._claim = NO_CLAIM
+        self._is_leaving = False  # it is closed once all that it has sent is answered
         self._sent: deque[_Sent] = deque()
         self._is_broken = False  # nothing of it is queued or answered any more
         self._topic = place.topic
@@ -152,13 +172,61 @@ class Producer:
         """Its name, given or made."""
         return self.writer.name
 
+    # Deduplication.
+
+    @property
+    def is_deduplicated(self) -> bool:
+        """Whether what it sends is stored once, as far as the topic's settings are known."""
+        return self._topic.config.is_deduplicated
+
+    async def claim_name(self) -> None:
+        """Finds out what is stored under its name, of which nothing more comes from elsewhere.
+        Raises StoreUnavailable."""
+        partitions, partition_id = self.session.services.partitions, self.place.partition_id
+        claimed = await partitions.claim_name(partition_id, self.name)
+        if claimed is not None:  # else the first SEND finds the topic gone
+            self._claim, self.last_sequence_id = claimed.claim, claimed.highest_sequence_id
+            partitions.use_name(partition_id, self.name, 1)
+
+    def _let_go_of_name(self) -> None:
+        if self._claim != NO_CLAIM:
+            self._claim = NO_CLAIM
+            self.session.services.partitions.use_name(self.place.partition_id, self.name, -1)
+
+    def _sequenced(self, send: CommandSend, entry: Entry) -> SequencedBatch:
+        """By SEND's sequence ids, as in Pulsar, whatever the metadata has."""
+        is_chunk, metadata = entry.is_chunk, entry.metadata
+        return SequencedBatch(
+            self.name,
+            send.sequence_id,
+            send.highest_sequence_id if send.HasField("highest_sequence_id") else NO_SEQUENCE_ID,
+            metadata.chunk_id if is_chunk else NO_CHUNK,
+            metadata.num_chunks_from_msg if is_chunk else NO_CHUNK,
+            self._claim,
+        )
+
+    def _leave(self) -> None:
+        """Has the client come again, once it knows what became of all that was taken in: what it
+        sends meanwhile is dropped, and it sends that again."""
+        self._is_leaving = True
+        if not self._sent:
+            self.session.close_producer(self)
+
     # Sending.
 
     def send(self, command: CommandSend, entry: Entry, received: float) -> None:
         """Queues an entry for the log at once. received: the loop's seconds."""
         topic = self._current_topic()
-        if topic is None or self._is_broken:
+        if topic is None or self._is_broken or self._is_leaving:
             return
+        sequenced = None
+        if topic.config.is_deduplicated:
+            if self._claim == NO_CLAIM:  # it was switched on meanwhile
+                self._leave()
+                return
+            sequenced = self._sequenced(command, entry)
+        else:
+            self._let_go_of_name()
         metadata = entry.metadata
         size = len(entry.block)
         refusal = refuse_size(size, topic.config)
@@ -174,7 +242,9 @@ class Producer:
         sent = _Sent(command, size, received)
         partition_id = self.place.partition_id
         services = self.session.services
-        sent.appended = services.partitions.append(partition_id, topic.config, batch, entry.block)
+        sent.appended = services.partitions.append(
+            partition_id, topic.config, batch, entry.block, sequenced=sequenced
+        )
         self._await_turn(sent)
         sent.appended.add_done_callback(self._on_decided)
 
@@ -182,6 +252,8 @@ class Producer:
         self, command: CommandSend, code: ServerError, message: str, received: float
     ) -> None:
         """SEND_ERROR, in the order of what was sent before."""
+        if self._is_leaving:
+            return
         sent = _Sent(command, 0, received)
         sent.code, sent.message = code, message
         self._await_turn(sent)
@@ -203,8 +275,12 @@ class Producer:
             self._let_go(sent)
             if not self._is_broken and not self.session.is_lost:
                 self._answer_one(sent)
-        if not waiting and self._idle is not None and not self._idle.done():
+        if waiting:
+            return
+        if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+        if self._is_leaving:
+            self.session.close_producer(self)
 
     def _answer_one(self, sent: _Sent) -> None:
         if sent.appended is None:
@@ -216,15 +292,17 @@ class Producer:
             self._is_broken = True
             self._send_error(sent, send_error(log_error(result)), result.message)
             self.session.outlet.close_for(f"not stored, or perhaps not: {result.message}")
-        elif result.error in _TOPIC_GONE:
+        elif result.error in _OVER:
             self._is_broken = True
             self.session.close_producer(self)
         elif result.error is not Error.NONE:
             self._send_error(sent, send_error(result.error), result.message or result.error.name)
         else:
-            ledger_id = self.place.partition_id
+            ledger_id, entry_id = self.place.partition_id, result.base_offset
+            if entry_id == NO_OFFSET:  # a duplicate, of which it is not known where it lies
+                ledger_id = entry_id = NO_ID
             receipt = encode_send_receipt(
-                self.producer_id, sent.sequence_id, sent.highest, ledger_id, result.base_offset
+                self.producer_id, sent.sequence_id, sent.highest, ledger_id, entry_id
             )
             outlet = self.session.outlet
             outlet.write(receipt)
@@ -281,6 +359,7 @@ class Producer:
     def detach(self) -> None:
         """See Attached."""
         self._is_broken = True
+        self._let_go_of_name()
         if self._look_up is not None and self._look_up is not asyncio.current_task():
             self._look_up.cancel()
         self.session.services.producers.remove(self.place.partition_id, self.writer)

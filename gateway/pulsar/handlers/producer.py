@@ -8,7 +8,9 @@ Names and modes hold for the broker that has the partition's lease, and others a
 ServiceNotReady: then the client looks the topic up. Asked again for an id that it has, the answer
 is the same. A schema is neither checked nor kept: the answer's version of it is empty, which
 clients take as "this topic has none". `initial_subscription_name` is made first, from the
-earliest on.
+earliest on. On a topic that is deduplicated (`penstock.deduplication.enabled`) the answer tells the
+highest sequence id that is stored under the name, or -1; what was sent under it before and is not
+stored then never will be.
 """
 
 from functools import partial
@@ -17,7 +19,7 @@ from core.errors import Refusal
 from core.subscription.values import SubscriptionType
 from core.topic.writers import AccessMode, Admitted, Denial, Denied, Waiting, Writer
 from gateway.pulsar.api import Refused, command
-from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError
+from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError, signed
 from gateway.pulsar.commands_pb2 import CommandError, CommandProducer, CommandProducerSuccess
 from gateway.pulsar.producers import Producer
 from gateway.pulsar.session import Session
@@ -39,6 +41,7 @@ _CODES = {
     Denial.BUSY: ServerError.PRODUCER_BUSY,
     Denial.FENCED: ServerError.PRODUCER_FENCED,
 }
+_CLOSED = Refused(ServerError.SERVICE_NOT_READY, "The producer was closed before it was made")
 _Answer = CommandProducerSuccess | Refusal | Refused | None
 
 
@@ -53,14 +56,17 @@ async def producer(message: CommandProducer, session: Session) -> _Answer:
     session.opening.add(producer_id)
     try:
         place = await _find(message, session)
+        if isinstance(place, Refusal):
+            return place
+        if not _is_wanted(producer_id, session):
+            return _CLOSED
+        return await _admit(message, place, session)
     finally:
-        is_wanted = producer_id in session.opening
         session.opening.discard(producer_id)
-    if isinstance(place, Refusal):
-        return place
-    if not is_wanted or session.is_lost:
-        return Refused(ServerError.SERVICE_NOT_READY, "The producer was closed before it was made")
-    return _admit(message, place, session)
+
+
+def _is_wanted(producer_id: int, session: Session) -> bool:
+    return producer_id in session.opening and not session.is_lost
 
 
 async def _find(message: CommandProducer, session: Session) -> Place | Refusal:
@@ -108,7 +114,7 @@ def _again(message: CommandProducer, known: Producer) -> _Answer:
     return _success(message, known, None)
 
 
-def _admit(message: CommandProducer, place: Place, session: Session) -> _Answer:
+async def _admit(message: CommandProducer, place: Place, session: Session) -> _Answer:
     services = session.services
     given = message.producer_name
     writer = Writer(
@@ -127,12 +133,33 @@ def _admit(message: CommandProducer, place: Place, session: Session) -> _Answer:
         if verdict.other is not None and isinstance(verdict.other.connection, Session):
             verdict.other.connection.outlet.probe()
         return Refused(_CODES[verdict.denial], verdict.message)
-    session.producers[message.producer_id] = made
-    session.closed_producers.discard(message.producer_id)
     if isinstance(verdict, Waiting):
         made.is_ready = False
-        return _success(message, made, None)
-    return _success(message, made, verdict.topic_epoch)
+    else:
+        made.topic_epoch = verdict.topic_epoch
+    if made.is_deduplicated and (refused := await _claim(made)):
+        return refused
+    made.is_opening = False
+    session.producers[message.producer_id] = made
+    session.closed_producers.discard(message.producer_id)
+    return _success(message, made, made.topic_epoch)
+
+
+async def _claim(made: Producer) -> Refused | None:
+    """Claims its name, now that no other has it here. Why it is not wanted any more, or None."""
+    try:
+        await made.claim_name()
+    except BaseException:
+        made.detach()
+        raise
+    refused = None
+    if not _is_wanted(made.producer_id, made.session):
+        refused = _CLOSED
+    elif made.denied is not None:
+        refused = Refused(_CODES[made.denied.denial], made.denied.message)
+    if refused is not None:
+        made.detach()
+    return refused
 
 
 def _on_verdict(message: CommandProducer, made: Producer, verdict: Admitted | Denied) -> None:
@@ -140,7 +167,11 @@ def _on_verdict(message: CommandProducer, made: Producer, verdict: Admitted | De
     session = made.session
     if isinstance(verdict, Admitted):
         made.is_ready = True
-        session.send(_success(message, made, verdict.topic_epoch))
+        made.topic_epoch = verdict.topic_epoch
+        if not made.is_opening:
+            session.send(_success(message, made, verdict.topic_epoch))
+    elif made.is_opening:
+        made.denied = verdict
     elif made.is_ready:
         session.close_producer(made)
     else:
@@ -155,7 +186,7 @@ def _success(
     answer = CommandProducerSuccess(
         request_id=message.request_id,
         producer_name=made.name,
-        last_sequence_id=-1,
+        last_sequence_id=signed(made.last_sequence_id % 2**64),
         schema_version=b"",  # Java wants one to be set
         producer_ready=made.is_ready,
     )

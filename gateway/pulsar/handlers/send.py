@@ -7,7 +7,12 @@ sends again all that has no receipt, in order. How large an entry may be is the 
 `max.message.bytes`; topics that Pulsar's clients make have room for Pulsar's 5 MiB. Kafka's rules
 on timestamps are not applied: an event time is the application's. A SEND of an unknown producer
 closes the connection, as in Pulsar; of one that the broker has closed it is dropped, for its client
-sends it again. Transactions are not served yet: NotAllowedError. Nor is deduplication.
+sends it again. Transactions are not served yet: NotAllowedError.
+
+On a topic that is deduplicated, an entry is stored if its sequence id is above all that came before
+under the producer's name, wherever and whenever that was; of a batch the first one decides, as in
+Pulsar. Else it is there already: a receipt with ledger and entry -1. Chunks of a message share its
+sequence id and are told apart by their number; unlike in Pulsar, none is stored twice.
 """
 
 import asyncio

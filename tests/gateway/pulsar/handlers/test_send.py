@@ -145,7 +145,7 @@ async def test_what_is_not_confirmed_ends_the_connection(
     client = await broker.client()
     await client.produce_to("t")
 
-    def append(*_: object) -> asyncio.Future[Any]:
+    def append(*_: object, **__: object) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         future.set_result(Unconfirmed(reason, "why"))
         return future
@@ -202,7 +202,7 @@ async def test_a_refusal_of_the_log_is_told(
     client = await broker.client()
     await client.produce_to("t")
 
-    def append(*_: object) -> asyncio.Future[Any]:
+    def append(*_: object, **__: object) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         future.set_result(AppendResult(Error.POLICY_VIOLATION, "no"))
         return future
