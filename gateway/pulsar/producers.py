@@ -353,6 +353,8 @@ class Producer:
             return
         if found is None or found.topic_id != self._topic.topic_id:
             self.session.close_producer(self)
+        else:
+            self._topic = found  # settings of now, should it be forgotten again already
 
     # Its end.
 

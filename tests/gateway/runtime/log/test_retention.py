@@ -258,3 +258,36 @@ async def test_two_janitors_at_once(make_broker: MakeBroker, keeper: Keeper, log
     await asyncio.gather(*(each.janitor.clean() for each in (keeper, other, keeper, other)))
     assert [start_of(log, p) for p in ids] == [20] * 4
     assert log.rows("SELECT DISTINCT size_bytes, batch_count FROM topic_partition") == [(0, 0)]
+
+
+async def test_names_that_nobody_uses_are_forgotten(
+    keeper: Keeper, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connected producers are somebody; where there is no deduplication any more, all go."""
+    on = (("penstock.deduplication.enabled", "true"),)
+    await keeper.topics.create([NewTopic("on", 1, configs=on), NewTopic("off", 1)])
+    topics = [await keeper.topics.get(name) for name in ("on", "off")]
+    p, q = [topic.partition_ids[0] for topic in topics if topic is not None]
+    partitions = keeper.broker.partitions
+    for partition_id, name in ((p, "gone"), (p, "idle"), (p, "late"), (q, "off")):
+        await partitions.claim_name(partition_id, name)
+        log.rows("UPDATE named_producer SET updated_at = now() - '7 hours'::interval")
+    partitions.use_name(p, "idle", 1)
+    log.rows(
+        "UPDATE named_producer SET updated_at = now() - '5 hours'::interval"
+        " WHERE name IN ('late', 'off')"
+    )
+    keeper.is_on_duty = False
+    with monkeypatch.context() as patch:
+        patch.setattr(keeper.configs, "broker_int", lambda name: 50)
+        running = asyncio.create_task(keeper.janitor.run())
+        async with asyncio.timeout(30):
+            while log.value(
+                "SELECT updated_at < now() - '1 hour'::interval FROM named_producer"
+                " WHERE name = 'idle'"
+            ):
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    await keeper.janitor.clean()
+    assert log.rows("SELECT name FROM named_producer ORDER BY name") == [("idle",), ("late",)]
