@@ -193,7 +193,8 @@ def configuration() -> str:
         "## Topic properties",
         "Set when a topic is created, or later with kafka-configs, any admin client, or "
         "`penstock topics create --config`. The broker's name sets the default of all topics that "
-        "do not say otherwise. Names, defaults and valid values are Apache Kafka 4.1's.",
+        "do not say otherwise. Names, defaults and valid values are Apache Kafka 4.1's; what "
+        "begins with `penstock.` is not Kafka's.",
         _table(
             ("property", "broker's name", "default", "what Penstock does with it"),
             (

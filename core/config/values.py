@@ -307,7 +307,7 @@ def topic_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, st
 class TopicConfig:
     """A topic's settings in effect, typed: what the log acts on. Times in ms, sizes in bytes.
 
-    retention_ms, retention_bytes: -1 (or less) is no limit. is_deduplicated: as far as named
+    retention_ms, retention_bytes: -1 (or less) is no limit. deduplication_enabled: as far as named
     producers (Pulsar's) go.
     """
 
@@ -322,7 +322,7 @@ class TopicConfig:
     retention_bytes: int
     segment_bytes: int
     segment_ms: int
-    is_deduplicated: bool
+    deduplication_enabled: bool
 
     @property
     def is_compacted(self) -> bool:
@@ -371,5 +371,6 @@ def topic_config(overrides: Mapping[str, str], broker: Mapping[str, str]) -> Top
         segment_ms=whole("segment.ms"),
         # Pulsar asks the topic, its namespace, the broker. Policies of namespaces are to come in
         # between, where a topic is read (`gateway/runtime/topics`): as one more map, of theirs.
-        is_deduplicated=topic_value("penstock.deduplication.enabled", overrides, broker) is True,
+        deduplication_enabled=topic_value("penstock.deduplication.enabled", overrides, broker)
+        is True,
     )

@@ -177,7 +177,7 @@ class Producer:
     @property
     def is_deduplicated(self) -> bool:
         """Whether what it sends is stored once, as far as the topic's settings are known."""
-        return self._topic.config.is_deduplicated
+        return self._topic.config.deduplication_enabled
 
     async def claim_name(self) -> None:
         """Finds out what is stored under its name, of which nothing more comes from elsewhere.
@@ -220,7 +220,7 @@ class Producer:
         if topic is None or self._is_broken or self._is_leaving:
             return
         sequenced = None
-        if topic.config.is_deduplicated:
+        if topic.config.deduplication_enabled:
             if self._claim == NO_CLAIM:  # it was switched on meanwhile
                 self._leave()
                 return

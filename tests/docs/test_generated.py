@@ -36,7 +36,7 @@ def sources() -> str:
 
 
 def is_read_of_topic(name: str) -> bool:
-    field = name.replace(".", "_")
+    field = name.removeprefix("penstock.").replace(".", "_")
     if field not in TopicConfig.__slots__:
         return False
     spelt = SPELT.get(name, re.escape(field))

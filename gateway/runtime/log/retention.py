@@ -91,7 +91,7 @@ class Janitor:
 
     async def _expire_names(self, topics: Iterable[Topic]) -> None:
         deduplicated = [
-            i for each in topics if each.config.is_deduplicated for i in each.partition_ids
+            i for each in topics if each.config.deduplication_enabled for i in each.partition_ids
         ]
         idle_s = 60 * self._configs.broker_int(INACTIVITY_CONFIG)
         await self._store.expire_names(idle_s, deduplicated)
