@@ -414,8 +414,8 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "false",
         "Whether a message of a Pulsar client is stored once, however often it is sent: by its "
         "producer's name and sequence id. Pulsar's `deduplicationEnabled` of a topic, and of a "
-        "broker `brokerDeduplicationEnabled`. Some minutes after it is switched off, what was known "
-        "of names is forgotten.",
+        "broker `brokerDeduplicationEnabled`. Some minutes after it is switched off, what was "
+        "known of names is forgotten.",
         broker="penstock.broker.deduplication.enabled",
     ),
     # --- brokers only ---

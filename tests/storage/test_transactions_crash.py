@@ -189,7 +189,7 @@ async def test_an_end_is_durable_with_all_it_brings(crashing: Crashing, commit: 
         frozenset(),
     )
     assert await crashing.broker.offsets("g") == ({p: 5} if commit else {})
-    states, _ = await crashing.broker.logs.load([p, q])
+    states, _, _ = await crashing.broker.logs.load([p, q])
     assert [(each.next_offset, each.last_stable_offset) for each in states.values()] == [(2, 2)] * 2
     aborted = await crashing.broker.logs.aborted([(p, 0, 9), (q, 0, 9)])
     assert [len(each) for each in aborted] == ([0, 0] if commit else [1, 1])

@@ -435,7 +435,7 @@ async def test_producer_state_goes_there_and_back(log: Log, batches: int) -> Non
     effects, _ = await log.drafted(p, batch())
     flush = log.store.open_flush()
     await flush.commit([replace(effects, producers=(state,))])
-    _, loaded = await log.store.load([p], [(p, 1000), (p, 1001)])
+    _, loaded, _ = await log.store.load([p], [(p, 1000), (p, 1001)])
     assert loaded == {(p, 1000): state}
     locked = (await flush.lock(ToLock([p], [(p, 1000), (p, 1001)]))).producers
     assert locked == {(p, 1000): state}
@@ -446,7 +446,7 @@ async def test_what_is_loaded_decides_as_what_was_remembered(log: Log) -> None:
     (p,) = log.new_partitions()
     for sequence in range(7):
         await log.append(p, batch(producer=42, epoch=1, sequence=sequence))
-    states, producers = await log.store.load([p], [(p, 42)])
+    states, producers, _ = await log.store.load([p], [(p, 42)])
     known = PartitionLog(states[p])
     known.load(states[p], {42: producers[p, 42]})
     draft = known.draft()
