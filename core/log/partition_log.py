@@ -95,6 +95,7 @@ class LogDraft:
         "_aborted",
         "_bytes",
         "_loaded",
+        "_loaded_names",
         "_max_timestamp",
         "_names",
         "_next_offset",
@@ -112,7 +113,8 @@ class LogDraft:
     ) -> None:
         self.state = state
         self._loaded = producers
-        self._names = NamedSequenceDraft(names)
+        self._loaded_names = names
+        self._names: NamedSequenceDraft | None = None  # Kafka's batches need none
         self._next_offset = state.next_offset
         self._max_timestamp = state.max_timestamp
         self._bytes = 0
@@ -150,19 +152,24 @@ class LogDraft:
             if batch.is_transactional:
                 self._open.setdefault(batch.producer_id, base_offset)
         if sequenced is not None:
-            self._names.prepare(sequenced)
+            self._named().prepare(sequenced)
         return self._add(incoming)
 
     def find_sequenced(self, sequenced: SequencedBatch) -> Duplicate | Refused | None:
         """Why a batch of a named producer does not enter the log; None if it is new. Changes
         nothing. Raises KeyError where the name is not loaded."""
-        match self._names.verdict(sequenced):
+        match self._named().verdict(sequenced):
             case Sequenced.NEW:
                 return None
             case Sequenced.DUPLICATE:
                 return Duplicate()
             case Sequenced.FENCED:
                 return Refused(Error.PRODUCER_FENCED, "Another producer has taken its name since")
+
+    def _named(self) -> NamedSequenceDraft:
+        if self._names is None:
+            self._names = NamedSequenceDraft(self._loaded_names)
+        return self._names
 
     def prepare_marker(self, marker: Marker, incoming: IncomingBatch) -> Appended:
         """Appends a control batch of one record, whether the producer has written here or not.
@@ -212,7 +219,7 @@ class LogDraft:
             producers=tuple(self._producers.values()),
             open_transactions=tuple(OpenTransaction(*each) for each in self._open.items()),
             aborted=tuple(self._aborted),
-            names=self._names.effects(),
+            names=self._names.effects() if self._names is not None else (),
         )
 
 
