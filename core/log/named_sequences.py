@@ -18,6 +18,8 @@ from enum import Enum, auto
 NO_CHUNK = -1
 NO_SEQUENCE_ID = -1
 NO_CLAIM = 0
+_PRUNE_FROM = 1_000
+_REMEMBERED_FOR_S = 600.0  # far longer than a batch waits for its flush
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,33 @@ class NamedSequenceDraft:
     def effects(self) -> tuple[NamedSequence, ...]:
         """The whole new state of each producer that has one, each once."""
         return tuple(self._changed.values())
+
+
+class BrokenClaims:
+    """Claims under which a batch was turned away without a decision, since the store was gone.
+
+    Those behind it must not enter the log: it will be sent again, under a new claim, and would lie
+    below what is stored by then, as a duplicate. Knows no clock: `now` is any that rises, in
+    seconds.
+    """
+
+    __slots__ = ("_noted", "_prune_at")
+
+    def __init__(self) -> None:
+        self._noted: dict[int, float] = {}
+        self._prune_at = _PRUNE_FROM
+
+    def __contains__(self, batch: SequencedBatch) -> bool:
+        return batch.claim in self._noted
+
+    def note(self, batch: SequencedBatch, now: float) -> None:
+        """The batch was turned away."""
+        if len(self._noted) >= self._prune_at:
+            self._noted = {
+                claim: at for claim, at in self._noted.items() if at > now - _REMEMBERED_FOR_S
+            }
+            self._prune_at = max(_PRUNE_FROM, 2 * len(self._noted))
+        self._noted[batch.claim] = now
 
 
 def is_duplicate(known: NamedSequence, batch: SequencedBatch) -> bool:

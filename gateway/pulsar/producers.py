@@ -257,6 +257,9 @@ class Producer:
         sent = _Sent(command, 0, received)
         sent.code, sent.message = code, message
         self._await_turn(sent)
+        if code is ServerError.CHECKSUM_ERROR and self._claim != NO_CLAIM:
+            # It is sent again, and must not lie below what comes behind it.
+            self._is_leaving = True
         self._answer()
 
     def _await_turn(self, sent: _Sent) -> None:

@@ -16,6 +16,7 @@ import structlog
 
 from core.errors import Error
 from core.log.effects import LogEffects
+from core.log.named_sequences import BrokenClaims
 from core.log.partition_log import (
     Appended,
     Decision,
@@ -97,6 +98,7 @@ class Flusher:
         self._coalescing = Coalescing(self._enqueue)
         self._wake_parked = asyncio.Event()  # something is parked, or nothing will be any more
         self.retry_order = RetryOrder()
+        self._broken_claims = BrokenClaims()
         self.fenced = 0  # batches refused for their producer's epoch
         self._history = 0
         self._parked: asyncio.Task[None] | None = None
@@ -195,6 +197,7 @@ class Flusher:
             log.exception("flush_failed", batches=len(work))
             work = self._still_ours(work)
             self._memory.forget(work)
+            self._break_claims(work)
             resolve_all(work, Unconfirmed(Reason.FAILED, "the broker failed; see its log"))
             await flush.rollback()
         finally:
@@ -229,6 +232,14 @@ class Flusher:
         for pending in appends(work):
             if not pending.done.done():
                 self.retry_order.note(pending.partition_id, pending.batch, now)
+        self._break_claims(work)
+
+    def _break_claims(self, work: Iterable[Pending]) -> None:
+        """Named producers will send these batches again, too, under a claim of then."""
+        now = asyncio.get_running_loop().time()
+        for pending in appends(work):
+            if pending.sequenced is not None:
+                self._broken_claims.note(pending.sequenced, now)
 
     # Deciding and committing.
 
@@ -337,6 +348,8 @@ class Flusher:
 
     def _comes_too_early(self, pending: PendingAppend, draft: LogDraft) -> bool:
         batch = pending.batch
+        if pending.sequenced is not None and pending.sequenced in self._broken_claims:
+            return True
         if not self.retry_order or not batch.has_producer_id:
             return False
         now = asyncio.get_running_loop().time()
@@ -380,6 +393,7 @@ class Flusher:
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
             case Duplicate() if pending.history != self._history:
                 # The batch it repeats may be lost; this commit proves nothing about that one.
+                self._break_claims([pending])
                 message = "the database has another history now"
                 pending.resolve(Unconfirmed(Reason.NOT_STORED, message))
             case Duplicate(base_offset, timestamp):
@@ -414,6 +428,7 @@ class Flusher:
         elif len(work) == 1:
             log.error("effect_refused_by_database", of=_name(work[0]), reason=str(error))
             self._memory.forget(work)
+            self._break_claims(work)
             work[0].resolve(Unconfirmed(Reason.FAILED, str(error)))
         else:
             for index, pending in enumerate(work):

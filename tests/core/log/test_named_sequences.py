@@ -2,7 +2,9 @@
 
 import pytest
 
+from core.log import named_sequences
 from core.log.named_sequences import (
+    BrokenClaims,
     NamedSequence,
     NamedSequenceDraft,
     Sequenced,
@@ -97,3 +99,16 @@ def test_a_name_that_is_forgotten_has_to_be_claimed() -> None:
 def test_what_is_not_loaded_is_a_bug() -> None:
     with pytest.raises(KeyError):
         NamedSequenceDraft({}).prepare(batch(1))
+
+
+def test_behind_a_batch_that_was_turned_away_none_enters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(named_sequences, "_PRUNE_FROM", 3)
+    broken = BrokenClaims()
+    assert SequencedBatch("p", 7, claim=1) not in broken
+    broken.note(SequencedBatch("p", 6, claim=1), 0.0)
+    assert SequencedBatch("p", 7, claim=1) in broken
+    assert SequencedBatch("p", 6, claim=2) not in broken
+    for claim in range(10, 30):
+        broken.note(SequencedBatch("p", 6, claim=claim), 1_000.0 + claim)
+    assert SequencedBatch("p", 7, claim=1) not in broken
+    assert all(SequencedBatch("p", 7, claim=claim) in broken for claim in range(10, 30))

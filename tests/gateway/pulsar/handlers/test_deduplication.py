@@ -299,3 +299,22 @@ async def test_a_name_that_cannot_be_claimed_now_is_tried_again(
         error = await client.ask(wanted, CommandType.ERROR)
         assert error.error == ServerError.SERVICE_NOT_READY
     assert await produce(client) == -1
+
+
+async def test_a_damaged_message_is_not_overtaken(broker: Broker) -> None:
+    """Its client sends it again: were a later one stored by then, it would be taken for one of
+    before."""
+    p = await make_topic(broker)
+    client = await broker.client()
+    await produce(client)
+    damaged = bytearray(entry_of())
+    damaged[-1] ^= 1
+    client.send(entry_of(), sequence_id=0)
+    client.send(bytes(damaged), sequence_id=1)
+    client.send(entry_of(), sequence_id=2)
+    assert (await client.hear(CommandType.SEND_RECEIPT)).sequence_id == 0
+    error = await client.hear(CommandType.SEND_ERROR)
+    assert (error.sequence_id, error.error) == (1, ServerError.CHECKSUM_ERROR)
+    await client.hear(CommandType.CLOSE_PRODUCER)
+    assert await produce(client) == 0
+    assert [await sent(client, n) for n in (1, 2)] == [(p, 1), (p, 2)]

@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import Error
 from core.log.named_sequences import SequencedBatch
-from core.ports.log import ReadRange
+from core.ports.log import CommitUnknown, ReadRange, StoreUnavailable
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.flush.work import AppendResult
 from storage.flush.log import FlushSession
@@ -155,8 +155,6 @@ async def test_a_commit_of_unknown_outcome_is_known_to_the_next_claim(
     commit = FlushSession.commit
 
     async def lost(self: FlushSession, *effects: Any) -> None:
-        from core.ports.log import CommitUnknown
-
         if is_stored:
             await commit(self, *effects)
         raise CommitUnknown("the connection was lost")
@@ -239,3 +237,29 @@ async def test_brokers_that_take_a_name_from_each_other_lose_and_double_nothing(
         own = [mark % BLOCK for mark in found if mark // BLOCK == number + 1]
         assert own == list(range(len(own)))
         assert len(own) >= ends[number]
+
+
+@pytest.mark.parametrize("error", [CommitUnknown, StoreUnavailable, RuntimeError])
+async def test_behind_what_is_turned_away_nothing_is_stored(
+    broker: Broker, log: Log, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be sent again, found below what is stored, confirmed, and be nowhere."""
+    (p,) = log.new_partitions()
+    one = await Named(broker, p, "a").claimed()
+    assert await one.send(0) == (Error.NONE, 0)
+    commit = FlushSession.commit
+    behind: list[asyncio.Future[AppendResult | Unconfirmed]] = []
+
+    async def failing(self: FlushSession, *effects: Any) -> None:
+        monkeypatch.setattr(FlushSession, "commit", commit)
+        behind.append(one.submit(2))  # before anybody is told
+        raise error("gone")
+
+    monkeypatch.setattr(FlushSession, "commit", failing)
+    assert isinstance(await one.submit(1), Unconfirmed)
+    assert outcome(await behind[0]) == (Reason.TOO_EARLY, -1)
+    assert await one.send(3) == (Reason.TOO_EARLY, -1)
+    again = await Named(broker, p, "a").claimed()
+    assert again.told == 0
+    assert [await again.send(n) for n in (1, 2, 3)] == [(Error.NONE, n) for n in (1, 2, 3)]
+    assert await marks(broker, p) == [0, 1, 2, 3]
