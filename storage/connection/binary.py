@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,28 +17,29 @@ if TYPE_CHECKING:
 _ARRAY_HEADER = struct.Struct(">iIIii")  # dimensions, has nulls, element OID, length, lower bound
 _EMPTY_ARRAY = struct.Struct(">iII")
 
-_TYPES = {"q": 20, "i": 23, "h": 21, "?": 16}
-_SIZES = {code: struct.calcsize(">" + code) for code in _TYPES}
+_TYPES = {"q": (20, 8), "i": (23, 4), "h": (21, 2), "?": (16, 1)}  # OID, size
 _BYTEA_OID, _TEXT_OID, _UUID_OID, _JSONB_OID = 17, 25, 2950, 3802
 _SHORT = 64  # layouts of arrays up to this length are kept
-_NULL = b"\xff\xff\xff\xff"  # the length of a null element
+_length = struct.Struct(">i").pack
+_NULL = _length(-1)  # the length of a null element
 
 
 def _array(code: str, values: Sequence[int]) -> bytes:
-    oid, length = _TYPES[code], len(values)
+    oid, size = _TYPES[code]
+    length = len(values)
     if not length:
         return _EMPTY_ARRAY.pack(0, 0, oid)
-    flat: list[int] = [_SIZES[code]] * (2 * length)
+    flat: list[int] = [size] * (2 * length)
     flat[1::2] = values
     if length > _SHORT:
         header = _ARRAY_HEADER.pack(1, 0, oid, length, 1)
         return header + struct.pack(">" + ("i" + code) * length, *flat)
-    return _layout(code, length).pack(1, 0, oid, length, 1, *flat)
+    return _packing(code, length)(1, 0, oid, length, 1, *flat)
 
 
 @functools.cache
-def _layout(code: str, length: int) -> struct.Struct:
-    return struct.Struct(_ARRAY_HEADER.format + ("i" + code) * length)
+def _packing(code: str, length: int) -> Callable[..., bytes]:
+    return struct.Struct(_ARRAY_HEADER.format + ("i" + code) * length).pack
 
 
 def columns(codes: str, rows: Sequence[Sequence[int]]) -> list[bytes]:
@@ -73,14 +74,10 @@ def boolean_array(values: Sequence[bool]) -> bytes:
 def _bytes_array(oid: int, values: Sequence[bytes | None]) -> bytes:
     if not values:
         return _EMPTY_ARRAY.pack(0, 0, oid)
-    parts = [_ARRAY_HEADER.pack(1, 1 if None in values else 0, oid, len(values), 1)]
-    for value in values:
-        if value is None:
-            parts.append(_NULL)
-        else:
-            parts.append(len(value).to_bytes(4, "big"))
-            parts.append(value)
-    return b"".join(parts)
+    header = _ARRAY_HEADER.pack(1, None in values, oid, len(values), 1)
+    return header + b"".join(
+        [_NULL if value is None else _length(len(value)) + value for value in values]
+    )
 
 
 def text_array(values: Sequence[str | None]) -> bytes:
@@ -120,6 +117,18 @@ def integers(array: bytes | None, code: str) -> tuple[int, ...]:
     length = int.from_bytes(array[12:16], "big")
     values: tuple[int, ...] = struct.unpack_from(">" + ("i" + code) * length, array, 20)
     return values[1::2]
+
+
+def texts(array: bytes) -> list[str]:
+    """A `text[]` from a binary result, without nulls."""
+    if len(array) == _EMPTY_ARRAY.size:
+        return []
+    found, start = [], _ARRAY_HEADER.size
+    for _ in range(int.from_bytes(array[12:16], "big")):
+        end = start + 4 + int.from_bytes(array[start : start + 4], "big")
+        found.append(array[start + 4 : end].decode())
+        start = end
+    return found
 
 
 def rows_of(result: PGresult) -> list[tuple[bytes | None, ...]]:
