@@ -18,7 +18,15 @@ from storage.connection.client_text import key_of, written
 from storage.connection.kept_session import KeptSession
 from storage.connection.pool import FLUSH_DEADLINE_S
 from storage.connection.session import Statement
-from storage.groups.rows import group_columns, member_columns, member_size, offset_columns
+from storage.groups.rows import (
+    GROUP,
+    MEMBER,
+    OFFSET,
+    group_columns,
+    member_columns,
+    member_size,
+    offset_columns,
+)
 
 if TYPE_CHECKING:
     from storage.connection.pool import Database
@@ -47,21 +55,11 @@ WITH members AS (DELETE FROM group_member WHERE group_key = ANY ($1::uuid[])),
      pending AS (DELETE FROM pending_offset WHERE group_key = ANY ($1::uuid[]))
 DELETE FROM consumer_group WHERE group_key = ANY ($1::uuid[])
 """
-PUT_GROUPS = """
-INSERT INTO consumer_group (group_key, group_id, shard, protocol, protocol_type, protocol_name,
-    leader, generation_id, assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
-SELECT group_key, group_id, shard, protocol, protocol_type, protocol_name, leader, generation_id,
-    assignment_epoch, state, state_timestamp, waiting_for::text[], metadata_hash
-FROM unnest($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[],
-    $8::integer[], $9::integer[], $10::text[], $11::bigint[], $12::text[], $13::bigint[])
-    AS e (group_key, group_id, shard, protocol, protocol_type, protocol_name, leader,
-          generation_id, assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
-ON CONFLICT (group_key) DO UPDATE SET
-    protocol = excluded.protocol, protocol_type = excluded.protocol_type,
-    protocol_name = excluded.protocol_name, leader = excluded.leader,
-    generation_id = excluded.generation_id, assignment_epoch = excluded.assignment_epoch,
-    state = excluded.state, state_timestamp = excluded.state_timestamp,
-    waiting_for = excluded.waiting_for, metadata_hash = excluded.metadata_hash
+PUT_GROUPS = f"""
+INSERT INTO consumer_group ({GROUP.names})
+SELECT {GROUP.unnested()} FROM {GROUP.unnest()} AS e ({GROUP.names})
+ON CONFLICT (group_key) DO UPDATE
+SET {GROUP.without("group_key", "group_id", "shard").excluded}
 """
 # A group known only by its offsets: its row has GroupRow's defaults. An INSERT alone would wait for
 # a transaction that is about to update the row.
@@ -86,34 +84,11 @@ DELETE FROM group_member m
 USING unnest($1::uuid[], $2::uuid[]) AS e (group_key, member_key)
 WHERE m.group_key = e.group_key AND m.member_key = e.member_key
 """
-PUT_MEMBERS = """
-INSERT INTO group_member (group_key, member_key, member_id, protocol, group_instance_id, client_id,
-    client_host, rack_id, session_timeout_ms, rebalance_timeout_ms, protocols, assignment,
-    member_epoch, previous_member_epoch, state, subscribed_topic_names, subscribed_topic_regex,
-    server_assignor, assigned, revoking, target)
-SELECT group_key, member_key, member_id, protocol, group_instance_id, client_id, client_host,
-    rack_id, session_timeout_ms, rebalance_timeout_ms, protocols, assignment, member_epoch,
-    previous_member_epoch, state, subscribed_topic_names::text[], subscribed_topic_regex,
-    server_assignor, assigned, revoking, target
-FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-    $8::text[], $9::integer[], $10::integer[], $11::jsonb[], $12::bytea[], $13::integer[],
-    $14::integer[], $15::text[], $16::text[], $17::text[], $18::text[], $19::jsonb[],
-    $20::jsonb[], $21::jsonb[])
-    AS e (group_key, member_key, member_id, protocol, group_instance_id, client_id, client_host,
-          rack_id, session_timeout_ms, rebalance_timeout_ms, protocols, assignment, member_epoch,
-          previous_member_epoch, state, subscribed_topic_names, subscribed_topic_regex,
-          server_assignor, assigned, revoking, target)
-ON CONFLICT (group_key, member_key) DO UPDATE SET
-    protocol = excluded.protocol, group_instance_id = excluded.group_instance_id,
-    client_id = excluded.client_id, client_host = excluded.client_host,
-    rack_id = excluded.rack_id, session_timeout_ms = excluded.session_timeout_ms,
-    rebalance_timeout_ms = excluded.rebalance_timeout_ms, protocols = excluded.protocols,
-    assignment = excluded.assignment, member_epoch = excluded.member_epoch,
-    previous_member_epoch = excluded.previous_member_epoch, state = excluded.state,
-    subscribed_topic_names = excluded.subscribed_topic_names,
-    subscribed_topic_regex = excluded.subscribed_topic_regex,
-    server_assignor = excluded.server_assignor, assigned = excluded.assigned,
-    revoking = excluded.revoking, target = excluded.target
+PUT_MEMBERS = f"""
+INSERT INTO group_member ({MEMBER.names})
+SELECT {MEMBER.unnested()} FROM {MEMBER.unnest()} AS e ({MEMBER.names})
+ON CONFLICT (group_key, member_key) DO UPDATE
+SET {MEMBER.without("group_key", "member_key", "member_id").excluded}
 """
 
 DELETE_OFFSETS = """
@@ -137,16 +112,11 @@ WHERE o.group_key = e.group_key AND o.partition_id = e.partition_id
   AND NOT EXISTS (SELECT FROM pending_offset p
                   WHERE p.group_key = o.group_key AND p.partition_id = o.partition_id)
 """
-PUT_OFFSETS = """
-INSERT INTO committed_offset (group_key, partition_id, committed_offset, leader_epoch, metadata,
-    commit_timestamp, expire_timestamp, commit_order)
-SELECT e.*, (SELECT nextval('offset_commit_seq'))
-FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::integer[], $5::text[], $6::bigint[],
-    $7::bigint[]) AS e
-ON CONFLICT (group_key, partition_id) DO UPDATE SET
-    committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
-    metadata = excluded.metadata, commit_timestamp = excluded.commit_timestamp,
-    expire_timestamp = excluded.expire_timestamp, commit_order = excluded.commit_order
+PUT_OFFSETS = f"""
+INSERT INTO committed_offset ({OFFSET.names}, commit_order)
+SELECT e.*, (SELECT nextval('offset_commit_seq')) FROM {OFFSET.unnest()} AS e
+ON CONFLICT (group_key, partition_id) DO UPDATE
+SET {OFFSET.without("group_key", "partition_id").excluded}, commit_order = excluded.commit_order
 """
 
 STATEMENTS: Mapping[bytes, str] = {

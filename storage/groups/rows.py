@@ -1,6 +1,6 @@
 """Converts groups, members and offsets between core's values and rows. Knows no statement.
 
-The flush writes columns as binary arrays; reading takes psycopg's values.
+The flush writes rows as binary arrays; reading takes psycopg's values.
 """
 
 import json
@@ -9,83 +9,88 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.group.records import CommittedOffset, GroupRow, MemberRow, Partitions
-from storage.connection.binary import (
-    bigint_array,
-    bytea_array,
-    integer_array,
-    jsonb_array,
-    text_array,
-    uuid_array,
-)
-from storage.connection.client_text import (
-    array_literal,
-    key_of,
-    read,
-    read_or_none,
-    written,
-    written_or_none,
-)
+from storage import schema
+from storage.connection.client_text import key_of, read, read_or_none, written, written_or_none
+from storage.connection.rows import Row
+
+GROUP = Row.of(schema.consumer_group)
+MEMBER = Row.of(schema.group_member)
+# A sequence of the database's numbers the commits.
+OFFSET = Row.of(schema.committed_offset, omit=["commit_order"])
 
 
 def group_columns(rows: Sequence[tuple[int, GroupRow]]) -> list[bytes]:
-    """Parameters of PUT_GROUPS, from shards and rows."""
-    groups = [row for _, row in rows]
-    return [
-        uuid_array([key_of(row.group_id) for row in groups]),
-        text_array([written(row.group_id) for row in groups]),
-        integer_array([shard for shard, _ in rows]),
-        text_array([row.protocol for row in groups]),
-        text_array([written(row.protocol_type) for row in groups]),
-        text_array([written_or_none(row.protocol_name) for row in groups]),
-        text_array([written_or_none(row.leader) for row in groups]),
-        integer_array([row.generation_id for row in groups]),
-        integer_array([row.assignment_epoch for row in groups]),
-        text_array([row.state for row in groups]),
-        bigint_array([row.state_timestamp for row in groups]),
-        text_array([array_literal(row.waiting_for) for row in groups]),
-        bigint_array([row.metadata_hash for row in groups]),
-    ]
+    """GROUP, from shards and rows."""
+    return GROUP.encode(
+        [
+            (
+                key_of(row.group_id),
+                written(row.group_id),
+                shard,
+                row.protocol,
+                written(row.protocol_type),
+                written_or_none(row.protocol_name),
+                written_or_none(row.leader),
+                row.generation_id,
+                row.assignment_epoch,
+                row.state,
+                row.state_timestamp,
+                row.waiting_for,
+                row.metadata_hash,
+            )
+            for shard, row in rows
+        ]
+    )
 
 
 def member_columns(rows: Sequence[tuple[bytes, MemberRow]]) -> list[bytes]:
-    """Parameters of PUT_MEMBERS, from keys of groups and rows."""
-    members = [row for _, row in rows]
-    return [
-        uuid_array([key for key, _ in rows]),
-        uuid_array([key_of(row.member_id) for row in members]),
-        text_array([written(row.member_id) for row in members]),
-        text_array([row.protocol for row in members]),
-        text_array([written_or_none(row.group_instance_id) for row in members]),
-        text_array([written(row.client_id) for row in members]),
-        text_array([written(row.client_host) for row in members]),
-        text_array([written_or_none(row.rack_id) for row in members]),
-        integer_array([row.session_timeout_ms for row in members]),
-        integer_array([row.rebalance_timeout_ms for row in members]),
-        jsonb_array([_protocols_json(row.protocols) for row in members]),
-        bytea_array([row.assignment for row in members]),
-        integer_array([row.member_epoch for row in members]),
-        integer_array([row.previous_member_epoch for row in members]),
-        text_array([row.state for row in members]),
-        text_array([array_literal(row.subscribed_topic_names) for row in members]),
-        text_array([written_or_none(row.subscribed_topic_regex) for row in members]),
-        text_array([written_or_none(row.server_assignor) for row in members]),
-        jsonb_array([_partitions_json(row.assigned) for row in members]),
-        jsonb_array([_partitions_json(row.revoking) for row in members]),
-        jsonb_array([_partitions_json(row.target) for row in members]),
-    ]
+    """MEMBER, from keys of groups and rows."""
+    return MEMBER.encode(
+        [
+            (
+                group_key,
+                key_of(row.member_id),
+                written(row.member_id),
+                row.protocol,
+                written_or_none(row.group_instance_id),
+                written(row.client_id),
+                written(row.client_host),
+                written_or_none(row.rack_id),
+                row.session_timeout_ms,
+                row.rebalance_timeout_ms,
+                _protocols_json(row.protocols),
+                row.assignment,
+                row.member_epoch,
+                row.previous_member_epoch,
+                row.state,
+                row.subscribed_topic_names,
+                written_or_none(row.subscribed_topic_regex),
+                written_or_none(row.server_assignor),
+                _partitions_json(row.assigned),
+                _partitions_json(row.revoking),
+                _partitions_json(row.target),
+            )
+            for group_key, row in rows
+        ]
+    )
 
 
 def offset_columns(rows: Sequence[tuple[bytes, CommittedOffset]]) -> list[bytes]:
-    """Parameters of PUT_OFFSETS, from keys of groups and offsets."""
-    return [
-        uuid_array([key for key, _ in rows]),
-        bigint_array([each.partition_id for _, each in rows]),
-        bigint_array([each.offset for _, each in rows]),
-        integer_array([each.leader_epoch for _, each in rows]),
-        text_array([written(each.metadata) for _, each in rows]),
-        bigint_array([each.commit_timestamp for _, each in rows]),
-        bigint_array([each.expire_timestamp for _, each in rows]),
-    ]
+    """OFFSET, from keys of groups and offsets."""
+    return OFFSET.encode(
+        [
+            (
+                group_key,
+                each.partition_id,
+                each.offset,
+                each.leader_epoch,
+                written(each.metadata),
+                each.commit_timestamp,
+                each.expire_timestamp,
+            )
+            for group_key, each in rows
+        ]
+    )
 
 
 def member_size(row: MemberRow) -> int:

@@ -13,60 +13,49 @@ from core.group.records import CommittedOffset, GroupRow, MemberRow, StoredGroup
 from core.ports.groups import AgedOffset, ListedGroup
 from storage.connection.client_text import key_of, read
 from storage.flush.groups import GroupFlush
-from storage.groups.rows import group_from, member_from, offset_from
+from storage.groups.rows import GROUP, MEMBER, OFFSET, group_from, member_from, offset_from
 
 if TYPE_CHECKING:
     from storage.connection.pool import Database
 
-# A group with its members, one row each, in one snapshot. GroupRow's columns, then MemberRow's.
-LOAD_GROUP = """
-SELECT g.group_id, g.protocol, g.protocol_type, g.protocol_name, g.leader, g.generation_id,
-       g.assignment_epoch, g.state, g.state_timestamp, g.waiting_for, g.metadata_hash,
-       m.member_id, m.protocol, m.group_instance_id, m.client_id, m.client_host, m.rack_id,
-       m.session_timeout_ms, m.rebalance_timeout_ms, m.protocols, m.assignment, m.member_epoch,
-       m.previous_member_epoch, m.state, m.subscribed_topic_names, m.subscribed_topic_regex,
-       m.server_assignor, m.assigned, m.revoking, m.target
+_GROUP = GROUP.without("group_key", "shard")  # what `group_from` takes
+_MEMBER = MEMBER.without("group_key", "member_key")  # what `member_from` takes
+_OFFSET = OFFSET.without("group_key")  # what `offset_from` takes
+
+# A group with its members, one row each, in one snapshot.
+LOAD_GROUP = f"""
+SELECT {_GROUP.of_table("g")}, {_MEMBER.of_table("m")}
 FROM consumer_group g LEFT JOIN group_member m USING (group_key)
 WHERE g.group_key = %(group_key)s ORDER BY m.member_key
 """
-LOAD_SHARD = """
-SELECT g.group_id, g.protocol, g.protocol_type, g.protocol_name, g.leader, g.generation_id,
-       g.assignment_epoch, g.state, g.state_timestamp, g.waiting_for, g.metadata_hash,
-       m.member_id, m.protocol, m.group_instance_id, m.client_id, m.client_host, m.rack_id,
-       m.session_timeout_ms, m.rebalance_timeout_ms, m.protocols, m.assignment, m.member_epoch,
-       m.previous_member_epoch, m.state, m.subscribed_topic_names, m.subscribed_topic_regex,
-       m.server_assignor, m.assigned, m.revoking, m.target
+LOAD_SHARD = f"""
+SELECT {_GROUP.of_table("g")}, {_MEMBER.of_table("m")}
 FROM consumer_group g JOIN group_member m USING (group_key)
 WHERE g.shard = %(shard)s ORDER BY g.group_key, m.member_key
 """
-GROUP_COLUMNS = 11
+GROUP_COLUMNS = len(_GROUP.columns)
 
-LIST_GROUPS = """
-SELECT group_id, protocol, protocol_type, protocol_name, leader, generation_id, assignment_epoch,
-       state, state_timestamp, waiting_for, metadata_hash,
-       EXISTS (SELECT FROM group_member m WHERE m.group_key = g.group_key)
+LIST_GROUPS = f"""
+SELECT {_GROUP.names}, EXISTS (SELECT FROM group_member m WHERE m.group_key = g.group_key)
 FROM consumer_group g WHERE shard = ANY (%(shards)s::integer[])
 """
 
 # Partitions of deleted topics have no row in topic_partition. n: the request's number.
-FETCH_OFFSETS = """
-SELECT w.n, o.partition_id, o.committed_offset, o.leader_epoch, o.metadata, o.commit_timestamp,
-       o.expire_timestamp
+FETCH_OFFSETS = f"""
+SELECT w.n, {_OFFSET.of_table("o")}
 FROM unnest(%(some_n)s::integer[], %(some_keys)s::uuid[], %(partition_ids)s::bigint[])
      AS w (n, group_key, partition_id)
 JOIN committed_offset o USING (group_key, partition_id)
 JOIN topic_partition p USING (partition_id)
 UNION ALL
-SELECT w.n, o.partition_id, o.committed_offset, o.leader_epoch, o.metadata, o.commit_timestamp,
-       o.expire_timestamp
+SELECT w.n, {_OFFSET.of_table("o")}
 FROM unnest(%(all_n)s::integer[], %(all_keys)s::uuid[]) AS w (n, group_key)
 JOIN committed_offset o USING (group_key)
 JOIN topic_partition p USING (partition_id)
 """
 
-AGED_OFFSETS = """
-SELECT g.group_id, t.name, o.partition_id, o.committed_offset, o.leader_epoch, o.metadata,
-       o.commit_timestamp, o.expire_timestamp
+AGED_OFFSETS = f"""
+SELECT g.group_id, t.name, {_OFFSET.of_table("o")}
 FROM committed_offset o
 JOIN consumer_group g USING (group_key)
 LEFT JOIN topic_partition p USING (partition_id)
