@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from random import randrange
 from typing import TYPE_CHECKING
 
 from core.ports.transactions import OpenTransactions, PendingOffsets, TransactionJoin
 from core.transaction.key import TransactionKey
 from core.transaction.values import StoredTransaction, TransactionEffects, TransactionMetadata
+from storage import schema
 from storage.connection.binary import (
     bigint_array,
     integer,
@@ -23,12 +25,14 @@ from storage.connection.binary import (
 )
 from storage.connection.client_text import key_of, read, written
 from storage.connection.kept_session import KeptSession
+from storage.connection.rows import Row
 from storage.flush.groups import HOLD_LEASES, MAKE_GROUPS
 from storage.flush.transactions import (
     GUARD_TRANSACTIONS,
     HOLD_GROUPS,
     JOIN_PARTITIONS,
     LOCK_AS_NEEDED,
+    METADATA,
     PUT_TRANSACTIONS,
     READ_TRANSACTIONS,
     Statement,
@@ -56,16 +60,14 @@ INSERT INTO transaction_group (txn_key, group_key, group_id)
 SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[]) ON CONFLICT DO NOTHING
 """
 
+# A sequence of the database's numbers the commits.
+_PENDING = Row.of(schema.pending_offset, omit=["commit_order"])
 # Guarded by the lease and the rows of transaction and group, all of them held.
-PUT_PENDING = """
-INSERT INTO pending_offset (group_key, producer_id, partition_id, committed_offset, leader_epoch,
-    metadata, commit_timestamp, commit_order)
-SELECT e.*, (SELECT nextval('offset_commit_seq'))
-FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[],
-    $7::bigint[]) AS e
-ON CONFLICT (group_key, producer_id, partition_id) DO UPDATE SET
-    committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
-    metadata = excluded.metadata, commit_timestamp = excluded.commit_timestamp,
+PUT_PENDING = f"""
+INSERT INTO pending_offset ({_PENDING.names}, commit_order)
+SELECT e.*, (SELECT nextval('offset_commit_seq')) FROM {_PENDING.unnest()} AS e
+ON CONFLICT (group_key, producer_id, partition_id) DO UPDATE
+SET {_PENDING.without("group_key", "producer_id", "partition_id").excluded},
     commit_order = excluded.commit_order
 """
 PENDING_PARTITIONS = """
@@ -92,11 +94,8 @@ WHERE t.started_at = -1
   AND t.updated_at + $2::bigint <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 ORDER BY t.updated_at LIMIT $1::bigint
 """
-LIST_ALL = """
-SELECT t.txn_key, t.transactional_id, t.producer_id, t.producer_epoch, t.state,
-       t.transaction_version, t.timeout_ms, t.previous_producer_id, t.last_producer_epoch,
-       t.started_at, t.updated_at, t.coordinator_epoch, t.client_id, t.client_host, t.version,
-       '{}'::bigint[], '{}'::text[]
+LIST_ALL = f"""
+SELECT {METADATA.of_table("t")}, '{{}}'::bigint[], '{{}}'::text[]
 FROM transaction_state t ORDER BY t.transactional_id
 """
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -258,17 +257,18 @@ def _pending_columns(pending: Sequence[PendingOffsets]) -> list[bytes]:
         for each in pending
         for offset in each.offsets
     }
-    places = sorted(last)
-    offsets = [last[place] for place in places]
-    return [
-        uuid_array([key for key, _, _ in places]),
-        bigint_array([producer_id for _, producer_id, _ in places]),
-        bigint_array([each.partition_id for each in offsets]),
-        bigint_array([each.offset for each in offsets]),
-        integer_array([each.leader_epoch for each in offsets]),
-        text_array([written(each.metadata) for each in offsets]),
-        bigint_array([each.commit_timestamp for each in offsets]),
-    ]
+    return _PENDING.encode(
+        [
+            (
+                *place,
+                each.offset,
+                each.leader_epoch,
+                written(each.metadata),
+                each.commit_timestamp,
+            )
+            for place, each in sorted(last.items(), key=itemgetter(0))
+        ]
+    )
 
 
 def bigint(value: int) -> bytes:

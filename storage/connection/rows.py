@@ -8,6 +8,8 @@ the table's own where the statement writes a table's rows (`Row.of`). Knows no t
 from __future__ import annotations
 
 import functools
+import itertools
+import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,6 @@ from storage.connection.binary import (
     bigint_array,
     boolean_array,
     bytea_array,
-    integer,
     integer_array,
     integers,
     jsonb_array,
@@ -39,17 +40,15 @@ if TYPE_CHECKING:
 class Type:
     """A column's type. element: what the array has that many values travel in.
 
-    write: that array, from Python's values. read: one value of a binary result.
+    write: that array, from Python's values. read: a value of a binary result, unless bytes are what
+    is wanted. code: of a number, struct's.
     """
 
     name: str
     element: str
     write: Callable[[Sequence[Any]], bytes]
-    read: Callable[[bytes], Any]
-
-
-def _plain(name: str, write: Callable[..., bytes], read: Callable[[bytes], Any]) -> Type:
-    return Type(name, name, write, read)
+    read: Callable[[bytes], Any] | None = None
+    code: str = ""
 
 
 def _array(name: str, literal: Callable[[Any], str], read: Callable[[bytes], Any]) -> Type:
@@ -61,27 +60,28 @@ def _array(name: str, literal: Callable[[Any], str], read: Callable[[bytes], Any
     return Type(name, "text", write, read)
 
 
-def _client_texts(array: bytes) -> tuple[str, ...]:
+def _read_texts(array: bytes) -> tuple[str, ...]:
     return tuple([client_text.read(each) for each in texts(array)])
 
 
-BIGINT = _plain("bigint", bigint_array, integer)
-INTEGER = _plain("integer", integer_array, integer)
-SMALLINT = _plain("smallint", smallint_array, integer)
-BOOLEAN = _plain("boolean", boolean_array, b"\1".__eq__)
-TEXT = _plain("text", text_array, bytes.decode)
-UUID = _plain("uuid", uuid_array, bytes)
-BYTEA = _plain("bytea", bytea_array, bytes)
-JSONB = _plain("jsonb", jsonb_array, lambda value: value[1:].decode())
+BIGINT = Type("bigint", "bigint", bigint_array, code="q")
+INTEGER = Type("integer", "integer", integer_array, code="i")
+SMALLINT = Type("smallint", "smallint", smallint_array, code="h")
+BOOLEAN = Type("boolean", "boolean", boolean_array, code="?")
+TEXT = Type("text", "text", text_array, bytes.decode)
+UUID = Type("uuid", "uuid", uuid_array)
+BYTEA = Type("bytea", "bytea", bytea_array)
+JSONB = Type("jsonb", "jsonb", jsonb_array, lambda value: value[1:].decode())
 BIGINTS = _array("bigint[]", array_literal, functools.partial(integers, code="q"))
 INTEGERS = _array("integer[]", array_literal, functools.partial(integers, code="i"))
-CLIENT_TEXTS = _array("text[]", client_text.array_literal, _client_texts)
+TEXTS = _array("text[]", client_text.array_literal, _read_texts)
+"""Of texts that clients chose, which are `written` here. One TEXT is as it is in the database."""
 
 _TYPES = {
     each.name: each
     for each in (
         *(BIGINT, INTEGER, SMALLINT, BOOLEAN, TEXT, UUID, BYTEA, JSONB),
-        *(BIGINTS, INTEGERS, CLIENT_TEXTS),
+        *(BIGINTS, INTEGERS, TEXTS),
     )
 }
 
@@ -97,7 +97,9 @@ class Row:
         self.names = ", ".join(columns)
         self.excluded = ", ".join(f"{name} = excluded.{name}" for name in columns)
         self._writers = [each.write for each in columns.values()]
-        self._readers = [each.read for each in columns.values()]
+        types = list(columns.values())
+        self._numbers = list(_numbers(types))
+        self._readers = [(n, each.read) for n, each in enumerate(types) if each.read is not None]
 
     @classmethod
     def of(cls, table: Table, *, omit: Collection[str] = ()) -> Row:
@@ -139,15 +141,24 @@ class Row:
         by_column = zip(*rows, strict=True)
         return [write(values) for write, values in zip(self._writers, by_column, strict=True)]
 
-    def decode(self, result: PGresult) -> Iterator[tuple[Any, ...]]:
-        """The rows of a binary result with these columns; None for null."""
-        return zip(
-            *[
-                [
-                    None if (value := result.get_value(row, number)) is None else read(value)
-                    for row in range(result.ntuples)
-                ]
-                for number, read in enumerate(self._readers)
-            ],
-            strict=True,
-        )
+    def decode(self, result: PGresult) -> Iterator[list[Any]]:
+        """The rows of a binary result with these columns. A number is never null."""
+        places = range(len(self.columns))
+        for row in range(result.ntuples):
+            values: list[Any] = [result.get_value(row, place) for place in places]
+            for side_by_side, unpack in self._numbers:
+                values[side_by_side] = unpack(b"".join(values[side_by_side]))
+            for place, reader in self._readers:
+                if values[place] is not None:
+                    values[place] = reader(values[place])
+            yield values
+
+
+def _numbers(types: Sequence[Type]) -> Iterator[tuple[slice, Callable[[bytes], tuple[Any, ...]]]]:
+    """Where numbers are side by side, and how they are read."""
+    place = 0
+    for is_number, run in itertools.groupby(types, lambda each: each.code != ""):
+        codes = [each.code for each in run]
+        if is_number:
+            yield slice(place, place + len(codes)), struct.Struct(">" + "".join(codes)).unpack
+        place += len(codes)

@@ -4,7 +4,6 @@ moves what it is told to move; `core` decides what a state or an epoch means.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,15 +17,27 @@ from core.transaction.values import (
     TransactionVersion,
     first_version,
 )
+from storage import schema
 from storage.connection.binary import (
     bigint_array,
     boolean_array,
     integer_array,
-    smallint_array,
     text_array,
     uuid_array,
 )
 from storage.connection.client_text import key_of, read, written
+from storage.connection.rows import (
+    BIGINT,
+    BIGINTS,
+    BOOLEAN,
+    INTEGER,
+    SMALLINT,
+    TEXT,
+    TEXTS,
+    UUID,
+    Row,
+)
+from storage.groups.rows import OFFSET
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -59,18 +70,33 @@ LEFT JOIN LATERAL (
 ) AS m ON true
 """
 
+_TRANSACTION = Row.of(schema.transaction_state)
+# What PUT_TRANSACTIONS is told of a row.
+_CHANGE = Row(
+    txn_key=UUID,
+    transactional_id=TEXT,
+    producer_id=BIGINT,
+    producer_epoch=SMALLINT,
+    previous_producer_id=BIGINT,
+    last_producer_epoch=SMALLINT,
+    state=TEXT,
+    transaction_version=SMALLINT,
+    timeout_ms=INTEGER,
+    is_open=BOOLEAN,
+    coordinator_epoch=INTEGER,
+    client_id=TEXT,
+    client_host=TEXT,
+    version=BIGINT,
+    has_ended=BOOLEAN,
+    step=BIGINT,
+)
 # Moves each row if its version is still the one decided on (0: there is none yet), and raises PS001
 # unless all were moved. The database's clock says when a transaction starts; one that ended and
 # began again in this flush starts now. A row moves by `step` versions (see `transactions.py`), or
 # begins with that one.
-PUT_TRANSACTIONS = """
+PUT_TRANSACTIONS = f"""
 WITH e AS MATERIALIZED (
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::smallint[], $5::bigint[],
-        $6::smallint[], $7::text[], $8::smallint[], $9::integer[], $10::boolean[], $11::integer[],
-        $12::text[], $13::text[], $14::bigint[], $15::boolean[], $16::bigint[])
-    AS e (txn_key, transactional_id, producer_id, producer_epoch, previous_producer_id,
-          last_producer_epoch, state, transaction_version, timeout_ms, is_open, coordinator_epoch,
-          client_id, client_host, version, has_ended, step)
+    SELECT * FROM {_CHANGE.unnest()} AS e ({_CHANGE.names})
 ), locked AS MATERIALIZED (
     SELECT txn_key FROM transaction_state
     WHERE txn_key = ANY ($1::uuid[]) ORDER BY txn_key FOR NO KEY UPDATE
@@ -91,9 +117,7 @@ WITH e AS MATERIALIZED (
     WHERE t.txn_key = e.txn_key AND t.version = e.version AND e.version > 0
     RETURNING 1
 ), made AS (
-    INSERT INTO transaction_state (txn_key, transactional_id, producer_id, producer_epoch,
-        previous_producer_id, last_producer_epoch, state, transaction_version, timeout_ms,
-        started_at, updated_at, coordinator_epoch, client_id, client_host, version)
+    INSERT INTO transaction_state ({_TRANSACTION.names})
     SELECT e.txn_key, e.transactional_id, e.producer_id, e.producer_epoch,
         e.previous_producer_id, e.last_producer_epoch, e.state, e.transaction_version,
         e.timeout_ms, CASE WHEN e.is_open THEN clock.now ELSE -1 END, clock.now,
@@ -144,7 +168,7 @@ ORDER BY group_key FOR KEY SHARE
 # Commits a transaction's offsets, in order of keys, as all writers do. The latest commit of an
 # offset counts, whichever transaction ends last. The group's row may be gone by now (MAKE_GROUPS);
 # if the group was deleted, nothing is pending.
-COMMIT_OFFSETS = """
+COMMIT_OFFSETS = f"""
 WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::integer[])
         AS e (group_key, producer_id, group_id, shard)
@@ -155,22 +179,19 @@ WITH e AS MATERIALIZED (
     INSERT INTO consumer_group (group_key, group_id, shard, protocol, protocol_type, generation_id,
         assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
     SELECT DISTINCT ON (group_key) group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1,
-        '{}'::text[], 0
+        '{{}}'::text[], 0
     FROM e WHERE group_key IN (SELECT group_key FROM moved)
       AND NOT EXISTS (SELECT FROM consumer_group g WHERE g.group_key = e.group_key)
     ORDER BY group_key
     ON CONFLICT (group_key) DO NOTHING RETURNING 1
 )
-INSERT INTO committed_offset AS o (group_key, partition_id, committed_offset, leader_epoch,
-    metadata, commit_timestamp, expire_timestamp, commit_order)
+INSERT INTO committed_offset AS o ({OFFSET.names}, commit_order)
 SELECT DISTINCT ON (group_key, partition_id) group_key, partition_id, committed_offset,
     leader_epoch, metadata, commit_timestamp, -1, commit_order
 FROM moved WHERE (SELECT count(*) FROM made) >= 0
 ORDER BY group_key, partition_id, commit_order DESC
-ON CONFLICT (group_key, partition_id) DO UPDATE SET
-    committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
-    metadata = excluded.metadata, commit_timestamp = excluded.commit_timestamp,
-    expire_timestamp = excluded.expire_timestamp, commit_order = excluded.commit_order
+ON CONFLICT (group_key, partition_id) DO UPDATE
+SET {OFFSET.without("group_key", "partition_id").excluded}, commit_order = excluded.commit_order
 WHERE o.commit_order < excluded.commit_order
 """
 DROP_OFFSETS = """
@@ -186,14 +207,18 @@ ORDER BY txn_key FOR NO KEY UPDATE
 """
 LOCK_FREE_TRANSACTIONS = LOCK_TRANSACTIONS.rstrip() + " SKIP LOCKED"
 
-TRANSACTION_COLUMNS = """t.txn_key, t.transactional_id, t.producer_id, t.producer_epoch, t.state,
-       t.transaction_version, t.timeout_ms, t.previous_producer_id, t.last_producer_epoch,
-       t.started_at, t.updated_at, t.coordinator_epoch, t.client_id, t.client_host, t.version,
-       ARRAY(SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = t.txn_key),
-       ARRAY(SELECT g.group_id FROM transaction_group g WHERE g.txn_key = t.txn_key)"""
+METADATA = _TRANSACTION.only(
+    *("txn_key", "transactional_id", "producer_id", "producer_epoch", "state"),
+    *("transaction_version", "timeout_ms", "previous_producer_id", "last_producer_epoch"),
+    *("started_at", "updated_at", "coordinator_epoch", "client_id", "client_host", "version"),
+)
+"""A transaction as `transactions` reads it: in the order of TransactionMetadata's fields."""
+_STORED = Row(**METADATA.columns, partition_ids=BIGINTS, group_ids=TEXTS)
 
 READ_TRANSACTIONS = f"""
-SELECT {TRANSACTION_COLUMNS}
+SELECT {METADATA.of_table("t")},
+       ARRAY(SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = t.txn_key),
+       ARRAY(SELECT g.group_id FROM transaction_group g WHERE g.txn_key = t.txn_key)
 FROM transaction_state t
 WHERE t.txn_key = ANY ($1::uuid[]) OR t.producer_id = ANY ($2::bigint[])
 """
@@ -297,76 +322,54 @@ def _versions(effects: Sequence[TransactionEffects]) -> list[bytes]:
 
 
 def _put_parameters(effects: Sequence[TransactionEffects], step: int) -> list[bytes]:
-    rows = [each.put for each in effects if each.put is not None]
-    return [
-        uuid_array([txn_key(row.key) for row in rows]),
-        text_array([written(row.key.name) for row in rows]),
-        bigint_array([row.producer_id for row in rows]),
-        smallint_array([row.producer_epoch for row in rows]),
-        bigint_array([row.previous_producer_id for row in rows]),
-        smallint_array([row.last_producer_epoch for row in rows]),
-        text_array([row.state.value for row in rows]),
-        smallint_array([row.transaction_version.value for row in rows]),
-        integer_array([row.timeout_ms for row in rows]),
-        boolean_array([row.started_at >= 0 for row in rows]),
-        integer_array([row.coordinator_epoch for row in rows]),
-        text_array([written(row.client_id) for row in rows]),
-        text_array([written(row.client_host) for row in rows]),
-        bigint_array([each.expected_version for each in effects]),
-        boolean_array([each.marker is not None for each in effects]),
-        bigint_array(
-            [
-                step if each.expected_version else first_version(row.producer_id)
-                for each, row in zip(effects, rows, strict=True)
-            ]
-        ),
-    ]
-
-
-_NUMBERS = struct.Struct(">qh")
-_MIDDLE = struct.Struct(">hiqhqqi")
+    return _CHANGE.encode(
+        [
+            (
+                txn_key(row.key),
+                written(row.key.name),
+                row.producer_id,
+                row.producer_epoch,
+                row.previous_producer_id,
+                row.last_producer_epoch,
+                row.state.value,
+                row.transaction_version.value,
+                row.timeout_ms,
+                row.started_at >= 0,
+                row.coordinator_epoch,
+                written(row.client_id),
+                written(row.client_host),
+                each.expected_version,
+                each.marker is not None,
+                step if each.expected_version else first_version(row.producer_id),
+            )
+            for each in effects
+            if (row := each.put) is not None
+        ]
+    )
 
 
 def transactions(result: PGresult) -> list[tuple[bytes, StoredTransaction]]:
     """Rows of READ_TRANSACTIONS, in binary."""
     found = []
-    for number in range(result.ntuples):
-        row = [result.get_value(number, column) or b"" for column in range(result.nfields)]
-        producer_id, epoch = _NUMBERS.unpack(row[2] + row[3])
-        version, timeout_ms, previous_id, last_epoch, started_at, updated_at, coordinator_epoch = (
-            _MIDDLE.unpack(b"".join(row[5:12]))
-        )
+    for key, name, producer_id, epoch, state, transaction_version, *rest in _STORED.decode(result):
+        timeout_ms, previous_id, last_epoch, started_at, updated_at, coordinator_epoch, *rest = rest
+        client_id, client_host, version, partition_ids, group_ids = rest
         metadata = TransactionMetadata(
-            TransactionKey.of_kafka(read(row[1].decode())),
+            TransactionKey.of_kafka(read(name)),
             producer_id,
             epoch,
-            TransactionState(row[4].decode()),
-            TransactionVersion(version),
+            TransactionState(state),
+            TransactionVersion(transaction_version),
             timeout_ms,
             previous_id,
             last_epoch,
             started_at,
             updated_at,
             coordinator_epoch,
-            read(row[12].decode()),
-            read(row[13].decode()),
-            int.from_bytes(row[14], "big"),
+            read(client_id),
+            read(client_host),
+            version,
         )
-        partitions = frozenset(int.from_bytes(each, "big") for each in _elements(row[15]))
-        groups = (Participant.of_group(read(each.decode())) for each in _elements(row[16]))
-        found.append((row[0], StoredTransaction(metadata, partitions, frozenset(groups))))
+        groups = frozenset(map(Participant.of_group, group_ids))
+        found.append((key, StoredTransaction(metadata, frozenset(partition_ids), groups)))
     return found
-
-
-def _elements(array: bytes) -> list[bytes]:
-    """The elements of a binary array without nulls."""
-    dimensions, _, _ = struct.unpack_from(">iII", array)
-    if not dimensions:
-        return []
-    (count,) = struct.unpack_from(">i", array, 12)
-    elements, position = [], 20
-    for _ in range(count):
-        (size,) = struct.unpack_from(">i", array, position)
-        elements.append(array[position + 4 : position + 4 + size])
-        position += 4 + size
-    return elements
