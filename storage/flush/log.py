@@ -22,8 +22,8 @@ from core.log.producer_state import AppendedBatch, ProducerState
 from core.ports.log import Locked, SegmentGone, StoreUnavailable, ToLock
 from core.staging.values import PublicationEffects
 from core.transaction.values import TransactionEffects
+from storage import schema
 from storage.connection.binary import (
-    array_literal,
     bigint_array,
     columns,
     integer,
@@ -34,6 +34,7 @@ from storage.connection.binary import (
     uuid_array,
 )
 from storage.connection.client_text import key_of, read, written
+from storage.connection.rows import Row
 from storage.connection.session import HotSession, Statement
 from storage.flush import staging as staging_rows
 from storage.flush import transactions as transaction_rows
@@ -45,10 +46,11 @@ if TYPE_CHECKING:
     from storage.connection.pool import Database
     from storage.flush.segments import Segments
 
+_BATCH = Row.of(schema.record_batch)
 # Guards every append: locks the partitions in order of id, moves each if its next_offset is still
 # the one decided on, writes index rows, and raises PS001 unless all were moved. If a row changed
 # while the UPDATE waited for its lock, the UPDATE sees the new version and finds no match.
-APPEND_BATCHES = """
+APPEND_BATCHES = f"""
 WITH locked AS MATERIALIZED (
     SELECT partition_id FROM topic_partition
     WHERE partition_id = ANY ($1::bigint[]) ORDER BY partition_id FOR NO KEY UPDATE
@@ -62,33 +64,22 @@ WITH locked AS MATERIALIZED (
       AND (SELECT count(*) FROM locked) > 0
     RETURNING p.partition_id
 ), inserted AS (
-    INSERT INTO record_batch (partition_id, base_offset, last_offset, payload_id, position,
-        segment_id, size, max_timestamp, running_max_timestamp, producer_id, base_sequence,
-        producer_epoch, format, is_transactional, is_control)
-    SELECT * FROM unnest($7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::integer[],
-        $12::integer[], $13::integer[], $14::bigint[], $15::bigint[], $16::bigint[],
-        $17::integer[], $18::smallint[], $19::smallint[], $20::boolean[], $21::boolean[])
+    INSERT INTO record_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(7)}
 )
 SELECT CASE WHEN (SELECT count(*) FROM moved) <> cardinality($1::bigint[])
             THEN version_mismatch() END
 """
 
+_PRODUCER = Row.of(schema.producer_state, omit=["updated_at"])
+# All before txn_first_offset: outside of the table it is -1 for null.
+_BEFORE = _PRODUCER.without("txn_first_offset", "coordinator_epoch")
 # Guarded by the lock that APPEND_BATCHES has taken on the partition.
-PUT_PRODUCERS = """
-INSERT INTO producer_state AS s (partition_id, producer_id, producer_epoch, last_timestamp,
-    last_sequences, last_offsets, offset_deltas, timestamps, txn_first_offset, coordinator_epoch)
-SELECT e.partition_id, e.producer_id, e.producer_epoch, e.last_timestamp,
-    e.last_sequences::integer[], e.last_offsets::bigint[], e.offset_deltas::integer[],
-    e.timestamps::bigint[], nullif(e.txn_first_offset, -1), e.coordinator_epoch
-FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bigint[], $5::text[], $6::text[],
-    $7::text[], $8::text[], $9::bigint[], $10::integer[])
-    AS e (partition_id, producer_id, producer_epoch, last_timestamp, last_sequences, last_offsets,
-          offset_deltas, timestamps, txn_first_offset, coordinator_epoch)
-ON CONFLICT (partition_id, producer_id) DO UPDATE SET
-    producer_epoch = excluded.producer_epoch, last_timestamp = excluded.last_timestamp,
-    last_sequences = excluded.last_sequences, last_offsets = excluded.last_offsets,
-    offset_deltas = excluded.offset_deltas, timestamps = excluded.timestamps,
-    txn_first_offset = excluded.txn_first_offset, coordinator_epoch = excluded.coordinator_epoch,
+PUT_PRODUCERS = f"""
+INSERT INTO producer_state AS s ({_PRODUCER.names})
+SELECT {_BEFORE.unnested("e.")}, nullif(e.txn_first_offset, -1), e.coordinator_epoch
+FROM {_PRODUCER.unnest()} AS e ({_PRODUCER.names})
+ON CONFLICT (partition_id, producer_id) DO UPDATE
+SET {_PRODUCER.without("partition_id", "producer_id").excluded},
     updated_at = clock_timestamp()
 """
 
@@ -154,12 +145,8 @@ FROM topic_partition p
 JOIN {_PARTITIONS_TO_LOCK} AS w USING (partition_id)
 """
 
-PRODUCER_COLUMNS = """s.partition_id, s.producer_id, s.producer_epoch, s.last_timestamp,
-       s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps,
-       coalesce(s.txn_first_offset, -1), s.coordinator_epoch"""
-
 READ_PRODUCERS = f"""
-SELECT {PRODUCER_COLUMNS}
+SELECT {_BEFORE.of_table("s")}, coalesce(s.txn_first_offset, -1), s.coordinator_epoch
 FROM (SELECT * FROM unnest($1::bigint[], $2::bigint[]) UNION
       SELECT j.partition_id, t.producer_id FROM transaction_state t
       JOIN transaction_partition j USING (txn_key) WHERE t.txn_key = ANY ($3::uuid[]))
@@ -407,25 +394,15 @@ def partition_states(result: PGresult) -> dict[int, PartitionState]:
 def producer_states(result: PGresult) -> dict[tuple[int, int], ProducerState]:
     """Rows of READ_PRODUCERS, by (partition id, producer id)."""
     states = {}
-    for row in rows_of(result):
-        partition_id, producer_id, epoch, timestamp = struct.unpack(
-            ">qqhq", b"".join(value or b"" for value in row[:4])
-        )
-        batches = map(
-            AppendedBatch,
-            integers(row[4], "i"),
-            integers(row[5], "q"),
-            integers(row[6], "i"),
-            integers(row[7], "q"),
-        )
-        first_offset = integer(row[8])
+    for partition_id, producer_id, *rest in _PRODUCER.decode(result):
+        epoch, timestamp, *batches, first_offset, coordinator_epoch = rest
         states[partition_id, producer_id] = ProducerState(
             producer_id,
             epoch,
             timestamp,
-            tuple(batches),
+            tuple(map(AppendedBatch, *batches)),
             None if first_offset == -1 else first_offset,
-            integer(row[9]),
+            coordinator_epoch,
         )
     return states
 
@@ -470,11 +447,11 @@ def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> 
         for effect in effects
         for row in effect.rows
     ]
-    return columns("qqqqqq", partitions) + columns("qqqqiiiqqqihh??", rows)
+    return columns("qqqqqq", partitions) + _BATCH.encode(rows)
 
 
 def _index_row(row: AppendedRow, payload: FlushPayload) -> tuple[int, ...]:
-    """A row as APPEND_BATCHES takes it, from base_offset on."""
+    """_BATCH, from base_offset on."""
     batch, position = row.incoming.batch, payload.position_of(row.incoming)
     return (
         row.base_offset,
@@ -518,32 +495,24 @@ def _aborted_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
 
 
 def _producer_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
-    states = [
-        (effect.partition_id, producer)
-        for effect in sorted(effects, key=lambda effect: effect.partition_id)
-        for producer in effect.producers
-    ]
-    numbers = [
-        (
-            partition_id,
-            state.producer_id,
-            state.producer_epoch,
-            state.last_timestamp,
-            _or_minus_one(state.txn_first_offset),
-            state.coordinator_epoch,
-        )
-        for partition_id, state in states
-    ]
-    *before, first_offsets, coordinator_epochs = columns("qqhqqi", numbers)
-    return [
-        *before,
-        text_array([array_literal([b.last_sequence for b in s.batches]) for _, s in states]),
-        text_array([array_literal([b.last_offset for b in s.batches]) for _, s in states]),
-        text_array([array_literal([b.offset_delta for b in s.batches]) for _, s in states]),
-        text_array([array_literal([b.timestamp for b in s.batches]) for _, s in states]),
-        first_offsets,
-        coordinator_epochs,
-    ]
+    return _PRODUCER.encode(
+        [
+            (
+                effect.partition_id,
+                state.producer_id,
+                state.producer_epoch,
+                state.last_timestamp,
+                [batch.last_sequence for batch in state.batches],
+                [batch.last_offset for batch in state.batches],
+                [batch.offset_delta for batch in state.batches],
+                [batch.timestamp for batch in state.batches],
+                _or_minus_one(state.txn_first_offset),
+                state.coordinator_epoch,
+            )
+            for effect in sorted(effects, key=lambda effect: effect.partition_id)
+            for state in effect.producers
+        ]
+    )
 
 
 def _or_minus_one(offset: int | None) -> int:
