@@ -2,7 +2,7 @@
 
 Hot tables have no foreign keys (each check would lock and read another row in the flush). They stay
 consistent because they are written only under the row lock of their partition, or of their group's
-lease.
+lease. What writes and reads whole rows takes their columns from here (`connection/rows.py`).
 """
 
 from sqlalchemy import (

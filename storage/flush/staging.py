@@ -15,6 +15,7 @@ from uuid import UUID
 from core.log.effects import IncomingBatch
 from core.staging.values import Guard, PublicationEffects, TokenBatch, TokenEffects
 from core.types import BatchFormat, RecordBatch
+from storage import schema
 from storage.connection.binary import (
     bigint_array,
     boolean_array,
@@ -22,11 +23,11 @@ from storage.connection.binary import (
     integer_array,
     integers,
     rows_of,
-    smallint_array,
     text_array,
     uuid_array,
 )
 from storage.connection.client_text import key_of, written
+from storage.connection.rows import Row
 from storage.connection.session import Statement
 from storage.flush.payload import FlushPayload
 from storage.flush.segments import Position
@@ -34,9 +35,10 @@ from storage.flush.segments import Position
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
+_BATCH = Row.of(schema.staged_batch)
 # Guards every staging: adds to each token if its number of batches is still the one decided on (0:
 # there is none yet), and raises PS001 unless all had it.
-STAGE = """
+STAGE = f"""
 WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[])
         AS e (token, expected, batches, added_records, added_bytes)
@@ -61,11 +63,7 @@ WITH e AS MATERIALIZED (
     FROM e, clock WHERE e.expected = 0
     ON CONFLICT (token) DO NOTHING RETURNING 1
 ), inserted AS (
-    INSERT INTO staged_batch (token, number, topic, partition, partition_id, payload_id, position,
-        segment_id, size, record_count, max_timestamp, format)
-    SELECT * FROM unnest($7::uuid[], $8::integer[], $9::text[], $10::integer[], $11::bigint[],
-        $12::bigint[], $13::integer[], $14::integer[], $15::integer[], $16::integer[],
-        $17::bigint[], $18::smallint[])
+    INSERT INTO staged_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(7)}
 )
 SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM made)
                  <> cardinality($1::uuid[])
@@ -186,12 +184,10 @@ def stage_parameters(
 ) -> list[bytes]:
     """The parameters of STAGE."""
     rows = [
-        (each.token.bytes, each.expected_batches + index, batch)
+        _row(each, number, batch, payload)
         for each in effects
-        for index, batch in enumerate(each.added)
+        for number, batch in enumerate(each.added, each.expected_batches)
     ]
-    incoming = [batch.incoming for _, _, batch in rows]
-    positions = [payload.position_of(each) for each in incoming]
     return [
         token_array([each.token for each in effects]),
         integer_array([each.expected_batches for each in effects]),
@@ -199,19 +195,29 @@ def stage_parameters(
         bigint_array([sum(b.incoming.batch.record_count for b in each.added) for each in effects]),
         bigint_array([sum(b.incoming.batch.size for b in each.added) for each in effects]),
         struct.pack(">d", expiration_s),
-        uuid_array([token for token, _, _ in rows]),
-        integer_array([number for _, number, _ in rows]),
-        text_array([written(batch.topic) for _, _, batch in rows]),
-        integer_array([batch.partition for _, _, batch in rows]),
-        bigint_array([batch.partition_id for _, _, batch in rows]),
-        bigint_array([each.payload_id for each in positions]),
-        integer_array([each.position for each in positions]),
-        integer_array([each.segment_id for each in positions]),
-        integer_array([each.batch.size for each in incoming]),
-        integer_array([each.batch.record_count for each in incoming]),
-        bigint_array([each.batch.max_timestamp for each in incoming]),
-        smallint_array([each.batch.format.value for each in incoming]),
+        *_BATCH.encode(rows),
     ]
+
+
+def _row(
+    token: TokenEffects, number: int, staged: TokenBatch, payload: FlushPayload
+) -> tuple[bytes | int | str, ...]:
+    """_BATCH."""
+    batch, position = staged.incoming.batch, payload.position_of(staged.incoming)
+    return (
+        token.token.bytes,
+        number,
+        written(staged.topic),
+        staged.partition,
+        staged.partition_id,
+        position.payload_id,
+        position.position,
+        position.segment_id,
+        batch.size,
+        batch.record_count,
+        batch.max_timestamp,
+        batch.format.value,
+    )
 
 
 _FORMATS = {each.value: each for each in BatchFormat}
