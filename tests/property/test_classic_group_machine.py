@@ -21,7 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from core.errors import Error
 from core.group.classic.group import ClassicGroup
-from core.group.classic.state import EMPTY, NOTHING, STABLE
+from core.group.classic.rebalance import NOTHING
+from core.group.classic.state import EMPTY, STABLE
 from core.group.consumer.protocol import Assignment, parse_assignment
 from core.group.records import StoredGroup
 from core.group.values import (

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 from core.errors import Error
 from core.group.classic.member import ClassicMember
+from core.group.classic.rebalance import NOTHING, ClassicState
 from core.group.classic.state import (
     COMPLETING_REBALANCE,
     DEAD,
     EMPTY,
-    NOTHING,
     PREPARING_REBALANCE,
     STABLE,
-    ClassicState,
 )
 from core.group.offsets import BY_COMMIT_TIMESTAMP, OffsetExpiration, empty_group_expiration
 from core.group.records import GroupEffects, GroupRow, StoredGroup

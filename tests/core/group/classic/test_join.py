@@ -6,10 +6,10 @@ import pytest
 
 from core.errors import Error
 from core.group.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS
+from core.group.classic.rebalance import MAX_GENERATION
 from core.group.classic.state import (
     COMPLETING_REBALANCE,
     EMPTY,
-    MAX_GENERATION,
     PREPARING_REBALANCE,
     STABLE,
 )

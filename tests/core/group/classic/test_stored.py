@@ -6,11 +6,11 @@ import pytest
 
 from core.errors import Error
 from core.group.classic.group import ClassicGroup
+from core.group.classic.rebalance import SHOWN_EVERY_MS
 from core.group.classic.state import (
     COMPLETING_REBALANCE,
     EMPTY,
     PREPARING_REBALANCE,
-    SHOWN_EVERY_MS,
     STABLE,
 )
 from core.group.records import GroupRow, MemberRow, StoredGroup
