@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from core.errors import Error
+from core.group.classic.event import NOTHING
 from core.group.classic.group import ClassicGroup
-from core.group.classic.rebalance import NOTHING
 from core.group.classic.state import EMPTY, STABLE
 from core.group.consumer.protocol import Assignment, parse_assignment
 from core.group.records import StoredGroup

@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from core.errors import Error
+from core.group.classic.deadlines import ClassicDeadlines
+from core.group.classic.event import NOTHING, ClassicEvent
 from core.group.classic.member import ClassicMember
-from core.group.classic.rebalance import NOTHING, ClassicState
+from core.group.classic.rebalance import ClassicRebalance
+from core.group.classic.roster import ClassicRoster
+from core.group.classic.rows import ClassicRows
 from core.group.classic.state import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -50,13 +54,26 @@ def _reason(reason: str | None) -> str:
     return reason[:_MAX_REASON_LENGTH] if reason else "not provided"
 
 
-class ClassicGroup(ClassicState):
+class ClassicGroup:
     """One group. `expire` ends sessions and gives the answers that had to wait.
 
-    `deadline_ms` is a lower bound of when `expire` has work: perhaps early, never late.
+    Its parts: `_roster` has the members, `_rebalance` the state and the generation, `_rows` what is
+    stored and to be stored, `_deadlines` when there is work, `_event` the present event's answers.
     """
 
     type = GroupType.CLASSIC
+
+    def __init__(self, stored: StoredGroup, settings: GroupSettings, now: Instant) -> None:
+        row = stored.group
+        self.group_id = row.group_id
+        self._roster = ClassicRoster(row.protocol_type, None)
+        self._rows = ClassicRows(stored)
+        self._deadlines = ClassicDeadlines(self._roster)
+        self._event = ClassicEvent()
+        self._rebalance = ClassicRebalance(
+            row, settings, self._roster, self._rows, self._deadlines, self._event
+        )
+        self._rebalance.load(stored, now)
 
     @classmethod
     def create(cls, group_id: str, settings: GroupSettings, now: Instant) -> "ClassicGroup":
@@ -74,6 +91,35 @@ class ClassicGroup(ClassicState):
         return cls(stored, settings, now)
 
     # --- reading ---
+
+    @property
+    def settings(self) -> GroupSettings:
+        """As they are now; they may be changed."""
+        return self._rebalance.settings
+
+    @settings.setter
+    def settings(self, settings: GroupSettings) -> None:
+        self._rebalance.settings = settings
+
+    @property
+    def state(self) -> str:
+        """As Kafka names it."""
+        return self._rebalance.state
+
+    @property
+    def generation_id(self) -> int:
+        """The number of the last generation."""
+        return self._rebalance.generation_id
+
+    @property
+    def protocol_name(self) -> str | None:
+        """The protocol that the last generation's members have chosen."""
+        return self._rebalance.protocol_name
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """A lower bound of when `expire` has work: perhaps early, never late."""
+        return self._deadlines.next_ms
 
     @property
     def protocol_type(self) -> str:
@@ -97,7 +143,7 @@ class ClassicGroup(ClassicState):
 
     def stored(self) -> StoredGroup:
         """Rows as they would be written now."""
-        return StoredGroup(self._row(), tuple(self._member_rows()))
+        return self._rebalance.stored()
 
     def in_store(self) -> StoredGroup:
         """Rows as the store has them once all effects so far are stored: perhaps of an earlier
@@ -106,17 +152,17 @@ class ClassicGroup(ClassicState):
 
     def is_subscribed_to(self, topic_name: str) -> bool:
         """Whether consumers read this topic; True if a consumer's subscription is unreadable."""
-        if self._subscribed_topics is None:
-            return self._roster.is_for_consumers
-        return topic_name in self._subscribed_topics
+        topics = self._rebalance.subscribed_topics
+        return self._roster.is_for_consumers if topics is None else topic_name in topics
 
     def offset_expiration(self) -> OffsetExpiration | None:
         """How offsets expire just now; None: not at all (Kafka's offsetExpirationCondition)."""
         if not self.protocol_type:
             return BY_COMMIT_TIMESTAMP
         if self.state == EMPTY:
-            return empty_group_expiration("classic", self.protocol_type, self._state_timestamp)
-        if self.state == STABLE and self._subscribed_topics is not None:
+            timestamp = self._rebalance.state_timestamp
+            return empty_group_expiration("classic", self.protocol_type, timestamp)
+        if self.state == STABLE and self._rebalance.subscribed_topics is not None:
             return BY_COMMIT_TIMESTAMP
         return None
 
@@ -142,8 +188,8 @@ class ClassicGroup(ClassicState):
                 self._join_known(request, waiter, now)
         elif error is Error.GROUP_MAX_SIZE_REACHED:
             self._refuse_join(waiter, error, NO_MEMBER_ID)
-            self._remove(request.member_id)
-            self._maybe_complete_join(now)
+            self._rebalance.remove(request.member_id)
+            self._rebalance.maybe_complete_join(now)
         else:
             self._refuse_join(waiter, error, request.member_id)
         return self._outcome()
@@ -183,7 +229,7 @@ class ClassicGroup(ClassicState):
         return True
 
     def _refuse_join(self, waiter: Waiter, error: Error, member_id: str) -> None:
-        self._answer(waiter, JoinResult(error, member_id=member_id))
+        self._event.answer(waiter, JoinResult(error, member_id=member_id))
 
     def _join_new(self, request: JoinRequest, waiter: Waiter, now: Instant) -> None:
         instance_id = request.group_instance_id
@@ -192,8 +238,7 @@ class ClassicGroup(ClassicState):
         elif instance_id is None and request.requires_known_member_id:
             # KIP-394: a client that never learns its id never joins, so the group does not wait.
             deadline_ms = now.monotonic_ms + request.session_timeout_ms
-            self._roster.pending[request.new_member_id] = deadline_ms
-            self._schedule(deadline_ms)
+            self._deadlines.forget_by(request.new_member_id, deadline_ms)
             self._refuse_join(waiter, Error.MEMBER_ID_REQUIRED, request.new_member_id)
         else:
             self._add_member(request.new_member_id, request, waiter, now)
@@ -218,27 +263,28 @@ class ClassicGroup(ClassicState):
             # Its metadata is the same, yet its assignment may differ: a topic may have grown.
             self._join_again(member, request, waiter, "joins, being the leader", now)
         else:
-            self._answer(waiter, self._join_result(member))
-            self._renew(member, now)
+            self._event.answer(waiter, self._rebalance.join_result(member))
+            self._deadlines.renew(member, now)
 
     def _add_member(
         self, member_id: str, request: JoinRequest, waiter: Waiter, now: Instant
     ) -> None:
         member = ClassicMember.joining(member_id, request)
         member.awaiting_join = waiter
-        self._new_member_added = True
+        self._rebalance.new_member_added = True
         self._roster.add(member, request.protocol_type)
         if member.group_instance_id is not None:
             # It may have been a member before; the last stored generation then still has it.
             self._rows.rename(member.group_instance_id, member_id, request.client)
-        self._renew(member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._note(
+        self._deadlines.renew(member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._event.note(
             "group_member_added",
             member=member_id,
             group_instance_id=request.group_instance_id,
             reason=_reason(request.reason),
         )
-        self._rebalance_or_complete_join(f"new member; client's: {_reason(request.reason)}", now)
+        reason = f"new member; client's: {_reason(request.reason)}"
+        self._rebalance.prepare_or_complete_join(reason, now)
 
     def _join_again(
         self, member: ClassicMember, request: JoinRequest, waiter: Waiter, what: str, now: Instant
@@ -246,9 +292,10 @@ class ClassicGroup(ClassicState):
         self._roster.update(member, request)
         # Its client gave up the earlier request, or runs twice: that request is told to retry.
         earlier = self._roster.await_join(member, waiter)
-        self._answer(earlier, JoinResult(Error.REBALANCE_IN_PROGRESS, member_id=member.member_id))
+        refused = JoinResult(Error.REBALANCE_IN_PROGRESS, member_id=member.member_id)
+        self._event.answer(earlier, refused)
         reason = f"member {member.member_id} {what}; client's: {_reason(request.reason)}"
-        self._rebalance_or_complete_join(reason, now)
+        self._rebalance.prepare_or_complete_join(reason, now)
 
     def _replace_static_member(
         self, instance_id: str, request: JoinRequest, waiter: Waiter, now: Instant
@@ -260,17 +307,14 @@ class ClassicGroup(ClassicState):
         old_id, old_leader = self._roster.static_members[instance_id], self._roster.leader
         member = self._roster.members[old_id]
         fenced = JoinResult(Error.FENCED_INSTANCE_ID, member_id=old_id)
-        self._answer(self._roster.await_join(member, None), fenced)
-        self._answer_sync(member, SyncResult(Error.FENCED_INSTANCE_ID))
-        self._roster.rename(member, request.new_member_id)
-        if old_id in self._pending_sync:
-            self._pending_sync.remove(old_id)
-            self._pending_sync.add(member.member_id)
+        self._event.answer(self._roster.await_join(member, None), fenced)
+        self._rebalance.answer_sync(member, SyncResult(Error.FENCED_INSTANCE_ID))
+        self._rebalance.rename(member, request.new_member_id)
         member.client = request.client
         self._roster.update(member, request)
-        self._renew(member, now)
+        self._deadlines.renew(member, now)
         self._rows.rename(instance_id, member.member_id, request.client)
-        self._note(
+        self._event.note(
             "group_static_member_replaced",
             group_instance_id=instance_id,
             member=member.member_id,
@@ -280,12 +324,12 @@ class ClassicGroup(ClassicState):
         is_same = self._roster.select_protocol() == self.protocol_name
         fits = self._bytes_to_store() <= self.settings.max_metadata_bytes
         if self.state == STABLE and is_same and fits:
-            self._store()
-            self._answer(waiter, self._static_join_result(member, request, old_leader))
+            self._rebalance.store()
+            self._event.answer(waiter, self._static_join_result(member, request, old_leader))
             return
         self._roster.await_join(member, waiter)
-        reason = f"static member {instance_id} replaced"
-        self._rebalance_or_complete_join(f"{reason}; client's: {_reason(request.reason)}", now)
+        reason = f"static member {instance_id} replaced; client's: {_reason(request.reason)}"
+        self._rebalance.prepare_or_complete_join(reason, now)
 
     def _static_join_result(
         self, member: ClassicMember, request: JoinRequest, old_leader: str | None
@@ -295,7 +339,7 @@ class ClassicGroup(ClassicState):
         KIP-814: from v9 on the answer tells it so. Before v9 the answer names its old id as the
         leader, so that it takes itself for a follower.
         """
-        result = self._join_result(member)
+        result = self._rebalance.join_result(member)
         if not request.supports_skip_assignment:
             return replace(result, leader=old_leader or NO_MEMBER_ID, members=())
         return replace(result, skip_assignment=member.member_id == self._roster.leader)
@@ -306,15 +350,16 @@ class ClassicGroup(ClassicState):
         """SyncGroup: the leader sends all assignments, the others wait for theirs."""
         error = self._sync_refusal(request)
         if error is not Error.NONE:
-            self._answer(waiter, SyncResult(error))
+            self._event.answer(waiter, SyncResult(error))
             return self._outcome()
         member = self._roster.members[request.member_id]
-        self._pending_sync.discard(member.member_id)
+        self._rebalance.has_synced(member.member_id)
         if self.state == STABLE:
-            self._answer(waiter, self._sync_result(member))
-            self._renew(member, now)
+            self._event.answer(waiter, self._rebalance.sync_result(member))
+            self._deadlines.renew(member, now)
             return self._outcome()
-        self._answer_sync(member, SyncResult(Error.REBALANCE_IN_PROGRESS))  # an earlier request
+        # An earlier request of this member.
+        self._rebalance.answer_sync(member, SyncResult(Error.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = waiter
         if member.member_id == self._roster.leader:
             self._sync_of_leader(request, now)
@@ -342,14 +387,14 @@ class ClassicGroup(ClassicState):
         size = self._bytes_to_store(request.assignments)
         if size > self.settings.max_metadata_bytes:
             # Kafka's answer to a GroupMetadata record that is too large for the offsets topic.
-            self._note("group_assignment_too_large", leader=request.member_id, bytes=size)
-            self._answer_syncs(Error.UNKNOWN_SERVER_ERROR, now)
-            self._prepare_rebalance("the assignment was too large", now)
+            self._event.note("group_assignment_too_large", leader=request.member_id, bytes=size)
+            self._rebalance.answer_syncs(Error.UNKNOWN_SERVER_ERROR, now)
+            self._rebalance.prepare("the assignment was too large", now)
             return
         left_out = [m.member_id for m in members if not request.assignments.get(m.member_id)]
         if left_out:
-            self._note_members("group_members_without_assignment", left_out)
-        self._become_stable(request.assignments, now)
+            self._event.note_members("group_members_without_assignment", left_out)
+        self._rebalance.become_stable(request.assignments, now)
 
     def _bytes_to_store(self, assignments: Mapping[str, bytes] | None = None) -> int:
         """Of metadata and assignments. assignments: the new ones; None: the present ones."""
@@ -365,15 +410,16 @@ class ClassicGroup(ClassicState):
         self, member_id: str, group_instance_id: str | None, generation_id: int, now: Instant
     ) -> _HeartbeatAnswer:
         """Heartbeat: renews the session; REBALANCE_IN_PROGRESS asks the member to join again."""
-        if self.state == DEAD:
+        rebalance = self._rebalance
+        if rebalance.state == DEAD:
             return Error.COORDINATOR_NOT_AVAILABLE, NOTHING
         refusal = self._roster.refusal(member_id, group_instance_id)
         if refusal is not Error.NONE:
             return refusal, NOTHING
-        if generation_id != self.generation_id:
+        if generation_id != rebalance.generation_id:
             return Error.ILLEGAL_GENERATION, NOTHING
-        self._renew(self._roster.members[member_id], now)
-        return _REBALANCE if self.state == PREPARING_REBALANCE else _ALIVE
+        self._deadlines.renew(self._roster.members[member_id], now)
+        return _REBALANCE if rebalance.state == PREPARING_REBALANCE else _ALIVE
 
     def leave(self, members: Sequence[LeavingMember], now: Instant) -> tuple[LeaveResult, Outcome]:
         """LeaveGroup, for several members at once; a static one may go by its instance id alone."""
@@ -383,9 +429,10 @@ class ClassicGroup(ClassicState):
         result = LeaveResult(tuple([(each, self._leave(each)) for each in members]))
         if len(self._roster.members) < count:
             gone = count - len(self._roster.members)
-            self._rebalance_or_complete_join(f"{gone} members have left", now)
+            self._rebalance.prepare_or_complete_join(f"{gone} members have left", now)
         else:
-            self._maybe_complete_join(now)  # a client that was only given an id may have left
+            # A client that was only given an id may have left.
+            self._rebalance.maybe_complete_join(now)
         return result, self._outcome()
 
     def _leave(self, leaving: LeavingMember) -> Error:
@@ -399,30 +446,49 @@ class ClassicGroup(ClassicState):
             refusal = roster.refusal(member_id, instance_id)
             if refusal is not Error.NONE:
                 return refusal
-        self._remove(member_id)
-        self._note("group_member_left", member=member_id, reason=_reason(leaving.reason))
+        self._rebalance.remove(member_id)
+        self._event.note("group_member_left", member=member_id, reason=_reason(leaving.reason))
         return Error.NONE
 
     def expire(self, now: Instant) -> Outcome:
         """Ends what is due: sessions, and waiting for joins and syncs."""
         if self.state != DEAD:
-            self._expire(now)
+            self._expire_members(now)
+            self._rebalance.expire(now)
+            self._deadlines.reset()
         return self._outcome()
+
+    def _expire_members(self, now: Instant) -> None:
+        unused, ended = self._deadlines.unused_ids(now), self._deadlines.ended_sessions(now)
+        for member_id in unused + ended:
+            self._rebalance.remove(member_id)
+        if unused:
+            self._event.note_members("group_pending_members_expired", unused)
+        if ended:
+            self._event.note_members("group_members_expired", ended)
+            reason = f"sessions of {len(ended)} members have ended"
+            self._rebalance.prepare_or_complete_join(reason, now)
+        elif unused:
+            self._rebalance.maybe_complete_join(now)
 
     def prepare_rebalance(self, reason: str, now: Instant) -> Outcome:
         """Asks all members to join again, for the caller's reason (a downgrade)."""
-        self._rebalance_or_complete_join(reason, now)
+        self._rebalance.prepare_or_complete_join(reason, now)
         return self._outcome()
 
     def unload(self, error: Error, now: Instant) -> Outcome:
         """The object is discarded: all waiting requests get `error`. Stores nothing."""
-        self._die(error, now)
+        self._rebalance.die(error, now)
         return Outcome(replies=self._outcome().replies)
 
     def delete(self, now: Instant) -> Outcome:
         """The group goes, with its offsets. Only where `delete_refusal` is NONE."""
-        self._die(Error.COORDINATOR_NOT_AVAILABLE, now)
+        self._rebalance.die(Error.COORDINATOR_NOT_AVAILABLE, now)
         return Outcome(effects=GroupEffects(self.group_id, deleted=True))
+
+    def _outcome(self) -> Outcome:
+        """All effects since the last outcome."""
+        return self._event.take(self._rows.take())
 
     # --- offsets ---
 
@@ -441,9 +507,10 @@ class ClassicGroup(ClassicState):
         Without members, anybody may commit without naming a generation: a simple consumer, an
         admin client. A classic group has no member epochs, so knowing them does not matter.
         """
-        if self.state == DEAD:
+        rebalance = self._rebalance
+        if rebalance.state == DEAD:
             return Error.COORDINATOR_NOT_AVAILABLE
-        if generation_id < 0 and self.state == EMPTY:
+        if generation_id < 0 and rebalance.state == EMPTY:
             return Error.NONE
         if generation_id < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
             # Transactional commits of old clients name no member: their producer's epoch fences.
@@ -451,13 +518,13 @@ class ClassicGroup(ClassicState):
         refusal = self._roster.refusal(member_id, group_instance_id)
         if refusal is not Error.NONE:
             return refusal
-        if generation_id != self.generation_id:
+        if generation_id != rebalance.generation_id:
             return Error.ILLEGAL_GENERATION
         if is_transactional:
             return Error.NONE
-        if self.state == COMPLETING_REBALANCE:
+        if rebalance.state == COMPLETING_REBALANCE:
             return Error.REBALANCE_IN_PROGRESS
-        self._renew(self._roster.members[member_id], now)
+        self._deadlines.renew(self._roster.members[member_id], now)
         return Error.NONE
 
     def fetch_refusal(self, member_id: str | None, member_epoch: int) -> Error:

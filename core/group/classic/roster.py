@@ -1,6 +1,6 @@
 """The members of a classic group, their leader, and the protocols that all of them support.
 
-Knows no states, clocks or answers (`state` is the other half of Kafka's ClassicGroup).
+Knows no states, clocks or answers (`rebalance` is the other half of Kafka's ClassicGroup).
 """
 
 from collections.abc import Iterable

@@ -404,7 +404,7 @@ async def test_a_bug_in_a_group_does_not_go_on_with_half_an_event(
 
     def half(*_: object) -> None:
         assert loaded.group is not None
-        loaded.group.generation_id = 99  # type: ignore[union-attr]
+        loaded.group._rebalance.generation_id = 99  # type: ignore[union-attr]
         raise AssertionError("a bug")
 
     with monkeypatch.context() as patch:
