@@ -5,11 +5,8 @@ and its kin). The generation is the member epoch. There is no leader: the server
 waits for another: heartbeats answer REBALANCE_IN_PROGRESS to a member that has to act.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from core.errors import Error, Refusal
 from core.group.consumer.member import (
@@ -21,6 +18,7 @@ from core.group.consumer.member import (
     speaks_classic,
     successor,
 )
+from core.group.consumer.membership import Membership
 from core.group.consumer.protocol import (
     PROTOCOL_TYPE,
     Assignment,
@@ -45,46 +43,43 @@ from core.group.values import (
     Waiter,
 )
 
-if TYPE_CHECKING:
-    from core.group.consumer.group import ConsumerGroup
-
 _NOTHING = Outcome()
 
 
 # --- JoinGroup ---
 
 
-def join(group: ConsumerGroup, request: JoinRequest, waiter: Waiter, now: Instant) -> Outcome:
+def join(membership: Membership, request: JoinRequest, waiter: Waiter, now: Instant) -> Outcome:
     """A classic member (re)joins. Its answer has its new epoch as generation; no members."""
     member_id = request.member_id or request.new_member_id
-    error = _join_refusal(group, request, member_id)
+    error = _join_refusal(membership, request, member_id)
     if error is Error.MEMBER_ID_REQUIRED:
         return _answered(waiter, JoinResult(error, member_id=member_id))
-    understood = error or _understood(group, request, member_id)
+    understood = error or _understood(membership, request, member_id)
     if isinstance(understood, Error):
         return _answered(waiter, JoinResult(understood, member_id=request.member_id))
     entrant, subscription = understood
-    notes = group.arrival_notes(entrant)
-    owned = group.roster.subscribed.by_id(subscription.owned_partitions)
-    row = group.advance(entrant, _updated(entrant.row, request, subscription), owned, now)
+    notes = membership.arrival_notes(entrant)
+    owned = membership.roster.subscribed.by_id(subscription.owned_partitions)
+    row = membership.advance(entrant, _updated(entrant.row, request, subscription), owned, now)
     if isinstance(row, Refusal):
         # A state that this release does not know: as an unknown member it begins anew.
         result = JoinResult(Error.UNKNOWN_MEMBER_ID, member_id=request.member_id)
-        return group.outcome(now, replies=(Reply(waiter, result),), notes=notes)
-    group.timers.cancel(Timer.JOIN, member_id)
-    group.extend_session(row, now)
-    group.timers.set(Timer.SYNC, member_id, now.monotonic_ms + row.rebalance_timeout_ms)
+        return membership.outcome(now, replies=(Reply(waiter, result),), notes=notes)
+    membership.timers.cancel(Timer.JOIN, member_id)
+    membership.extend_session(row, now)
+    membership.timers.set(Timer.SYNC, member_id, now.monotonic_ms + row.rebalance_timeout_ms)
     result = JoinResult(
         generation_id=row.member_epoch,
         protocol_type=PROTOCOL_TYPE,
         protocol_name=row.protocols[0][0],
         member_id=member_id,
     )
-    return group.outcome(now, replies=(Reply(waiter, result),), notes=notes)
+    return membership.outcome(now, replies=(Reply(waiter, result),), notes=notes)
 
 
-def _join_refusal(group: ConsumerGroup, request: JoinRequest, member_id: str) -> Error | None:
-    settings = group.settings
+def _join_refusal(membership: Membership, request: JoinRequest, member_id: str) -> Error | None:
+    settings = membership.settings
     instance_id = request.group_instance_id
     if not (
         settings.min_session_timeout_ms
@@ -92,41 +87,41 @@ def _join_refusal(group: ConsumerGroup, request: JoinRequest, member_id: str) ->
         <= settings.max_session_timeout_ms
     ):
         return Error.INVALID_SESSION_TIMEOUT
-    replaces = instance_id is not None and group.roster.static_member(instance_id)
-    if group.is_full and member_id not in group.roster.members and not replaces:
+    replaces = instance_id is not None and membership.roster.static_member(instance_id)
+    if membership.is_full and member_id not in membership.roster.members and not replaces:
         return Error.GROUP_MAX_SIZE_REACHED
     names = [protocol.name for protocol in request.protocols]
-    if request.protocol_type != PROTOCOL_TYPE or not group.roster.supports(names):
+    if request.protocol_type != PROTOCOL_TYPE or not membership.roster.supports(names):
         return Error.INCONSISTENT_GROUP_PROTOCOL
     if request.member_id == NO_MEMBER_ID and instance_id is None:
         return Error.MEMBER_ID_REQUIRED if request.requires_known_member_id else None
     return None
 
 
-def _entrant(group: ConsumerGroup, request: JoinRequest, member_id: str) -> Entrant | Error:
-    known = Entrant(group.roster.members.get(member_id) or newcomer(member_id, CLASSIC))
+def _entrant(membership: Membership, request: JoinRequest, member_id: str) -> Entrant | Error:
+    known = Entrant(membership.roster.members.get(member_id) or newcomer(member_id, CLASSIC))
     if request.group_instance_id is None:
         return known
-    static = group.roster.static_member(request.group_instance_id)
+    static = membership.roster.static_member(request.group_instance_id)
     if request.member_id != NO_MEMBER_ID:
-        member = group.member(member_id, request.group_instance_id)
+        member = membership.member(member_id, request.group_instance_id)
         return member.error if isinstance(member, Refusal) else Entrant(member)
     # KIP-345: a member without a member id takes over the instance id from any holder.
     return known if static is None else successor(static, member_id)
 
 
 def _understood(
-    group: ConsumerGroup, request: JoinRequest, member_id: str
+    membership: Membership, request: JoinRequest, member_id: str
 ) -> tuple[Entrant, Subscription] | Error:
     """The member that joins, and its subscription: what it wants and says it owns."""
-    entrant = _entrant(group, request, member_id)
+    entrant = _entrant(membership, request, member_id)
     if isinstance(entrant, Error):
         return entrant
     # All protocols of a consumer say the same about its topics.
     subscription = parse_subscription(request.protocols[0].metadata)
     if isinstance(subscription, Malformed):
         return Error.INCONSISTENT_GROUP_PROTOCOL
-    is_known = entrant.replaces is not None or member_id in group.roster.members
+    is_known = entrant.replaces is not None or member_id in membership.roster.members
     if request.member_id != NO_MEMBER_ID and not is_known and subscription.owned_partitions:
         # A member that was removed and has not noticed: others own its partitions by now, and it
         # could commit their offsets in its new generation. (Kafka lets it join all the same.)
@@ -161,24 +156,24 @@ def _answered(waiter: Waiter, answer: JoinResult | SyncResult) -> Outcome:
 # --- SyncGroup ---
 
 
-def sync(group: ConsumerGroup, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
+def sync(membership: Membership, request: SyncRequest, waiter: Waiter, now: Instant) -> Outcome:
     """Answers with the member's partitions; a leader's assignments are ignored."""
-    row = _classic_member(group, request.member_id, request.group_instance_id)
-    error = row if isinstance(row, Error) else _sync_refusal(group, row, request, now)
+    row = _classic_member(membership, request.member_id, request.group_instance_id)
+    error = row if isinstance(row, Error) else _sync_refusal(membership, row, request, now)
     if isinstance(row, Error) or error is not Error.NONE:
         return _answered(waiter, SyncResult(error))
-    group.timers.cancel(Timer.SYNC, row.member_id)
-    group.extend_session(row, now)
+    membership.timers.cancel(Timer.SYNC, row.member_id)
+    membership.extend_session(row, now)
     result = SyncResult(
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignment=_assignment(group, row),
+        assignment=_assignment(membership, row),
     )
     return _answered(waiter, result)
 
 
 def _sync_refusal(
-    group: ConsumerGroup, row: MemberRow, request: SyncRequest, now: Instant
+    membership: Membership, row: MemberRow, request: SyncRequest, now: Instant
 ) -> Error:
     if request.generation_id != row.member_epoch:
         return Error.ILLEGAL_GENERATION
@@ -188,90 +183,91 @@ def _sync_refusal(
     ):
         return Error.INCONSISTENT_GROUP_PROTOCOL
     # A member that has to revoke has rejoined already; it goes on when it has revoked.
-    if group.group_epoch > row.member_epoch and row.state != UNREVOKED_PARTITIONS:
-        _expect_join(group, row, now)
+    if membership.group_epoch > row.member_epoch and row.state != UNREVOKED_PARTITIONS:
+        _expect_join(membership, row, now)
         return Error.REBALANCE_IN_PROGRESS
     return Error.NONE
 
 
-def _assignment(group: ConsumerGroup, row: MemberRow) -> bytes:
+def _assignment(membership: Membership, row: MemberRow) -> bytes:
     """In the version of the member's subscription."""
     subscription = parse_subscription(row.protocols[0][1])
     version = 0 if isinstance(subscription, Malformed) else subscription.version
-    return encode_assignment(Assignment(version, group.roster.subscribed.by_name(row.assigned)))
+    assigned = membership.roster.subscribed.by_name(row.assigned)
+    return encode_assignment(Assignment(version, assigned))
 
 
 # --- Heartbeat ---
 
 
 def heartbeat(
-    group: ConsumerGroup,
+    membership: Membership,
     member_id: str,
     instance_id: str | None,
     generation_id: int,
     now: Instant,
 ) -> tuple[Error, Outcome]:
     """Answers REBALANCE_IN_PROGRESS as long as the member has to join again."""
-    row = _classic_member(group, member_id, instance_id)
+    row = _classic_member(membership, member_id, instance_id)
     if isinstance(row, Error):
         return row, _NOTHING
     if generation_id != row.member_epoch:
         return Error.ILLEGAL_GENERATION, _NOTHING
-    group.extend_session(row, now)
+    membership.extend_session(row, now)
     if (
-        row.member_epoch < group.group_epoch
+        row.member_epoch < membership.group_epoch
         or row.state == UNREVOKED_PARTITIONS
-        or (row.state == UNRELEASED_PARTITIONS and not _is_waiting(group, row))
+        or (row.state == UNRELEASED_PARTITIONS and not _is_waiting(membership, row))
     ):
-        _expect_join(group, row, now)
+        _expect_join(membership, row, now)
         return Error.REBALANCE_IN_PROGRESS, _NOTHING
     return Error.NONE, _NOTHING
 
 
-def _is_waiting(group: ConsumerGroup, row: MemberRow) -> bool:
+def _is_waiting(membership: Membership, row: MemberRow) -> bool:
     """Whether others still own partitions that the member is to get."""
     return any(
-        group.roster.owner(topic_id, partition) not in (None, row.member_id)
+        membership.roster.owner(topic_id, partition) not in (None, row.member_id)
         for topic_id, target in row.target.items()
         for partition in target
     )
 
 
-def _expect_join(group: ConsumerGroup, row: MemberRow, now: Instant) -> None:
+def _expect_join(membership: Membership, row: MemberRow, now: Instant) -> None:
     deadline_ms = now.monotonic_ms + row.rebalance_timeout_ms
-    group.timers.set_if_absent(Timer.JOIN, row.member_id, deadline_ms)
+    membership.timers.set_if_absent(Timer.JOIN, row.member_id, deadline_ms)
 
 
 # --- LeaveGroup ---
 
 
 def leave(
-    group: ConsumerGroup, members: Sequence[LeavingMember], now: Instant
+    membership: Membership, members: Sequence[LeavingMember], now: Instant
 ) -> tuple[LeaveResult, Outcome]:
     """Removes members. An administrator names an instance id without a member id."""
     answers: list[tuple[LeavingMember, Error]] = []
     leaving: dict[str, tuple[MemberRow, str]] = {}
     for member in members:
-        row = _leaving_member(group, member)
+        row = _leaving_member(membership, member)
         if isinstance(row, Refusal):
             answers.append((member, row.error))
             continue
         answers.append((member, Error.NONE))
         leaving[row.member_id] = (row, f"it has left: {member.reason or 'not provided'}")
-    return LeaveResult(tuple(answers)), group.remove(leaving.values(), now)
+    return LeaveResult(tuple(answers)), membership.remove(leaving.values(), now)
 
 
-def _leaving_member(group: ConsumerGroup, member: LeavingMember) -> MemberRow | Refusal:
+def _leaving_member(membership: Membership, member: LeavingMember) -> MemberRow | Refusal:
     if member.group_instance_id is not None and member.member_id == NO_MEMBER_ID:
-        static = group.roster.static_member(member.group_instance_id)
-        return static or group.unknown_member(member.member_id)
-    return group.member(member.member_id, member.group_instance_id)
+        static = membership.roster.static_member(member.group_instance_id)
+        return static or membership.unknown_member(member.member_id)
+    return membership.member(member.member_id, member.group_instance_id)
 
 
 def _classic_member(
-    group: ConsumerGroup, member_id: str, instance_id: str | None
+    membership: Membership, member_id: str, instance_id: str | None
 ) -> MemberRow | Error:
-    row = group.member(member_id, instance_id)
+    row = membership.member(member_id, instance_id)
     if isinstance(row, Refusal):
         return row.error
     return row if speaks_classic(row) else Error.UNKNOWN_MEMBER_ID

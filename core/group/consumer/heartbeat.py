@@ -1,13 +1,10 @@
 """ConsumerGroupHeartbeat to a consumer group: finds its member and updates the member's row.
 
 Kafka's GroupMetadataManager.consumerGroupHeartbeat and -Leave. A heartbeat that is refused changes
-nothing. `group` decides what follows for the group.
+nothing. `membership` decides what follows for the group.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from core.errors import Error, Refusal
 from core.group.consumer.member import (
@@ -23,6 +20,7 @@ from core.group.consumer.member import (
     speaks_classic,
     successor,
 )
+from core.group.consumer.membership import Membership
 from core.group.consumer.request import heartbeat_refusal, tells_all
 from core.group.consumer.timers import Timer
 from core.group.records import MemberRow, Partitions
@@ -34,31 +32,28 @@ from core.group.values import (
     Outcome,
 )
 
-if TYPE_CHECKING:
-    from core.group.consumer.group import ConsumerGroup
-
 _NOTHING = Outcome()
 
 Answered = tuple[ConsumerHeartbeatResult, Outcome]
 
 
-def heartbeat(group: ConsumerGroup, request: ConsumerHeartbeat, now: Instant) -> Answered:
+def heartbeat(membership: Membership, request: ConsumerHeartbeat, now: Instant) -> Answered:
     """A member joins, goes on, or leaves."""
-    row = group.roster.members.get(request.member_id)
-    if row is not None and _is_steady(group, request, row):
-        group.extend_session(row, now)
-        return _result(group, row), _NOTHING
-    if refusal := heartbeat_refusal(request, group.settings.consumer_assignors):
+    row = membership.roster.members.get(request.member_id)
+    if row is not None and _is_steady(membership, request, row):
+        membership.extend_session(row, now)
+        return _result(membership, row), _NOTHING
+    if refusal := heartbeat_refusal(request, membership.settings.consumer_assignors):
         return refused(refusal)
     if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-        return _leave(group, request, now)
-    entrant = _entrant(group, request)
+        return _leave(membership, request, now)
+    entrant = _entrant(membership, request)
     if isinstance(entrant, Refusal):
         return refused(entrant)
     updated = _updated(entrant.row, request)
-    if refusal := _expression_refusal(group, updated.subscribed_topic_regex):
+    if refusal := _expression_refusal(membership, updated.subscribed_topic_regex):
         return refused(refusal)
-    return _go_on(group, request, entrant, updated, now)
+    return _go_on(membership, request, entrant, updated, now)
 
 
 def refused(refusal: Refusal) -> Answered:
@@ -66,12 +61,13 @@ def refused(refusal: Refusal) -> Answered:
     return ConsumerHeartbeatResult(refusal.error, refusal.message), _NOTHING
 
 
-def _is_steady(group: ConsumerGroup, request: ConsumerHeartbeat, row: MemberRow) -> bool:
+def _is_steady(membership: Membership, request: ConsumerHeartbeat, row: MemberRow) -> bool:
     """Whether neither the member nor the group has news, as in nearly every heartbeat."""
     return (
-        request.member_epoch == row.member_epoch == group.assignment_epoch == group.group_epoch
+        request.member_epoch == row.member_epoch == membership.group_epoch
+        and membership.group_epoch == membership.assignment_epoch
         and row.state == STABLE
-        and not group.roster.subscribed.stale
+        and not membership.roster.subscribed.stale
         and request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
         and request.rebalance_timeout_ms == -1
@@ -84,20 +80,20 @@ def _is_steady(group: ConsumerGroup, request: ConsumerHeartbeat, row: MemberRow)
     )
 
 
-def _entrant(group: ConsumerGroup, request: ConsumerHeartbeat) -> Entrant | Refusal:
+def _entrant(membership: Membership, request: ConsumerHeartbeat) -> Entrant | Refusal:
     """The member that sent the heartbeat, or the new one that it makes."""
     member_id, instance_id = request.member_id, request.instance_id
     joins = request.member_epoch == JOIN_EPOCH
-    row = group.roster.members.get(member_id)
-    static = None if instance_id is None else group.roster.static_member(instance_id)
+    row = membership.roster.members.get(member_id)
+    static = None if instance_id is None else membership.roster.static_member(instance_id)
     # Replacing a static member does not enlarge the group (Kafka refuses it all the same).
-    if row is None and group.is_full and not (joins and static):
-        return group.full()
+    if row is None and membership.is_full and not (joins and static):
+        return membership.full()
     if joins:
         if static is not None:
             return _static_entrant(static, member_id)
         return Entrant(row or newcomer(member_id, CONSUMER))
-    member = group.member(member_id, instance_id)
+    member = membership.member(member_id, instance_id)
     if isinstance(member, Refusal):
         return member
     return epoch_refusal(member, request.member_epoch, request.owned) or Entrant(member)
@@ -143,11 +139,11 @@ def _updated(row: MemberRow, request: ConsumerHeartbeat) -> MemberRow:
     return row if updated == row else updated
 
 
-def _expression_refusal(group: ConsumerGroup, expression: str | None) -> Refusal | None:
+def _expression_refusal(membership: Membership, expression: str | None) -> Refusal | None:
     if expression is None:
         return None
     try:
-        group.roster.subscribed.check(expression)
+        membership.roster.subscribed.check(expression)
     except InvalidRegularExpression as invalid:
         return Refusal(
             Error.INVALID_REGULAR_EXPRESSION,
@@ -157,42 +153,42 @@ def _expression_refusal(group: ConsumerGroup, expression: str | None) -> Refusal
 
 
 def _go_on(
-    group: ConsumerGroup,
+    membership: Membership,
     request: ConsumerHeartbeat,
     entrant: Entrant,
     updated: MemberRow,
     now: Instant,
 ) -> Answered:
-    notes = group.arrival_notes(entrant)
-    row = group.advance(entrant, updated, request.owned, now)
+    notes = membership.arrival_notes(entrant)
+    row = membership.advance(entrant, updated, request.owned, now)
     if isinstance(row, Refusal):
         # Only in a state that this release does not know: the member must join again.
-        return ConsumerHeartbeatResult(row.error, row.message), group.outcome(now, notes=notes)
-    group.extend_session(row, now)
+        return ConsumerHeartbeatResult(row.error, row.message), membership.outcome(now, notes=notes)
+    membership.extend_session(row, now)
     tell = tells_all(request) or row.assigned != entrant.row.assigned
-    result = _result(group, row, row.assigned if tell else None)
-    return result, group.outcome(now, notes=notes)
+    result = _result(membership, row, row.assigned if tell else None)
+    return result, membership.outcome(now, notes=notes)
 
 
-def _leave(group: ConsumerGroup, request: ConsumerHeartbeat, now: Instant) -> Answered:
-    row = group.member(request.member_id, request.instance_id)
+def _leave(membership: Membership, request: ConsumerHeartbeat, now: Instant) -> Answered:
+    row = membership.member(request.member_id, request.instance_id)
     if isinstance(row, Refusal):
         return refused(row)
     result = ConsumerHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
     if request.member_epoch == LEAVE_EPOCH:
-        return result, group.remove([(row, "it has left")], now)
+        return result, membership.remove([(row, "it has left")], now)
     # It keeps its partitions until it returns or its session ends.
-    group.timers.cancel(Timer.REBALANCE, row.member_id)
-    group.roster.put(replace(row, member_epoch=STATIC_LEAVE_EPOCH, revoking={}))
-    return result, group.outcome(now, notes=(note("consumer_left_for_a_while", row),))
+    membership.timers.cancel(Timer.REBALANCE, row.member_id)
+    membership.roster.put(replace(row, member_epoch=STATIC_LEAVE_EPOCH, revoking={}))
+    return result, membership.outcome(now, notes=(note("consumer_left_for_a_while", row),))
 
 
 def _result(
-    group: ConsumerGroup, row: MemberRow, assignment: Partitions | None = None
+    membership: Membership, row: MemberRow, assignment: Partitions | None = None
 ) -> ConsumerHeartbeatResult:
     return ConsumerHeartbeatResult(
         member_id=row.member_id,
         member_epoch=row.member_epoch,
-        heartbeat_interval_ms=group.settings.consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=membership.settings.consumer_heartbeat_interval_ms,
         assignment=assignment,
     )
