@@ -31,6 +31,7 @@ TABLES: Mapping[str, str] = {
     "subscription_range": "Acknowledged offsets above a subscription's mark-delete offset.",
     "topic": "Topics.",
     "topic_partition": "Partitions; next_offset is the end of the log and guards all writes.",
+    "topic_schema": "Versions of topics' schemas.",
     "transaction_group": "Groups whose offsets take part in an open transaction.",
     "transaction_partition": "Partitions that take part in an open transaction.",
     "transaction_state": "Transactional ids: producer, epoch and state.",
@@ -221,6 +222,19 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "backlog": "Messages to be acknowledged, without markers and what was aborted.",
             "mark_delete": "All messages before this offset are acknowledged.",
             "subscription": "The subscription's name.",
+        },
+    ),
+    "v_schema": (
+        "Versions of topics' schemas that clients of Pulsar have registered; latest last.",
+        {
+            "definition": "What it says, as text: an Avro schema in JSON, of most types.",
+            "is_latest": "Whether it is the version that clients get who name none.",
+            "name": "What the client that brought it calls it.",
+            "properties": "What else that client has told of it.",
+            "registered_at": "When it was registered.",
+            "state": "live, or deleted: clients do not get it any more.",
+            "type": "Pulsar's name of what it is a schema of.",
+            "version": "Number of the version, which messages refer to.",
         },
     ),
     "v_staged_token": (

@@ -490,6 +490,23 @@ subscription_range = Table(
     postgresql_with={"fillfactor": "50"},
 )
 
+# A version of a topic's schema; all partitions have the same. Versions go on from 0, given by
+# whoever holds the topic's row. A deletion is a row, too: those below it are deleted.
+topic_schema = Table(
+    "topic_schema",
+    metadata,
+    Column("topic_id", Uuid, ForeignKey("topic.topic_id", ondelete="CASCADE"), primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("type", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("properties", JSONB, nullable=False),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("is_deletion", Boolean, nullable=False),
+    _timestamp("created_at"),
+)
+
 
 def chunk_table_name(segment_id: int) -> str:
     """Name of the table that holds a segment's payload."""

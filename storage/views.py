@@ -46,6 +46,24 @@ CREATE OR REPLACE FUNCTION partitions_text(assigned jsonb) RETURNS text LANGUAGE
         CASE WHEN a.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN a.key::uuid END
 $$
 """,
+    # A schema's data, if it is text; of a KEY_VALUE the key's and the value's, each with its length
+    # before it. Pulsar's clients may write anything there.
+    "schema_text": """
+CREATE OR REPLACE FUNCTION schema_text(type text, data bytea) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    key_length integer;
+BEGIN
+    IF type <> 'KEY_VALUE' THEN
+        RETURN nullif(convert_from(data, 'UTF8'), '');
+    END IF;
+    key_length := greatest(('x' || encode(substr(data, 1, 4), 'hex'))::bit(32)::integer, 0);
+    RETURN 'key: ' || convert_from(substr(data, 5, key_length), 'UTF8')
+        || E'\\nvalue: ' || convert_from(substr(data, 9 + key_length), 'UTF8');
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END $$
+""",
 }
 
 # What readers of committed data may see ends here (PartitionState.last_stable_offset).
@@ -325,6 +343,21 @@ CROSS JOIN LATERAL (
       AND w.first_offset < r.last_stable_offset AND extent.offsets BETWEEN 1 AND 20000
 ) AS aborted
 ORDER BY t.name, p.partition, s.name
+""",
+    "v_schema": """
+SELECT t.name AS topic, s.version, s.type, s.name,
+       CASE WHEN s.version > coalesce(d.version, -1) THEN 'live' ELSE 'deleted' END AS state,
+       s.version > coalesce(d.version, -1)
+           AND s.version = max(s.version) OVER (PARTITION BY s.topic_id) AS is_latest,
+       schema_text(s.type, s.data) AS definition, s.properties, s.created_at AS registered_at
+FROM topic_schema s
+JOIN topic t USING (topic_id)
+LEFT JOIN LATERAL (
+    SELECT max(x.version) AS version FROM topic_schema x
+    WHERE x.topic_id = s.topic_id AND x.is_deletion
+) AS d ON true
+WHERE NOT s.is_deletion
+ORDER BY t.name, s.version
 """,
     # topics: with the number of records staged for each.
     "v_staged_token": """
