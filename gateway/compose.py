@@ -28,6 +28,7 @@ from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
 from gateway.runtime.runtime import Runtime
+from gateway.runtime.schemas import Schemas
 from gateway.runtime.staging import Staging
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
 from gateway.runtime.topics.configs import Configs
@@ -43,6 +44,7 @@ from storage.leases import LeaseStore
 from storage.log.retention import PostgresRetentionStore
 from storage.log.store import PostgresLogStore
 from storage.notifications import PostgresChangeFeed
+from storage.schemas import SchemaStore
 from storage.snapshots import PostgresSnapshots
 from storage.staging import PostgresStagingStore
 from storage.subscriptions.store import SubscriptionStore
@@ -141,6 +143,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
             translations.into(BatchFormat.PULSAR, write_pulsar),
             entry_of,
         ),
+        schemas=Schemas(SchemaStore(database)),
         staging=staging,
         feed=feed,
         announcer=announcer,

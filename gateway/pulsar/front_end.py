@@ -38,6 +38,7 @@ def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
         producers=Producers(lambda: cluster.broker_id, cluster.incarnation),
         subscriptions=runtime.subscriptions,
         topic_lists=TopicLists(runtime.topics),
+        schemas=runtime.schemas,
         is_tls=is_tls,
         clock=_now_ms,
     )

@@ -125,9 +125,10 @@ class _Sent:
 class Producer:
     """One producer of a session.
 
-    place: as it was when it came. is_ready: whether its turn has come. is_opening: whether its
-    client has no answer yet; denied: why it is out, if that came meanwhile. last_sequence_id: the
-    highest that was stored under its name when it came; -1 if there is none, or no deduplication.
+    place: as it was when it came. schema_version: of what it brought, as the wire has it. is_ready:
+    whether its turn has come. is_opening: whether its client has no answer yet; denied: why it is
+    out, if that came meanwhile. last_sequence_id: the highest that was stored under its name when
+    it came; -1 if there is none, or no deduplication.
     """
 
     __slots__ = (
@@ -144,16 +145,25 @@ class Producer:
         "last_sequence_id",
         "place",
         "producer_id",
+        "schema_version",
         "session",
         "topic_epoch",
         "writer",
     )
 
-    def __init__(self, session: Session, producer_id: int, place: Place, writer: Writer) -> None:
+    def __init__(
+        self,
+        session: Session,
+        producer_id: int,
+        place: Place,
+        writer: Writer,
+        schema_version: bytes = b"",
+    ) -> None:
         self.session = session
         self.producer_id = producer_id
         self.place = place
         self.writer = writer
+        self.schema_version = schema_version
         self.is_ready = True
         self.is_opening = True
         self.denied: Denied | None = None

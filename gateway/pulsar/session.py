@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
+    from gateway.runtime.schemas import Schemas
     from gateway.runtime.subscriptions.subscriptions import Subscriptions
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.topics.topics import Topics
@@ -54,6 +55,7 @@ class Services:
     producers: Producers
     subscriptions: Subscriptions
     topic_lists: TopicLists
+    schemas: Schemas
     is_tls: bool
     clock: Callable[[], int]
 

@@ -22,6 +22,7 @@ from gateway.runtime.groups.groups import Groups
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
+from gateway.runtime.schemas import Schemas
 from gateway.runtime.staging import Staging
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
 from gateway.runtime.topics.configs import Configs
@@ -50,6 +51,7 @@ class Runtime:
     leases: ShardLeases
     groups: Groups
     subscriptions: Subscriptions
+    schemas: Schemas
     staging: Staging
     feed: ChangeFeed
     announcer: Announcer

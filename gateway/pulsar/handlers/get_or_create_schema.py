@@ -1,31 +1,47 @@
 """GET_OR_CREATE_SCHEMA: a producer brings another schema than the one it began with.
 
-Behavior: schemas are neither checked nor kept yet. The empty version says that the topic has none:
-clients then send messages without one, and read them by the schema they have.
+Behavior: the version that the schema is, or becomes, as in PRODUCER; empty for one of bytes. The
+topic must be there. Source: ServerCnx.handleGetOrCreateSchema.
 """
 
 from core.errors import Refusal
-from gateway.pulsar.api import command
+from core.schema.values import SchemaRefusal
+from gateway.pulsar.api import Refused, command
 from gateway.pulsar.commands import CommandType
 from gateway.pulsar.commands_pb2 import (
     CommandGetOrCreateSchema,
     CommandGetOrCreateSchemaResponse,
 )
 from gateway.pulsar.errors import server_error
+from gateway.pulsar.schemas import read_schema, refused, write_version
 from gateway.pulsar.session import Session
-from gateway.pulsar.topics import parse_name
+from gateway.pulsar.topics import find_topic, unknown
 
 
 @command(CommandType.GET_OR_CREATE_SCHEMA)
-def get_or_create_schema(
+async def get_or_create_schema(
     message: CommandGetOrCreateSchema, session: Session
 ) -> CommandGetOrCreateSchemaResponse:
-    """The version of no schema."""
-    name = parse_name(message.topic)
-    if isinstance(name, Refusal):
+    """Find the topic, and let the runtime register the schema."""
+    version = await _register(message, session)
+    if isinstance(version, Refused):
         return CommandGetOrCreateSchemaResponse(
-            request_id=message.request_id,
-            error_code=server_error(name.error),
-            error_message=name.message or "",
+            request_id=message.request_id, error_code=version.error, error_message=version.message
         )
-    return CommandGetOrCreateSchemaResponse(request_id=message.request_id, schema_version=b"")
+    return CommandGetOrCreateSchemaResponse(request_id=message.request_id, schema_version=version)
+
+
+async def _register(message: CommandGetOrCreateSchema, session: Session) -> bytes | Refused:
+    services = session.services
+    found = await find_topic(message.topic, services)
+    if not isinstance(found, Refusal) and found[1] is None:
+        found = unknown(found[0])
+    if isinstance(found, Refusal):
+        return Refused(server_error(found.error), found.message or "")
+    schema = read_schema(message.schema)
+    if isinstance(schema, SchemaRefusal):
+        return refused(schema)
+    topic = found[1]
+    assert topic is not None, "it was found"
+    version = await services.schemas.admit_writer(topic, schema)
+    return refused(version) if isinstance(version, SchemaRefusal) else write_version(version)

@@ -1,21 +1,43 @@
-"""GET_SCHEMA: schemas are not kept yet, so no topic has one. TopicNotFound, as Pulsar says it."""
+"""GET_SCHEMA: a version of a topic's schema, or the latest.
+
+Behavior: TopicNotFound where there is none, as Pulsar says it; also of a version that was deleted.
+A partition has its topic's. The schema bears the topic's name, not the one that its client gave it.
+Source: ServerCnx.handleGetSchema.
+"""
 
 from core.errors import Refusal
 from gateway.pulsar.api import command
 from gateway.pulsar.commands import CommandType, ServerError
 from gateway.pulsar.commands_pb2 import CommandGetSchema, CommandGetSchemaResponse
 from gateway.pulsar.errors import server_error
+from gateway.pulsar.schemas import read_version, write_schema, write_version
 from gateway.pulsar.session import Session
-from gateway.pulsar.topics import parse_name
+from gateway.pulsar.topics import find_topic
 
 
 @command(CommandType.GET_SCHEMA)
-def get_schema(message: CommandGetSchema, session: Session) -> CommandGetSchemaResponse:
-    """There is none."""
-    code, reason = ServerError.TOPIC_NOT_FOUND, "Topic not found or no-schema"
-    name = parse_name(message.topic)
-    if isinstance(name, Refusal):
-        code, reason = server_error(name.error), name.message or ""
+async def get_schema(message: CommandGetSchema, session: Session) -> CommandGetSchemaResponse:
+    """Find the topic, and its schema."""
+    services = session.services
+    try:
+        version = read_version(message.schema_version)
+    except ValueError as error:
+        return _refused(message, ServerError.METADATA_ERROR, str(error))
+    found = await find_topic(message.topic, services)
+    if isinstance(found, Refusal):
+        return _refused(message, server_error(found.error), found.message or "")
+    name, topic = found
+    schema = None if topic is None else await services.schemas.get(topic, version)
+    if schema is None:
+        return _refused(message, ServerError.TOPIC_NOT_FOUND, "Topic not found or no-schema")
+    return CommandGetSchemaResponse(
+        request_id=message.request_id,
+        schema=write_schema(schema.schema, name),
+        schema_version=write_version(schema.version),
+    )
+
+
+def _refused(message: CommandGetSchema, code: ServerError, reason: str) -> CommandGetSchemaResponse:
     return CommandGetSchemaResponse(
         request_id=message.request_id, error_code=code, error_message=reason
     )

@@ -6,22 +6,26 @@ for the same client that has come again; whether its holder is still there is lo
 Access modes are Pulsar's; topic epochs are kept in memory, so they begin anew with the broker.
 Names and modes hold for the broker that has the partition's lease, and others answer
 ServiceNotReady: then the client looks the topic up. Asked again for an id that it has, the answer
-is the same. A schema is neither checked nor kept: the answer's version of it is empty, which
-clients take as "this topic has none". `initial_subscription_name` is made first, from the
-earliest on. On a topic that is deduplicated (`penstock.deduplication.enabled`) the answer tells the
-highest sequence id that is stored under the name, or -1; what was sent under it before and is not
-stored then never will be.
+is the same. A schema is looked up among the topic's, and registered if it may follow them; else
+IncompatibleSchema. The answer has its version, which is empty where the producer brings none: then
+it writes whatever the topic has. `initial_subscription_name` is made first, from the earliest on.
+On a topic that is deduplicated (`penstock.deduplication.enabled`) the answer tells the highest
+sequence id that is stored under the name, or -1; what was sent under it before and is not stored
+then never will be. Sources: ServerCnx.handleProducer, tryAddSchema.
 """
 
 from functools import partial
 
 from core.errors import Refusal
+from core.schema.values import SchemaRefusal
 from core.subscription.values import SubscriptionType
 from core.topic.writers import AccessMode, Admitted, Denial, Denied, Waiting, Writer
 from gateway.pulsar.api import Refused, command
 from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError, signed
 from gateway.pulsar.commands_pb2 import CommandError, CommandProducer, CommandProducerSuccess
 from gateway.pulsar.producers import Producer
+from gateway.pulsar.schemas import read_schema, write_version
+from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
 from gateway.pulsar.topics import Place, find_place
 from gateway.runtime.subscriptions.partition import NOT_OWNED
@@ -58,9 +62,12 @@ async def producer(message: CommandProducer, session: Session) -> _Answer:
         place = await _find(message, session)
         if isinstance(place, Refusal):
             return place
+        version = await _register(message, place, session)
+        if isinstance(version, SchemaRefusal):
+            return refused_schema(version)
         if not _is_wanted(producer_id, session):
             return _CLOSED
-        return await _admit(message, place, session)
+        return await _admit(message, place, version, session)
     finally:
         session.opening.discard(producer_id)
 
@@ -90,6 +97,16 @@ async def _find(message: CommandProducer, session: Session) -> Place | Refusal:
     return await owned.ensure(wanted) or place
 
 
+async def _register(
+    message: CommandProducer, place: Place, session: Session
+) -> int | SchemaRefusal | None:
+    """The version of its schema."""
+    schema = read_schema(message.schema)
+    if isinstance(schema, SchemaRefusal):
+        return schema
+    return await session.services.schemas.admit_writer(place.topic, schema)
+
+
 def _refuse(message: CommandProducer, session: Session) -> Refused | None:
     """What is wrong before the topic is looked at."""
     if message.producer_id in session.opening:
@@ -114,7 +131,9 @@ def _again(message: CommandProducer, known: Producer) -> _Answer:
     return _success(message, known, None)
 
 
-async def _admit(message: CommandProducer, place: Place, session: Session) -> _Answer:
+async def _admit(
+    message: CommandProducer, place: Place, version: int | None, session: Session
+) -> _Answer:
     services = session.services
     given = message.producer_name
     writer = Writer(
@@ -126,7 +145,7 @@ async def _admit(message: CommandProducer, place: Place, session: Session) -> _A
         session,
         message.producer_id,
     )
-    made = Producer(session, message.producer_id, place, writer)
+    made = Producer(session, message.producer_id, place, writer, write_version(version))
     on_verdict = partial(_on_verdict, message, made)
     verdict = services.producers.admit(place.partition_id, writer, on_verdict)
     if isinstance(verdict, Denied):
@@ -187,7 +206,7 @@ def _success(
         request_id=message.request_id,
         producer_name=made.name,
         last_sequence_id=signed(made.last_sequence_id % 2**64),
-        schema_version=b"",  # Java wants one to be set
+        schema_version=made.schema_version,
         producer_ready=made.is_ready,
     )
     if topic_epoch is not None:

@@ -7,16 +7,18 @@ them, live in memory as long as they have consumers, and begin at `start_message
 Only the broker that dispatches the partition takes consumers in: others answer ServiceNotReady, and
 the client looks the topic up. Where somebody has the subscription for himself, it is looked at
 whether he is still there, and the client tries again. Asked again for an id that it has, the answer
-is the same. A schema is neither checked nor kept. `read_compacted` is refused, for there is no
-compaction, but not to readers: a table view asks for it always, and takes the last of a key itself,
-as it does from a topic that was never compacted. Replicated state is not kept: there are no other
-clusters.
+is the same. A schema has to read the topic's latest, else IncompatibleSchema; a topic that has none
+gets it, also if it has messages (where Pulsar refuses: here Kafka's clients may have written them);
+AutoConsume reads anything. `read_compacted` is refused, for there is no compaction, but not to
+readers: a table view asks for it always, and takes the last of a key itself, as it does from a
+topic that was never compacted. Replicated state is not kept: there are no other clusters.
 Sources: ServerCnx.handleSubscribe, PersistentTopic.internalSubscribe.
 """
 
 import secrets
 
 from core.errors import Refusal
+from core.schema.values import SchemaRefusal, SchemaType
 from core.subscription.values import HashRange, KeySharing, Reason, Refused, SubscriptionType
 from gateway.pulsar import api
 from gateway.pulsar.api import command
@@ -30,6 +32,8 @@ from gateway.pulsar.commands import (
 from gateway.pulsar.commands_pb2 import CommandSubscribe, CommandSuccess
 from gateway.pulsar.consumers import Consumer
 from gateway.pulsar.ids import AFTER_ALL, seek_offset
+from gateway.pulsar.schemas import read_schema
+from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
 from gateway.pulsar.topics import Place, find_place
 from gateway.runtime.subscriptions.partition import NOT_OWNED
@@ -78,6 +82,8 @@ async def _enter(message: CommandSubscribe, session: Session) -> _Answer:
     owned = await services.subscriptions.find(place.partition_id)
     if owned is None:
         return NOT_OWNED
+    if refusal := await _check_schema(message, place, session):
+        return refused_schema(refusal)
     wanted = _wanted(message, place)
     consumer = Consumer(session, message.consumer_id, place, message.subscription, wanted.type)
     member = await owned.subscribe(wanted, consumer)
@@ -91,6 +97,17 @@ async def _enter(message: CommandSubscribe, session: Session) -> _Answer:
         return api.Refused(ServerError.SERVICE_NOT_READY, reason)
     consumer.enter(member)
     return CommandSuccess(request_id=message.request_id)
+
+
+async def _check_schema(
+    message: CommandSubscribe, place: Place, session: Session
+) -> SchemaRefusal | None:
+    schema = read_schema(message.schema)
+    if isinstance(schema, SchemaRefusal):
+        return schema
+    if schema is not None and schema.type is SchemaType.AUTO_CONSUME:
+        return None
+    return await session.services.schemas.admit_reader(place.topic, schema)
 
 
 def _refuse(message: CommandSubscribe, session: Session) -> api.Refused | None:

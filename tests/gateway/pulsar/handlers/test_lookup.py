@@ -1,4 +1,4 @@
-"""LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, GET_SCHEMA, GET_OR_CREATE_SCHEMA."""
+"""LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from gateway.pulsar.commands import (
     TopicMode,
 )
 from gateway.pulsar.commands_pb2 import (
-    CommandGetOrCreateSchema,
-    CommandGetSchema,
     CommandGetTopicsOfNamespace,
     CommandLookupTopic,
     CommandPartitionedTopicMetadata,
-    Schema,
 )
 from gateway.pulsar.topic_lists import topics_hash
 from tests.gateway.pulsar.conftest import Broker
@@ -149,16 +146,6 @@ async def test_another_namespace(client: Conversation) -> None:
 
 def test_the_hash_is_guavas() -> None:
     assert topics_hash(["123456789"]) == "839206e3"  # 0xe3069283, the check value of CRC-32C
-
-
-async def test_there_are_no_schemas(client: Conversation) -> None:
-    asked = CommandGetSchema(topic="one")
-    answer = await client.ask(asked, CommandType.GET_SCHEMA_RESPONSE)
-    assert answer.error_code == ServerError.TOPIC_NOT_FOUND
-    wanted = CommandGetOrCreateSchema(topic="one", schema=Schema(name="s", type=1, schema_data=b""))
-    made = await client.ask(wanted, CommandType.GET_OR_CREATE_SCHEMA_RESPONSE)
-    assert (made.HasField("error_code"), made.schema_version) == (False, b"")
-    assert made.HasField("schema_version")
 
 
 async def test_the_database_is_away(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError
 from gateway.pulsar.commands_pb2 import (
     CommandCloseProducer,
     CommandProducer,
-    Schema,
 )
 from gateway.pulsar.producers import Producers
 from tests.gateway.pulsar.conftest import Broker
@@ -162,12 +161,6 @@ async def test_another_broker_leads_the_partition(make_broker: Any) -> None:
     await (await leading.client()).produce_to("t")
     code, reason = await refused(await following.client())
     assert (code, "look it up again" in reason) == (ServerError.SERVICE_NOT_READY, True)
-
-
-async def test_a_schema_is_not_kept(broker: Broker) -> None:
-    client = await broker.client()
-    success = await client.produce_to("t", schema=Schema(name="s", type=2, schema_data=b"{}"))
-    assert (success.HasField("schema_version"), success.schema_version) == (True, b"")
 
 
 async def test_closing_waits_for_receipts_and_frees_the_name(broker: Broker) -> None:
