@@ -233,13 +233,6 @@ def test_names_and_access_modes(both: Both, client: pulsar.Client, topic: str) -
     assert len(names) == 2
 
 
-def test_schemas_pass_though_none_is_kept(both: Both, client: pulsar.Client, topic: str) -> None:
-    producer = client.create_producer(topic, schema=pulsar.schema.StringSchema())
-    producer.send("text")
-    (record,) = records_of(both.gateway.bootstrap, topic, 1)
-    assert (record.value(), record.headers()) == (b"text", None)
-
-
 def test_non_persistent_topics_are_refused(client: pulsar.Client) -> None:
     with pytest.raises(pulsar.PulsarException):
         client.create_producer("non-persistent://public/default/t")
