@@ -5,6 +5,7 @@ A deletion is a row as well: all below it counts as deleted, and no version is g
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -148,11 +149,13 @@ class SchemaStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        # Changes of one process wait here, not each on its own connection.
+        self._one_change = asyncio.Lock()
 
     @asynccontextmanager
     async def change(self, topic_id: UUID, name: str) -> AsyncIterator[SchemaChange]:
         """See the port."""
-        async with self._database.begin(name) as connection:
+        async with self._one_change, self._database.begin(name) as connection:
             await connection.execute(_CHANGE_SESSION)
             # New partitions do not wait for it: their foreign key takes the weaker lock.
             held = select(topic.c.topic_id).where(topic.c.topic_id == topic_id)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core.schema.avro import AvroField, AvroSchema, canonical
+from core.schema.avro import AvroField, AvroSchema
 
 MOST_STEPS: Final = 100_000
 """Pairs of schemas that are looked at: a comparison takes a tenth of a second at most."""
@@ -49,9 +49,10 @@ _FINE: Final = _Outcome()
 
 
 def why_unreadable(writer: AvroSchema, reader: AvroSchema) -> str | None:
-    """A sentence on what cannot be read, or None where all can. Raises TooComplexError."""
-    if canonical(writer) == canonical(reader):
-        return None
+    """A sentence on what cannot be read, or None where all can. Raises TooComplexError.
+
+    The two are not the same: a schema always reads what it has written, and is not asked here.
+    """
     todo, seen = [_Resolution(reader).resolve(writer, reader, 0)], set[int]()
     while todo:
         outcome = todo.pop()

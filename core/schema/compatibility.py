@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from core.schema.avro import parse
+from core.schema.avro import canonical
 from core.schema.avro_resolution import TooComplexError, why_unreadable
-from core.schema.forms import fingerprint, is_avro, root_message, split
+from core.schema.forms import fingerprint, read_avro, root_message, split
 from core.schema.values import CompatibilityStrategy, Schema, SchemaRefusal, SchemaType
 
 _ALWAYS: Final = CompatibilityStrategy.ALWAYS_COMPATIBLE
 _NEVER: Final = (CompatibilityStrategy.ALWAYS_INCOMPATIBLE, CompatibilityStrategy.UNDEFINED)
+_NO_OTHER: Final = "no schema may follow another"
+_PARTS: Final = ("the key", "the value")
 _LATEST_FOR_READERS: Final = (
     CompatibilityStrategy.BACKWARD,
     CompatibilityStrategy.FORWARD,
@@ -64,31 +66,31 @@ def refuse_incompatible(
 def _why_not(old: Schema, new: Schema, strategy: CompatibilityStrategy) -> str | None:
     if old.type is not new.type:
         return f"{old.type.name} would become {new.type.name}"
+    if new.type.has_avro_data:
+        return _why_not_read(old, new, strategy)
     if fingerprint(old) == fingerprint(new):
         return None
     if strategy in _NEVER:
-        return "no schema may follow another"
-    match new.type:
-        case SchemaType.KEY_VALUE:
-            for what, before, after in zip(
-                ("the key", "the value"), split(old), split(new), strict=True
-            ):
-                if (reason := _why_not(before, after, strategy)) is not None:
-                    return f"{what}: {reason}"
-            return None
-        case SchemaType.PROTOBUF_NATIVE:
-            names = root_message(old), root_message(new)
-            return None if names[0] == names[1] else f"message {names[0]} became {names[1]}"
-        case SchemaType.JSON if not (is_avro(old) and is_avro(new)):
-            return None  # JSON Schema, of before Pulsar 2.1
-        case _ if new.type.has_avro_data:
-            return _why_not_read(old, new, strategy)
-        case _:
-            return None
+        return _NO_OTHER
+    if new.type is SchemaType.KEY_VALUE:
+        for what, before, after in zip(_PARTS, split(old), split(new), strict=True):
+            if (reason := _why_not(before, after, strategy)) is not None:
+                return f"{what}: {reason}"
+    elif new.type is SchemaType.PROTOBUF_NATIVE:
+        before_name, after_name = root_message(old), root_message(new)
+        if before_name != after_name:
+            return f"message {before_name} became {after_name}"
+    return None
 
 
 def _why_not_read(old: Schema, new: Schema, strategy: CompatibilityStrategy) -> str | None:
-    before, after = parse(old.data), parse(new.data)
+    before, after = read_avro(old), read_avro(new)
+    if before is None or after is None:  # JSON Schema, of before Pulsar 2.1
+        return _NO_OTHER if strategy in _NEVER and old.data != new.data else None
+    if canonical(before) == canonical(after):
+        return None
+    if strategy in _NEVER:
+        return _NO_OTHER
     if strategy.new_reads_old and (reason := why_unreadable(before, after)) is not None:
         return f"the new schema cannot read what was written with the old one: {reason}"
     if strategy.old_reads_new and (reason := why_unreadable(after, before)) is not None:

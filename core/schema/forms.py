@@ -13,8 +13,8 @@ import json
 import struct
 from typing import Final, NamedTuple
 
-from core.schema.avro import AvroError, canonical, parse, parse_json
-from core.schema.values import MAX_SCHEMA_BYTES, Schema, SchemaRefusal, SchemaType
+from core.schema.avro import AvroError, AvroSchema, canonical, parse, parse_json
+from core.schema.values import MAX_AVRO_BYTES, MAX_SCHEMA_BYTES, Schema, SchemaRefusal, SchemaType
 
 _LENGTH: Final = struct.Struct(">i")
 _NOTHING: Final = (b"", b"null")  # the latter Python's client says of a string
@@ -65,23 +65,32 @@ def _check(schema: Schema) -> None:
             _check(part)
     elif kind is SchemaType.PROTOBUF_NATIVE:
         root_message(schema)
-    elif kind is SchemaType.JSON and not is_avro(schema):
-        if not isinstance(parse_json(schema.data), dict):  # JSON Schema, as of before Pulsar 2.1
-            raise MalformedError("it is no object")
     elif kind.has_avro_data:
-        if parse(schema.data).kind == "union" and kind is SchemaType.AVRO:
-            raise MalformedError("it is a union")
+        _check_avro(schema)
     elif not kind.is_bytes and schema.data not in _NOTHING[: 1 + (kind is SchemaType.STRING)]:
         raise MalformedError(f"its length should be zero, but {len(schema.data)} bytes came")
 
 
-def is_avro(schema: Schema) -> bool:
-    """Whether the data is an Avro schema; else it is JSON Schema of old, if its type is JSON."""
+def _check_avro(schema: Schema) -> None:
+    if len(schema.data) > MAX_AVRO_BYTES:
+        raise MalformedError(f"it has {len(schema.data)} bytes; {MAX_AVRO_BYTES} are the limit")
     try:
-        parse(schema.data)
+        is_union = parse(schema.data).kind == "union"
     except AvroError:
-        return False
-    return True
+        # JSON Schema, as of before Pulsar 2.1.
+        if schema.type is SchemaType.JSON and isinstance(parse_json(schema.data), dict):
+            return
+        raise
+    if is_union and schema.type is SchemaType.AVRO:
+        raise MalformedError("it is a union")
+
+
+def read_avro(schema: Schema) -> AvroSchema | None:
+    """The Avro schema that the data is; None where it is JSON Schema of old, in one of JSON."""
+    try:
+        return parse(schema.data)
+    except AvroError:
+        return None
 
 
 def fingerprint(schema: Schema) -> bytes:
@@ -94,8 +103,8 @@ def fingerprint(schema: Schema) -> bytes:
         encoding = schema.properties.get(_ENCODING, _INLINE)
         parts = [(part.type.name.encode(), fingerprint(part)) for part in split(schema)]
         return _digest(encoding.encode(), *(each for part in parts for each in part))
-    if schema.type.has_avro_data and is_avro(schema):
-        return _digest(canonical(parse(schema.data)))
+    if schema.type.has_avro_data and (avro := read_avro(schema)) is not None:
+        return _digest(canonical(avro))
     return _digest(schema.data)
 
 

@@ -6,7 +6,6 @@ Sources: AbstractTopic.addSchema, SchemaRegistryServiceImpl.putSchemaIfAbsent.
 
 from collections.abc import Sequence
 
-from core.schema.forms import fingerprint
 from core.schema.values import (
     MAX_TOPIC_BYTES,
     MAX_VERSIONS,
@@ -14,12 +13,13 @@ from core.schema.values import (
     SchemaHead,
     SchemaPolicy,
     SchemaRefusal,
+    SchemaType,
 )
 
 
-def find_version(heads: Sequence[SchemaHead], schema: Schema) -> int | None:
-    """The first version of a topic that means the same as a schema, which is well formed."""
-    wanted = schema.type, fingerprint(schema)
+def find_version(heads: Sequence[SchemaHead], kind: SchemaType, fingerprint: bytes) -> int | None:
+    """The first version of a topic that means the same as a schema; see `forms.fingerprint`."""
+    wanted = kind, fingerprint
     return next((e.version for e in heads if (e.type, e.fingerprint) == wanted), None)
 
 

@@ -14,6 +14,9 @@ from typing import Final
 MAX_SCHEMA_BYTES: Final = 2**20
 """Of one schema, its properties counted; larger ones are refused."""
 
+MAX_AVRO_BYTES: Final = 2**18
+"""Of what is read as an Avro schema: that, and a comparison, takes tenths of a second at most."""
+
 MAX_VERSIONS: Final = 1_000
 MAX_TOPIC_BYTES: Final = 64 * 2**20
 """What a topic may have of versions that are not deleted, and of bytes in them."""

@@ -8,9 +8,11 @@ no SQL.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from core.ports.schemas import SchemaStore
 from core.schema.compatibility import compared_versions, reader_strategy, refuse_incompatible
@@ -22,10 +24,13 @@ from core.schema.values import (
     SchemaHead,
     SchemaPolicy,
     SchemaRefusal,
+    SchemaType,
     VersionedSchema,
 )
 from core.topic.topic import Topic
 from gateway.runtime.topics.shared_read import SharedRead
+
+_Wanted = tuple[UUID, SchemaType, bytes]
 
 _TOPIC_GONE: Final = SchemaRefusal("The topic was deleted meanwhile")
 _WITHOUT_SCHEMA: Final = SchemaRefusal(
@@ -47,6 +52,7 @@ class Schemas:
     ) -> None:
         self._store = store
         self._heads = SharedRead(store.heads)
+        self._registering: dict[_Wanted, asyncio.Task[int | SchemaRefusal]] = {}
         self.policy_of = policy_of
 
     # --- reading ---
@@ -65,7 +71,7 @@ class Schemas:
         """Which of the topic's versions a schema is, if any."""
         if refusal := refuse_malformed(schema):
             return refusal
-        return find_version(await self.heads(topic), schema)
+        return find_version(await self.heads(topic), schema.type, fingerprint(schema))
 
     # --- using ---
 
@@ -73,21 +79,36 @@ class Schemas:
         """The version that a schema is; it becomes one if it may follow those that are there."""
         if refusal := refuse_malformed(schema):
             return refusal
-        version = find_version(await self.heads(topic), schema)
+        wanted = topic.topic_id, schema.type, fingerprint(schema)
+        version = find_version(await self.heads(topic), *wanted[1:])
         if version is not None:
             return version
+        # A thousand partitions' producers bring the same at once: one of them registers it for all.
+        running = self._registering.get(wanted)
+        if running is None:
+            running = asyncio.create_task(self._register(topic, schema, wanted[2]))
+            self._registering[wanted] = running
+            running.add_done_callback(partial(self._on_registered, wanted))
+        return await asyncio.shield(running)  # whoever gives up does not so for the others
+
+    def _on_registered(self, wanted: _Wanted, done: asyncio.Task[int | SchemaRefusal]) -> None:
+        del self._registering[wanted]
+        if not done.cancelled():
+            done.exception()  # in case all callers have given up
+
+    async def _register(self, topic: Topic, schema: Schema, mark: bytes) -> int | SchemaRefusal:
         policy = self.policy_of(topic)
         async with self._store.change(topic.topic_id, "register_schema") as change:
             if not change.is_topic_there:
                 return _TOPIC_GONE
             heads = await change.heads()
-            version = find_version(heads, schema)  # another may have been faster
+            version = find_version(heads, schema.type, mark)  # another may have been faster
             if version is not None:
                 return version
             refusal = refuse_another(heads, schema, policy) or await _refuse_incompatible(
                 change.load, heads, schema, policy.effective_strategy
             )
-            return refusal or await change.add(schema, fingerprint(schema))
+            return refusal or await change.add(schema, mark)
 
     async def admit_writer(self, topic: Topic, schema: Schema | None) -> int | SchemaRefusal | None:
         """The version that a producer writes; None: it brings none, and may do so."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.schema.forms import MalformedError, fingerprint, refuse_malformed, root_message, split
-from core.schema.values import MAX_SCHEMA_BYTES, Schema, SchemaType
+from core.schema.values import MAX_AVRO_BYTES, MAX_SCHEMA_BYTES, Schema, SchemaType
 from tests.core.schema.avro_schemas import data_of, enum, record
 
 PRIMITIVE = [
@@ -72,7 +72,7 @@ WRONG = [
     (of(SchemaType.AVRO, "integer"), "no type 'integer'"),
     (Schema(SchemaType.PROTOBUF, b"{}"), "no type"),
     (Schema(SchemaType.JSON, b""), "no JSON"),
-    (Schema(SchemaType.JSON, b"[1]"), "no object"),
+    (Schema(SchemaType.JSON, b"[1]"), "no int"),
     *((Schema(each), "client-side") for each in SchemaType if each < SchemaType.BYTES),
     (native(rootMessageTypeName=None), "no JSON with"),
     (native(rootMessageTypeName=""), "names no message"),
@@ -89,6 +89,7 @@ WRONG = [
     (key_value(key_schema_type="LIST"), "no schema type 'LIST'"),
     (key_value(b"\0" * 8, key_schema_type="KEY_VALUE"), "in a KEY_VALUE"),
     (key_value(key_schema_type="AUTO_CONSUME"), "client-side"),
+    (Schema(SchemaType.JSON, b" " * (MAX_AVRO_BYTES - 1) + b"{}"), "are the limit"),
     (Schema(SchemaType.STRING, name="x" * (MAX_SCHEMA_BYTES + 1)), "are the limit"),
     (Schema(SchemaType.STRING, properties={"\ud800": ""}), "no text"),
 ]

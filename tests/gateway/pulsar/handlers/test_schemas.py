@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.ports.log import StoreUnavailable
 from core.schema.values import CompatibilityStrategy, SchemaPolicy
 from core.topic.rules import NewTopic
 from gateway.pulsar.commands import CommandType, SchemaType, ServerError, SubType
@@ -273,10 +274,43 @@ async def test_one_that_is_closed_before_it_is_made_is_none(client: Conversation
     assert await produced(client, FIRST) == version(0)
 
 
-async def test_many_at_once_give_one_version(broker: Broker) -> None:
+async def test_many_at_once_cost_one_transaction(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await broker.runtime.topics.create([NewTopic("p", 8)])
     clients = [await broker.client() for _ in range(8)]
+    changes = []
+    store = broker.runtime.schemas._store
+    change = store.change
+
+    def counted(*arguments: Any) -> Any:
+        changes.append(arguments)
+        return change(*arguments)
+
+    monkeypatch.setattr(store, "change", counted)
     answers = await asyncio.gather(
         *(produced(each, FIRST, f"p-partition-{at}") for at, each in enumerate(clients))
     )
     assert answers == [version(0)] * 8
+    assert len(changes) < 8
+
+
+async def test_the_database_is_away(
+    broker: Broker, client: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("gone")
+
+    await produced(client, None)
+    monkeypatch.setattr(broker.runtime.schemas._store, "load", away)
+    monkeypatch.setattr(broker.runtime.schemas, "heads", away)
+    for asked in (
+        CommandProducer(topic="t", producer_id=0, schema=FIRST),
+        subscription(FIRST),
+        CommandGetSchema(topic="t"),
+        CommandGetOrCreateSchema(topic="t", schema=FIRST),
+    ):
+        error = await client.ask(asked, CommandType.ERROR)
+        assert error.error == ServerError.SERVICE_NOT_READY
+    monkeypatch.undo()
+    assert await produced(client, FIRST) == version(0)
