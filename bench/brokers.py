@@ -22,11 +22,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import psycopg
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from bench.processes import ProcessGroup, free_port, stop_process
 
 _topic_numbers = itertools.count(1)
+
+MADE_AT_ONCE = 5_000
+"""Partitions; Kafka's controller writes 10,000 records for a request, and not one more."""
 
 # Metadata v1, correlation id 7, no client id, no topics: answered once the broker knows itself.
 _METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
@@ -60,9 +63,13 @@ class Broker:
         """A new topic of its own, deleted afterwards."""
         name = f"bench-{os.getpid()}-{next(_topic_numbers)}"
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
-        new = NewTopic(name, partitions, replication_factor=1, config=dict(self.topic_config))
+        first = min(partitions, MADE_AT_ONCE)
+        new = NewTopic(name, first, replication_factor=1, config=dict(self.topic_config))
         admin.create_topics([new])[name].result(timeout=120)
         try:
+            for count in range(first + MADE_AT_ONCE, partitions + MADE_AT_ONCE, MADE_AT_ONCE):
+                more = NewPartitions(name, min(count, partitions))
+                admin.create_partitions([more])[name].result(timeout=120)
             yield name
         finally:
             admin.delete_topics([name])[name].result(timeout=60)
