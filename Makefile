@@ -3,7 +3,7 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 # Tests mostly wait: more of them at once than there are cores.
-WORKERS ?= 8
+WORKERS ?= 6
 TESTS := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 SOURCES := pyproject.toml setup.py requirements/constraints.txt
@@ -17,7 +17,7 @@ help: ## show the targets
 setup: .venv/installed ## make the environment in .venv
 run: setup ## start a broker with its embedded PostgreSQL (ARGS="--listen …")
 	$(BIN)/penstock serve $(ARGS)
-test: .venv/installed-test ## run all tests, several at once (WORKERS=8 ARGS="-k produce")
+test: .venv/installed-test ## run all tests, several at once (WORKERS=6 ARGS="-k produce")
 	$(TESTS) $(ARGS)
 test-fast: .venv/installed-test ## run what needs no stock client, no Spark and no campaign
 	$(TESTS) --ignore tests/compat --ignore tests/spark --ignore tests/faults -m "not (spark or java or fault or slow)" $(ARGS)
