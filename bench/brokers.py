@@ -35,6 +35,10 @@ MADE_AT_ONCE = 5_000
 _METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
 
 
+def _partitions(admin: AdminClient, topic: str) -> Mapping[int, object]:
+    return admin.list_topics(topic, timeout=30).topics[topic].partitions
+
+
 Starter = Callable[[Path], AbstractContextManager[tuple["Broker", float]]]
 
 
@@ -70,6 +74,8 @@ class Broker:
             for count in range(first + MADE_AT_ONCE, partitions + MADE_AT_ONCE, MADE_AT_ONCE):
                 more = NewPartitions(name, min(count, partitions))
                 admin.create_partitions([more])[name].result(timeout=120)
+            while partitions > first and len(_partitions(admin, name)) < partitions:
+                time.sleep(0.1)  # Kafka's brokers hear of them later
             yield name
         finally:
             admin.delete_topics([name])[name].result(timeout=60)
