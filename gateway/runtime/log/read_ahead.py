@@ -70,7 +70,8 @@ class ReadAhead:
     def give_back(self, partition_id: int, offset: int, batches: Sequence[StoredBatch]) -> None:
         """Keeps batches that their reader has no use for yet; it will ask for them at `offset`."""
         place = (partition_id, offset)
-        size = sum(len(batch.payload) for batch in batches)
+        # A batch keeps all alive that was read in one piece with it.
+        size = sum(dict(map(_buffer, batches)).values())
         if place in self._stretches or not self._make_room(size):
             return
         kept: asyncio.Future[list[StoredBatch]] = asyncio.get_running_loop().create_future()
@@ -149,3 +150,10 @@ class ReadAhead:
         for future, batches in zip(futures, answers, strict=True):
             if not future.done():
                 future.set_result(batches)
+
+
+def _buffer(batch: StoredBatch) -> tuple[int, int]:
+    """Which buffer its payload lies in, and how many bytes that has."""
+    payload = batch.payload
+    buffer = payload.obj if isinstance(payload, memoryview) else payload
+    return id(buffer), memoryview(buffer).nbytes

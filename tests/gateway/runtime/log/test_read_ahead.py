@@ -103,6 +103,20 @@ async def test_what_is_given_back_is_not_read_again(filled: tuple[Broker, int]) 
     await ahead.close()
 
 
+async def test_what_is_given_back_counts_with_all_that_it_keeps_alive(
+    filled: tuple[Broker, int],
+) -> None:
+    broker, p = filled
+    store = Counting(broker.store)
+    ahead = ReadAhead(store, 2_000)  # type: ignore[arg-type]
+    (found,) = await ahead.read([ReadRange(p, 0, 80, 4_000)], 2**40)
+    assert len(found) == 40
+    ahead.give_back(p, 78, found[39:])  # 100 bytes of 4,000 read in one piece
+    await ahead.read([ReadRange(p, 78, 80, 4_000)], 2**40)
+    assert [each.from_offset for each in store.asked] == [0, 78]
+    await ahead.close()
+
+
 async def test_what_does_not_fit_is_not_kept(filled: tuple[Broker, int]) -> None:
     broker, p = filled
     store = Counting(broker.store)
