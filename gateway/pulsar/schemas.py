@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from core.schema.values import Schema, SchemaRefusal, SchemaType
-from gateway.pulsar import commands, commands_pb2
+from gateway.pulsar import commands_pb2
 from gateway.pulsar.api import Refused
 from gateway.pulsar.commands import ServerError
 
@@ -21,6 +21,7 @@ NO_VERSION: Final = b""
 """Of a topic without a schema, and of a producer without one. Java wants it to be set."""
 
 _VERSION: Final = struct.Struct(">q")
+_AUTO_CONSUME: Final = 21  # on the wire; the only type that has another number there
 _STORED: Final = range(SchemaType.STRING, SchemaType.PROTOBUF_NATIVE + 1)
 _MOST_LETTERS: Final = 1_000  # of a sentence, which may have a client's names in it
 
@@ -28,7 +29,7 @@ _MOST_LETTERS: Final = 1_000  # of a sentence, which may have a client's names i
 def read_schema(given: commands_pb2.Schema) -> Schema | SchemaRefusal | None:
     """The schema that a client brings; None where it says that there are bytes."""
     number = given.type
-    if number == commands.SchemaType.AUTO_CONSUME:  # only this one has another number here
+    if number == _AUTO_CONSUME:
         kind = SchemaType.AUTO_CONSUME
     elif number in _STORED:
         kind = SchemaType(number)

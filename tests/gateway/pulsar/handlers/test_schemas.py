@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from core.ports.log import StoreUnavailable
-from core.schema.values import CompatibilityStrategy, SchemaPolicy
+from core.schema.values import CompatibilityStrategy, SchemaPolicy, SchemaType
 from core.topic.rules import NewTopic
-from gateway.pulsar.commands import CommandType, SchemaType, ServerError, SubType
+from gateway.pulsar.commands import CommandType, ServerError, SubType
 from gateway.pulsar.commands_pb2 import (
     CommandCloseConsumer,
     CommandCloseProducer,
@@ -28,7 +28,7 @@ from tests.gateway.pulsar.conversing import Conversation, entry_of
 
 INCOMPATIBLE = ServerError.INCOMPATIBLE_SCHEMA
 BYTES = [Schema(name="", type=number, schema_data=b"") for number in (0, -1)]
-AUTO_CONSUME = Schema(name="auto", type=SchemaType.AUTO_CONSUME, schema_data=b"")
+AUTO_CONSUME = Schema(name="auto", type=21, schema_data=b"")  # the wire's number
 STRING = Schema(name="String", type=SchemaType.STRING, schema_data=b"")
 
 
