@@ -62,6 +62,7 @@ LOOK_INTERVAL_S: Final = 0.5
 AT_ONCE: Final = 100
 _FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH})
 JOIN_ATTEMPTS: Final = 20
+_NAME_LOGGED: Final = 100  # characters; a transactional id may have 32,767
 
 Prepare = Callable[[TransactionMetadata | None, int], Transition]
 """A decision, given the stored row and an unused producer id."""
@@ -161,7 +162,7 @@ class Transactions:
         if not isinstance(answer, Unconfirmed) and answer.error is not Error.NONE:
             log.info(
                 "transaction_end_refused",
-                transactional_id=key.name,
+                transactional_id=key.name[:_NAME_LOGGED],
                 reason=answer.error.name,
                 is_commit=request.is_commit,
                 producer_id=producer_id,
