@@ -258,9 +258,7 @@ def test_topic_that_grows_is_shared_anew(
     eventually(lambda: group.read().keys() == sent)
 
 
-# A poll of kafka-python that ends while its member rejoins for new partitions loses the rebalance
-# (compat/kafka-python/FINDINGS.md, 6).
-@ways(COOPERATIVE, BROKERS, AIOKAFKA, Way("kafka-python", poll_s=2.0))
+@ways(COOPERATIVE, BROKERS, AIOKAFKA, KAFKA_PYTHON)
 def test_pattern_finds_new_topics_and_partitions(
     make_group: MakeGroup,
     make_topic: MakeTopic,
@@ -273,7 +271,7 @@ def test_pattern_finds_new_topics_and_partitions(
     group = make_group(partitions=2, topic=first, client=way.client)
     other = f"not-{topic_name}"
     create(session_admin, other, 2)
-    members = [group.join(way.settings, [f"^{topic_name}-.*"], way.poll_s) for _ in range(2)]
+    members = [group.join(way.settings, [f"^{topic_name}-.*"]) for _ in range(2)]
 
     def found() -> set[tuple[str, int]]:
         return {place for member in members for place in member.owned}
