@@ -89,6 +89,17 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Address that Pulsar clients are told."),
     ] = None,
+    http_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT|none",
+            help="Address to listen on for HTTP: metrics, health, Pulsar's REST; default none.",
+        ),
+    ] = None,
+    http_advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address that HTTP clients are told."),
+    ] = None,
     data: DataDirectory = None,
     database_url: DatabaseUrl = None,
     broker_id: Annotated[
@@ -135,6 +146,8 @@ def serve(
         advertise=advertise,
         pulsar_listen=pulsar_listen,
         pulsar_advertise=pulsar_advertise,
+        http_listen=http_listen,
+        http_advertise=http_advertise,
         data=data,
         database_url=database_url,
         broker_id=broker_id,

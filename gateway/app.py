@@ -33,17 +33,24 @@ from gateway.metrics.registry import Metrics
 from gateway.metrics.staging import watch_staging
 from gateway.metrics.transactions import watch_transactions
 from gateway.pulsar.front_end import FRONT_END as PULSAR
+from gateway.pulsar.front_end import rest as pulsar_rest
 from gateway.request_memory import RequestMemory
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.runtime import Runtime
+from gateway.web.front_end import front_end
 from storage.connection.pool import Database
 from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
 
 log = structlog.get_logger(__name__)
 
-FRONT_ENDS: Final[tuple[FrontEndFactory, ...]] = (KAFKA, PULSAR)
-"""What this process speaks, in the order in which addresses are bound and opened."""
+FRONT_ENDS: Final[tuple[FrontEndFactory, ...]] = (
+    KAFKA,
+    PULSAR,
+    front_end({PULSAR.listener: pulsar_rest}),
+)
+"""What this process speaks, in the order in which addresses are bound, front-ends made and opened:
+HTTP is last, for others bring what it serves."""
 
 SUPERVISE_INTERVAL_S = 0.2
 LEAVE_TIMEOUT_S = 3.0
@@ -155,12 +162,11 @@ class _Broker:
         self, runtime: Runtime, listeners: Listeners, bound: Mapping[str, LateFrontEnd]
     ) -> None:
         memory = RequestMemory(listeners.limits)
-        around = Surroundings(self._settings, listeners.limits, memory, self._metrics)
-        front_ends = {
-            each.listener: each.make(runtime, around)
-            for each in FRONT_ENDS
-            if each.listener in bound
-        }
+        front_ends: dict[str, FrontEnd] = {}
+        around = Surroundings(self._settings, listeners.limits, memory, self._metrics, front_ends)
+        for each in FRONT_ENDS:
+            if each.listener in bound:
+                front_ends[each.listener] = each.make(runtime, around)
         self._watch(runtime, listeners)
         runtime.start()
         await runtime.cluster.heartbeat()  # leases rest on it
@@ -172,8 +178,8 @@ class _Broker:
         gc.collect()
         gc.freeze()
         gc.enable()
-        for listener, front_end in front_ends.items():
-            bound[listener].open(front_end)
+        for listener, made in front_ends.items():
+            bound[listener].open(made)
         self._on_ready(_ports(bound))
         await self._stop.wait()
         log.info("stopping")

@@ -108,9 +108,11 @@ class ListenerSettings:
 
 KAFKA: Final = "kafka"
 PULSAR: Final = "pulsar"
+HTTP: Final = "http"
 LISTENERS: Final = {
     KAFKA: ListenerSettings("listen", "advertise"),
     PULSAR: ListenerSettings("pulsar_listen", "pulsar_advertise"),
+    HTTP: ListenerSettings("http_listen", "http_advertise"),
 }
 """By the name that a front-end gives its listener."""
 
@@ -146,6 +148,16 @@ class Settings(BaseSettings):
     pulsar_advertise: EndpointSetting | None = Field(
         default=None,
         description="Address that Pulsar clients are told to connect to; by default the one "
+        "listened on.",
+    )
+    http_listen: OptionalEndpointSetting = Field(
+        default=None,
+        description="Address to listen on for HTTP: metrics, health, Pulsar's REST; `none`, the "
+        "default: not at all.",
+    )
+    http_advertise: EndpointSetting | None = Field(
+        default=None,
+        description="Address that HTTP clients are told to connect to; by default the one "
         "listened on.",
     )
     data: Path | None = Field(

@@ -4,8 +4,8 @@ A front-end is one protocol, in a folder beside this file. `gateway.app` has the
 this file knows none.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway import listener
@@ -27,12 +27,14 @@ class Surroundings:
     """What a front-end gets beside the runtime; all front-ends share it.
 
     metrics: it counts its requests here, under its own names, and registers other metrics.
+    front_ends: those that were made before it, by listener.
     """
 
     settings: Settings
     limits: listener.ConnectionLimits
     memory: RequestMemory
     metrics: Metrics
+    front_ends: Mapping[str, FrontEnd] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

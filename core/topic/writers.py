@@ -95,6 +95,16 @@ class PartitionWriters:
         """Whether nothing is lost with it: no one is there, and no one ever was exclusive."""
         return not self._writers and not self._waiting and self._topic_epoch < 0
 
+    @property
+    def present(self) -> list[Writer]:
+        """Those who may write."""
+        return list(self._writers.values())
+
+    @property
+    def waiting(self) -> list[Writer]:
+        """Those whose turn has not come."""
+        return list(self._waiting)
+
     def admit(self, writer: Writer) -> Admitted | Waiting | Denied:
         """Takes the writer in, if it may be."""
         others = {name: each for name, each in self._writers.items() if each.name != writer.name}

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 class Consumer:
     """One consumer of a session. `Attached`, and the runtime's `Receiver`.
 
-    member: the same as the runtime has it; None before it was taken in.
+    member: the same as the runtime has it; None before it was taken in. connected_at: ms since the
+    epoch.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Consumer:
         self.subscription = subscription
         self.type = kind
         self.member: Member | None = None
+        self.connected_at = session.services.clock()
         self._looking_up: set[asyncio.Task[None]] = set()
 
     def enter(self, member: Member) -> None:

@@ -174,7 +174,7 @@ def messages(entry: Entry) -> list[Message]:
     """The messages inside, in order. Raises InvalidEntry where they are broken, or opaque."""
     if entry.is_opaque:
         raise InvalidEntry("the entry is encrypted, or a chunk")
-    body = _decompressed(entry)
+    body = decompressed(entry)
     if not entry.is_batch:
         return [Message(entry.metadata, body)]
     count = entry.message_count
@@ -265,7 +265,7 @@ _DECOMPRESS_INTO: Final[dict[int, Callable[[memoryview, bytearray], int]]] = {
 _TIMES_LARGER: Final[dict[int, int]] = {CompressionType.LZ4: 255, CompressionType.SNAPPY: 64}
 
 
-def _decompressed(entry: Entry) -> memoryview:
+def decompressed(entry: Entry) -> memoryview:
     """The payload as it was before compression. Raises InvalidEntry."""
     payload, codec = entry.payload, entry.metadata.compression
     if codec == CompressionType.NONE:

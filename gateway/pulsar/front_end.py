@@ -3,11 +3,13 @@
 The only file of this folder that `gateway.app` knows.
 """
 
+from __future__ import annotations
+
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from core.types import BatchFormat
-from gateway.front_ends import FrontEndFactory, Surroundings
+from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
 from gateway.pulsar.api import load_handlers
 from gateway.pulsar.connection import PulsarFrontEnd
 from gateway.pulsar.conversion import write_stored
@@ -15,6 +17,9 @@ from gateway.pulsar.producers import Producers
 from gateway.pulsar.session import LISTENER, Services
 from gateway.pulsar.topic_lists import TopicLists
 from gateway.runtime.runtime import Runtime
+
+if TYPE_CHECKING:
+    from gateway.web.server import Part
 
 _REGISTRY: Final = load_handlers()  # when the program is loaded: the database starts meanwhile
 
@@ -42,6 +47,17 @@ def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
         is_tls=is_tls,
         clock=_now_ms,
     )
+
+
+def rest(front_end: FrontEnd, around: Surroundings) -> Part:
+    """What it serves by HTTP; see `gateway.web.front_end.Bring`."""
+    from gateway.pulsar.admin.api import NOT_SERVED, PREFIX, AdminServices, load_endpoints
+    from gateway.web.peers import Peers
+    from gateway.web.server import Part
+
+    assert isinstance(front_end, PulsarFrontEnd), "it is asked for its own"
+    services = AdminServices(front_end.services, Peers(around.settings.tls_cert))
+    return Part(load_endpoints(), services, PREFIX, NOT_SERVED)
 
 
 def _now_ms() -> int:

@@ -84,6 +84,10 @@ class Producers:
                     told(REPLACED)
         return verdict
 
+    def of(self, partition_id: int) -> PartitionWriters:
+        """Who writes to a partition, and who waits to."""
+        return self._partitions.get(partition_id) or PartitionWriters()
+
     def remove(self, partition_id: int, writer: Writer) -> None:
         """The writer has gone; those who wait for it are told."""
         writers = self._partitions.get(partition_id)
@@ -127,8 +131,8 @@ class Producer:
 
     place: as it was when it came. schema_version: of what it brought, as the wire has it. is_ready:
     whether its turn has come. is_opening: whether its client has no answer yet; denied: why it is
-    out, if that came meanwhile. last_sequence_id: the highest that was stored under its name when
-    it came; -1 if there is none, or no deduplication.
+    out, if that came meanwhile. connected_at: ms since the epoch. last_sequence_id: the highest
+    that was stored under its name when it came; -1 if there is none, or no deduplication.
     """
 
     __slots__ = (
@@ -139,6 +143,7 @@ class Producer:
         "_look_up",
         "_sent",
         "_topic",
+        "connected_at",
         "denied",
         "is_opening",
         "is_ready",
@@ -164,6 +169,7 @@ class Producer:
         self.place = place
         self.writer = writer
         self.schema_version = schema_version
+        self.connected_at = session.services.clock()
         self.is_ready = True
         self.is_opening = True
         self.denied: Denied | None = None

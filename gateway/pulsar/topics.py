@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from core.topic.topic import Topic
     from core.types import LiveBroker
 
-_OWN_SETTINGS: Final = (("max.message.bytes", str(max_frame_size(DEFAULT_MAX_MESSAGE_SIZE))),)
+OWN_SETTINGS: Final = (("max.message.bytes", str(max_frame_size(DEFAULT_MAX_MESSAGE_SIZE))),)
 _AUTO_CREATION: Final = "auto.create.topics.enable"
 
 
@@ -99,7 +99,7 @@ def may_create(services: Services) -> bool:
 async def _create(name: TopicName, services: Services) -> Topic | Refusal | None:
     log_name = log_topic_name(name)
     assert isinstance(log_name, str), "it was parsed"
-    made = await services.topics.create([NewTopic(log_name, 1, configs=_OWN_SETTINGS)])
+    made = await services.topics.create([NewTopic(log_name, 1, configs=OWN_SETTINGS)])
     answer = made[log_name]
     # Another may have been faster; then the topic is there just the same.
     if isinstance(answer, CreatedTopic) or answer.error is Error.TOPIC_ALREADY_EXISTS:

@@ -36,6 +36,7 @@ from gateway.runtime.subscriptions.members import LiveSubscription, Member, tell
 from gateway.runtime.subscriptions.values import Describe, Place, Receiver, Subscribing
 
 if TYPE_CHECKING:
+    from core.log.partition_log import PartitionState
     from core.ports.leases import Lease
     from core.ports.log import StoredBatch
     from core.subscription.dispatch import Dispatcher
@@ -307,19 +308,121 @@ class OwnedPartition:
                 reason = "Other consumers are connected to the subscription"
                 return Refusal(Error.NON_EMPTY_GROUP, reason)
             self._take_out(member)
-            self._close_consumers(subscription)
-            self._forget(subscription)
-            if subscription.subscription_id is None:
-                return None
-            try:
-                await self._around.store.delete(self.lease, subscription.subscription_id)
-            except VersionMismatch:
-                self._around.on_lost(self.lease, True)
-                return NOT_OWNED
-            except StoreUnavailable:
-                self._around.on_lost(self.lease, True)  # memory has forgotten what may be there
-                raise
+            return await self._delete(subscription)
+
+    async def _delete(self, subscription: LiveSubscription) -> Refusal | None:
+        """Under `_changing`."""
+        self._close_consumers(subscription)
+        self._forget(subscription)
+        if subscription.subscription_id is None:
+            return None
+        try:
+            await self._around.store.delete(self.lease, subscription.subscription_id)
+        except VersionMismatch:
+            self._around.on_lost(self.lease, True)
+            return NOT_OWNED
+        except StoreUnavailable:
+            self._around.on_lost(self.lease, True)  # memory has forgotten what may be there
+            raise
         return None
+
+    # --- administering ---
+
+    @property
+    def names(self) -> list[str]:
+        """Its subscriptions, those that are not durable as well."""
+        return sorted({*self._stored, *self._subscriptions})
+
+    async def open(self, wanted: Subscribing) -> LiveSubscription | None:
+        """The subscription of this name, if there is one; `wanted` says where its partition is."""
+        async with self._changing:
+            return None if self.is_dropped else self._find(wanted)
+
+    async def delete(self, subscription: LiveSubscription, *, force: bool) -> Refusal | None:
+        """Deletes it. force: also where it has consumers, who are closed. Raises
+        StoreUnavailable."""
+        async with self._changing:
+            if self.is_dropped or subscription.is_dropped:
+                return NOT_OWNED
+            if subscription.members and not force:
+                reason = f"Subscription {subscription.name} has active connected consumers"
+                return Refusal(Error.NON_EMPTY_GROUP, reason)
+            return await self._delete(subscription)
+
+    async def skip(
+        self, subscription: LiveSubscription, count: int | None = None
+    ) -> Refusal | None:
+        """Acknowledges the next so many messages, or all. Raises StoreUnavailable."""
+        state = await self._look()
+        if state is None or subscription.is_dropped:
+            return NOT_OWNED
+        if count is None:
+            subscription.core.acknowledge_up_to(self.log_end, self.log_end)
+        else:
+            subscription.core.skip(count, self.log_end)
+        return await self._settled(subscription)
+
+    async def expire(self, subscription: LiveSubscription, end: int) -> Refusal | None:
+        """Acknowledges all below `end`, as far as there is a log. Raises StoreUnavailable."""
+        state = await self._look()
+        if state is None or subscription.is_dropped:
+            return NOT_OWNED
+        subscription.core.acknowledge_up_to(end, self.log_end)
+        return await self._settled(subscription)
+
+    async def _settled(self, subscription: LiveSubscription) -> Refusal | None:
+        self.wake()
+        return None if await self.stored(subscription) else NOT_OWNED
+
+    async def _look(self) -> PartitionState | None:
+        """The partition as it is now; None where it is not this broker's any more."""
+        state = (await self._around.partitions.refresh([self.partition_id])).get(self.partition_id)
+        if state is None or self.is_dropped:
+            return None
+        self.log_end = max(self.log_end, state.next_offset)
+        return state
+
+    async def unacknowledged(
+        self, subscription: LiveSubscription, position: int
+    ) -> StoredBatch | None:
+        """The entry at this position, from 1 on, of those that are not acknowledged, translated;
+        None where there are fewer. Raises StoreUnavailable."""
+        if await self._look() is None:
+            return None
+        cursor = subscription.core.cursor
+        offset = cursor.mark_delete
+        while offset < self.log_end:
+            found = await self._read(offset, READ_BYTES)
+            for batch in found.batches:
+                end = batch.last_offset + 1
+                is_left = cursor.count_unacknowledged(batch.base_offset, end)
+                if batch.last_offset < offset or _is_gap(batch, found) or not is_left:
+                    continue
+                position -= 1
+                if position == 0:
+                    return await self._around.translator.translated(self.partition_id, batch)
+            if not found.batches:
+                return None
+            offset = found.batches[-1].last_offset + 1
+        return None
+
+    async def entry_at(self, offset: int) -> StoredBatch | None:
+        """The entry that has this offset or, where it is a gap, the next one; translated. Raises
+        StoreUnavailable."""
+        while True:
+            found = await self._read(offset, READ_BYTES)
+            for batch in found.batches:
+                if not _is_gap(batch, found):
+                    return await self._around.translator.translated(self.partition_id, batch)
+            if not found.batches:
+                return None
+            offset = found.batches[-1].last_offset + 1
+
+    async def unload(self) -> None:
+        """Sends its consumers to look for it again, once what they have acknowledged is stored."""
+        self.close_consumers()
+        await asyncio.gather(*map(self.stored, self._subscriptions.values()))
+        self.drop()
 
     # --- acknowledging ---
 

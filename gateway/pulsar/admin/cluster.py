@@ -1,0 +1,122 @@
+"""The cluster, its brokers, and which of them has a topic.
+
+Behavior: there is one cluster, and its brokers are those that listen for HTTP. Health is what
+`/health` says, in Pulsar's word. Sources: ClustersBase, BrokersBase, TopicLookupBase.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import PlainTextResponse, Response
+
+from core.version import VERSION
+from gateway.pulsar.admin.api import CLUSTER, AdminCall, endpoint
+from gateway.pulsar.admin.places import http_url, name_of
+from gateway.pulsar.session import LISTENER, Services
+from gateway.pulsar.topics import service_url
+from gateway.web.api import Refused
+
+_WHOLE_BUNDLE = "0x00000000_0xffffffff"
+_NO_CLUSTER = Refused(404, "Cluster does not exist")
+
+
+@endpoint("GET", "/admin/v2/clusters")
+async def clusters(_: AdminCall) -> list[str]:
+    """The names of clusters: one."""
+    return [CLUSTER]
+
+
+@endpoint("GET", "/admin/v2/clusters/{cluster}")
+async def cluster(call: AdminCall) -> dict[str, Any] | Refused:
+    """A cluster's addresses: this broker's."""
+    if call.name("cluster") != CLUSTER:
+        return _NO_CLUSTER
+    return _addresses(call.services.pulsar)
+
+
+def _addresses(services: Services) -> dict[str, Any]:
+    this = services.cluster.this
+    tls = "Tls" if services.is_tls else ""
+    broker = service_url(this, services) if this.at(LISTENER) else None
+    return {f"serviceUrl{tls}": http_url(this, services), f"brokerServiceUrl{tls}": broker}
+
+
+def _brokers(call: AdminCall) -> list[str]:
+    services = call.services.pulsar
+    urls = [http_url(each, services) for each in services.cluster.live]
+    return sorted(url.partition("://")[2] for url in urls if url is not None)
+
+
+@endpoint("GET", "/admin/v2/brokers")
+async def brokers(call: AdminCall) -> list[str]:
+    """The live brokers, as HOST:PORT for HTTP."""
+    return _brokers(call)
+
+
+@endpoint("GET", "/admin/v2/brokers/{cluster}")
+async def brokers_of_cluster(call: AdminCall) -> list[str] | Refused:
+    """The live brokers of a cluster."""
+    return _brokers(call) if call.name("cluster") == CLUSTER else _NO_CLUSTER
+
+
+@endpoint("GET", "/admin/v2/brokers/leaderBroker")
+async def leader(call: AdminCall) -> dict[str, str] | Refused:
+    """The broker that does what one does for all: the one with the lowest id."""
+    services = call.services.pulsar
+    found = min(services.cluster.live, key=lambda each: each.broker_id)
+    url = http_url(found, services)
+    if url is None:
+        return Refused(404, f"Broker {found.broker_id} does not listen for HTTP")
+    return {"brokerId": url.partition("://")[2], "serviceUrl": url}
+
+
+@endpoint("GET", "/admin/v2/brokers/health")
+async def health(call: AdminCall) -> Response | Refused:
+    """`ok` where the broker has just renewed its session in the database."""
+    if call.services.pulsar.cluster.has_left:
+        return Refused(503, "The broker stops")
+    await call.services.pulsar.cluster.look_now()
+    return PlainTextResponse("ok")
+
+
+@endpoint("GET", "/admin/v2/brokers/ready")
+async def ready(call: AdminCall) -> Response | Refused:
+    """The same."""
+    return await health(call)
+
+
+@endpoint("GET", "/admin/v2/brokers/version")
+async def version(_: AdminCall) -> Response:
+    """What runs here."""
+    return PlainTextResponse(f"Penstock {VERSION}")
+
+
+# --- lookup ---
+
+
+@endpoint("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}")
+async def lookup(call: AdminCall) -> dict[str, Any] | Refused:
+    """The broker to connect to for a topic, whether or not it is there."""
+    services = call.services.pulsar
+    name, log_name = name_of(call)
+    topic = await services.topics.get(log_name)
+    broker = services.cluster.this
+    if topic is not None and name.partition < len(topic.partition_ids):
+        partition_id = topic.partition_ids[max(name.partition, 0)]
+        broker = await services.subscriptions.owner_of(partition_id)
+    if broker.at(LISTENER) is None:
+        return Refused(503, "The broker that has the topic does not listen for Pulsar's clients")
+    tls = "Tls" if services.is_tls else ""
+    url = service_url(broker, services)
+    found = {f"brokerUrl{tls}": url, "nativeUrl": url}
+    if (web := http_url(broker, services)) is not None:
+        found[f"httpUrl{tls}"] = web
+    return found
+
+
+@endpoint("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}/bundle")
+async def bundle(call: AdminCall) -> Response:
+    """The bundle that a topic is in: namespaces are not cut into bundles here."""
+    name_of(call)
+    return PlainTextResponse(_WHOLE_BUNDLE)

@@ -1,0 +1,235 @@
+"""Topics: listed, made, grown, deleted, unloaded, emptied.
+
+Behavior: a topic that Pulsar's clients see as a plain one has one partition in the log, and one
+with several is partitioned; what is made with one partition stays a plain one to them. Topics that
+are made here start as those that clients make. Sources: PersistentTopicsBase, TopicsImpl.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.errors import Error, Refusal
+from core.topic.rules import NewTopic
+from gateway.pulsar.admin.api import AdminCall, endpoint
+from gateway.pulsar.admin.places import (
+    gather_all,
+    is_partitioned,
+    is_refused,
+    name_of,
+    namespace_of,
+    on_each,
+    refused,
+    topic_of,
+)
+from gateway.pulsar.admin.stats import usage_of
+from gateway.pulsar.names import TopicName
+from gateway.pulsar.session import Session
+from gateway.pulsar.topic_lists import list_names
+from gateway.pulsar.topics import OWN_SETTINGS, Place, find_topic, may_create
+from gateway.runtime.topics.topics import CreatedTopic, PartitionIncrease
+from gateway.web.api import Refused
+from gateway.web.call import ClientError
+
+if TYPE_CHECKING:
+    from core.topic.topic import Topic
+    from gateway.runtime.subscriptions.partition import OwnedPartition
+
+_MOST_PARTITIONS = 2**31 - 1
+_EXISTS = Refused(409, "This topic already exists")
+_TOPICS = "/admin/v2/persistent/{tenant}/{namespace}"
+_TOPIC = f"{_TOPICS}/{{topic}}"
+
+
+# --- lists ---
+
+
+@endpoint("GET", _TOPICS)
+async def topics(call: AdminCall) -> list[str]:
+    """The names of a namespace's topics, partitions one by one."""
+    return list_names(await call.services.pulsar.topics.all(), namespace_of(call), "").names
+
+
+@endpoint("GET", f"{_TOPICS}/partitioned")
+async def partitioned_topics(call: AdminCall) -> list[str]:
+    """The names of a namespace's partitioned topics."""
+    namespace = namespace_of(call)
+    found = (each for each in await call.services.pulsar.topics.all() if is_partitioned(each))
+    names = (name.rpartition("-partition-")[0] for name in list_names(found, namespace, "").names)
+    return sorted(set(names))
+
+
+@endpoint("GET", "/admin/v2/non-persistent/{tenant}/{namespace}")
+async def non_persistent_topics(call: AdminCall) -> list[str]:
+    """None: they are not served."""
+    namespace_of(call)
+    return []
+
+
+@endpoint("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/partitioned")
+async def non_persistent_partitioned_topics(call: AdminCall) -> list[str]:
+    """The same."""
+    return await non_persistent_topics(call)
+
+
+# --- making and growing ---
+
+
+@endpoint("PUT", _TOPIC)
+async def create(call: AdminCall) -> Refused | None:
+    """Make a plain topic."""
+    if await call.json({}):
+        return Refused(501, "Penstock keeps no properties of topics")
+    name, log_name = name_of(call)
+    if name.partition >= 0:
+        return Refused(412, f"{name} is a partition: make its topic, with so many partitions")
+    return await _create(call, log_name, 1)
+
+
+@endpoint("PUT", f"{_TOPIC}/partitions")
+async def create_partitioned(call: AdminCall) -> Refused | None:
+    """Make a topic with so many partitions."""
+    given = await call.json()
+    if isinstance(given, dict):
+        if given.get("properties"):
+            return Refused(501, "Penstock keeps no properties of topics")
+        given = given.get("partitions")
+    name, log_name = name_of(call)
+    if name.partition >= 0:
+        return Refused(412, f"{name} is a partition already")
+    if not _is_count(given):
+        return Refused(406, "Number of partitions should be more than 0")
+    return await _create(call, log_name, given)
+
+
+async def _create(call: AdminCall, log_name: str, count: int) -> Refused | None:
+    new = NewTopic(log_name, count, configs=OWN_SETTINGS)
+    answer = (await call.services.pulsar.topics.create([new]))[log_name]
+    if isinstance(answer, CreatedTopic):
+        return None
+    return _EXISTS if answer.error is Error.TOPIC_ALREADY_EXISTS else refused(answer)
+
+
+@endpoint("GET", f"{_TOPIC}/partitions")
+async def partitions(call: AdminCall) -> dict[str, Any] | Refused:
+    """How many partitions a topic has; 0 for a plain one."""
+    services = call.services.pulsar
+    name, _ = name_of(call)
+    found = await find_topic(str(name), services)
+    assert not isinstance(found, Refusal), "its name was read"
+    topic = found[1]
+    is_there = topic is not None and name.partition < len(topic.partition_ids)
+    is_made_soon = (
+        topic is None
+        and name.partition < 0
+        and call.flag("checkAllowAutoCreation")
+        and may_create(services)
+    )
+    if not is_there and not is_made_soon:
+        return Refused(404, f"Topic {name} not found")
+    is_whole = topic is not None and name.partition < 0 and is_partitioned(topic)
+    count = len(topic.partition_ids) if topic is not None and is_whole else 0
+    return {"partitions": count, "deleted": False}
+
+
+@endpoint("POST", f"{_TOPIC}/partitions")
+async def grow(call: AdminCall) -> Refused | None:
+    """Add partitions, up to so many."""
+    count = await call.json()
+    if not _is_count(count):
+        return Refused(406, "Number of partitions should be more than 0")
+    name, topic = await topic_of(call)
+    if name.partition >= 0 or not is_partitioned(topic):
+        return Refused(409, f"Topic {name} is not the partitioned topic.")
+    increase = PartitionIncrease(topic.name, count)
+    refusal = (await call.services.pulsar.topics.create_partitions([increase]))[topic.name]
+    return None if refusal is None else refused(refusal)
+
+
+@endpoint("POST", f"{_TOPIC}/createMissedPartitions")
+async def create_missed_partitions(call: AdminCall) -> None:
+    """Nothing to do: a topic is made with all its partitions."""
+    await topic_of(call)
+
+
+def _is_count(given: object) -> bool:
+    return type(given) is int and 0 < given <= _MOST_PARTITIONS
+
+
+# --- deleting and emptying ---
+
+
+@endpoint("DELETE", _TOPIC)
+async def delete(call: AdminCall) -> Refused | None:
+    """Delete a plain topic. `force`: also where clients use it."""
+    name, topic = await topic_of(call)
+    if is_partitioned(topic):
+        return Refused(412, f"{name} is of a partitioned topic: delete that")
+    return await _delete(call, name, topic)
+
+
+@endpoint("DELETE", f"{_TOPIC}/partitions")
+async def delete_partitioned(call: AdminCall) -> Refused | None:
+    """Delete a partitioned topic. `force`: also where clients use it."""
+    name, topic = await topic_of(call)
+    if name.partition >= 0 or not is_partitioned(topic):
+        return Refused(404, f"Partitioned Topic not found: {name}")
+    return await _delete(call, name, topic)
+
+
+async def _delete(call: AdminCall, name: TopicName, topic: Topic) -> Refused | None:
+    if not call.flag("force") and await usage_of(call, name, topic):
+        return Refused(412, "Topic has active producers/subscriptions")
+    (answer,) = await call.services.pulsar.topics.delete([topic.name])
+    return None if answer.refusal is None else refused(answer.refusal)
+
+
+@endpoint("DELETE", f"{_TOPIC}/truncate")
+async def truncate(call: AdminCall) -> Any:
+    """Delete all messages; subscriptions begin behind them."""
+    partitions = call.services.pulsar.partitions
+
+    async def act(owned: OwnedPartition, place: Place) -> Refused | None:
+        state = (await partitions.refresh([place.partition_id])).get(place.partition_id)
+        if state is None:
+            return Refused(404, f"Topic {place.name} not found")
+        error, _ = await partitions.delete_records(place.partition_id, state.next_offset)
+        if error is not Error.NONE:
+            return refused(Refusal(error))
+        owned.wake()
+        return None
+
+    return await on_each(call, act)
+
+
+@endpoint("PUT", f"{_TOPIC}/unload")
+async def unload(call: AdminCall) -> Any:
+    """Have its clients look it up again, as after a failover."""
+    producers = call.services.pulsar.producers
+
+    async def act(owned: OwnedPartition, place: Place) -> None:
+        writers = producers.of(place.partition_id)
+        for writer in (*writers.present, *writers.waiting):
+            if isinstance(session := writer.connection, Session):
+                producer = session.producers.get(writer.number)
+                if producer is not None and producer.writer is writer:
+                    await producer.all_answered()
+                    session.close_producer(producer)
+        await owned.unload()
+
+    return await on_each(call, act)
+
+
+@endpoint("GET", f"{_TOPIC}/subscriptions")
+async def subscriptions(call: AdminCall) -> Any:
+    """The names of its subscriptions, of any of its partitions."""
+
+    async def act(owned: OwnedPartition, _: Place) -> list[str]:
+        return owned.names
+
+    name, topic = await topic_of(call)
+    answers = await gather_all(call, name, topic, act)
+    failed = next((each for each in answers if is_refused(each)), None)
+    if failed is not None:
+        raise ClientError(failed.status, failed.reason)
+    return sorted({name for each in answers for name in each})

@@ -1,0 +1,1 @@
+"""HTTP: metrics, health, and what front-ends serve by it. Knows no protocol but HTTP, no SQL."""

@@ -1,0 +1,99 @@
+"""Other brokers, asked by HTTP for what only they can do.
+
+The standard library's client, in a thread: it is asked by people's requests, a few at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+_WITHIN_S: Final = 15.0
+_PASSED_ON: Final = ("authorization", "content-type")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """What another broker has answered. value: its JSON; None where there is none."""
+
+    status: int
+    value: Any
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has done what was asked."""
+        return 200 <= self.status < 300
+
+    @property
+    def reason(self) -> str:
+        """Why not, for people."""
+        value = self.value
+        return (
+            str(value["reason"]) if isinstance(value, dict) and "reason" in value else "no reason"
+        )
+
+
+class Peers:
+    """The other brokers. certificate: what this one shows its clients, which is trusted, too."""
+
+    def __init__(self, certificate: Path | None) -> None:
+        self._certificate = certificate
+        self._tls: ssl.SSLContext | None = None
+
+    async def ask(
+        self,
+        base_url: str,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> PeerAnswer:
+        """One request. headers: the asker's own; who asks and what is sent is passed on. A broker
+        that cannot be reached has answered 503."""
+        passed_on = {
+            name: value for name, value in (headers or {}).items() if name.lower() in _PASSED_ON
+        }
+        return await asyncio.to_thread(self._ask, base_url, method, path, body, passed_on)
+
+    def _ask(
+        self, base_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> PeerAnswer:
+        connection = self._connection(base_url)
+        try:
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            whole = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            return PeerAnswer(503, {"reason": f"The broker at {base_url} does not answer: {error}"})
+        finally:
+            connection.close()
+        try:
+            value = json.loads(whole) if whole else None
+        except ValueError:
+            value = None
+        return PeerAnswer(response.status, value)
+
+    def _connection(self, base_url: str) -> http.client.HTTPConnection:
+        url = urlsplit(base_url)
+        assert url.hostname is not None, "brokers tell their addresses"
+        if url.scheme == "https":
+            return http.client.HTTPSConnection(
+                url.hostname, url.port, timeout=_WITHIN_S, context=self._context()
+            )
+        return http.client.HTTPConnection(url.hostname, url.port, timeout=_WITHIN_S)
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+            # A certificate of one's own need not be signed by anybody.
+            self._tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            if self._certificate is not None:
+                self._tls.load_verify_locations(self._certificate)
+        return self._tls

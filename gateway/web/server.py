@@ -1,0 +1,235 @@
+"""The web server: uvicorn's HTTP on connections of our listeners, Starlette's routing.
+
+The only file that knows uvicorn. Loaded with the first connection, so that it costs nothing where
+nobody comes. Knows no endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from core.ports.log import StoreUnavailable
+from gateway.listener import ConnectionLimits
+from gateway.metrics.registry import RequestObserver
+from gateway.web.api import Endpoint, Redirected, Refused, Registry
+from gateway.web.call import Call, ClientError
+
+log = structlog.get_logger(__name__)
+
+_KEEP_ALIVE_S: Final = 75
+_MOST_HEADER_BYTES: Final = 64 * 1024
+_NO_METHOD: Final = Refused(405, "There is no such method here")
+_AWAY: Final = Refused(503, "The database is away")
+_BUG: Final = Refused(500, "An error in the broker: its log says more")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Endpoints, and the services that their handlers are given.
+
+    prefix: paths below it that are no endpoint's get `otherwise`, and so do methods that an
+    endpoint's path has not.
+    """
+
+    registry: Registry
+    services: Any
+    prefix: str | None = None
+    otherwise: Refused = _NO_METHOD
+
+
+class WebServer:
+    """Makes connections, each with all parts behind it.
+
+    observer_of: what counts the requests of endpoints with these names.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        limits: ConnectionLimits,
+        observer_of: Callable[[dict[int, str]], RequestObserver],
+    ) -> None:
+        self._config = Config(
+            make_app(parts, observer_of),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._wait_s = limits.request_receive_timeout_ms / 1000
+
+    def connection(self, on_lost: Callable[[], None]) -> WebConnection:
+        """The protocol object of a new connection."""
+        return WebConnection(self._config, self._state, on_lost, self._wait_s)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Waits for handlers whose clients have gone, up to a time."""
+        if self._state.tasks:
+            await asyncio.wait(set(self._state.tasks), timeout=timeout_s)
+
+
+class WebConnection(H11Protocol):
+    """uvicorn's connection as a listener wants it. `gateway.listener.Connection`.
+
+    wait_s: within this time a request's headers have to come.
+    """
+
+    def __init__(
+        self, config: Config, state: ServerState, on_lost: Callable[[], None], wait_s: float
+    ) -> None:
+        super().__init__(config, state, {})
+        self._on_lost = on_lost
+        self._wait_s = wait_s
+        self._waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if is_answering and self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        elif not is_answering and self._waiting is None:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(self._wait_s, self._give_up)
+
+    def _give_up(self) -> None:
+        self._waiting = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        super().connection_lost(exc)
+        self._on_lost()
+
+    def finish(self) -> None:
+        """See Connection."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.shutdown()
+
+    def abort(self) -> None:
+        """See Connection."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def make_app(
+    parts: Sequence[Part], observer_of: Callable[[dict[int, str]], RequestObserver]
+) -> ASGIApp:
+    """All parts as one application; routes are matched on paths that are not decoded, so that a
+    name may have a slash in it."""
+    endpoints = [(each, part) for part in parts for each in part.registry]
+    observe = observer_of(
+        {number: f"HTTP {each.method} {each.path}" for number, (each, _) in enumerate(endpoints)}
+    )
+    by_path: dict[str, dict[str, _Served]] = {}
+    otherwise: dict[str, Refused] = {}
+    for number, (each, part) in enumerate(endpoints):
+        served = _Served(each, part.services, number, observe)
+        by_path.setdefault(each.path, {})[each.method] = served
+        otherwise[each.path] = part.otherwise
+    # Where two paths fit, the one that says more of itself is meant.
+    paths = sorted(by_path, key=lambda path: [part.startswith("{") for part in path.split("/")])
+    routes = [Route(path, _Methods(by_path[path], otherwise[path])) for path in paths]
+    routes += [
+        Route(f"{part.prefix}{{rest:path}}", _Methods({}, part.otherwise))
+        for part in parts
+        if part.prefix is not None
+    ]
+    starlette = Starlette(routes=routes, exception_handlers={HTTPException: _on_http_exception})
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await starlette({**scope, "path": scope["raw_path"].decode("ascii")}, receive, send)
+
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    endpoint: Endpoint
+    services: Any
+    number: int
+    observe: RequestObserver
+
+    async def answer(self, request: Request) -> Response:
+        began = time.perf_counter()
+        try:
+            response = _response(request, await self.endpoint.handler(Call(request, self.services)))
+        except ClientError as bad:
+            response = _refusal(bad.refused)
+        except StoreUnavailable:
+            response = _refusal(_AWAY)
+        except Exception:
+            log.exception("http_request_failed", method=request.method, path=self.endpoint.path)
+            response = _refusal(_BUG)
+        received = int(request.headers.get("content-length") or 0)
+        seconds = time.perf_counter() - began
+        self.observe(self.number, 0, seconds, received, len(getattr(response, "body", b"")))
+        return response
+
+
+class _Methods:
+    """All methods of one path. An ASGI application."""
+
+    def __init__(self, served: dict[str, _Served], otherwise: Refused) -> None:
+        self._served = served
+        self._otherwise = otherwise
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        method = "GET" if request.method == "HEAD" else request.method
+        found = self._served.get(method)
+        response = _refusal(self._otherwise) if found is None else await found.answer(request)
+        await response(scope, receive, send)
+
+
+def _response(request: Request, given: Any) -> Response:
+    if isinstance(given, Response):
+        return given
+    if given is None:
+        return Response(status_code=204)
+    if isinstance(given, Refused):
+        return _refusal(given)
+    if isinstance(given, Redirected):
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{given.base_url}{request.scope['path']}{query}")  # 307
+    return JSONResponse(given)
+
+
+def _refusal(refused: Refused) -> JSONResponse:
+    return JSONResponse({"reason": refused.reason}, refused.status)
+
+
+async def _on_http_exception(_: Request, exception: Exception) -> Response:
+    assert isinstance(exception, HTTPException)
+    return _refusal(Refused(exception.status_code, exception.detail))
