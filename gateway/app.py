@@ -31,6 +31,7 @@ from gateway.listeners import LateFrontEnd, Listeners, listening_on
 from gateway.metrics.groups import watch_groups
 from gateway.metrics.registry import Metrics
 from gateway.metrics.staging import watch_staging
+from gateway.metrics.subscriptions import watch_subscriptions
 from gateway.metrics.transactions import watch_transactions
 from gateway.pulsar.front_end import FRONT_END as PULSAR
 from gateway.pulsar.front_end import rest as pulsar_rest
@@ -219,6 +220,7 @@ class _Broker:
         watch_groups(self._metrics, runtime.groups, runtime.leases)
         watch_transactions(self._metrics, runtime.transactions, runtime.flusher)
         watch_staging(self._metrics, runtime.staging)
+        watch_subscriptions(self._metrics, runtime.subscriptions)
 
     async def _stop_in_order(self, *steps: Callable[[], Awaitable[None]]) -> None:
         """Every step: what has broken the broker may break one of them, and others want the rest.

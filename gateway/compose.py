@@ -30,6 +30,7 @@ from gateway.runtime.log.translation import Translations
 from gateway.runtime.runtime import Runtime
 from gateway.runtime.schemas import Schemas
 from gateway.runtime.staging import Staging
+from gateway.runtime.subscriptions.live_consumers import LiveConsumers
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
@@ -123,6 +124,14 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         expiration_ms=configs.reader("penstock.staged.expiration.ms"),
     )
     translations = Translations({BatchFormat.KAFKA_V2: read_kafka, BatchFormat.PULSAR: read_pulsar})
+    subscription_store = SubscriptionStore(database)
+    subscriptions = Subscriptions(
+        subscription_store,
+        leases,
+        partitions,
+        translations.into(BatchFormat.PULSAR, write_pulsar),
+        entry_of,
+    )
     runtime = Runtime(
         cluster=cluster,
         configs=configs,
@@ -136,13 +145,8 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         groups=Groups(
             GroupStore(database), leases, topics, configs, transactions.unstable_partitions
         ),
-        subscriptions=Subscriptions(
-            SubscriptionStore(database),
-            leases,
-            partitions,
-            translations.into(BatchFormat.PULSAR, write_pulsar),
-            entry_of,
-        ),
+        subscriptions=subscriptions,
+        live_consumers=LiveConsumers(subscription_store, cluster, lambda: subscriptions.owned),
         schemas=Schemas(SchemaStore(database)),
         staging=staging,
         feed=feed,

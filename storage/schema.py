@@ -490,6 +490,31 @@ subscription_range = Table(
     postgresql_with={"fillfactor": "50"},
 )
 
+# A consumer that is connected, as its broker has seen it a moment ago: for people only. It outlives
+# neither a crash of the database, which is why nothing of it is logged, nor its broker's session.
+live_consumer = Table(
+    "live_consumer",
+    metadata,
+    Column("broker_id", Integer, primary_key=True, autoincrement=False),
+    Column("incarnation", Uuid, nullable=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("partition_id", BigInteger, nullable=False),
+    Column("subscription", Text, nullable=False),
+    Column("consumer", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("client", Text, nullable=False),
+    Column("connected_at", DateTime(timezone=True), nullable=False),
+    Column("priority_level", Integer, nullable=False),
+    Column("permits", BigInteger, nullable=False),
+    Column("unacknowledged", BigInteger, nullable=False),
+    Column("is_active", Boolean, nullable=False),
+    Column("is_blocked", Boolean, nullable=False),
+    _timestamp("seen_at"),
+    prefixes=["UNLOGGED"],
+    postgresql_with={"fillfactor": "50"},
+)
+
 # A version of a topic's schema; all partitions have the same. Versions go on from 0, given by
 # whoever holds the topic's row. A deletion is a row, too: those below it are deleted.
 topic_schema = Table(

@@ -299,6 +299,17 @@ LEFT JOIN broker b ON b.broker_id = l.broker_id AND b.incarnation = l.incarnatio
 LEFT JOIN broker_endpoint e ON e.broker_id = b.broker_id AND e.listener = 'pulsar'
 ORDER BY t.name, p.partition, s.name
 """,
+    "v_consumer": """
+SELECT t.name AS topic, p.partition, c.subscription, c.consumer, initcap(c.type) AS type,
+       c.permits, c.unacknowledged, c.is_active, c.is_blocked, c.priority_level,
+       c.address, c.client, c.broker_id AS broker, c.connected_at, c.seen_at
+FROM live_consumer c
+JOIN broker b ON b.broker_id = c.broker_id AND b.incarnation = c.incarnation
+    AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
+JOIN topic_partition p USING (partition_id)
+JOIN topic t USING (topic_id)
+ORDER BY t.name, p.partition, c.subscription, c.consumer
+""",
     # backlog: messages that the subscription has not acknowledged and can be given: up to the last
     # stable offset, without control batches and what was aborted. The latter as in v_group_lag.
     "v_subscription_backlog": f"""

@@ -7,6 +7,7 @@ CommitUnknown, VersionMismatch, RowLocked and EffectRefused.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
 from core.ports.leases import Lease
 from core.subscription.cursor import CursorEffects, StoredCursor
@@ -52,6 +53,28 @@ class GuardedWrites:
     writes: tuple[CursorWrite, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LiveConsumer:
+    """A consumer that is connected here, as people are shown it. number: of this process.
+
+    connected_at: ms since the epoch. address, client: of who is at the other end.
+    """
+
+    number: int
+    partition_id: int
+    subscription: str
+    consumer: str
+    type: SubscriptionType
+    address: str
+    client: str
+    connected_at: int
+    priority_level: int
+    permits: int
+    unacknowledged: int
+    is_active: bool
+    is_blocked: bool
+
+
 class SubscriptionFlush(Protocol):
     """A session of one's own for writes; one call at a time, one round trip each."""
 
@@ -78,6 +101,16 @@ class SubscriptionStore(Protocol):
     async def create(self, lease: Lease, new: NewSubscription) -> int | None:
         """Its id; None where the partition is gone. Raises VersionMismatch where the lease is
         another's, EffectRefused where there is one of this name."""
+
+    async def show(
+        self,
+        broker_id: int,
+        incarnation: UUID,
+        changed: Sequence[LiveConsumer],
+        gone: Sequence[int] | None,
+    ) -> None:
+        """Writes consumers that are new or have changed, and deletes others by their numbers; None:
+        whatever else there is of this broker. Nobody but people reads it."""
 
     async def delete(self, lease: Lease, subscription_id: int) -> None:
         """Deletes one with its cursor, if it is there. Raises VersionMismatch as `create` does."""

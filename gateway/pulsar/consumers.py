@@ -68,7 +68,17 @@ class Consumer:
         self.session.closed_consumers.discard(self.consumer_id)
         self.session.on_writable.add(member.resume)
 
-    # What the runtime tells: Receiver.
+    # What the runtime asks and tells: Receiver.
+
+    @property
+    def address(self) -> str:
+        """See Receiver."""
+        return self.session.peer
+
+    @property
+    def client(self) -> str:
+        """See Receiver."""
+        return self.session.client_version
 
     @property
     def is_writable(self) -> bool:

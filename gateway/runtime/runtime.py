@@ -24,6 +24,7 @@ from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
 from gateway.runtime.schemas import Schemas
 from gateway.runtime.staging import Staging
+from gateway.runtime.subscriptions.live_consumers import LiveConsumers
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
@@ -51,6 +52,7 @@ class Runtime:
     leases: ShardLeases
     groups: Groups
     subscriptions: Subscriptions
+    live_consumers: LiveConsumers
     schemas: Schemas
     staging: Staging
     feed: ChangeFeed
@@ -73,6 +75,7 @@ class Runtime:
             self.groups.run_expiry(),
             self.transactions.run(),
             self.staging.run(),
+            self.live_consumers.run(),
             self.announcer.run(),
             news.listen(),
             news.run(),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from core.ports.subscriptions import NewSubscription, StoredSubscription
+from core.ports.subscriptions import LiveConsumer, NewSubscription, StoredSubscription
 from core.subscription.cursor import StoredCursor
 from core.subscription.offset_ranges import OffsetRange
 from core.subscription.values import SubscriptionType
@@ -28,6 +29,8 @@ from storage.flush.groups import HOLD_LEASES
 from storage.flush.subscriptions import SubscriptionFlush
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from core.ports.leases import Lease
     from storage.connection.pool import Database
     from storage.connection.session import Statement
@@ -54,6 +57,35 @@ RETURNING subscription_id
 # The ranges go in a later statement, which sees what was there when the row was locked.
 DELETE = "DELETE FROM subscription WHERE subscription_id = $1::bigint"
 DELETE_RANGES = "DELETE FROM subscription_range WHERE subscription_id = $1::bigint"
+
+SHOW = """
+INSERT INTO live_consumer AS l (broker_id, incarnation, number, partition_id, subscription,
+    consumer, type, address, client, connected_at, priority_level, permits, unacknowledged,
+    is_active, is_blocked)
+SELECT %(broker_id)s, %(incarnation)s, c.number, c.partition_id, c.subscription, c.consumer, c.type,
+       c.address, c.client, to_timestamp(c.connected_at / 1000.0), c.priority_level, c.permits,
+       c.unacknowledged, c.is_active, c.is_blocked
+FROM jsonb_to_recordset(%(changed)s::jsonb) AS c(
+    number bigint, partition_id bigint, subscription text, consumer text, type text, address text,
+    client text, connected_at bigint, priority_level integer, permits bigint,
+    unacknowledged bigint, is_active boolean, is_blocked boolean)
+ON CONFLICT (broker_id, number) DO UPDATE
+SET incarnation = excluded.incarnation, partition_id = excluded.partition_id,
+    subscription = excluded.subscription, consumer = excluded.consumer, type = excluded.type,
+    address = excluded.address, client = excluded.client, connected_at = excluded.connected_at,
+    priority_level = excluded.priority_level, permits = excluded.permits,
+    unacknowledged = excluded.unacknowledged, is_active = excluded.is_active,
+    is_blocked = excluded.is_blocked, seen_at = clock_timestamp()
+"""
+HIDE = """
+DELETE FROM live_consumer
+WHERE broker_id = %(broker_id)s AND number = ANY(%(gone)s::bigint[])
+"""
+HIDE_OTHERS = """
+DELETE FROM live_consumer
+WHERE broker_id = %(broker_id)s
+  AND (incarnation <> %(incarnation)s OR number <> ALL(%(numbers)s::bigint[]))
+"""
 
 STATEMENTS: Mapping[bytes, str] = {
     b"hold_leases": HOLD_LEASES,
@@ -121,6 +153,31 @@ class SubscriptionStore:
                 (b"delete_ranges", parameters),
             ],
         )
+
+    async def show(
+        self,
+        broker_id: int,
+        incarnation: UUID,
+        changed: Sequence[LiveConsumer],
+        gone: Sequence[int] | None,
+    ) -> None:
+        """See SubscriptionStore."""
+        broker = {"broker_id": broker_id, "incarnation": incarnation}
+        async with self._database.reader("show_consumers") as cursor:
+            if changed:
+                rows = json.dumps([_shown(each) for each in changed], ensure_ascii=False)
+                await cursor.execute(SHOW, {**broker, "changed": rows})
+            if gone is None:
+                numbers = [each.number for each in changed]
+                await cursor.execute(HIDE_OTHERS, {**broker, "numbers": numbers})
+            elif gone:
+                await cursor.execute(HIDE, {**broker, "gone": list(gone)})
+
+
+def _shown(consumer: LiveConsumer) -> dict[str, Any]:
+    row = asdict(consumer)
+    texts = {key: written(value) for key, value in row.items() if isinstance(value, str)}
+    return {**row, **texts, "type": consumer.type.name}
 
 
 def _hold(lease: Lease) -> Statement:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from core.ports.subscriptions import CursorWrite
@@ -77,8 +78,10 @@ class LiveSubscription:
 class Member:
     """A consumer of a subscription, while it is there. The door that a front-end uses.
 
-    epoch: the latest it has told, which deliveries bear.
+    epoch: the latest it has told, which deliveries bear. number: of this process's.
     """
+
+    _numbers = count()
 
     def __init__(
         self, partition: OwnedPartition, subscription: LiveSubscription, receiver: Receiver
@@ -87,6 +90,7 @@ class Member:
         self.subscription = subscription
         self.receiver = receiver
         self.epoch = 0
+        self.number = next(Member._numbers)
         self.is_gone = False
         self._held = 0  # permits that the dispatcher does not know yet
         self._passed_on = 0  # those that it knows and has not used
@@ -111,20 +115,20 @@ class Member:
         window = max(1, min(_WINDOW_MESSAGES, _WINDOW_BYTES // self._message_bytes))
         if self._passed_on > window // 2:
             return False
-        count = min(self._held, window - self._passed_on)
+        number = min(self._held, window - self._passed_on)
         dispatcher = self.subscription.core.dispatcher
-        if count <= 0 or dispatcher is None:
+        if number <= 0 or dispatcher is None:
             return False
-        self._held -= count
-        self._passed_on += count
-        dispatcher.flow(self, count)
+        self._held -= number
+        self._passed_on += number
+        dispatcher.flow(self, number)
         return True
 
     def deliver(self, delivery: Delivery, payload: Payload) -> None:
         """Gives it an entry."""
-        count = message_count(delivery)
-        self._passed_on -= count
-        size = max(len(payload) // count, 1)
+        number = message_count(delivery)
+        self._passed_on -= number
+        size = max(len(payload) // number, 1)
         self._message_bytes = max(size, (7 * self._message_bytes + size) // 8)
         self.receiver.deliver(delivery, payload)
         self._pass_on()

@@ -329,6 +329,11 @@ class OwnedPartition:
     # --- administering ---
 
     @property
+    def subscriptions(self) -> list[LiveSubscription]:
+        """Those that somebody has asked for since the partition was loaded."""
+        return list(self._subscriptions.values())
+
+    @property
     def names(self) -> list[str]:
         """Its subscriptions, those that are not durable as well."""
         return sorted({*self._stored, *self._subscriptions})

@@ -72,6 +72,11 @@ class Subscriptions:
         )
         leases.on_lost(self._on_lease_lost)
 
+    @property
+    def owned(self) -> list[OwnedPartition]:
+        """The partitions in memory."""
+        return list(self._owned.values())
+
     # --- finding ---
 
     async def owner_of(self, partition_id: int) -> LiveBroker:

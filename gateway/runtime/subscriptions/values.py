@@ -53,6 +53,18 @@ class Receiver(Protocol):
     def is_writable(self) -> bool:
         """Whether it takes what is written: else its front-end calls `Member.resume` later."""
 
+    @property
+    def address(self) -> str:
+        """Where its client is."""
+
+    @property
+    def client(self) -> str:
+        """What its client calls itself."""
+
+    @property
+    def connected_at(self) -> int:
+        """When it came, in ms since the epoch."""
+
     def deliver(self, delivery: Delivery, payload: Payload) -> None:
         """Writes an entry to it."""
 
