@@ -19,8 +19,10 @@ WORKDIR /var/lib/penstock
 VOLUME /var/lib/penstock
 
 # Only what `docker run -p` publishes can be reached.
-ENV PENSTOCK_LISTEN=0.0.0.0:9092
-EXPOSE 9092
+ENV PENSTOCK_LISTEN=0.0.0.0:9092 \
+    PENSTOCK_PULSAR_LISTEN=0.0.0.0:6650 \
+    PENSTOCK_HTTP_LISTEN=0.0.0.0:8080
+EXPOSE 9092 6650 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=4s --start-period=20s CMD ["penstock", "check"]
 ENTRYPOINT ["penstock"]

@@ -24,13 +24,14 @@ def banner(
     version: str,
     tls: bool = False,
     service_url: str | None = None,
+    http_url: str | None = None,
 ) -> str:
     """The text, a line each for bootstrap address and database, then commands that work.
 
     bootstrap: HOST:PORT as clients reach it. psql_command: opens the database (`psql URL`).
     database: what the database is, for people (its directory, or its URL without the password).
     tls: clients connect by TLS: what they have to trust, only people know. service_url: where
-    Pulsar's clients are served, if they are.
+    Pulsar's clients are served, http_url: where HTTP is, if they are.
     """
     produce = (
         "from kafka import KafkaProducer; "
@@ -42,6 +43,7 @@ def banner(
         f"Penstock {version} is ready.",
         f"  Kafka clients   bootstrap.servers={bootstrap}" + tls * " security.protocol=SSL",
         *([f"  Pulsar clients  {service_url}"] if service_url else []),
+        *([f"  HTTP            {http_url}"] if http_url else []),
         f"  Database        {database}",
         f"  Look inside     {psql_command}",
         "",

@@ -82,7 +82,8 @@ def serve(
     pulsar_listen: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT|none", help="Address to listen on for Pulsar clients; default none."
+            metavar="HOST:PORT|none",
+            help="Address to listen on for Pulsar clients; default 127.0.0.1:6650.",
         ),
     ] = None,
     pulsar_advertise: Annotated[
@@ -93,7 +94,8 @@ def serve(
         str | None,
         typer.Option(
             metavar="HOST:PORT|none",
-            help="Address to listen on for HTTP: metrics, health, Pulsar's REST; default none.",
+            help="Address to listen on for HTTP (metrics, health, Pulsar's REST); "
+            "default 127.0.0.1:8080.",
         ),
     ] = None,
     http_advertise: Annotated[
@@ -248,7 +250,7 @@ def _greet(
     ready: "ReadyFile",
 ) -> None:
     from cli.supervised import ready_lines
-    from gateway.config import KAFKA, PULSAR
+    from gateway.config import HTTP, KAFKA, PULSAR
     from storage.connection.url import describe_url
 
     url = describe_url(settings.database_url or "")
@@ -259,13 +261,30 @@ def _greet(
     if PULSAR in ports:
         scheme = "pulsar+ssl" if tls else "pulsar"
         service_url = f"{scheme}://{settings.advertised(PULSAR, ports[PULSAR])}"
+    http_url = None
+    if HTTP in ports:
+        http_url = f"http{'s' if tls else ''}://{settings.advertised(HTTP, ports[HTTP])}"
     text = banner(
-        bootstrap, psql, database=shown, version=VERSION, tls=tls, service_url=service_url
+        bootstrap,
+        psql,
+        database=shown,
+        version=VERSION,
+        tls=tls,
+        service_url=service_url,
+        http_url=http_url,
     )
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
     # A URL of one's own may hold a password.
     own_url = server.url if server else None
-    ready.write(ready_lines(bootstrap, tls=tls, database_url=own_url, service_url=service_url))
+    ready.write(
+        ready_lines(
+            bootstrap,
+            tls=tls,
+            database_url=own_url,
+            service_url=service_url,
+            http_url=http_url,
+        )
+    )
 
 
 def _unreachable(reason: str) -> str:

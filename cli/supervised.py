@@ -44,10 +44,15 @@ class ReadyFile:
 
 
 def ready_lines(
-    bootstrap: str, *, tls: bool, database_url: str | None, service_url: str | None = None
+    bootstrap: str,
+    *,
+    tls: bool,
+    database_url: str | None,
+    service_url: str | None = None,
+    http_url: str | None = None,
 ) -> list[str]:
     """A Kafka client's properties; what is in comments, no Kafka client knows: the database's URL,
-    and where Pulsar's clients are served."""
+    where Pulsar's clients are served, and where HTTP is."""
     lines = [f"bootstrap.servers={bootstrap}"]
     if tls:
         lines.append("security.protocol=SSL")
@@ -55,6 +60,8 @@ def ready_lines(
         lines.append(f"# database_url={database_url}")
     if service_url is not None:
         lines.append(f"# pulsar_service_url={service_url}")
+    if http_url is not None:
+        lines.append(f"# http_url={http_url}")
     return lines
 
 

@@ -254,6 +254,7 @@ def own_broker(console: Console) -> Iterator[tuple[str, str]]:
         Path(directory).chmod(0o755)  # run by root, the PostgreSQL in it has a user of its own
         log = Path(directory, "serve.log")
         command = [sys.executable, "-m", "penstock", "serve", "--listen", bootstrap]
+        command += ["--pulsar-listen", "none", "--http-listen", "none"]
         with log.open("w") as output:
             process = subprocess.Popen(
                 [*command, "--data", Path(directory, "data")],

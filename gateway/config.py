@@ -141,9 +141,8 @@ class Settings(BaseSettings):
         "listened on.",
     )
     pulsar_listen: OptionalEndpointSetting = Field(
-        # Until schemas and REST are served, too; then it will be 127.0.0.1:6650.
-        default=None,
-        description="Address to listen on for Pulsar clients; `none`, the default: not at all.",
+        default=Endpoint("127.0.0.1", 6650),
+        description="Address to listen on for Pulsar clients; `none`: not at all.",
     )
     pulsar_advertise: EndpointSetting | None = Field(
         default=None,
@@ -151,9 +150,9 @@ class Settings(BaseSettings):
         "listened on.",
     )
     http_listen: OptionalEndpointSetting = Field(
-        default=None,
-        description="Address to listen on for HTTP: metrics, health, Pulsar's REST; `none`, the "
-        "default: not at all.",
+        default=Endpoint("127.0.0.1", 8080),
+        description="Address to listen on for HTTP: metrics, health, Pulsar's REST; `none`: not "
+        "at all.",
     )
     http_advertise: EndpointSetting | None = Field(
         default=None,

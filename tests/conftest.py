@@ -336,6 +336,8 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
         bootstrap = f"127.0.0.1:{port or free_port()}"
         command: list[str | Path] = [sys.executable, "-m", "penstock", "serve"]
         command += ["--listen", bootstrap, *arguments]
+        for other in ("--pulsar-listen", "--http-listen"):
+            command += [] if other in arguments else [other, "none"]
         if database_url is not None:
             command += ["--database-url", database_url]
         if data is not None:

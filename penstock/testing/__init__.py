@@ -38,13 +38,14 @@ class BrokerFailed(Exception):
 class Broker:
     """A broker that runs. database_url: of its PostgreSQL, to look at what was stored.
 
-    pulsar_service_url: for Pulsar's clients, where they were asked for.
+    pulsar_service_url, http_url: for Pulsar's clients, where they were asked for.
     """
 
     bootstrap_servers: str
     database_url: str
     log_path: Path
     pulsar_service_url: str | None = None
+    http_url: str | None = None
 
     def log(self) -> str:
         """What it wrote so far."""
@@ -91,7 +92,7 @@ def broker(
 
     It ends with this process, however this process ends. keep: a directory for the data, which
     stays, for `penstock serve --data DIR`; without it the data is gone. properties: Kafka's broker
-    properties. pulsar: serve Pulsar's clients too. Raises BrokerFailed.
+    properties. pulsar: serve Pulsar's clients too, and HTTP. Raises BrokerFailed.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-testing-") as directory:
         ready, log_path = Path(directory, "ready"), Path(directory, "log")
@@ -112,6 +113,7 @@ def broker(
                 said["# database_url"],
                 log_path,
                 said.get("# pulsar_service_url"),
+                said.get("# http_url"),
             )
         finally:
             _stop(process)
@@ -123,7 +125,8 @@ def _command(
     command = [sys.executable, "-P", "-m", "penstock", "serve", "--stop-with-stdin"]
     command += ["--ready-file", str(ready), "--listen", "127.0.0.1:0"]
     command += ["--ephemeral"] if keep is None else ["--data", str(keep)]
-    command += ["--pulsar-listen", "127.0.0.1:0"] if pulsar else []
+    others = "127.0.0.1:0" if pulsar else "none"
+    command += ["--pulsar-listen", others, "--http-listen", others]
     for name, value in properties.items():
         command += ["--override", f"{name}={value}"]
     return command

@@ -28,6 +28,9 @@ ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
     "COLUMNS": "100",
     "NO_COLOR": "1",
+    # Several workers' brokers could not have the ports that are the defaults.
+    "PENSTOCK_PULSAR_LISTEN": "none",
+    "PENSTOCK_HTTP_LISTEN": "none",
 }
 
 
@@ -95,18 +98,19 @@ def test_an_address_in_use_is_refused(database_url: str) -> None:
     )
 
 
-def test_the_address_for_metrics_in_use_is_named(database_url: str) -> None:
+@pytest.mark.parametrize("flag", ["--pulsar-listen", "--http-listen", "--metrics-listen"])
+def test_another_address_in_use_is_named(database_url: str, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = penstock(
             "serve",
-            *("--listen", f"127.0.0.1:{free_port()}", "--metrics-listen", address),
+            *("--listen", f"127.0.0.1:{free_port()}", flag, address),
             *("--database-url", database_url),
         )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
         f"penstock: Cannot listen on {address} (Address already in use): "
-        "stop what listens there, or choose another address with --metrics-listen."
+        f"stop what listens there, or choose another address with {flag}."
     )
 
 

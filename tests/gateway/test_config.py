@@ -46,6 +46,8 @@ def refused(flags: dict[str, Any] | None = None, config: Path | None = None) -> 
 def test_defaults_expose_nothing() -> None:
     settings = load_settings({})
     assert settings.listen == Endpoint("127.0.0.1", 9092)
+    assert settings.pulsar_listen == Endpoint("127.0.0.1", 6650)
+    assert settings.http_listen == Endpoint("127.0.0.1", 8080)
     assert settings.metrics_listen is None
     assert settings.database_url is None
     assert settings.broker == {}
@@ -54,7 +56,7 @@ def test_defaults_expose_nothing() -> None:
 def test_a_listener_may_be_turned_off_by_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load_settings({}).listen_on(PULSAR) is None
+    assert load_settings({"pulsar_listen": "none"}).listen_on(PULSAR) is None
     file = write(tmp_path, 'pulsar_listen = "127.0.0.1:6650"\n')
     settings = load_settings({}, file)
     assert settings.listen_on(PULSAR) == settings.advertised(PULSAR, 6650)
