@@ -17,7 +17,7 @@ from gateway.kafka.conversion import read_stored as read_kafka
 from gateway.kafka.markers import control_batch
 from gateway.pulsar.conversion import read_stored as read_pulsar
 from gateway.pulsar.conversion import write_stored as write_pulsar
-from gateway.pulsar.dispatching import entry_of
+from gateway.pulsar.dispatching import entry_of, pieces_of
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer
@@ -131,6 +131,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         partitions,
         translations.into(BatchFormat.PULSAR, write_pulsar),
         entry_of,
+        pieces_of,
     )
     runtime = Runtime(
         cluster=cluster,

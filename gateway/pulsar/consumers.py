@@ -61,6 +61,10 @@ class Consumer:
         self.connected_at = session.services.clock()
         self._looking_up: set[asyncio.Task[None]] = set()
 
+    @property
+    def _is_by_key(self) -> bool:
+        return self.type is SubscriptionType.KEY_SHARED
+
     def enter(self, member: Member) -> None:
         """The runtime has taken it in."""
         self.member = member
@@ -190,7 +194,7 @@ class Consumer:
             return []
         assert self.member is not None
         if end is None:
-            end = self.member.partition.end_of(base)
+            end = self.member.partition.end_of(base, is_by_key=self._is_by_key)
         if end is None:
             return None
         if not found.ack_set:
@@ -213,7 +217,8 @@ class Consumer:
         try:
             for each in ids:
                 base = entry_offset(each, self.place.partition_id)
-                end = await self.member.partition.look_up_end(base)
+                partition = self.member.partition
+                end = await partition.look_up_end(base, is_by_key=self._is_by_key)
                 self._apply(self._ranges(each, is_cumulative, end) or [], is_cumulative)
         except StoreUnavailable as away:
             if request_id is not None:

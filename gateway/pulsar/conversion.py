@@ -66,6 +66,23 @@ _ESCAPED_NAME: Final = re.compile(
     re.escape(_ESCAPED) + r"(0|[1-9][0-9]{0,8})\.(text|base64|null)(@base64)?\.(.*)", re.DOTALL
 )
 _MASK: Final = 2**64 - 1
+# Fields that only an entry of several has, or has for all; those that each of several has.
+_OF_A_BATCH: Final = (
+    "num_messages_in_batch",
+    "highest_sequence_id",
+    "compression",
+    "uncompressed_size",
+    "properties",
+)
+_OF_ONE_MESSAGE: Final = (
+    "sequence_id",
+    "partition_key",
+    "partition_key_b64_encoded",
+    "null_partition_key",
+    "ordering_key",
+    "event_time",
+    "null_value",
+)
 
 _CODECS: Final[dict[Compression, CompressionType]] = {
     Compression.NONE: CompressionType.NONE,
@@ -194,6 +211,33 @@ def write_entry(records: RecordSet, base_offset: int) -> bytes:
 def write_stored(batch: StoredBatch, records: RecordSet) -> bytes:
     """The same of a batch that another front-end has stored."""
     return write_entry(records, batch.base_offset)
+
+
+def split_entry(batch: StoredBatch) -> list[StoredBatch]:
+    """The messages of a batch in Pulsar's format, each an entry of its own at its own offset; those
+    that compaction has taken out are left out. Raises InvalidEntry."""
+    entry = open_stored(batch.payload)
+    if not entry.is_batch:
+        return [batch]
+    found = []
+    for index, message in enumerate(messages(entry)):
+        single = message.metadata
+        assert isinstance(single, SingleMessageMetadata), "it is a batch"
+        if single.compacted_out:
+            continue
+        metadata = MessageMetadata()
+        metadata.CopyFrom(entry.metadata)
+        for name in _OF_A_BATCH:
+            metadata.ClearField(name)
+        metadata.sequence_id = entry.metadata.sequence_id + index
+        metadata.properties.extend(single.properties)
+        for name in _OF_ONE_MESSAGE:
+            if single.HasField(name):
+                setattr(metadata, name, getattr(single, name))
+        payload = encode_entry(metadata, message.payload)
+        offset = batch.base_offset + index
+        found.append(replace(batch, base_offset=offset, last_offset=offset, payload=payload))
+    return found
 
 
 def _with_common_extras(records: RecordSet) -> RecordSet:

@@ -5,9 +5,12 @@ Knows no consumer. An entry that cannot be opened has none of it, and goes to an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.subscription.values import Entry
+from core.types import BatchFormat
+from gateway.pulsar.conversion import split_entry
 from gateway.pulsar.entries import Entry as PulsarEntry
 from gateway.pulsar.entries import InvalidEntry, messages, open_stored
 from gateway.pulsar.keys import key_hash, key_of
@@ -36,6 +39,17 @@ def entry_of(batch: StoredBatch, *, has_to_have_key: bool) -> Entry:
         metadata.deliver_at_time if metadata.HasField("deliver_at_time") else None,
         f"{metadata.producer_name}/{metadata.uuid}" if entry.is_chunk else None,
     )
+
+
+def pieces_of(stored: StoredBatch, translated: StoredBatch) -> Sequence[StoredBatch]:
+    """See Split. What Pulsar's clients wrote stays whole, as in Pulsar: who wants the order of keys
+    has keys batched apart (BatcherBuilder.KEY_BASED). Kafka's clients know nothing of that."""
+    if stored.format is BatchFormat.PULSAR or stored.record_count == 1:
+        return ()
+    try:
+        return split_entry(translated)
+    except InvalidEntry:
+        return ()
 
 
 def _sticky_key(entry: PulsarEntry) -> bytes | None:

@@ -19,6 +19,7 @@ class Extents:
 
     def __init__(self) -> None:
         self._ends: OrderedDict[int, int] = OrderedDict()
+        self._split: set[int] = set()
         self._read = OffsetRanges()
         self._forgotten_below = 0
 
@@ -28,7 +29,13 @@ class Extents:
             self._ends[base_offset] = last_offset + 1
             if len(self._ends) > _MOST_REMEMBERED:
                 base, _ = self._ends.popitem(last=False)
+                self._split.discard(base)
                 self._forgotten_below = max(self._forgotten_below, base + 1)
+
+    def split(self, base_offset: int) -> None:
+        """This one, told before, is given to consumers that share out by keys in pieces of one
+        message."""
+        self._split.add(base_offset)
 
     def read(self, start: int, end: int) -> None:
         """All entries in here have been told."""
@@ -37,9 +44,11 @@ class Extents:
         if len(self._read) > _MOST_STRETCHES:
             self._read.clear()
 
-    def end_of(self, base_offset: int) -> int | None:
+    def end_of(self, base_offset: int, *, is_by_key: bool = False) -> int | None:
         """Where the entry that begins here ends; the next offset where none begins here, as between
-        two; None where it is not known."""
+        two; None where it is not known. is_by_key: for consumers that share out by keys."""
+        if is_by_key and base_offset in self._split:
+            return base_offset + 1
         end = self._ends.get(base_offset)
         if end is not None:
             return end

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -33,7 +33,7 @@ from core.types import IsolationLevel
 from gateway.runtime.log.partitions import Found, Want
 from gateway.runtime.subscriptions.extents import Extents
 from gateway.runtime.subscriptions.members import LiveSubscription, Member, tell
-from gateway.runtime.subscriptions.values import Describe, Place, Receiver, Subscribing
+from gateway.runtime.subscriptions.values import Describe, Place, Receiver, Split, Subscribing
 
 if TYPE_CHECKING:
     from core.log.partition_log import PartitionState
@@ -67,12 +67,26 @@ class Surroundings:
     partitions: Partitions
     translator: Translator
     describe: Describe
+    split: Split
     writer: CursorWriter
     clock: Callable[[], int]
     settings: DispatchSettings
     is_valid: Callable[[Lease], bool]
     on_lost: Callable[[Lease, bool], None]
     on_dropped: Callable[[OwnedPartition], None]
+
+
+class _Offered:
+    """Entries in order, and their bytes by base offset."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.payloads: dict[int, Payload] = {}
+
+    def add(self, entry: Entry, payload: Payload) -> None:
+        """One more, behind all others."""
+        self.entries.append(entry)
+        self.payloads[entry.base_offset] = payload
 
 
 class OwnedPartition:
@@ -90,6 +104,8 @@ class OwnedPartition:
         self.is_dropped = False
         self._around = around
         self._extents = Extents()
+        # Batches of the stretch that was read last, taken apart: most of it is offered again.
+        self._pieces: dict[int, Sequence[StoredBatch]] = {}
         self.log_end = 0  # as far as it has been seen
         self._changing = asyncio.Lock()  # while subscriptions are made, moved or deleted
         self._stored = {each.name: each for each in found}  # nobody has asked for them yet
@@ -431,19 +447,29 @@ class OwnedPartition:
 
     # --- acknowledging ---
 
-    def end_of(self, base_offset: int) -> int | None:
-        """Where the entry that begins here ends, as far as it is known: else `look_up_end`."""
-        return self._extents.end_of(base_offset)
+    def end_of(self, base_offset: int, *, is_by_key: bool) -> int | None:
+        """Where the entry that begins here ends, as far as it is known: else `look_up_end`.
 
-    async def look_up_end(self, base_offset: int) -> int:
+        is_by_key: for consumers that share out by keys, who may be given less of a batch.
+        """
+        return self._extents.end_of(base_offset, is_by_key=is_by_key)
+
+    async def look_up_end(self, base_offset: int, *, is_by_key: bool) -> int:
         """The same, from the log. Raises StoreUnavailable."""
         found = await self._read(base_offset, 1)
         if found.state is not None:
             self.log_end = max(self.log_end, found.state.next_offset)
         for batch in found.batches:
-            if batch.base_offset == base_offset:
+            if batch.base_offset == base_offset and not (is_by_key and await self._is_split(batch)):
                 return batch.last_offset + 1
         return base_offset + 1
+
+    async def _is_split(self, batch: StoredBatch) -> bool:
+        """See Split."""
+        if batch.record_count == 1:
+            return False
+        translated = await self._around.translator.translated(self.partition_id, batch)
+        return bool(self._around.split(batch, translated))
 
     def acknowledge(
         self, subscription: LiveSubscription, ranges: Iterable[tuple[int, int]]
@@ -508,6 +534,7 @@ class OwnedPartition:
             live = [each for each in self._subscriptions.values() if each.members]
             if not live:
                 self._extents = Extents()  # nobody is likely to ask
+                self._pieces = {}
                 return
             if not self._around.is_valid(self.lease):  # before anybody could tell
                 self._task = None
@@ -599,20 +626,34 @@ class OwnedPartition:
             return False
         shared = [each for _, each in those if not each.type.has_one_active]
         has_keys = any(each.type is SubscriptionType.KEY_SHARED for each in shared)
-        entries: list[Entry] = []
-        payloads: dict[int, Payload] = {}
+        whole, by_key = _Offered(), _Offered()
+        split: dict[int, Sequence[StoredBatch]] = {}
         for batch in found.batches:
             if _is_gap(batch, found):
                 continue
             translated = await self._around.translator.translated(self.partition_id, batch)
             base = translated.base_offset
-            payloads[base] = translated.payload
             self._extents.add(base, translated.last_offset)
             if shared:
                 entry = self._around.describe(translated, has_to_have_key=has_keys)
             else:
                 entry = Entry(base, translated.last_offset)
-            entries.append(entry)
+            whole.add(entry, translated.payload)
+            if not has_keys:
+                continue
+            pieces = self._pieces.get(base)
+            if pieces is None:
+                pieces = self._around.split(batch, translated)
+            split[base] = pieces
+            if not pieces:
+                by_key.add(entry, translated.payload)
+                continue
+            self._extents.split(base)
+            for piece in pieces:
+                if piece.base_offset >= position:
+                    entry = self._around.describe(piece, has_to_have_key=True)
+                    by_key.add(entry, piece.payload)
+        self._pieces = split
         if not self._around.is_valid(self.lease):
             return False
         end = found.batches[-1].last_offset + 1
@@ -624,7 +665,8 @@ class OwnedPartition:
                 has_moved = True
                 continue
             mark_delete = subscription.core.cursor.mark_delete
-            self._give_all(dispatcher, position, entries, payloads, end, now)
+            offered = by_key if dispatcher.type is SubscriptionType.KEY_SHARED else whole
+            self._give_all(dispatcher, position, offered, end, now)
             has_moved = has_moved or dispatcher.read_position != position
             if subscription.core.cursor.mark_delete != mark_delete and subscription.is_durable:
                 self._around.writer.later(subscription)
@@ -642,12 +684,12 @@ class OwnedPartition:
         self,
         dispatcher: Dispatcher,
         position: int,
-        entries: Sequence[Entry],
-        payloads: Mapping[int, Payload],
+        offered: _Offered,
         end: int,
         now_ms: int,
     ) -> None:
         """Offers again what was left as long as some is taken: permits come in small numbers."""
+        entries, payloads = offered.entries, offered.payloads
         while True:
             for delivery in dispatcher.offer(position, entries, end, now_ms):
                 self._give(delivery, payloads[delivery.entry.base_offset])
@@ -665,6 +707,7 @@ class OwnedPartition:
     ) -> None:
         """Reads entries that were read before, and gives them."""
         payloads: dict[int, Payload] = {}
+        is_by_key = dispatcher.type is SubscriptionType.KEY_SHARED
         wanted = sorted(each.entry for each in deliveries)
         try:
             for place, entry in enumerate(wanted):
@@ -675,7 +718,8 @@ class OwnedPartition:
                 found = await self._read(entry.base_offset, _AGAIN_BYTES if is_followed else 1)
                 for batch in found.batches:
                     made = await self._around.translator.translated(self.partition_id, batch)
-                    payloads[batch.base_offset] = made.payload
+                    pieces = self._around.split(batch, made) if is_by_key else ()
+                    payloads |= {each.base_offset: each.payload for each in pieces or (made,)}
         except StoreUnavailable:
             for delivery in deliveries:
                 dispatcher.redeliver(delivery.consumer_id, [delivery.entry.base_offset])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.runtime.cluster.leases import ShardLeases
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
-    from gateway.runtime.subscriptions.values import Describe
+    from gateway.runtime.subscriptions.values import Describe, Split
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,8 @@ def _now_ms() -> int:
 class Subscriptions:
     """All partitions that this broker dispatches. One per process.
 
-    translator: gives stored batches in the format that consumers read. describe: see Describe.
+    translator: gives stored batches in the format that consumers read. describe, split: see
+    Describe and Split.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Subscriptions:
         partitions: Partitions,
         translator: Translator,
         describe: Describe,
+        split: Split,
     ) -> None:
         self._store = store
         self._leases = leases
@@ -63,6 +65,7 @@ class Subscriptions:
             partitions,
             translator,
             describe,
+            split,
             self._writer,
             _now_ms,
             DispatchSettings(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
@@ -76,6 +76,18 @@ class Receiver(Protocol):
 
     def probe(self) -> None:
         """Somebody else wants its place: make sure that it is still there."""
+
+
+class Split(Protocol):
+    """Takes a batch apart, in the wanted format, for those who share out by keys.
+
+    Of a batch with several messages of different keys one consumer would get all; the order of each
+    key would be lost. Which batches are taken apart is decided once and for ever: ids point there.
+    """
+
+    def __call__(self, stored: StoredBatch, translated: StoredBatch) -> Sequence[StoredBatch]:
+        """Its messages, each a batch at its own offset; nothing where it stays whole. stored: as
+        its writer left it."""
 
 
 class Describe(Protocol):
