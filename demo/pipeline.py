@@ -309,7 +309,7 @@ def main(argv: Sequence[str] | None = None, console: Console | None = None) -> i
             directory = Path(opened.enter_context(tempfile.TemporaryDirectory()))
             bootstrap = arguments.bootstrap
             if bootstrap is None:
-                bootstrap, _ = opened.enter_context(own_broker(console))
+                bootstrap, _, _ = opened.enter_context(own_broker(console))
             steps = run(bootstrap, directory, arguments)
     except (DemoFailed, DelaysFailed) as failed:
         console.print(f"[red]{failed}[/]")

@@ -227,7 +227,7 @@ def split_entry(batch: StoredBatch) -> list[StoredBatch]:
             continue
         metadata = MessageMetadata()
         metadata.CopyFrom(entry.metadata)
-        for name in _OF_A_BATCH:
+        for name in (*_OF_A_BATCH, *_OF_ONE_MESSAGE):  # a batch bears its first message's key, too
             metadata.ClearField(name)
         metadata.sequence_id = entry.metadata.sequence_id + index
         metadata.properties.extend(single.properties)

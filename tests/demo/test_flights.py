@@ -14,6 +14,9 @@ from confluent_kafka import Producer
 from rich.console import Console
 
 from demo import flights, group
+from tests.compat.pulsar.conftest import Both, both
+
+__all__ = ["both"]
 
 LIMIT = 20_000
 
@@ -24,12 +27,16 @@ def run(*arguments: str) -> tuple[int, str]:
     return code, output.getvalue()
 
 
-def test_twenty_thousand_flights_come_back_as_they_were_sent(gateway: Any) -> None:
+def test_twenty_thousand_flights_come_back_as_they_were_sent(both: Both) -> None:
     topic = f"flights-{uuid.uuid4().hex[:8]}"
+    gateway = both.gateway
+    assert gateway.database_url is not None
     at = ("--bootstrap-server", gateway.bootstrap, "--database-url", gateway.database_url)
-    code, shown = run(*at, "--topic", topic, "--limit", str(LIMIT))
+    where = (*at, "--service-url", both.service_url)
+    code, shown = run(*where, "--topic", topic, "--limit", str(LIMIT))
     assert code == 0, shown
-    assert shown.count(f"{LIMIT:,}") >= 5  # produced, read three times, counted
+    assert shown.count(f"{LIMIT:,}") >= 6  # produced, read four times, counted
+    assert "order kept" in shown
     assert "offsets exact" in shown
     assert "carriers exact" in shown
     assert "killed after" in shown

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from cli.banner import banner
+from tests.compat.pulsar.conftest import Both, both
 from tests.conftest import Gateway
+
+__all__ = ["both"]
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 # The block with a test in it is tried in tests/penstock/testing.
@@ -37,6 +40,13 @@ def test_a_clients_block_runs_as_it_stands(gateway: Gateway, client: str) -> Non
         send = f"import kafka; p = kafka.KafkaProducer(bootstrap_servers='{gateway.bootstrap}'); "
         run("-c", send + "p.send('demo', b'hello').get(10)")
     assert "hello" in run("-c", block.replace("127.0.0.1:9092", gateway.bootstrap))
+
+
+def test_pulsars_block_runs_as_it_stands(both: Both) -> None:
+    (block,) = [each for each in BLOCKS if "import pulsar" in each]
+    create = ("topics", "create", "demo", "--if-not-exists")
+    run("-m", "penstock", *create, "--bootstrap-server", both.gateway.bootstrap)
+    assert "hello" in run("-c", block.replace("pulsar://127.0.0.1:6650", both.service_url))
 
 
 def test_each_clients_block_says_what_to_install() -> None:

@@ -33,7 +33,8 @@ from core.types import IsolationLevel
 from gateway.runtime.log.partitions import Found, Want
 from gateway.runtime.subscriptions.extents import Extents
 from gateway.runtime.subscriptions.members import LiveSubscription, Member, tell
-from gateway.runtime.subscriptions.values import Describe, Place, Receiver, Split, Subscribing
+from gateway.runtime.subscriptions.pieces import Pieces
+from gateway.runtime.subscriptions.values import Describe, Place, Receiver, Subscribing
 
 if TYPE_CHECKING:
     from core.log.partition_log import PartitionState
@@ -67,7 +68,7 @@ class Surroundings:
     partitions: Partitions
     translator: Translator
     describe: Describe
-    split: Split
+    pieces: Pieces
     writer: CursorWriter
     clock: Callable[[], int]
     settings: DispatchSettings
@@ -104,8 +105,6 @@ class OwnedPartition:
         self.is_dropped = False
         self._around = around
         self._extents = Extents()
-        # Batches of the stretch that was read last, taken apart: most of it is offered again.
-        self._pieces: dict[int, Sequence[StoredBatch]] = {}
         self.log_end = 0  # as far as it has been seen
         self._changing = asyncio.Lock()  # while subscriptions are made, moved or deleted
         self._stored = {each.name: each for each in found}  # nobody has asked for them yet
@@ -447,14 +446,14 @@ class OwnedPartition:
 
     # --- acknowledging ---
 
-    def end_of(self, base_offset: int, *, is_by_key: bool) -> int | None:
+    def end_of(self, base_offset: int, *, is_by_key: bool = False) -> int | None:
         """Where the entry that begins here ends, as far as it is known: else `look_up_end`.
 
         is_by_key: for consumers that share out by keys, who may be given less of a batch.
         """
         return self._extents.end_of(base_offset, is_by_key=is_by_key)
 
-    async def look_up_end(self, base_offset: int, *, is_by_key: bool) -> int:
+    async def look_up_end(self, base_offset: int, *, is_by_key: bool = False) -> int:
         """The same, from the log. Raises StoreUnavailable."""
         found = await self._read(base_offset, 1)
         if found.state is not None:
@@ -465,11 +464,8 @@ class OwnedPartition:
         return base_offset + 1
 
     async def _is_split(self, batch: StoredBatch) -> bool:
-        """See Split."""
-        if batch.record_count == 1:
-            return False
         translated = await self._around.translator.translated(self.partition_id, batch)
-        return bool(self._around.split(batch, translated))
+        return bool(self._around.pieces.of(self.partition_id, batch, translated))
 
     def acknowledge(
         self, subscription: LiveSubscription, ranges: Iterable[tuple[int, int]]
@@ -534,7 +530,6 @@ class OwnedPartition:
             live = [each for each in self._subscriptions.values() if each.members]
             if not live:
                 self._extents = Extents()  # nobody is likely to ask
-                self._pieces = {}
                 return
             if not self._around.is_valid(self.lease):  # before anybody could tell
                 self._task = None
@@ -627,7 +622,6 @@ class OwnedPartition:
         shared = [each for _, each in those if not each.type.has_one_active]
         has_keys = any(each.type is SubscriptionType.KEY_SHARED for each in shared)
         whole, by_key = _Offered(), _Offered()
-        split: dict[int, Sequence[StoredBatch]] = {}
         for batch in found.batches:
             if _is_gap(batch, found):
                 continue
@@ -641,19 +635,14 @@ class OwnedPartition:
             whole.add(entry, translated.payload)
             if not has_keys:
                 continue
-            pieces = self._pieces.get(base)
-            if pieces is None:
-                pieces = self._around.split(batch, translated)
-            split[base] = pieces
+            pieces = self._around.pieces.of(self.partition_id, batch, translated)
             if not pieces:
                 by_key.add(entry, translated.payload)
                 continue
             self._extents.split(base)
             for piece in pieces:
-                if piece.base_offset >= position:
-                    entry = self._around.describe(piece, has_to_have_key=True)
-                    by_key.add(entry, piece.payload)
-        self._pieces = split
+                if piece.entry.base_offset >= position:
+                    by_key.add(*piece)
         if not self._around.is_valid(self.lease):
             return False
         end = found.batches[-1].last_offset + 1
@@ -718,8 +707,12 @@ class OwnedPartition:
                 found = await self._read(entry.base_offset, _AGAIN_BYTES if is_followed else 1)
                 for batch in found.batches:
                     made = await self._around.translator.translated(self.partition_id, batch)
-                    pieces = self._around.split(batch, made) if is_by_key else ()
-                    payloads |= {each.base_offset: each.payload for each in pieces or (made,)}
+                    pieces = (
+                        self._around.pieces.of(self.partition_id, batch, made) if is_by_key else ()
+                    )
+                    payloads |= {each.entry.base_offset: each.payload for each in pieces}
+                    if not pieces:
+                        payloads[batch.base_offset] = made.payload
         except StoreUnavailable:
             for delivery in deliveries:
                 dispatcher.redeliver(delivery.consumer_id, [delivery.entry.base_offset])

@@ -17,6 +17,7 @@ from core.ports.log import StoreUnavailable
 from core.shard import shard_of_partition
 from core.subscription.values import DispatchSettings
 from gateway.runtime.subscriptions.partition import OwnedPartition, Surroundings
+from gateway.runtime.subscriptions.pieces import Pieces
 from gateway.runtime.subscriptions.writes import CursorWriter
 
 if TYPE_CHECKING:
@@ -60,12 +61,13 @@ class Subscriptions:
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._is_stopping = False
         self._writer = CursorWriter(store, self._on_failed)
+        self._pieces = Pieces(describe, split)
         self._around = Surroundings(
             store,
             partitions,
             translator,
             describe,
-            split,
+            self._pieces,
             self._writer,
             _now_ms,
             DispatchSettings(),
@@ -138,6 +140,7 @@ class Subscriptions:
         """The database has another history: drops all that is in memory."""
         for owned in list(self._owned.values()):
             owned.drop()
+        self._pieces.forget_everything()
 
     # --- its end ---
 

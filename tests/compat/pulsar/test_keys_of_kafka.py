@@ -114,6 +114,26 @@ def test_one_record_of_a_batch_is_acknowledged_and_another_given_back(
     eventually(lambda: _backlog(both, topic) == 0, "nothing is left")
 
 
+def test_what_has_no_key_goes_to_anybody_and_stays_without(
+    both: Both, client_of: ClientOf, topic: str
+) -> None:
+    make_topic(both.gateway.bootstrap, topic, 1)
+    producer = Producer({"bootstrap.servers": both.gateway.bootstrap, "linger.ms": 500})
+    sent = [(None if number % 3 == 1 else f"key-{number % 5}", number) for number in range(60)]
+    for key, number in sent:
+        headers = {"number": str(number)}
+        producer.produce(topic, str(number), key=key, partition=0, headers=headers)
+    assert producer.flush(30) == 0
+    consumer = _subscribe(client_of(both.service_url), topic, "a")
+    found = []
+    for _ in sent:
+        message = consumer.receive(30_000)
+        number = int(message.data())
+        assert message.properties() == {"number": str(number)}
+        found.append((message.partition_key() or None, number))
+    assert sorted(found, key=lambda each: each[1]) == sent
+
+
 def _backlog(both: Both, topic: str) -> int:
     import psycopg
 
