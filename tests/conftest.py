@@ -29,6 +29,7 @@ from hypothesis import HealthCheck, Phase, settings
 from storage.server.embedded import EmbeddedPostgres
 from tests.databases import Copies
 from tests.jvm import SHORT_LIVED, use_class_archive
+from tests.loaded import Process, loader
 from tests.schedule import place_of, scheduler
 from tests.variants import leave_out
 
@@ -251,7 +252,7 @@ class Gateway:
     """A `penstock serve` in a process of its own. log_path: everything it wrote."""
 
     bootstrap: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Process
     log_path: Path
     database_url: str | None
 
@@ -327,31 +328,37 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
         port: int | None = None,
         environment: Mapping[str, str] | None = None,
         wait: bool = True,
+        loaded: bool = True,
     ) -> Gateway:
         """Starts `penstock serve`, on a free port unless one is given.
 
         database_url or data: which database it uses. arguments: further ones of `serve`.
         wait: return once it answers; without it the process may be anywhere in its start.
+        loaded: begin with the program imported (`tests/loaded.py`); with False, as people start it.
         """
         bootstrap = f"127.0.0.1:{port or free_port()}"
-        command: list[str | Path] = [sys.executable, "-m", "penstock", "serve"]
-        command += ["--listen", bootstrap, *arguments]
+        command = ["serve", "--listen", bootstrap, *map(str, arguments)]
         for other in ("--pulsar-listen", "--http-listen"):
             command += [] if other in arguments else [other, "none"]
         if database_url is not None:
             command += ["--database-url", database_url]
         if data is not None:
-            command += ["--data", data]
+            command += ["--data", str(data)]
+        variables = {**_without_settings(os.environ), **(environment or {})}
         log_path = directory / f"gateway-{len(started)}.log"
+        process: subprocess.Popen[bytes] | Process
         with log_path.open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**_without_settings(os.environ), **(environment or {})},
-                start_new_session=True,
-            )
+            if loaded:
+                process = loader().start(command, environment=variables, stdout=log, stderr=log)
+            else:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "penstock", *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=variables,
+                    start_new_session=True,
+                )
         gateway = Gateway(bootstrap, process, log_path, database_url)
         started.append(gateway)
         _RUNNING.append(gateway)
