@@ -23,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -115,8 +116,8 @@ class Loader:
         arguments: Sequence[str],
         *,
         environment: Mapping[str, str],
-        stdout: int | IO[bytes],
-        stderr: int | IO[bytes],
+        stdout: IO[bytes],
+        stderr: IO[bytes],
     ) -> Process:
         """`penstock` with these arguments, in a session of its own, with nothing to read.
 
@@ -126,10 +127,8 @@ class Loader:
         told, tells = os.pipe()
         try:
             with Path(os.devnull).open("rb") as nothing:
-                outputs = [
-                    each if isinstance(each, int) else each.fileno() for each in (stdout, stderr)
-                ]
-                socket.send_fds(self._socket, [message], [nothing.fileno(), *outputs, tells])
+                files = [each.fileno() for each in (nothing, stdout, stderr)]
+                socket.send_fds(self._socket, [message], [*files, tells])
         finally:
             os.close(tells)
         return Process(["penstock", *arguments], told)
@@ -144,20 +143,24 @@ def loader() -> Loader:
 
 
 def run(
-    arguments: Sequence[str], *, environment: Mapping[str, str], timeout_s: float, directory: Path
+    *arguments: str | Path, environment: Mapping[str, str], timeout_s: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `penstock` to its end, as `subprocess.run` would. directory: for what it writes.
+    """Runs `penstock` to its end, as `subprocess.run` would.
 
     Raises subprocess.TimeoutExpired; then it was killed.
     """
-    out, err = directory / "stdout", directory / "stderr"
-    with out.open("wb") as stdout, err.open("wb") as stderr:
-        process = loader().start(arguments, environment=environment, stdout=stdout, stderr=stderr)
-    try:
-        code = process.wait(timeout_s)
-    finally:
-        process.kill()
-    return subprocess.CompletedProcess(process.args, code, out.read_text(), err.read_text())
+    words = [str(each) for each in arguments]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = loader().start(words, environment=environment, stdout=out, stderr=err)
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(
+            process.args, code, out.read().decode(), err.read().decode()
+        )
 
 
 # --- the forking process ---

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -22,6 +22,7 @@ from core.config.definitions import NOT_COMPACTED, TOPIC_CONFIGS
 from core.version import VERSION
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import READY_WITHIN_S, SMALL_POSTGRES, Gateway, StartGateway, free_port
+from tests.loaded import run
 
 # Hermetic: neither this machine's settings nor a terminal's width decide what is printed.
 ENVIRONMENT = {
@@ -35,6 +36,11 @@ ENVIRONMENT = {
 
 
 def penstock(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return run(*arguments, environment=ENVIRONMENT)
+
+
+def as_typed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """With the interpreter's own start."""
     return subprocess.run(
         [sys.executable, "-m", "penstock", *arguments],
         check=False,
@@ -45,9 +51,12 @@ def penstock(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def refused(*arguments: str | Path) -> str:
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def refused(*arguments: str | Path, start: Run = penstock) -> str:
     """What is said about a wrong setting: one line, exit code 2, no traceback."""
-    done = penstock(*arguments)
+    done = start(*arguments)
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -62,15 +71,16 @@ def wait_for(text: str, gateway: Gateway, within_s: float = 30.0) -> None:
 
 
 def test_the_version_is_told() -> None:
-    done = penstock("--version")
+    done = as_typed("--version")
     assert (done.returncode, done.stdout) == (0, f"penstock {VERSION}\n")
 
 
 # --- wrong settings ---
 
 
-def test_a_wrong_flag_is_refused() -> None:
-    assert refused("serve", "--listen", "nonsense") == (
+@pytest.mark.parametrize("start", [as_typed, penstock])
+def test_a_wrong_flag_is_refused(start: Run) -> None:
+    assert refused("serve", "--listen", "nonsense", start=start) == (
         "penstock: --listen: 'nonsense' is not HOST:PORT; write for example 127.0.0.1:9092."
     )
 
@@ -182,7 +192,7 @@ def test_a_role_without_rights_is_refused(empty_database_url: str, command: str)
 
 
 def test_migrate_makes_the_schema_once(empty_database_url: str) -> None:
-    first = penstock("migrate", "--database-url", empty_database_url)
+    first = as_typed("migrate", "--database-url", empty_database_url)
     assert (first.returncode, first.stdout) == (0, "The schema was brought up to date.\n")
     second = penstock("migrate", "--database-url", empty_database_url)
     assert (second.returncode, second.stdout) == (0, "Nothing to do.\n")
@@ -194,7 +204,7 @@ def test_migrate_makes_the_schema_once(empty_database_url: str) -> None:
 def test_serve_with_an_embedded_database_stops_with_it(
     data_dir: Path, start_gateway: StartGateway
 ) -> None:
-    gateway = start_gateway(data=data_dir)
+    gateway = start_gateway(data=data_dir, loaded=False)
     pid = int((data_dir / "pgdata" / "postmaster.pid").read_text().splitlines()[0])
     assert Path(f"/proc/{pid}").exists()
     assert gateway.stop() == 0
@@ -215,7 +225,7 @@ def test_a_killed_gateway_comes_back_with_its_topics(
 
 
 def test_the_three_lines_work(data_dir: Path, start_gateway: StartGateway) -> None:
-    gateway = start_gateway(data=data_dir)
+    gateway = start_gateway(data=data_dir, loaded=False)
     wait_for("Three lines to try:", gateway)
     lines = gateway.log().split("Three lines to try:\n")[1].splitlines()[:3]
     outputs = [
@@ -235,9 +245,8 @@ def test_settings_reach_the_broker(
 ) -> None:
     file = tmp_path / "penstock.toml"
     file.write_text('[broker]\n"num.partitions" = 2\n"log.retention.hours" = 1\n')
-    gateway = start_gateway(
-        *("--config", file, "--override", "num.partitions=4"), database_url=database_url
-    )
+    options = ("--config", file, "--override", "num.partitions=4")
+    gateway = start_gateway(*options, database_url=database_url, loaded=False)
     server = ("--bootstrap-server", gateway.bootstrap)
     assert penstock("topics", "create", "t", *server).returncode == 0
     (topic,) = json.loads(penstock("topics", "describe", "t", "--json", *server).stdout)
@@ -278,7 +287,7 @@ def test_a_broker_that_cannot_go_on_stops_in_order_and_ends_with_a_failure(
 
 
 def test_ctrl_c_is_a_way_to_stop(data_dir: Path, start_gateway: StartGateway) -> None:
-    gateway = start_gateway(data=data_dir)
+    gateway = start_gateway(data=data_dir, loaded=False)
     os.killpg(gateway.process.pid, signal.SIGINT)  # as a terminal sends it
     assert gateway.process.wait(20) == 0
     assert "Traceback" not in gateway.log()

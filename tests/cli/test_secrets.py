@@ -22,6 +22,7 @@ from tests.conftest import (
     free_port,
     open_directory,
 )
+from tests.loaded import run
 
 PASSWORD = "Marked4711Password"
 WRONG = "Marked4712Password"
@@ -78,7 +79,7 @@ def start(start_gateway: StartGateway, log_format: str) -> Callable[..., Gateway
     def start(url: str, *, wait: bool = True) -> Gateway:
         options = ("--log-format", log_format, "--log-level", "debug")
         environment = {"PENSTOCK_DATABASE_URL": url, "PYTHONASYNCIODEBUG": "1"}
-        return start_gateway(*options, environment=environment, wait=wait)
+        return start_gateway(*options, environment=environment, wait=wait, loaded=False)
 
     return start
 
@@ -128,14 +129,8 @@ def test_a_schema_that_is_refused_keeps_the_password(
 def test_a_command_keeps_the_password(
     server: EmbeddedPostgres, command: str, password: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock", command],
-        env={**os.environ, "PENSTOCK_DATABASE_URL": url_of(server, "penstock", password)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    variables = {"PENSTOCK_DATABASE_URL": url_of(server, "penstock", password)}
+    done = run(command, environment={**os.environ, **variables})
     assert done.returncode == 2
     assert MARK not in done.stdout + done.stderr
 
@@ -237,7 +232,7 @@ def test_a_crash_keeps_the_password(
 def test_no_process_that_it_starts_is_told_the_password(
     start_gateway: StartGateway, data_dir: Path
 ) -> None:
-    gateway = start_gateway(data=data_dir, environment={"PGPASSWORD": PASSWORD})
+    gateway = start_gateway(data=data_dir, environment={"PGPASSWORD": PASSWORD}, loaded=False)
     pid = gateway.process.pid
     children = [int(child) for child in _children(pid)]
     assert children

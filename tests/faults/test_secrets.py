@@ -9,8 +9,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +22,7 @@ from tests.conftest import Gateway, StartGateway, free_port
 from tests.faults.conftest import PARTITIONS, create_topic
 from tests.faults.load import Load
 from tests.faults.txn_load import LibrdkafkaTxnLoad
+from tests.loaded import run
 
 pytestmark = pytest.mark.fault
 
@@ -77,14 +76,10 @@ class Output:
 
     def _run(self, url: str, *command: str) -> None:
         where = [] if command[0] in {"migrate", "psql", "serve"} else ["--bootstrap-server"]
-        done = subprocess.run(
-            [sys.executable, "-m", "penstock", *command, *where, *([self._bootstrap] * len(where))],
-            env={**os.environ, "PENSTOCK_DATABASE_URL": url},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=ENDS_WITHIN_S,
+        done = run(
+            *(*command, *where, *([self._bootstrap] * len(where))),
+            environment={**os.environ, "PENSTOCK_DATABASE_URL": url},
+            timeout_s=ENDS_WITHIN_S,
         )
         written = f"{done.returncode}\n{done.stdout}{done.stderr}"
         self.texts.append((" ".join(command), written))
@@ -118,8 +113,10 @@ def test_a_campaign_of_failures_keeps_the_password(
         options += ["--metrics-listen", f"127.0.0.1:{ports[len(gateways)]}"] if not port else []
         environment = {"PENSTOCK_DATABASE_URL": url, "PYTHONFAULTHANDLER": "1"}
         environment |= {"PYTHONASYNCIODEBUG": "1"} if log_format == "json" else {}
-        gateways.append(start_gateway(*options, environment=environment, port=port))
-        return gateways[-1]
+        # Python itself reads some of the variables.
+        started = start_gateway(*options, environment=environment, port=port, loaded=False)
+        gateways.append(started)
+        return started
 
     first, second = start("console"), start("json")
     output = Output(first.bootstrap)
