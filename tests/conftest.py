@@ -7,6 +7,7 @@ own. Must not know what any test is about.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import secrets
 import shutil
@@ -81,6 +82,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(900))
             if missing:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+# Ten thousand tests are a million objects, which stay: looked through again and again while they
+# are collected, and with every full collection later.
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -49,15 +49,12 @@ def late(frame):
 
     return frame.select("key", "value").mapInPandas(rows, "key binary, value binary")
 """
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.driver.host": HOSTS[0],
     "spark.driver.bindAddress": HOSTS[0],
     "spark.ui.enabled": "false",
     "spark.executor.memory": "512m",
     "spark.executor.cores": "2",
-    "spark.driver.extraJavaOptions": SHORT_LIVED,
-    "spark.executor.extraJavaOptions": SHORT_LIVED,
     "spark.locality.wait": "0",
     "spark.speculation": "true",
     "spark.speculation.quantile": "0.5",
@@ -100,7 +97,8 @@ def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         except OSError:
             pytest.skip(f"{HOSTS[1]} is not an address of this machine")
     monkeypatch.setenv("SPARK_DAEMON_MEMORY", "256m")
-    monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED)
+    # All six JVMs: the driver has them already.
+    monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", os.environ["SPARK_SUBMIT_OPTS"])
     monkeypatch.setenv("SPARK_WORKER_DIR", str(tmp_path / "work"))
     deploy, port = "org.apache.spark.deploy", free_port()
     url = f"spark://{HOSTS[0]}:{port}"
@@ -136,7 +134,11 @@ def test_an_attempt_that_is_late_writes_nothing(
     python, was_run = tmp_path / "python", tmp_path / "python-was-run"
     python.write_text(f'#!/bin/sh\n: > {was_run}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    settings = {**SETTINGS, "spark.pyspark.python": str(python)}
+    settings = {
+        **SETTINGS,
+        "spark.pyspark.python": str(python),
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
+    }
     words = ["pipeline", "transform", "--master", master, "--bootstrap-server", broker.bootstrap]
     words += ["--from", "in", "--to", "out", "--python", "lateness:late", "--available-now"]
     words += ["--checkpoint", str(tmp_path / "checkpoint")]
