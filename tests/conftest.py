@@ -223,6 +223,33 @@ def empty_database_url(copies: Copies) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def migrated_cluster() -> Iterator[Path]:
+    """A stopped cluster with the schema in it: to make one takes most of a server's start."""
+    from storage.migrate import upgrade
+
+    with open_directory(memory()) as directory:
+        with EmbeddedPostgres(directory, settings=SMALL_POSTGRES) as made:
+            upgrade(made.url)
+        yield made.pgdata
+
+
+@pytest.fixture
+def migrated_dir(data_dir: Path, migrated_cluster: Path) -> Path:
+    """A place for a server of the test's own, with a copy of that cluster in it."""
+    data_dir.mkdir()
+    data_dir.chmod(0o755)
+    subprocess.run(["cp", "-a", migrated_cluster, data_dir / "pgdata"], check=True)
+    return data_dir
+
+
+@pytest.fixture
+def server(migrated_dir: Path) -> Iterator[EmbeddedPostgres]:
+    """A running PostgreSQL with the schema, that the test may kill."""
+    with EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES) as running:
+        yield running
+
+
 # --- gateways ---
 
 

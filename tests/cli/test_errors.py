@@ -127,9 +127,9 @@ class Away:
 
 
 @pytest.fixture
-def with_database(data_dir: Path, start_gateway: StartGateway) -> Iterator[Away]:
+def with_database(migrated_dir: Path, start_gateway: StartGateway) -> Iterator[Away]:
     """A gateway with topic `t`, whose database will be stopped."""
-    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as server:
+    with EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES) as server:
         gateway = start_gateway(database_url=server.url)
         words = ["topics", "create", "t", "--bootstrap-server", gateway.bootstrap]
         assert CliRunner().invoke(app, words).exit_code == 0

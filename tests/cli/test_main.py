@@ -145,9 +145,11 @@ def test_invalid_certificate_is_refused(database_url: str, tmp_path: Path) -> No
     assert sentence.endswith("with --tls-cert and --tls-key.")
 
 
-def test_a_data_directory_in_use_is_refused(data_dir: Path, start_gateway: StartGateway) -> None:
-    gateway = start_gateway(data=data_dir)
-    sentence = refused("serve", "--listen", f"127.0.0.1:{free_port()}", "--data", data_dir)
+def test_a_data_directory_in_use_is_refused(
+    migrated_dir: Path, start_gateway: StartGateway
+) -> None:
+    gateway = start_gateway(data=migrated_dir)
+    sentence = refused("serve", "--listen", f"127.0.0.1:{free_port()}", "--data", migrated_dir)
     assert f"is in use by process {gateway.process.pid}: stop that one, or choose" in sentence
 
 
@@ -213,13 +215,13 @@ def test_serve_with_an_embedded_database_stops_with_it(
 
 @pytest.mark.fault
 def test_a_killed_gateway_comes_back_with_its_topics(
-    data_dir: Path, start_gateway: StartGateway
+    migrated_dir: Path, start_gateway: StartGateway
 ) -> None:
-    gateway = start_gateway(data=data_dir)
+    gateway = start_gateway(data=migrated_dir)
     created = penstock("topics", "create", "kept", "--bootstrap-server", gateway.bootstrap)
     assert created.returncode == 0, created.stderr
     gateway.kill()
-    again = start_gateway(data=data_dir, port=gateway.port)
+    again = start_gateway(data=migrated_dir, port=gateway.port)
     listed = penstock("topics", "list", "--json", "--bootstrap-server", again.bootstrap)
     assert json.loads(listed.stdout) == [{"name": "kept", "partitions": 1}]
 
@@ -294,9 +296,9 @@ def test_ctrl_c_is_a_way_to_stop(data_dir: Path, start_gateway: StartGateway) ->
 
 
 def test_owner_of_the_database_warns_of_other_brokers_when_it_stops(
-    data_dir: Path, start_gateway: StartGateway
+    migrated_dir: Path, start_gateway: StartGateway
 ) -> None:
-    owner = start_gateway(data=data_dir)
+    owner = start_gateway(data=migrated_dir)
     found = re.search(r"'(postgresql://[^']+)'", owner.log())
     assert found is not None
     other = start_gateway(database_url=found[1])
@@ -314,9 +316,9 @@ def test_owner_of_the_database_warns_of_other_brokers_when_it_stops(
 
 
 def test_owner_of_the_database_stops_silently_without_other_brokers(
-    data_dir: Path, start_gateway: StartGateway
+    migrated_dir: Path, start_gateway: StartGateway
 ) -> None:
-    gateway = start_gateway(data=data_dir)
+    gateway = start_gateway(data=migrated_dir)
     assert gateway.stop() == 0
     assert "database_stops_for_other_brokers" not in gateway.log()
 
@@ -325,9 +327,9 @@ def test_owner_of_the_database_stops_silently_without_other_brokers(
 
 
 @pytest.fixture
-def own_database(data_dir: Path) -> Iterator[EmbeddedPostgres]:
+def own_database(migrated_dir: Path) -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL of the test's own, to be stopped."""
-    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as server:
+    with EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES) as server:
         yield server
 
 

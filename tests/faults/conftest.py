@@ -10,9 +10,8 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -20,9 +19,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres
-from tests.conftest import SMALL_POSTGRES, Gateway, free_port, open_directory
+from tests.conftest import Gateway, free_port
 from tests.faults.history import Anomaly, History, check, compare, summary
 from tests.faults.reading import Log, read_all_ways
 
@@ -67,25 +65,6 @@ def kill_postmaster(data_dir: Path) -> None:
             time.sleep(0.02)
         else:
             return
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Path]:
-    """A stopped cluster with the schema in it: to make one takes most of a server's start."""
-    with open_directory() as directory:
-        with EmbeddedPostgres(directory, settings=SMALL_POSTGRES) as made:
-            upgrade(made.url)
-        yield made.pgdata
-
-
-@pytest.fixture
-def server(data_dir: Path, cluster: Path) -> Iterator[EmbeddedPostgres]:
-    """A running PostgreSQL that the test may kill."""
-    data_dir.mkdir()
-    data_dir.chmod(0o755)
-    subprocess.run(["cp", "-a", cluster, data_dir / cluster.name], check=True)
-    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as running:
-        yield running
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ TRANSACTIONS_END_WITHIN_S = 30.0
     variants(Confluent.name, KafkaPython.name, pytest.param(Java.name, marks=pytest.mark.java)),
 )
 def test_copied_exactly_once_whatever_dies(
-    data_dir: Path,
+    migrated_dir: Path,
     start_gateway: StartGateway,
     tmp_path: Path,
     seed: int,
@@ -54,7 +54,7 @@ def test_copied_exactly_once_whatever_dies(
     if name == Java.name and (reason := tools.unavailable()):
         pytest.skip(reason)
     chance = random.Random(seed)
-    with EmbeddedPostgres(data_dir) as server:
+    with EmbeddedPostgres(migrated_dir) as server:
         brokers = [start_gateway(*SETTINGS, database_url=server.url) for _ in "ab"]
         bootstrap = ",".join(each.bootstrap for each in brokers)
         for topic in ("source", "target"):

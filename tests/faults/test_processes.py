@@ -82,11 +82,11 @@ def test_gateway_killed_and_started_again(
 
 
 def test_embedded_postgres_killed(
-    data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
+    migrated_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
 ) -> None:
     chance = random.Random(seed)
-    gateway = start_gateway(data=data_dir)
-    url = embedded_url(data_dir)
+    gateway = start_gateway(data=migrated_dir)
+    url = embedded_url(migrated_dir)
     create_topic(gateway.bootstrap, "load")
     with Load(
         gateway.bootstrap, "load", PARTITIONS, seed, large_share=SMALL_AND_LARGE
@@ -99,7 +99,7 @@ def test_embedded_postgres_killed(
             # Postmaster, one backend (which makes the postmaster crash-restart all), or a backend
             # asked to go: each another way to lose a connection.
             kind = ("postmaster", "backend", "terminate")[kills % 3]
-            kill_postgres(kind, data_dir, url, chance)
+            kill_postgres(kind, migrated_dir, url, chance)
             kills += 1
             load.wait_for_progress()
     verify(load.history, gateway, url, "load")

@@ -44,14 +44,14 @@ def verify(load: StagingLoad, gateway: Gateway, url: str) -> int:
 
 
 def test_brokers_killed_and_stopped(
-    data_dir: Path,
+    migrated_dir: Path,
     start_gateway: StartGateway,
     ports: Callable[[int], list[int]],
     seed: int,
     seconds: float,
 ) -> None:
     chance = random.Random(seed)
-    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as server:
+    with EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES) as server:
         where = {"database_url": server.url}
         numbers = ports(2)
         brokers = [start_gateway(*BROKERS_FORGOTTEN_FAST, **where, port=port) for port in numbers]
@@ -81,7 +81,7 @@ def test_brokers_killed_and_stopped(
 
 
 def test_published_records_survive_a_killed_database(
-    data_dir: Path,
+    migrated_dir: Path,
     start_gateway: StartGateway,
     ports: Callable[[int], list[int]],
     seed: int,
@@ -89,7 +89,7 @@ def test_published_records_survive_a_killed_database(
 ) -> None:
     """What was staged is lost in part; what was published is not."""
     chance = random.Random(seed)
-    with EmbeddedPostgres(data_dir, settings={**SMALL_POSTGRES, **LAZY}) as server:
+    with EmbeddedPostgres(migrated_dir, settings={**SMALL_POSTGRES, **LAZY}) as server:
         brokers = [start_gateway(database_url=server.url, port=port) for port in ports(2)]
         for topic in TOPICS:
             create_topic(brokers[0].bootstrap, topic)

@@ -100,7 +100,7 @@ def committed_offset(bootstrap: str, load: TxnLoad, name: str) -> int:
 
 @pytest.mark.parametrize("make_load", variants(JAVA, LIBRDKAFKA))
 def test_transactions_survive_a_killed_gateway(
-    data_dir: Path,
+    migrated_dir: Path,
     start_gateway: StartGateway,
     seed: int,
     seconds: float,
@@ -108,7 +108,7 @@ def test_transactions_survive_a_killed_gateway(
 ) -> None:
     chance = random.Random(seed)
     port = free_port()
-    with EmbeddedPostgres(data_dir) as server:
+    with EmbeddedPostgres(migrated_dir) as server:
         gateway = start_gateway(database_url=server.url, port=port)
         create_topic(gateway.bootstrap, "load")
         load = make_load(gateway.bootstrap, "load", PARTITIONS, seed)
@@ -130,7 +130,7 @@ def test_transactions_survive_a_killed_gateway(
 
 @pytest.mark.parametrize("make_load", variants(LIBRDKAFKA, JAVA))
 def test_transactions_survive_a_killed_database(
-    data_dir: Path,
+    migrated_dir: Path,
     start_gateway: StartGateway,
     seed: int,
     seconds: float,
@@ -138,8 +138,8 @@ def test_transactions_survive_a_killed_database(
 ) -> None:
     """Also right behind joins that were answered and had not reached the disk."""
     chance = random.Random(seed)
-    gateway = start_gateway(data=data_dir)
-    url = embedded_url(data_dir)
+    gateway = start_gateway(data=migrated_dir)
+    url = embedded_url(migrated_dir)
     create_topic(gateway.bootstrap, "load")
     load = make_load(gateway.bootstrap, "load", PARTITIONS, seed)
     with load.running():
@@ -148,7 +148,7 @@ def test_transactions_survive_a_killed_database(
         kills = 0
         while time_left() or kills < 3:
             time.sleep(chance.uniform(0.1, 1.0))
-            kill_postmaster(data_dir)
+            kill_postmaster(migrated_dir)
             kills += 1
             load.wait_for_progress(1)
         load.wait_for_progress()
@@ -157,7 +157,7 @@ def test_transactions_survive_a_killed_database(
 
 @pytest.mark.parametrize("make_load", variants(LIBRDKAFKA, JAVA))
 def test_brokers_come_and_go_and_stand_still(
-    data_dir: Path,
+    migrated_dir: Path,
     start_gateway: StartGateway,
     seed: int,
     seconds: float,
@@ -166,7 +166,7 @@ def test_brokers_come_and_go_and_stand_still(
     """Coordinator, leaders and the group's coordinator are any of three; one at a time is killed,
     or stopped inside whatever it was doing and resumed when others have gone on."""
     chance = random.Random(seed)
-    with EmbeddedPostgres(data_dir) as server:
+    with EmbeddedPostgres(migrated_dir) as server:
         where = {"database_url": server.url}
         ports = [free_port() for _ in range(3)]
         brokers = [start_gateway(*BROKERS_FORGOTTEN_FAST, **where, port=port) for port in ports]
@@ -197,11 +197,11 @@ def test_brokers_come_and_go_and_stand_still(
 
 @pytest.mark.java
 def test_producers_killed(
-    data_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
+    migrated_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
 ) -> None:
     """With what they have open, at any step; others take their names, and end it."""
     chance = random.Random(seed)
-    with EmbeddedPostgres(data_dir) as server:
+    with EmbeddedPostgres(migrated_dir) as server:
         gateway = start_gateway(database_url=server.url)
         create_topic(gateway.bootstrap, "load")
         load = JavaTxnLoad(gateway.bootstrap, "load", PARTITIONS, seed)
@@ -218,10 +218,10 @@ def test_producers_killed(
 
 
 def test_an_end_that_lay_in_a_stopped_broker_ends_no_later_transaction(
-    data_dir: Path, start_gateway: StartGateway
+    migrated_dir: Path, start_gateway: StartGateway
 ) -> None:
     """V1 keeps the epoch, so it looks like the end of the transaction that has begun since."""
-    with EmbeddedPostgres(data_dir) as server:
+    with EmbeddedPostgres(migrated_dir) as server:
         first, second = (
             start_gateway(*BROKERS_FORGOTTEN_FAST, database_url=server.url) for _ in range(2)
         )

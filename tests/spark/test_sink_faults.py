@@ -25,7 +25,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from storage.server.embedded import EmbeddedPostgres
-from tests.conftest import SMALL_POSTGRES, Gateway, StartGateway, free_port, open_directory
+from tests.conftest import Gateway, StartGateway, free_port, open_directory
 from tests.spark.topics import Record, read_topic
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
@@ -46,12 +46,6 @@ def duration_s() -> float:
 def directory() -> Iterator[Path]:
     with open_directory() as path:
         yield path
-
-
-@pytest.fixture
-def server(data_dir: Path) -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as running:
-        yield running
 
 
 class Driver:

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.fault
 
 
 @pytest.fixture
-def own_postgres(data_dir: Path) -> Iterator[EmbeddedPostgres]:
+def own_postgres(migrated_dir: Path) -> Iterator[EmbeddedPostgres]:
     quiet = {"wal_writer_delay": "10s", "wal_writer_flush_after": "64MB", "autovacuum": "off"}
-    with EmbeddedPostgres(data_dir, settings={**SMALL_POSTGRES, **quiet}) as server:
+    with EmbeddedPostgres(migrated_dir, settings={**SMALL_POSTGRES, **quiet}) as server:
         upgrade(server.url)
         yield server
 

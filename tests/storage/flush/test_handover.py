@@ -8,7 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -42,12 +42,6 @@ EVERYTHING = 2**40
 LARGE = 3 * COPIED_BYTES[0]
 
 pytestmark = pytest.mark.skipif(not MEMORY.exists(), reason="no /dev/shm on this machine")
-
-
-@pytest.fixture
-def server(data_dir: Path) -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as started:
-        yield started
 
 
 @pytest.fixture

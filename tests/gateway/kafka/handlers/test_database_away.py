@@ -47,10 +47,10 @@ class Away:
 
 
 @pytest.fixture
-async def away(data_dir: Path) -> AsyncIterator[Away]:
+async def away(migrated_dir: Path) -> AsyncIterator[Away]:
     """Serves the log; topic `t` has been created and is not known any more."""
     async with AsyncExitStack() as stack:
-        server = EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES)
+        server = EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES)
         await asyncio.to_thread(server.start)
         stack.callback(server.stop)
         await asyncio.to_thread(upgrade, server.url)

@@ -430,9 +430,9 @@ async def test_closing_waits_for_what_another_broker_holds(
 
 
 @pytest.fixture
-def own_postgres(data_dir: Path) -> Iterator[EmbeddedPostgres]:
+def own_postgres(migrated_dir: Path) -> Iterator[EmbeddedPostgres]:
     """A server that a test may stop."""
-    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as server:
+    with EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES) as server:
         upgrade(server.url)
         yield server
 
