@@ -14,9 +14,8 @@ from typing import Any
 TOGETHER = {
     "tests/demo/test_pipeline.py": "Spark: drivers",
     "tests/spark/test_pipelines_delta.py": "Spark: drivers",
-    "tests/spark/test_cluster.py": "Spark: drivers",
+    "tests/spark/test_cluster.py": "Spark: faults",
     "tests/spark/test_sink_faults.py": "Spark: faults",
-    "tests/compat/test_spark_faults.py": "Spark: faults",
     "tests/spark/test_pipelines": "Spark: pipelines",
     "tests/spark/": "Spark: sink and source",
     "tests/compat/test_spark": "Spark: sink and source",

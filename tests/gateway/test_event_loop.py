@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,7 +17,6 @@ from core.ports.log import StoreUnavailable
 from gateway.event_loop import new_event_loop
 from storage.connection.pool import Database
 from storage.connection.session import HotSession
-from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres
 from tests.gateway.event_loops import on_every_loop
 
@@ -205,38 +203,36 @@ async def test_what_is_no_open_file_cannot_be_watched() -> None:
 
 @on_every_loop
 async def test_a_server_process_that_dies_with_a_request_unread_is_lost_at_once(
-    data_dir: Path,
+    server: EmbeddedPostgres,
 ) -> None:
     """As all of them do when one crashes: whoever waits, on a session, in the middle of sending or
     not, or through psycopg."""
-    with EmbeddedPostgres(data_dir) as server:
-        await asyncio.to_thread(upgrade, server.url)
-        database = Database(server.url)
-        session, sending = [HotSession(await database.connect()) for _ in range(2)]
-        connection = await database.connect()
-        try:
-            await sending.prepare_all({b"size": "SELECT octet_length($1::bytea)"})
-            connections = (session._connection, sending._connection, connection)
-            pids = [each.info.backend_pid for each in connections]
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            asked = asyncio.create_task(session.execute(b"SELECT 1"))
-            large = [(b"size", (bytes(20_000_000),))]
-            sent = asyncio.create_task(sending.run(large, commits=False))
-            read = asyncio.create_task(connection.execute("SELECT 1"))
-            await asyncio.sleep(0.1)
-            started = time.monotonic()
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-            with pytest.raises(StoreUnavailable):
-                await asyncio.wait_for(asked, 20)
-            with pytest.raises(StoreUnavailable):
-                await asyncio.wait_for(sent, 20)
-            with pytest.raises(psycopg.OperationalError):
-                await asyncio.wait_for(read, 20)
-            assert time.monotonic() - started < 10, "no deadline was waited for"
-        finally:
-            await session.close()
-            await sending.close()
-            await connection.close()
-            await database.close()
+    database = Database(server.url)
+    session, sending = [HotSession(await database.connect()) for _ in range(2)]
+    connection = await database.connect()
+    try:
+        await sending.prepare_all({b"size": "SELECT octet_length($1::bytea)"})
+        connections = (session._connection, sending._connection, connection)
+        pids = [each.info.backend_pid for each in connections]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        asked = asyncio.create_task(session.execute(b"SELECT 1"))
+        large = [(b"size", (bytes(20_000_000),))]
+        sent = asyncio.create_task(sending.run(large, commits=False))
+        read = asyncio.create_task(connection.execute("SELECT 1"))
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(asked, 20)
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(sent, 20)
+        with pytest.raises(psycopg.OperationalError):
+            await asyncio.wait_for(read, 20)
+        assert time.monotonic() - started < 10, "no deadline was waited for"
+    finally:
+        await session.close()
+        await sending.close()
+        await connection.close()
+        await database.close()

@@ -11,7 +11,6 @@ import pytest
 from core.errors import Error
 from core.ports.log import ReadRange
 from core.staging.values import Outcome
-from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres
 from tests.batches import batch
 from tests.conftest import SMALL_POSTGRES
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.fault
 def own_postgres(migrated_dir: Path) -> Iterator[EmbeddedPostgres]:
     quiet = {"wal_writer_delay": "10s", "wal_writer_flush_after": "64MB", "autovacuum": "off"}
     with EmbeddedPostgres(migrated_dir, settings={**SMALL_POSTGRES, **quiet}) as server:
-        upgrade(server.url)
         yield server
 
 

@@ -22,7 +22,6 @@ from core.transaction.values import (
     TransactionVersion,
 )
 from storage.connection.client_text import key_of
-from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import SMALL_POSTGRES
 from tests.keys import groups, named
@@ -72,7 +71,6 @@ class Crashing:
 def own_postgres(migrated_dir: Path) -> Iterator[EmbeddedPostgres]:
     quiet = {"wal_writer_delay": "10s", "wal_writer_flush_after": "64MB", "autovacuum": "off"}
     with EmbeddedPostgres(migrated_dir, settings={**SMALL_POSTGRES, **quiet}) as server:
-        upgrade(server.url)
         yield server
 
 

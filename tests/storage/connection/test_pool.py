@@ -21,7 +21,6 @@ from storage.connection.kept_session import KeptSession
 from storage.connection.pool import READERS, Database, HotConnection
 from storage.flush.segments import Segments
 from storage.log.store import PostgresLogStore
-from storage.migrate import upgrade
 from storage.notifications import PostgresChangeFeed
 from storage.server.embedded import EmbeddedPostgres
 from storage.transactions import PostgresTransactionStore
@@ -403,9 +402,8 @@ async def test_a_cold_connection_to_a_standby_is_refused(log: Log) -> None:
 
 
 @pytest.fixture
-def own_postgres(data_dir: Path) -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES) as server:
-        upgrade(server.url)
+def own_postgres(migrated_dir: Path) -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES) as server:
         yield server
 
 

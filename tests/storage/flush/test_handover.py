@@ -30,7 +30,6 @@ from storage.connection.pool import Database
 from storage.flush.handover import MEMORY, Handover, HandoverFile
 from storage.flush.log import FlushSession
 from storage.flush.payload import COPIED_BYTES, PayloadWriter
-from storage.migrate import upgrade
 from storage.schema import CHUNK_BYTES
 from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
 from storage.staging import PostgresStagingStore
@@ -47,7 +46,6 @@ pytestmark = pytest.mark.skipif(not MEMORY.exists(), reason="no /dev/shm on this
 @pytest.fixture
 async def log(server: EmbeddedPostgres) -> AsyncIterator[Log]:
     """A log store that hands payload over, as the gateway does."""
-    upgrade(server.url)
     database = Database(server.url, handover=server.handover)
     with psycopg.connect(server.url, autocommit=True) as psql:
         yield Log(server.url, database, psql)

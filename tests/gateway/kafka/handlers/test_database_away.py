@@ -19,7 +19,6 @@ from gateway.kafka.codec import decode_message, encode_message
 from gateway.runtime.cluster.membership import Cluster
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
-from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres
 from tests.batches import kafka_batch
 from tests.captures import record
@@ -53,7 +52,6 @@ async def away(migrated_dir: Path) -> AsyncIterator[Away]:
         server = EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES)
         await asyncio.to_thread(server.start)
         stack.callback(server.stop)
-        await asyncio.to_thread(upgrade, server.url)
         database = Database(server.url)
         stack.push_async_callback(database.close)
         cluster = Cluster(

@@ -21,7 +21,6 @@ from gateway.runtime.flush import flusher
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.flush.work import AppendResult
 from storage.flush.log import FlushSession
-from storage.migrate import upgrade
 from storage.server.embedded import EmbeddedPostgres
 from tests.batches import T0, batch, payload_of
 from tests.conftest import SMALL_POSTGRES
@@ -433,7 +432,6 @@ async def test_closing_waits_for_what_another_broker_holds(
 def own_postgres(migrated_dir: Path) -> Iterator[EmbeddedPostgres]:
     """A server that a test may stop."""
     with EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES) as server:
-        upgrade(server.url)
         yield server
 
 
