@@ -81,13 +81,16 @@ def _make(archive: Path, jars: str) -> None:
     unfinished = archive.with_suffix(".part")
     options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={unfinished}"
     with tempfile.TemporaryDirectory() as directory:
-        subprocess.run(
-            [sys.executable, "-c", _TRAINING, jars, directory],
-            env={**os.environ, "SPARK_SUBMIT_OPTS": options},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=WITHIN_S,
-            check=False,
-        )
+        try:
+            subprocess.run(
+                [sys.executable, "-c", _TRAINING, jars, directory],
+                env={**os.environ, "SPARK_SUBMIT_OPTS": options},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=WITHIN_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:  # a busy machine
+            unfinished.unlink(missing_ok=True)
     if unfinished.exists():
         unfinished.rename(archive)
