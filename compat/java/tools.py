@@ -1,7 +1,8 @@
 """Runs Apache Kafka's own command-line tools (and its server) from the jars named in `pom.xml`.
 
-Knows java, Maven and a class path; must not know what is tested or measured with them. The jars
-are copied once into `.cache/java/` of the checkout, under a name made from the pom's content.
+Knows java, Maven and a class path, also of another pom; must not know what is tested or measured
+with them. The jars are copied once into `.cache/java/` of the checkout, under a name made from the
+pom's content.
 
     from compat.java.tools import java_tool, unavailable
     if reason := unavailable(): ...                      # one sentence: what is missing, what to do
@@ -53,30 +54,58 @@ def find_java() -> Path:
 
 
 @cache
-def class_path() -> str:
-    """The class path of the pom's jars, copied by Maven on first use; raises JavaUnavailable.
+def class_path(pom: Path = POM) -> str:
+    """The class path of the pom's jars, copied by Maven on first use; raises JavaUnavailable."""
+    name = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
+    return str(made_once(CACHE / name, lambda jars: _copy_jars(pom, jars)) / "*")
 
-    Safe to call from several processes at once: the first copies, the others wait for it.
+
+@cache
+def classes(source: Path, pom: Path) -> str:
+    """The class path of one file and its pom's jars; compiled on first use, else as class_path."""
+    jars = class_path(pom)
+    name = hashlib.sha256(pom.read_bytes() + source.read_bytes()).hexdigest()[:12]
+
+    def compile_into(directory: Path) -> None:
+        module = ("--module", "jdk.compiler/com.sun.tools.javac.Main")
+        # Unlike the launchers, the compiler itself knows no `*`.
+        each = os.pathsep.join(str(jar) for jar in sorted(Path(jars).parent.glob("*.jar")))
+        options = ("-nowarn", "-cp", each, "-d", directory, source)
+        compiled = subprocess.run(
+            [find_java(), *module, *options], capture_output=True, text=True, check=False
+        )
+        if compiled.returncode:
+            said = (compiled.stderr or compiled.stdout).strip()
+            raise JavaUnavailable(f"{source.name} is not compiled (is this a JDK?): {said}")
+
+    return f"{made_once(CACHE / f'{source.stem}-{name}', compile_into)}{os.pathsep}{jars}"
+
+
+def made_once(directory: Path, make: Callable[[Path], None]) -> Path:
+    """A directory of a cache, made on first use: `make` fills what it is given, or raises.
+
+    Safe to call from several processes at once: the first makes it, the others wait for it.
     """
-    jars = CACHE / hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
-    if not jars.is_dir():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with (CACHE / "lock").open("w") as lock:
+    if not directory.is_dir():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with (directory.parent / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not jars.is_dir():
-                _copy_jars(jars)
-    return str(jars / "*")
+            if not directory.is_dir():
+                unfinished = directory.with_suffix(".part")
+                shutil.rmtree(unfinished, ignore_errors=True)
+                make(unfinished)
+                # All or nothing: what was interrupted is never taken for a whole one.
+                unfinished.rename(directory)
+    return directory
 
 
-def _copy_jars(jars: Path) -> None:
+def _copy_jars(pom: Path, jars: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise JavaUnavailable("no mvn found: Maven fetches Kafka's jars; install maven")
-    unfinished = jars.with_suffix(".part")
-    shutil.rmtree(unfinished, ignore_errors=True)
+        raise JavaUnavailable("no mvn found: Maven fetches the clients' jars; install maven")
     goal = "dependency:copy-dependencies"
     copied = subprocess.run(
-        [maven, "-q", "-B", "-f", POM, goal, f"-DoutputDirectory={unfinished}"],
+        [maven, "-q", "-B", "-f", pom, goal, f"-DoutputDirectory={jars}"],
         capture_output=True,
         text=True,
         check=False,
@@ -84,7 +113,6 @@ def _copy_jars(jars: Path) -> None:
     if copied.returncode:
         said = [line for line in copied.stdout.splitlines() if "ERROR" in line] or ["nothing said"]
         raise JavaUnavailable(f"mvn {goal} failed (is there a network?): {said[0]}")
-    unfinished.rename(jars)  # all or nothing: an interrupted copy is never taken for a whole one
 
 
 def unavailable() -> str | None:
@@ -103,11 +131,13 @@ def java_command(
     heap: str = "512m",
     log_level: str = "warn",
     jvm: Sequence[str] = (),
+    classes: str | None = None,
 ) -> list[str]:
     """The command line that runs `main`: a class name, or the path of a single-file Java source.
 
     `heap` is the JVM's -Xmx; `log_level` is slf4j's (off, error, warn, info, debug), to stderr;
-    `jvm` are further options of the JVM itself. Raises JavaUnavailable.
+    `jvm` are further options of the JVM itself; `classes` is the class path, else Kafka's. Raises
+    JavaUnavailable.
     """
     return [
         str(find_java()),
@@ -117,7 +147,7 @@ def java_command(
         "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
         *jvm,
         "-cp",
-        class_path(),
+        class_path() if classes is None else classes,
         str(main),
         *map(str, arguments),
     ]

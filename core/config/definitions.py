@@ -418,6 +418,14 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "known of names is forgotten.",
         broker="penstock.broker.deduplication.enabled",
     ),
+    _topic(
+        "penstock.pulsar.partitioned",
+        _BOOLEAN,
+        "false",
+        "Whether the topic is a partitioned one to Pulsar's clients though it has one partition "
+        "(`NAME-partition-0`), as Pulsar's own may be. One with several always is.",
+        broker=None,
+    ),
     # --- brokers only ---
     _broker(
         "advertised.listeners",

@@ -308,7 +308,7 @@ class TopicConfig:
     """A topic's settings in effect, typed: what the log acts on. Times in ms, sizes in bytes.
 
     retention_ms, retention_bytes: -1 (or less) is no limit. deduplication_enabled: as far as named
-    producers (Pulsar's) go.
+    producers (Pulsar's) go. pulsar_partitioned: to Pulsar's clients, also with one partition.
     """
 
     cleanup_policy: frozenset[str]
@@ -323,6 +323,7 @@ class TopicConfig:
     segment_bytes: int
     segment_ms: int
     deduplication_enabled: bool
+    pulsar_partitioned: bool
 
     @property
     def is_compacted(self) -> bool:
@@ -373,4 +374,5 @@ def topic_config(overrides: Mapping[str, str], broker: Mapping[str, str]) -> Top
         # between, where a topic is read (`gateway/runtime/topics`): as one more map, of theirs.
         deduplication_enabled=topic_value("penstock.deduplication.enabled", overrides, broker)
         is True,
+        pulsar_partitioned=topic_value("penstock.pulsar.partitioned", overrides, broker) is True,
     )

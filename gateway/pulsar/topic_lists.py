@@ -17,6 +17,7 @@ from core.group.subscribed_topics import InvalidRegularExpression
 from core.ports.log import StoreUnavailable
 from gateway.pulsar.commands_pb2 import CommandWatchTopicUpdate
 from gateway.pulsar.names import TopicName, pulsar_topic_name
+from gateway.pulsar.topics import is_partitioned
 from gateway.runtime.groups.topic_images import compiled
 
 if TYPE_CHECKING:
@@ -152,8 +153,9 @@ def _filtered(named: _Named, pattern: str) -> Listed:
 
 
 def _names(name: TopicName, topic: Topic) -> list[str]:
-    count = len(topic.partition_ids)
-    return [str(name)] if count == 1 else [f"{name}-partition-{each}" for each in range(count)]
+    if not is_partitioned(topic):
+        return [str(name)]
+    return [f"{name}-partition-{number}" for number in range(len(topic.partition_ids))]
 
 
 def _matching(pattern: str, names: Iterable[TopicName]) -> frozenset[TopicName] | None:

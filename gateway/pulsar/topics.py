@@ -1,7 +1,8 @@
 """Where in the log a topic's name points: a partition that is there, or is made now.
 
-A topic of the log with one partition is a plain topic to Pulsar's clients, one with more is
-partitioned; `t-partition-N` is partition N of `t` in both. Topics that Pulsar's clients make have
+A topic of the log with one partition is a plain topic to Pulsar's clients unless its setting
+`penstock.pulsar.partitioned` says otherwise, one with more is partitioned; `t-partition-N` is
+partition N of `t` in both. Topics that Pulsar's clients make have
 one partition, as Pulsar's default is, and take entries as large as Pulsar does. Knows no command.
 """
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 OWN_SETTINGS: Final = (("max.message.bytes", str(max_frame_size(DEFAULT_MAX_MESSAGE_SIZE))),)
 _AUTO_CREATION: Final = "auto.create.topics.enable"
+
+
+PARTITIONED_SETTINGS: Final = (*OWN_SETTINGS, ("penstock.pulsar.partitioned", "true"))
+"""Of a topic that is to be partitioned, be it with one partition."""
 
 
 class Place(NamedTuple):
@@ -79,11 +84,15 @@ async def find_place(text: str, services: Services, *, create: bool) -> Place | 
         return unknown(name)
     if topic.is_internal:
         return Refusal(Error.INVALID_REQUEST, f"{name} is an internal topic of Kafka's")
-    count = len(topic.partition_ids)
-    if name.partition < 0 and count > 1:
-        reason = f"{name} has {count} partitions; name one, from {name}-partition-0 on"
+    if name.partition < 0 and is_partitioned(topic):
+        reason = f"{name} is partitioned; name a partition, from {name}-partition-0 on"
         return Refusal(Error.INVALID_REQUEST, reason)
     return Place(name, topic, max(name.partition, 0))
+
+
+def is_partitioned(topic: Topic) -> bool:
+    """Whether Pulsar's clients see partitions: else it is a plain topic to them."""
+    return len(topic.partition_ids) > 1 or topic.config.pulsar_partitioned
 
 
 def unknown(name: TopicName) -> Refusal:

@@ -107,12 +107,18 @@ async def lookup(call: AdminCall) -> dict[str, Any] | Refused:
         broker = await services.subscriptions.owner_of(partition_id)
     if broker.at(LISTENER) is None:
         return Refused(503, "The broker that has the topic does not listen for Pulsar's clients")
-    tls = "Tls" if services.is_tls else ""
-    url = service_url(broker, services)
-    found = {f"brokerUrl{tls}": url, "nativeUrl": url}
-    if (web := http_url(broker, services)) is not None:
-        found[f"httpUrl{tls}"] = web
-    return found
+    url, web = service_url(broker, services), http_url(broker, services) or ""
+    plain, tls = ("", url) if services.is_tls else (url, "")
+    plain_web, tls_web = ("", web) if services.is_tls else (web, "")
+    # The C++ client (and so Python's) crashes without both of its addresses; "Ssl" is an old name.
+    return {
+        "brokerUrl": plain,
+        "brokerUrlTls": tls,
+        "brokerUrlSsl": tls,
+        "httpUrl": plain_web,
+        "httpUrlTls": tls_web,
+        "nativeUrl": url,
+    }
 
 
 @endpoint("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}/bundle")

@@ -8,12 +8,13 @@ PersistentTopicsBase.generateResponseWithEntry, TopicsImpl.getMessagesFromHttpRe
 from __future__ import annotations
 
 import base64
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
 from gateway.pulsar.admin.api import AdminCall, endpoint
-from gateway.pulsar.admin.places import on_one, subscribing
+from gateway.pulsar.admin.places import on_one, subscribing, subscription_of
 from gateway.pulsar.admin.stats import date_of
 from gateway.pulsar.commands import CompressionType, signed
 from gateway.pulsar.entries import Entry, InvalidEntry, decompressed, open_stored
@@ -53,7 +54,7 @@ _ENCODED: Final = {
 @endpoint("GET", f"{_TOPIC}/subscription/{{subscription}}/position/{{position}}")
 async def peek(call: AdminCall) -> Any:
     """The entry at a position, from 1 on, of those that a subscription has not acknowledged."""
-    subscription, position = call.name("subscription"), call.number("position")
+    subscription, position = subscription_of(call), call.number("position")
 
     async def act(owned: OwnedPartition, place: Place) -> Response | Refused:
         opened = await owned.open(subscribing(place, subscription))
@@ -164,7 +165,15 @@ def _response(batch: StoredBatch | None, place: Place) -> Response | Refused:
     if entry.is_batch:
         headers["X-Pulsar-num-batch-message"] = str(entry.message_count)
         headers["X-Pulsar-batch-size"] = str(len(body))
-    return Response(bytes(body), headers=headers, media_type="application/octet-stream")
+    response = Response(bytes(body), media_type="application/octet-stream")
+    named = [(key.encode("latin-1"), value.encode("latin-1")) for key, value in headers.items()]
+    named += [
+        (b"X-Pulsar-Base64-encryption-keys", base64.b64encode(each.SerializeToString()))
+        for each in entry.metadata.encryption_keys
+    ]
+    # Added so, since Starlette would spell names in small letters: Java's client wants them exact.
+    response.raw_headers += named
+    return response
 
 
 def _headers(metadata: MessageMetadata) -> dict[str, str]:
@@ -187,9 +196,12 @@ def _headers(metadata: MessageMetadata) -> dict[str, str]:
         found["X-Pulsar-partition-key"] = bytes(metadata.partition_key).decode(errors="replace")
     if metadata.HasField("compression"):
         found["X-Pulsar-compression"] = CompressionType(metadata.compression).name
-    for each in metadata.properties:
-        key, value = bytes(each.key).decode(), bytes(each.value).decode()
-        found[f"X-Pulsar-PROPERTY-{key}"] = value
+    if metadata.properties:
+        properties = {
+            bytes(each.key).decode(errors="replace"): bytes(each.value).decode(errors="replace")
+            for each in metadata.properties
+        }
+        found["X-Pulsar-PROPERTY"] = json.dumps(properties)  # nothing but ASCII
     return {key: value for key, value in found.items() if _fits(key) and _fits(value)}
 
 

@@ -11,13 +11,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_plus
 
 from core.errors import Error, Refusal
 from core.subscription.values import SubscriptionType
 from gateway.pulsar.admin.api import AdminCall
 from gateway.pulsar.names import TopicName, log_topic_name, parse_namespace, parse_topic_name
 from gateway.pulsar.session import Services
-from gateway.pulsar.topics import Place
+from gateway.pulsar.topics import Place, is_partitioned
 from gateway.runtime.subscriptions.values import Place as Start
 from gateway.runtime.subscriptions.values import Subscribing
 from gateway.web.api import Redirected, Refused
@@ -78,6 +79,12 @@ def name_of(call: AdminCall) -> tuple[TopicName, str]:
     return name, log_name
 
 
+def subscription_of(call: AdminCall) -> str:
+    """The subscription of the path: Pulsar's clients encode its name as a form's, and that once
+    more as a path's."""
+    return unquote_plus(call.name("subscription"))
+
+
 async def topic_of(call: AdminCall) -> tuple[TopicName, Topic]:
     """The topic of the path, which has the partition that is named, if one is. Raises ClientError,
     StoreUnavailable."""
@@ -86,11 +93,6 @@ async def topic_of(call: AdminCall) -> tuple[TopicName, Topic]:
     if topic is None or topic.is_internal or name.partition >= len(topic.partition_ids):
         raise ClientError(404, f"Topic {name} not found")
     return name, topic
-
-
-def is_partitioned(topic: Topic) -> bool:
-    """Whether Pulsar's clients see partitions: else it is a plain topic to them."""
-    return len(topic.partition_ids) > 1
 
 
 def places_of(name: TopicName, topic: Topic) -> list[Place]:

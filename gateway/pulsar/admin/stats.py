@@ -14,7 +14,6 @@ from core.subscription.values import ConsumerStatus, SubscriptionType
 from gateway.pulsar.admin.api import AdminCall, endpoint
 from gateway.pulsar.admin.places import (
     gather_all,
-    is_partitioned,
     on_one,
     subscribing,
     topic_of,
@@ -23,12 +22,13 @@ from gateway.pulsar.consumers import Consumer
 from gateway.pulsar.names import TopicName
 from gateway.pulsar.producers import Producer
 from gateway.pulsar.session import Session
-from gateway.pulsar.topics import Place
+from gateway.pulsar.topics import Place, is_partitioned
 from gateway.runtime.subscriptions.members import Member
 from gateway.web.api import Refused
 from gateway.web.call import ClientError
 
 if TYPE_CHECKING:
+    from core.log.partition_log import PartitionState
     from core.topic.topic import Topic
     from core.topic.writers import AccessMode, Writer
     from gateway.runtime.subscriptions.members import LiveSubscription
@@ -159,7 +159,7 @@ async def _stats(call: AdminCall, owned: OwnedPartition, place: Place) -> dict[s
     for name in owned.names:
         opened = await owned.open(subscribing(place, name))
         if opened is not None:
-            subscriptions[name] = _subscription(opened, state.next_offset)
+            subscriptions[name] = _subscription(opened, state)
     return {
         "storageSize": next((e.size_bytes for e in sizes if e.partition_id == partition_id), 0),
         "msgInCounter": state.next_offset,
@@ -192,13 +192,13 @@ def _access_mode(mode: AccessMode) -> str:
     return mode.name.title().replace("_", "")
 
 
-def _subscription(opened: LiveSubscription, log_end: int) -> dict[str, Any]:
+def _subscription(opened: LiveSubscription, state: PartitionState) -> dict[str, Any]:
     dispatcher, cursor = opened.core.dispatcher, opened.core.cursor
     statuses = dispatcher.consumers() if dispatcher is not None else []
     kind = dispatcher.type if dispatcher is not None else opened.stored_type
     active = next((each.name for each in statuses if each.is_active), None)
     found: dict[str, Any] = {
-        "msgBacklog": cursor.backlog(log_end),
+        "msgBacklog": cursor.count_unacknowledged(state.log_start_offset, state.next_offset),
         "unackedMessages": sum(each.unacked for each in statuses),
         "blockedSubscriptionOnUnackedMsgs": any(each.is_blocked for each in statuses),
         "nonContiguousDeletedMessagesRanges": cursor.range_count,

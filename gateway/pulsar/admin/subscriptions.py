@@ -19,6 +19,7 @@ from gateway.pulsar.admin.places import (
     places_of,
     refused,
     subscribing,
+    subscription_of,
     topic_of,
 )
 from gateway.pulsar.commands_pb2 import MessageIdData
@@ -42,7 +43,7 @@ Change = Callable[["OwnedPartition", "LiveSubscription"], Awaitable[Refusal | No
 
 async def _change(call: AdminCall, change: Change) -> Any:
     """Changes the subscription in each partition that is meant. It is missing where none has it."""
-    subscription = call.name("subscription")
+    subscription = subscription_of(call)
 
     async def act(owned: OwnedPartition, place: Place) -> Refused | None:
         opened = await owned.open(subscribing(place, subscription))
@@ -69,7 +70,7 @@ async def _change(call: AdminCall, change: Change) -> Any:
 async def create(call: AdminCall) -> Any:
     """Make a subscription, behind all messages, or from a message on."""
     given = await call.json()
-    subscription = call.name("subscription")
+    subscription = subscription_of(call)
     properties = given.get("properties") if isinstance(given, dict) else None
 
     async def act(owned: OwnedPartition, place: Place) -> Refused | None:
@@ -88,6 +89,24 @@ async def delete(call: AdminCall) -> Any:
     """Delete a subscription. `force`: also where it has consumers."""
     force = call.flag("force")
     return await _change(call, lambda owned, opened: owned.delete(opened, force=force))
+
+
+@endpoint("GET", f"{_SUBSCRIPTION}/properties")
+async def properties(call: AdminCall) -> Any:
+    """The properties that a subscription was made with, of the first partition that has it."""
+    subscription = subscription_of(call)
+
+    async def act(owned: OwnedPartition, place: Place) -> dict[str, str] | Refused:
+        opened = await owned.open(subscribing(place, subscription))
+        if opened is None:
+            return Refused(404, f"Subscription {subscription} not found on {place.name}")
+        return dict(opened.properties)
+
+    name, topic = await topic_of(call)
+    if len(places_of(name, topic)) == 1:
+        return await on_one(call, act)
+    answers = await gather_all(call, name, topic, act)
+    return next((each for each in answers if not isinstance(each, Refused)), answers[0])
 
 
 # --- moving ---

@@ -1,7 +1,7 @@
 """Topics: listed, made, grown, deleted, unloaded, emptied.
 
-Behavior: a topic that Pulsar's clients see as a plain one has one partition in the log, and one
-with several is partitioned; what is made with one partition stays a plain one to them. Topics that
+Behavior: a topic that Pulsar's clients see as a plain one has one partition in the log; one with
+several is partitioned, and so is what is made here as such with one partition. Topics that
 are made here start as those that clients make. Sources: PersistentTopicsBase, TopicsImpl.
 """
 
@@ -14,19 +14,26 @@ from core.topic.rules import NewTopic
 from gateway.pulsar.admin.api import AdminCall, endpoint
 from gateway.pulsar.admin.places import (
     gather_all,
-    is_partitioned,
     is_refused,
     name_of,
     namespace_of,
     on_each,
     refused,
+    subscribing,
     topic_of,
 )
 from gateway.pulsar.admin.stats import usage_of
 from gateway.pulsar.names import TopicName
 from gateway.pulsar.session import Session
 from gateway.pulsar.topic_lists import list_names
-from gateway.pulsar.topics import OWN_SETTINGS, Place, find_topic, may_create
+from gateway.pulsar.topics import (
+    OWN_SETTINGS,
+    PARTITIONED_SETTINGS,
+    Place,
+    find_topic,
+    is_partitioned,
+    may_create,
+)
 from gateway.runtime.topics.topics import CreatedTopic, PartitionIncrease
 from gateway.web.api import Refused
 from gateway.web.call import ClientError
@@ -83,7 +90,7 @@ async def create(call: AdminCall) -> Refused | None:
     name, log_name = name_of(call)
     if name.partition >= 0:
         return Refused(412, f"{name} is a partition: make its topic, with so many partitions")
-    return await _create(call, log_name, 1)
+    return await _create(call, NewTopic(log_name, 1, configs=OWN_SETTINGS))
 
 
 @endpoint("PUT", f"{_TOPIC}/partitions")
@@ -99,12 +106,11 @@ async def create_partitioned(call: AdminCall) -> Refused | None:
         return Refused(412, f"{name} is a partition already")
     if not _is_count(given):
         return Refused(406, "Number of partitions should be more than 0")
-    return await _create(call, log_name, given)
+    return await _create(call, NewTopic(log_name, given, configs=PARTITIONED_SETTINGS))
 
 
-async def _create(call: AdminCall, log_name: str, count: int) -> Refused | None:
-    new = NewTopic(log_name, count, configs=OWN_SETTINGS)
-    answer = (await call.services.pulsar.topics.create([new]))[log_name]
+async def _create(call: AdminCall, new: NewTopic) -> Refused | None:
+    answer = (await call.services.pulsar.topics.create([new]))[new.name]
     if isinstance(answer, CreatedTopic):
         return None
     return _EXISTS if answer.error is Error.TOPIC_ALREADY_EXISTS else refused(answer)
@@ -196,7 +202,10 @@ async def truncate(call: AdminCall) -> Any:
         error, _ = await partitions.delete_records(place.partition_id, state.next_offset)
         if error is not Error.NONE:
             return refused(Refusal(error))
-        owned.wake()
+        for name in owned.names:
+            opened = await owned.open(subscribing(place, name))
+            if opened is not None and (refusal := await owned.expire(opened, state.next_offset)):
+                return refused(refusal)
         return None
 
     return await on_each(call, act)

@@ -1,8 +1,9 @@
 """PARTITIONED_METADATA: how many partitions a topic has; 0 for a plain one, and for a partition.
 
-Behavior: a topic of one partition is a plain one, for nothing says otherwise. One that is not there
-is told as plain, and made by who uses it, as is Pulsar's default; where topics are not made by
-using them, or the client asks so (`metadata_auto_creation_enabled`), it is TopicNotFound.
+Behavior: a topic of one partition is a plain one unless its setting `penstock.pulsar.partitioned`
+says otherwise. One that is not there is told as plain, and made by who uses it, as is Pulsar's
+default; where topics are not made by using them, or the client asks so
+(`metadata_auto_creation_enabled`), it is TopicNotFound.
 """
 
 from core.errors import Refusal
@@ -15,7 +16,7 @@ from gateway.pulsar.commands_pb2 import (
 )
 from gateway.pulsar.errors import server_error
 from gateway.pulsar.session import Session
-from gateway.pulsar.topics import find_topic, may_create, unknown
+from gateway.pulsar.topics import find_topic, is_partitioned, may_create, unknown
 
 _AWAY = "The database is away"
 
@@ -39,7 +40,7 @@ async def partitioned_metadata(
             return _refused(message.request_id, unknown(name))
     elif name.partition >= len(topic.partition_ids):
         return _refused(message.request_id, unknown(name))
-    elif name.partition < 0 and len(topic.partition_ids) > 1:
+    elif name.partition < 0 and is_partitioned(topic):
         count = len(topic.partition_ids)
     return CommandPartitionedTopicMetadataResponse(
         request_id=message.request_id,

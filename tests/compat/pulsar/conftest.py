@@ -25,10 +25,15 @@ class Both:
 
     gateway: Gateway
     pulsar_port: int
+    http_port: int
 
     @property
     def service_url(self) -> str:
         return f"pulsar://127.0.0.1:{self.pulsar_port}"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
 
 
 @pytest.fixture(scope="session")
@@ -36,13 +41,17 @@ def both(
     copies: Copies, template_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Both]:
     """The session's gateway for Pulsar's clients."""
-    port = free_port()
+    port, http_port = free_port(), free_port()
     with (
         copies.taken(template_database) as url,
         gateways(tmp_path_factory.mktemp("both")) as start,
     ):
-        gateway = start("--pulsar-listen", f"127.0.0.1:{port}", database_url=url)
-        yield Both(gateway, port)
+        gateway = start(
+            *("--pulsar-listen", f"127.0.0.1:{port}"),
+            *("--http-listen", f"127.0.0.1:{http_port}"),
+            database_url=url,
+        )
+        yield Both(gateway, port, http_port)
 
 
 @pytest.fixture
