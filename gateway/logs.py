@@ -11,6 +11,16 @@ import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 
 
+class _Libraries(logging.Handler):
+    """Lines of libraries that use `logging` (uvicorn, asyncio), as lines of our own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger(record.name)
+        tell = log.error if record.levelno >= logging.ERROR else log.warning
+        exception = record.exc_info if record.exc_info and record.exc_info[0] else None
+        tell(record.getMessage(), library=record.name, exc_info=exception)
+
+
 def configure(log_format: str, level: str) -> None:
     """Sets the process's logging. log_format: console or json; level: debug to error."""
     processors: list[structlog.typing.Processor] = [
@@ -37,3 +47,6 @@ def configure(log_format: str, level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    root = logging.getLogger()
+    if not any(isinstance(each, _Libraries) for each in root.handlers):
+        root.addHandler(_Libraries(logging.WARNING))

@@ -9,6 +9,7 @@ partitions it has, is another's question. Sources: TopicName, NamespaceName, Nam
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,8 @@ _NOT_PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
 _ESCAPED_PART: Final = re.compile(r"(?:[A-Za-z0-9_]|-[0-9A-F]{2})+")
 _ESCAPE: Final = re.compile(rb"-([0-9A-F]{2})")
 _MAX_INT: Final = 2**31 - 1
+_MOST_SUBSCRIPTION_BYTES: Final = 4_000
+_MOST_PROPERTY_LETTERS: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,17 @@ def parse_namespace(name: str) -> tuple[str, str] | Refusal:
             Error.INVALID_TOPIC_EXCEPTION, f"Namespace '{name}' is invalid: it is tenant/namespace"
         )
     return parts[0], parts[1]
+
+
+def subscription_flaw(name: str, properties: Iterable[tuple[str, str]]) -> str | None:
+    """Why there can be no subscription of this name with these properties, for people."""
+    if not name:
+        return "A subscription needs a name"
+    if len(name.encode(errors="replace")) > _MOST_SUBSCRIPTION_BYTES:
+        return f"A subscription's name may have {_MOST_SUBSCRIPTION_BYTES} bytes"
+    if sum(len(key) + len(value) for key, value in properties) > _MOST_PROPERTY_LETTERS:
+        return f"A subscription's properties may have {_MOST_PROPERTY_LETTERS} letters"
+    return None
 
 
 def _split_partition(local_name: str) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import h11
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -118,6 +119,22 @@ class WebConnection(H11Protocol):
         elif not is_answering and self._waiting is None:
             self._wait()
 
+    def send_400_response(self, msg: str) -> None:
+        """As uvicorn does; where the request is answered already, closes without another answer."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # its handler has nobody to answer any more
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        is_begun = self.conn.their_state is h11.SEND_BODY or bool(self.conn.trailing_data[0])
+        if is_begun and self.cycle.response_complete and self._waiting is None:
+            self._wait()  # for the rest of what has come with the request
+
     def _wait(self) -> None:
         self._waiting = self.loop.call_later(self._wait_s, self._give_up)
 
@@ -221,8 +238,10 @@ def _response(request: Request, given: Any) -> Response:
     if isinstance(given, Refused):
         return _refusal(given)
     if isinstance(given, Redirected):
-        query = f"?{request.url.query}" if request.url.query else ""
-        return RedirectResponse(f"{given.base_url}{request.scope['path']}{query}")  # 307
+        # Not by `request.url`, which believes the Host header, whatever it says.
+        query = request.scope["query_string"].decode("ascii")
+        path = request.scope["path"] + (f"?{query}" if query else "")
+        return RedirectResponse(f"{given.base_url}{path}")  # 307
     return JSONResponse(given)
 
 

@@ -210,8 +210,7 @@ def _path_of(call: AdminCall, place: Place, rest: str | None) -> str:
     """The request's path, with a partition for the topic; rest: of what follows, if it differs."""
     segments: list[str] = call.request.scope["path"].split("/")
     before, topic, after = segments[:_TOPIC], segments[_TOPIC], segments[_TOPIC + 1 :]
-    query = ""
-    if rest is None and call.request.url.query:
-        query = f"?{call.request.url.query}"
+    given = call.request.scope["query_string"].decode("ascii") if rest is None else ""
+    query = f"?{given}" if given else ""
     following = after if rest is None else [rest]
     return "/".join([*before, f"{topic}-partition-{place.partition}", *following]) + query

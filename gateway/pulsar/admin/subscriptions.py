@@ -24,6 +24,7 @@ from gateway.pulsar.admin.places import (
 )
 from gateway.pulsar.commands_pb2 import MessageIdData
 from gateway.pulsar.ids import AFTER_ALL, seek_offset
+from gateway.pulsar.names import subscription_flaw
 from gateway.pulsar.topics import Place
 from gateway.runtime.subscriptions.values import Place as Start
 from gateway.web.api import Refused
@@ -71,13 +72,20 @@ async def create(call: AdminCall) -> Any:
     """Make a subscription, behind all messages, or from a message on."""
     given = await call.json()
     subscription = subscription_of(call)
-    properties = given.get("properties") if isinstance(given, dict) else None
+    properties = (given.get("properties") if isinstance(given, dict) else None) or {}
+    is_text = isinstance(properties, dict) and all(
+        isinstance(each, str) for pair in properties.items() for each in pair
+    )
+    if not is_text:
+        return Refused(400, "Properties are a map of text to text")
+    if (flaw := subscription_flaw(subscription, properties.items())) is not None:
+        return Refused(412, flaw)
 
     async def act(owned: OwnedPartition, place: Place) -> Refused | None:
         if subscription in owned.names:
             return Refused(409, f"Subscription {subscription} already exists on {place.name}")
         start = Start.LATEST if given is None else _start(given, place)
-        wanted = subscribing(place, subscription, start, properties or {})
+        wanted = subscribing(place, subscription, start, properties)
         refusal = await owned.ensure(wanted)
         return None if refusal is None else refused(refusal)
 
@@ -230,7 +238,7 @@ def _offset(given: Any, partition_id: int) -> int:
             entry_id=int(given["entryId"]) % _U64,
             batch_index=int(given.get("batchIndex", -1)),
         )
-    except (TypeError, KeyError, ValueError, AttributeError):
+    except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
         reason = 'A message id is {"ledgerId": …, "entryId": …, "partitionIndex": …}'
         raise ClientError(400, reason) from None
     return seek_offset(found, partition_id)

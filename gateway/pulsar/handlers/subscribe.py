@@ -32,6 +32,7 @@ from gateway.pulsar.commands import (
 from gateway.pulsar.commands_pb2 import CommandSubscribe, CommandSuccess
 from gateway.pulsar.consumers import Consumer
 from gateway.pulsar.ids import AFTER_ALL, seek_offset
+from gateway.pulsar.names import subscription_flaw
 from gateway.pulsar.schemas import read_schema
 from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
@@ -41,8 +42,6 @@ from gateway.runtime.subscriptions.values import Place as Start
 from gateway.runtime.subscriptions.values import Subscribing
 
 _MOST_CONSUMERS = 10_000  # of one connection
-_MOST_NAME_BYTES = 4_000
-_MOST_PROPERTY_BYTES = 64 * 1024
 _MOST_RANGES = 65_536
 TYPES = {
     SubType.EXCLUSIVE: SubscriptionType.EXCLUSIVE,
@@ -118,16 +117,11 @@ def _refuse(message: CommandSubscribe, session: Session) -> api.Refused | None:
     not_allowed = ServerError.NOT_ALLOWED_ERROR
     if message.sub_type not in TYPES:
         return api.Refused(not_allowed, f"There is no subscription type {message.sub_type}")
-    if not message.subscription:
-        return api.Refused(not_allowed, "A subscription needs a name")
     if message.read_compacted and message.durable:
         return api.Refused(not_allowed, "read_compacted: topics are not compacted here")
-    if len(message.subscription.encode()) > _MOST_NAME_BYTES:
-        return api.Refused(not_allowed, f"A subscription's name may have {_MOST_NAME_BYTES} bytes")
-    properties = message.subscription_properties
-    if sum(len(each.key) + len(each.value) for each in properties) > _MOST_PROPERTY_BYTES:
-        reason = f"A subscription's properties may have {_MOST_PROPERTY_BYTES} letters"
-        return api.Refused(not_allowed, reason)
+    properties = ((each.key, each.value) for each in message.subscription_properties)
+    if (flaw := subscription_flaw(message.subscription, properties)) is not None:
+        return api.Refused(not_allowed, flaw)
     if len(message.key_shared_meta.hash_ranges) > _MOST_RANGES:
         return api.Refused(not_allowed, f"A consumer may have {_MOST_RANGES} ranges")
     if len(session.consumers) + len(session.opening_consumers) >= _MOST_CONSUMERS:
