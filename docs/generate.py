@@ -1,6 +1,7 @@
 """Writes docs/protocol-support.md and docs/configuration.md from the server's own tables.
 
-Reads the registry of Kafka APIs, the table of properties and the settings. What no table says
+Reads the registries of Kafka APIs, of Pulsar's commands and its REST, the table of properties and
+the settings. What no table says
 (which properties change nothing, which APIs are still to come, which answers are not Kafka's) is
 written here, and mostly held to the code by tests/docs/test_generated.py. Run by `make docs`.
 """
@@ -21,6 +22,12 @@ from core.config.inert import ONLY_DEFAULT, REASONS
 from core.config.types import ConfigDef, UpdateMode
 from gateway.config import ENVIRONMENT_PREFIX, Settings
 from gateway.kafka.api import Api, load_handlers
+from gateway.pulsar.admin.api import load_endpoints
+from gateway.pulsar.api import Served
+from gateway.pulsar.api import load_handlers as load_commands
+from gateway.pulsar.commands import CommandType
+from gateway.web.api import Endpoint
+from gateway.web.operations import OPERATIONS
 
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; do not edit. -->"
@@ -69,6 +76,44 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "An empty classic group that the consumer protocol takes over, and the way back": "it goes on "
     "from its generation, or epoch (Kafka begins at 1).",
 }
+
+# Pulsar's commands that the connection answers by itself, or that have no handler of their own.
+COMMANDS_OF_THE_CONNECTION: dict[CommandType, str] = {
+    CommandType.CONNECT: "who is there, and what both can do; versions 0 to 21 of the protocol.",
+    CommandType.PING: "is the broker there? Answered at once, also while others run.",
+    CommandType.PONG: "the client is there.",
+}
+# What of a command is not served.
+NOT_SERVED_OF_COMMANDS: dict[CommandType, str] = {
+    CommandType.CONNECT: "Nobody is asked who he is: authentication is not looked at.",
+    CommandType.SUBSCRIBE: "`read_compacted` on a durable subscription is refused; replicated "
+    "subscriptions are taken as plain ones.",
+    CommandType.PRODUCER: "Topic epochs begin anew with the broker.",
+    CommandType.SEND: "Those of a transaction are refused.",
+    CommandType.ACK: "Those of a transaction are refused.",
+    CommandType.LOOKUP: "`advertised_listener_name` is not looked at.",
+    CommandType.GET_TOPICS_OF_NAMESPACE: "Nothing is non-persistent.",
+}
+# What brokers say, or brokers among themselves: no client sends it.
+NOT_OF_CLIENTS = {
+    CommandType.CONNECTED,
+    CommandType.SEND_RECEIPT,
+    CommandType.SEND_ERROR,
+    CommandType.MESSAGE,
+    CommandType.SUCCESS,
+    CommandType.ERROR,
+    CommandType.PRODUCER_SUCCESS,
+    CommandType.REACHED_END_OF_TOPIC,
+    CommandType.ACTIVE_CONSUMER_CHANGE,
+    CommandType.AUTH_CHALLENGE,
+    CommandType.ACK_RESPONSE,
+    CommandType.WATCH_TOPIC_LIST_SUCCESS,
+    CommandType.WATCH_TOPIC_UPDATE,
+    CommandType.TOPIC_MIGRATED,
+    CommandType.END_TXN_ON_PARTITION,
+    CommandType.END_TXN_ON_SUBSCRIPTION,
+    *(each for each in CommandType if each.name.endswith("_RESPONSE")),
+} - {CommandType.AUTH_RESPONSE}
 
 _LOG = "PostgreSQL keeps the log: there are no such files."
 _ONE_COPY = "Copies are PostgreSQL's replication; Metadata shows one replica, the leader."
@@ -132,14 +177,16 @@ def protocol_support() -> str:
     """The page of APIs."""
     served = load_handlers().table()
     sections = [
-        "# Kafka APIs",
+        "# Protocols",
         GENERATED,
+        "[Kafka's APIs](#kafka), [Pulsar's commands](#pulsar), [HTTP](#http).",
+        "## Kafka",
         "A version that is not served closes the connection, as Kafka does (ApiVersions apart). "
         "ApiVersions advertises what is served; for Produce also versions 0 to 2, as Kafka 4 does "
         "for librdkafka's sake, and refuses them. APIs from key 10,000 on are Penstock's own, for "
         "the exactly-once sink; they are not advertised. What each handler does and does not do is "
         "at the top of its file.",
-        "## Served",
+        "### Served",
         _table(
             ("key", "API", "versions", "advertised", "what it does"),
             (
@@ -147,14 +194,78 @@ def protocol_support() -> str:
                 for api in served
             ),
         ),
-        "## Answers that are not Kafka's",
+        "### Answers that are not Kafka's",
         "\n".join(f"- {asked}: {answer}" for asked, answer in ANSWERS_OF_OUR_OWN.items()),
-        "## Not there yet",
+        "### Not there yet",
         "Not advertised; a request closes the connection. The controller's and the brokers' own "
         "APIs (Raft, replicas, share-group state) are not listed: here they have no meaning.",
         ", ".join(f"{name} ({key})" for key, name in missing().items()) + ".",
+        *_pulsar_support(),
+        *_http_support(),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _pulsar_support() -> list[str]:
+    """Pulsar's commands."""
+    commands = load_commands()
+    return [
+        "## Pulsar",
+        "The binary protocol, up to version 21, on `pulsar://` and `pulsar+ssl://`. What each "
+        "handler does and does not do is at the top of its file.",
+        "### Commands that are served",
+        _table(
+            ("number", "command", "what it does", "what of it is not served"),
+            sorted(
+                [
+                    *((each.type, *_command(each)) for each in commands.table()),
+                    *(
+                        (kind, kind.name, text, NOT_SERVED_OF_COMMANDS.get(kind, ""))
+                        for kind, text in COMMANDS_OF_THE_CONNECTION.items()
+                    ),
+                ]
+            ),
+        ),
+        "### Commands that are not there yet",
+        "Transactions are answered by an ERROR, NotAllowedError; AUTH_RESPONSE, for which nobody "
+        "has asked, closes the connection.",
+        ", ".join(f"{each.name} ({each})" for each in missing_commands()) + ".",
+    ]
+
+
+def missing_commands() -> list[CommandType]:
+    """What Pulsar's clients may send, and Penstock does not serve."""
+    known = {each.type for each in load_commands().table()} | set(COMMANDS_OF_THE_CONNECTION)
+    return [each for each in CommandType if each not in known and each not in NOT_OF_CLIENTS]
+
+
+def _command(served: Served) -> tuple[str, str, str]:
+    module = sys.modules[served.handler.__module__]
+    text = " ".join((module.__doc__ or "").partition("\n\n")[0].split()).partition(": ")[2]
+    link = f"[{served.type.name}](../{module.__name__.replace('.', '/')}.py)"
+    return link, text, NOT_SERVED_OF_COMMANDS.get(served.type, "")
+
+
+def _http_support() -> list[str]:
+    """What is served by HTTP."""
+    return [
+        "## HTTP",
+        "With `--http-listen`. Of Pulsar's REST, anything else below `/admin/` is 501 with a "
+        "sentence. A topic's path names the topic as Pulsar's clients do; what is about one "
+        "partition is redirected (307) to the broker that has it, what is about all is asked of "
+        "each.",
+        "### Of Penstock's own",
+        _table(("method", "path", "what it does"), map(_endpoint, OPERATIONS)),
+        "### Of Pulsar's REST",
+        _table(
+            ("method", "path", "what it does"),
+            map(_endpoint, sorted(load_endpoints(), key=lambda each: (each.path, each.method))),
+        ),
+    ]
+
+
+def _endpoint(endpoint: Endpoint) -> tuple[str, str, str]:
+    return endpoint.method, f"`{endpoint.path}`", endpoint.about
 
 
 def _link(api: Api) -> str:

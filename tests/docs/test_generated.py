@@ -12,6 +12,9 @@ from core.config.inert import REASONS
 from core.config.values import TopicConfig
 from docs import generate
 from gateway.kafka.api import load_handlers
+from gateway.pulsar.admin.api import load_endpoints
+from gateway.pulsar.api import load_handlers as load_commands
+from gateway.pulsar.commands import CommandType
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +63,25 @@ def test_what_is_not_for_clients_is_not_served() -> None:
     served = {api.key for api in load_handlers().table()}
     assert not served & generate.NOT_FOR_CLIENTS
     assert {key.value for key in ApiKey} >= generate.NOT_FOR_CLIENTS
+
+
+def test_every_command_of_pulsars_is_told_of_once() -> None:
+    served = {each.type for each in load_commands().table()}
+    by_connection, missing = set(generate.COMMANDS_OF_THE_CONNECTION), generate.missing_commands()
+    kinds = [*served, *by_connection, *missing, *generate.NOT_OF_CLIENTS]
+    assert sorted(kinds) == sorted(CommandType)
+    assert generate.NOT_SERVED_OF_COMMANDS.keys() <= served | by_connection
+
+
+def test_every_row_of_the_protocols_says_what_it_does() -> None:
+    rows = [each for each in generate.protocol_support().splitlines() if each.startswith("| ")]
+    for row in rows:
+        number, name, *said = (cell.strip() for cell in row.strip("|").split("|"))
+        assert number, row
+        assert name, row
+        assert any(said), row
+    abouts = [each.about for each in load_endpoints()]
+    assert not any(each.startswith(("The same.", "As ")) for each in abouts)
 
 
 @pytest.mark.parametrize("name", TOPIC_CONFIGS)

@@ -82,7 +82,7 @@ async def health(call: AdminCall) -> Response | Refused:
 
 @endpoint("GET", "/admin/v2/brokers/ready")
 async def ready(call: AdminCall) -> Response | Refused:
-    """The same."""
+    """Whether it is healthy: as `health`."""
     return await health(call)
 
 

@@ -61,7 +61,7 @@ async def stats(call: AdminCall) -> Any:
 
 @endpoint("GET", f"{_TOPIC}/partitioned-stats")
 async def partitioned_stats(call: AdminCall) -> dict[str, Any]:
-    """The same of all partitions, added up; and each, with `perPartition`."""
+    """The stats of all partitions, added up; and of each, with `perPartition`."""
     name, topic = await topic_of(call)
     if name.partition >= 0 or not is_partitioned(topic):
         raise ClientError(404, f"Partitioned Topic not found: {name}")
@@ -86,7 +86,7 @@ async def internal_stats(call: AdminCall) -> Any:
 
 @endpoint("GET", f"{_TOPIC}/partitioned-internalStats")
 async def partitioned_internal_stats(call: AdminCall) -> dict[str, Any]:
-    """The same of each partition."""
+    """The internal stats of each partition."""
     name, topic = await topic_of(call)
     if name.partition >= 0 or not is_partitioned(topic):
         raise ClientError(404, f"Partitioned Topic not found: {name}")

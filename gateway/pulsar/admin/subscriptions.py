@@ -147,7 +147,7 @@ async def expire(call: AdminCall) -> Any:
 
 @endpoint("POST", f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}")
 async def expire_for_all(call: AdminCall) -> Any:
-    """The same, for all subscriptions of the topic."""
+    """The same for all subscriptions: acknowledge messages that are older than so many seconds."""
     before = _before(call)
 
     async def act(owned: OwnedPartition, place: Place) -> Refused | None:

@@ -68,14 +68,14 @@ async def partitioned_topics(call: AdminCall) -> list[str]:
 
 @endpoint("GET", "/admin/v2/non-persistent/{tenant}/{namespace}")
 async def non_persistent_topics(call: AdminCall) -> list[str]:
-    """None: they are not served."""
+    """No name: non-persistent topics are not served."""
     namespace_of(call)
     return []
 
 
 @endpoint("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/partitioned")
 async def non_persistent_partitioned_topics(call: AdminCall) -> list[str]:
-    """The same."""
+    """No name, either."""
     return await non_persistent_topics(call)
 
 
