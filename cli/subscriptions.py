@@ -1,8 +1,8 @@
 """`penstock subscriptions`: Pulsar's subscriptions, what they have acknowledged, what is left.
 
 Knows flags and tables; reads the broker's database, since Pulsar's protocol tells clients of no
-subscription but their own. Exit codes: 0 done, 1 there is no such subscription, 2 a wrong argument,
-or no database.
+subscription but their own. What changes them is in `subscription_moves`. Exit codes: 0 done, 1
+there is no such subscription, 2 a wrong argument, or no database.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rich.console import Console
 from cli.client import AsJson, fail, print_json, print_table
 from cli.errors import suggestion
 from cli.serve import ConfigFile, DatabaseUrl, DataDirectory, settings_of
+from cli.subscription_moves import delete, reset, skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from storage.subscriptions.reads import SubscriptionView
 
 subscriptions = typer.Typer(
-    help="List and describe Pulsar's subscriptions, with their backlog.",
+    help="List and describe Pulsar's subscriptions, with their backlog; move and delete them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -92,6 +93,11 @@ def describe(
         for each in found
     ]
     print_table(heads, rows)
+
+
+subscriptions.command()(reset)
+subscriptions.command()(skip)
+subscriptions.command()(delete)
 
 
 def _by_subscription(rows: Iterable[SubscriptionView]) -> Iterable[Iterable[SubscriptionView]]:
