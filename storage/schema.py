@@ -532,6 +532,25 @@ topic_schema = Table(
     _timestamp("created_at"),
 )
 
+# Pulsar's tenants and namespaces. Which topic is in which one its name says. Policies are in the
+# form that Pulsar gives them in JSON, those that are set.
+tenant = Table(
+    "tenant",
+    metadata,
+    Column("name", Text(collation="C"), primary_key=True),
+    Column("admin_roles", ARRAY(Text), nullable=False),
+    Column("allowed_clusters", ARRAY(Text), nullable=False),
+    _timestamp("created_at"),
+)
+namespace = Table(
+    "namespace",
+    metadata,
+    Column("tenant", Text(collation="C"), ForeignKey("tenant.name"), primary_key=True),
+    Column("name", Text(collation="C"), primary_key=True),
+    Column("policies", JSONB, nullable=False),
+    _timestamp("created_at"),
+)
+
 
 def chunk_table_name(segment_id: int) -> str:
     """Name of the table that holds a segment's payload."""

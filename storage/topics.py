@@ -34,7 +34,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from core.namespace.values import FullName, Namespace, Tenant
 from core.ports.log import StoreUnavailable
+from core.ports.namespaces import StoredNamespaces
 from core.ports.topics import (
     ActiveProducer,
     PartitionSize,
@@ -42,7 +44,7 @@ from core.ports.topics import (
     TopicListing,
     TopicRow,
 )
-from storage import configs
+from storage import configs, namespaces
 from storage.connection.pool import Database
 from storage.notifications import METADATA_CHANGED
 from storage.schema import (
@@ -261,6 +263,30 @@ class MetadataChange:
         """Sets or (None) deletes settings of a group."""
         self.is_changed = True
         await configs.write(self._connection, configs.GROUP, group_id, changes)
+
+    async def read_namespaces(self) -> StoredNamespaces:
+        """All tenants and namespaces."""
+        return await namespaces.read_all(self._connection)
+
+    async def put_tenant(self, tenant: Tenant) -> None:
+        """Inserts a tenant, or gives it these roles and clusters."""
+        self.is_changed = True
+        await namespaces.put_tenant(self._connection, tenant)
+
+    async def delete_tenant(self, name: str) -> None:
+        """Deletes a tenant that has no namespaces."""
+        self.is_changed = True
+        await namespaces.delete_tenant(self._connection, name)
+
+    async def put_namespace(self, namespace: Namespace) -> None:
+        """Inserts a namespace, or gives it these policies."""
+        self.is_changed = True
+        await namespaces.put_namespace(self._connection, namespace)
+
+    async def delete_namespace(self, full_name: FullName) -> None:
+        """Deletes a namespace; not its topics."""
+        self.is_changed = True
+        await namespaces.delete_namespace(self._connection, full_name)
 
     async def announce(self) -> None:
         """Raises the metadata version and tells every broker, when this transaction commits."""

@@ -370,6 +370,43 @@ LEFT JOIN LATERAL (
 WHERE NOT s.is_deletion
 ORDER BY t.name, s.version
 """,
+    # One column a policy. Retention: -1 is without limit.
+    "v_namespace": """
+SELECT n.tenant, n.name AS namespace,
+       make_interval(secs => (n.policies ->> 'message_ttl_in_seconds')::double precision)
+           AS message_ttl,
+       CASE WHEN (r ->> 'retentionTimeInMinutes')::integer < 0 THEN 'unlimited'
+            ELSE make_interval(mins => (r ->> 'retentionTimeInMinutes')::integer)::text
+       END AS retention_time,
+       CASE WHEN (r ->> 'retentionSizeInMB')::bigint < 0 THEN 'unlimited'
+            ELSE pg_size_pretty((r ->> 'retentionSizeInMB')::bigint * 1048576)
+       END AS retention_size,
+       pg_size_pretty((q -> 'destination_storage' ->> 'limitSize')::bigint) || ', '
+           || (q -> 'destination_storage' ->> 'policy') AS backlog_quota_size,
+       make_interval(secs => (q -> 'message_age' ->> 'limitTime')::double precision) || ', '
+           || (q -> 'message_age' ->> 'policy') AS backlog_quota_age,
+       (n.policies ->> 'deduplicationEnabled')::boolean AS deduplication,
+       n.policies ->> 'schema_compatibility_strategy' AS schema_compatibility_strategy,
+       (n.policies ->> 'is_allow_auto_update_schema')::boolean AS schema_auto_update,
+       (n.policies ->> 'schema_validation_enforced')::boolean AS schema_validation_enforced,
+       CASE WHEN (a ->> 'allowAutoTopicCreation')::boolean
+            THEN concat_ws(', ', a ->> 'topicType', (a ->> 'defaultNumPartitions') || ' partitions')
+            WHEN a IS NOT NULL THEN 'no'
+       END AS auto_topic_creation,
+       (n.policies -> 'autoSubscriptionCreationOverride' ->> 'allowAutoSubscriptionCreation')
+           ::boolean AS auto_subscription_creation,
+       (n.policies ->> 'max_unacked_messages_per_consumer')::integer AS max_unacked_per_consumer,
+       (n.policies ->> 'max_unacked_messages_per_subscription')::integer
+           AS max_unacked_per_subscription,
+       t.admin_roles, n.created_at
+FROM namespace n
+JOIN tenant t ON t.name = n.tenant
+CROSS JOIN LATERAL (
+    SELECT n.policies -> 'retention_policies' AS r, n.policies -> 'backlog_quota_map' AS q,
+           n.policies -> 'autoTopicCreationOverride' AS a
+) AS p
+ORDER BY n.tenant, n.name
+""",
     # topics: with the number of records staged for each.
     "v_staged_token": """
 SELECT s.token, date_trunc('milliseconds', clock_timestamp() - s.created_at) AS age,

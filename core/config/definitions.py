@@ -426,6 +426,15 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "(`NAME-partition-0`), as Pulsar's own may be. One with several always is.",
         broker=None,
     ),
+    _topic(
+        "penstock.pulsar.retention",
+        _BOOLEAN,
+        "false",
+        "Whether the retention that the topic's namespace sets (Pulsar's `retention_policies`) "
+        "lets go earlier what all of its durable subscriptions have acknowledged. Topics that "
+        "Pulsar's clients make start with true. retention.ms and retention.bytes hold in any case.",
+        broker=None,
+    ),
     # --- brokers only ---
     _broker(
         "advertised.listeners",
@@ -701,6 +710,15 @@ _HONOURED: tuple[ConfigDef, ...] = (
     ),
     # --- Penstock's own ---
     _broker(
+        "penstock.backlog.quota.check.interval.ms",
+        _INT,
+        MINUTE_MS,
+        "Time between two looks at backlogs that namespaces limit. Pulsar's "
+        "`backlogQuotaCheckIntervalInSeconds`.",
+        validator=at_least(1),
+        update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
         "penstock.broker.deduplication.producer.inactivity.timeout.minutes",
         _INT,
         360,
@@ -722,6 +740,34 @@ _HONOURED: tuple[ConfigDef, ...] = (
         4 * 2**20,
         "Most payload in one flush, but for a single batch that is larger.",
         validator=at_least(1),
+    ),
+    _broker(
+        "penstock.max.unacked.messages.per.consumer",
+        _INT,
+        50_000,
+        "Messages that a consumer of a Shared or Key_Shared subscription of Pulsar's may have "
+        "without acknowledging one; 0: no limit. A namespace may set its own. Pulsar's "
+        "`maxUnackedMessagesPerConsumer`.",
+        validator=at_least(0),
+        update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
+        "penstock.max.unacked.messages.per.subscription",
+        _INT,
+        200_000,
+        "The same for all consumers of a subscription in a partition. Pulsar's "
+        "`maxUnackedMessagesPerSubscription`.",
+        validator=at_least(0),
+        update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
+        "penstock.message.expiry.check.interval.ms",
+        _INT,
+        5 * MINUTE_MS,
+        "Time between two looks for messages that are older than their namespace's TTL. Pulsar's "
+        "`messageExpiryCheckIntervalInMinutes`.",
+        validator=at_least(1),
+        update_mode=_CLUSTER_WIDE,
     ),
     _broker(
         "penstock.published.batch.expiration.ms",

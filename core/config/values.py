@@ -309,6 +309,7 @@ class TopicConfig:
 
     retention_ms, retention_bytes: -1 (or less) is no limit. deduplication_enabled: as far as named
     producers (Pulsar's) go. pulsar_partitioned: to Pulsar's clients, also with one partition.
+    pulsar_retention: whether its namespace's retention counts, too.
     """
 
     cleanup_policy: frozenset[str]
@@ -324,6 +325,7 @@ class TopicConfig:
     segment_ms: int
     deduplication_enabled: bool
     pulsar_partitioned: bool
+    pulsar_retention: bool
 
     @property
     def is_compacted(self) -> bool:
@@ -370,9 +372,10 @@ def topic_config(overrides: Mapping[str, str], broker: Mapping[str, str]) -> Top
         retention_bytes=whole("retention.bytes"),
         segment_bytes=whole("segment.bytes"),
         segment_ms=whole("segment.ms"),
-        # Pulsar asks the topic, its namespace, the broker. Policies of namespaces are to come in
-        # between, where a topic is read (`gateway/runtime/topics`): as one more map, of theirs.
+        # Pulsar asks the topic, its namespace, the broker; the namespace's word is among the
+        # overrides (`gateway/runtime/topics`).
         deduplication_enabled=topic_value("penstock.deduplication.enabled", overrides, broker)
         is True,
         pulsar_partitioned=topic_value("penstock.pulsar.partitioned", overrides, broker) is True,
+        pulsar_retention=topic_value("penstock.pulsar.retention", overrides, broker) is True,
     )

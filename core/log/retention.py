@@ -1,8 +1,11 @@
 """Retention's rules: the class of segments for a topic, and which part of its log has expired."""
 
 from core.config.values import TopicConfig
+from core.namespace.values import Retention
 
-HOUR_MS = 3_600_000
+MB = 2**20
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
 # Topics of one class share a segment, which is dropped once all of its batches are deleted. Classes
@@ -60,3 +63,24 @@ def bytes_to_delete(config: TopicConfig, size_bytes: int) -> int:
     if not config.is_deleted or config.retention_bytes < 0:
         return 0
     return max(0, size_bytes - config.retention_bytes)
+
+
+# --- what everybody has acknowledged ---
+
+
+def acknowledged_may_go(config: TopicConfig) -> bool:
+    """Whether a namespace's retention counts for a topic: it has been told so, and `cleanup.policy`
+    deletes anything at all."""
+    return config.pulsar_retention and config.is_deleted
+
+
+def oldest_acknowledged_kept(retention: Retention, now_ms: int) -> int | None:
+    """Acknowledged batches with an earlier timestamp (ms) may go; None: there is no limit."""
+    if retention.time_minutes < 0:
+        return None
+    return now_ms - retention.time_minutes * MINUTE_MS
+
+
+def acknowledged_bytes_kept(retention: Retention) -> int | None:
+    """So much of a partition is kept, acknowledged or not; None: there is no limit."""
+    return None if retention.size_mb < 0 else retention.size_mb * MB

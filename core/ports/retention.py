@@ -32,6 +32,10 @@ class RetentionStore(Protocol):
         """Base offset of the first batch, from `start` on, that is kept if as many as possible are
         deleted and `retention_bytes` are left; None if all are deleted."""
 
+    async def acknowledged_up_to(self, partition_id: int) -> int | None:
+        """Up to where all durable subscriptions of a partition have acknowledged everything; None
+        where it has none."""
+
     async def delete_rows(self, partition_id: int) -> int:
         """Deletes some index rows wholly before the log start; returns how many."""
 

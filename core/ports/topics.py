@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+from core.namespace.values import FullName, Namespace, Tenant
 from core.ports.leases import Lease
+from core.ports.namespaces import StoredNamespaces
 from core.types import Endpoint, LiveBroker
 
 
@@ -115,6 +117,21 @@ class MetadataChange(Protocol):
 
     async def write_group_configs(self, group_id: str, changes: Mapping[str, str | None]) -> None:
         """Sets or (None) deletes settings of a group."""
+
+    async def read_namespaces(self) -> StoredNamespaces:
+        """All tenants and namespaces."""
+
+    async def put_tenant(self, tenant: Tenant) -> None:
+        """Inserts a tenant, or gives it these roles and clusters."""
+
+    async def delete_tenant(self, name: str) -> None:
+        """Deletes a tenant that has no namespaces."""
+
+    async def put_namespace(self, namespace: Namespace) -> None:
+        """Inserts a namespace, or gives it these policies."""
+
+    async def delete_namespace(self, full_name: FullName) -> None:
+        """Deletes a namespace; not its topics."""
 
 
 class TopicStore(Protocol):

@@ -44,6 +44,10 @@ class Dispatcher(ABC):
         self.settings = settings
         self._position = cursor.mark_delete
 
+    def limit(self, settings: DispatchSettings) -> None:
+        """Other limits, from now on. Who is at the old one and below the new one goes on."""
+        self.settings = settings
+
     # --- consumers ---
 
     @property

@@ -57,6 +57,20 @@ class SharedDispatcher(Dispatcher):
         self._runnable: dict[SharingConsumer, None] = {}  # those that take, and have lanes
         self._delayed = DelayedEntries()
 
+    def limit(self, settings: DispatchSettings) -> None:
+        """See Dispatcher."""
+        if settings == self.settings:
+            return
+        self.settings = settings
+        self._is_blocked = 0 < settings.max_unacked <= self._unacked
+        most = settings.max_unacked_per_consumer
+        for consumer in self._consumers.values():
+            consumer.is_blocked = 0 < most <= consumer.unacked
+            if consumer.is_blocked:
+                self._runnable.pop(consumer, None)
+            else:
+                self._wake(consumer)
+
     # --- consumers ---
 
     @property

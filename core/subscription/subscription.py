@@ -39,6 +39,16 @@ class Subscription:
         self._partition = partition
         self._topic_name = topic_name
 
+    def settle_in(self, partition: int, topic_name: str) -> None:
+        """Where it is, as its consumers call it; for the next dispatcher."""
+        self._partition, self._topic_name = partition, topic_name
+
+    def limit(self, settings: DispatchSettings) -> None:
+        """Other limits, from now on; who is beyond them gets nothing until it has acknowledged."""
+        self._settings = settings
+        if self.dispatcher is not None:
+            self.dispatcher.limit(settings)
+
     def add_consumer(self, joining: Joining) -> Changes | Refused:
         """A consumer comes. While there are others it has to be of their type; when there are none
         its type is the subscription's, and all is read again from the mark-delete offset."""

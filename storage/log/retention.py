@@ -42,6 +42,9 @@ SELECT base_offset FROM (
 ) AS b
 WHERE bytes_up_to > bytes - %(retention_bytes)s ORDER BY last_offset LIMIT 1
 """
+ACKNOWLEDGED_UP_TO = """
+SELECT min(mark_delete) FROM subscription WHERE partition_id = %(partition_id)s
+"""
 
 # Deletes index rows wholly before the log start, a limited number at once, and updates the
 # partition's totals. Also deletes aborted transactions with their marker among these rows: a reader
@@ -174,6 +177,13 @@ class PostgresRetentionStore:
                 FIRST_WITHIN_SIZE,
                 {"partition_id": partition_id, "start": start, "retention_bytes": retention_bytes},
             )
+            row = await cursor.fetchone()
+            return row[0] if row else None
+
+    async def acknowledged_up_to(self, partition_id: int) -> int | None:
+        """See RetentionStore."""
+        async with self._database.reader("acknowledged_up_to") as cursor:
+            await cursor.execute(ACKNOWLEDGED_UP_TO, {"partition_id": partition_id})
             row = await cursor.fetchone()
             return row[0] if row else None
 

@@ -267,6 +267,41 @@ class TestLimits:
         driver.append(1)
         assert driver.run() == [("a", 0), ("a", 3)]
 
+    @pytest.mark.parametrize("limit", ["max_unacked", "max_unacked_per_consumer"])
+    def test_another_limit_holds_at_once(self, limit: str) -> None:
+        driver = shared(("a", 100), entries=12, settings=replace(NO_LIMITS, **{limit: 2}))
+        assert driver.run() == [("a", 0), ("a", 1)]
+        driver.subscription.limit(replace(NO_LIMITS, **{limit: 3}))
+        assert driver.run() == [("a", 2)]
+        driver.subscription.limit(replace(NO_LIMITS, **{limit: 2}))
+        assert driver.run() == []
+        assert driver.ack(0) == []
+        assert driver.ack(1) == [("a", 3)]
+        driver.subscription.limit(NO_LIMITS)
+        assert len(driver.run()) == 8
+        driver.subscription.limit(replace(NO_LIMITS, **{limit: 1}))
+        driver.append(1)
+        assert driver.run() == []
+        assert driver.ack(*range(2, 12)) == [("a", 12)]
+
+    @pytest.mark.parametrize("limit", ["max_unacked", "max_unacked_per_consumer"])
+    def test_the_same_limit_changes_nothing(self, limit: str) -> None:
+        settings = replace(NO_LIMITS, **{limit: 4})
+        driver = shared(("a", 100), entries=12, settings=settings)
+        driver.run()
+        assert driver.ack(0) == []
+        driver.subscription.limit(replace(settings))
+        assert driver.run() == [], "half of it is not left yet"
+
+    def test_the_next_dispatcher_has_it(self) -> None:
+        driver = shared(("a", 100), entries=12)
+        driver.run()
+        driver.subscription.limit(replace(NO_LIMITS, max_unacked=1))
+        driver.leave("a")
+        driver.type = SubscriptionType.KEY_SHARED
+        driver.join("b", 100)
+        assert len(driver.run()) == 1
+
     def test_who_is_gone_is_not_woken(self) -> None:
         settings = replace(NO_LIMITS, max_unacked_per_consumer=1)
         driver = shared(("a", 9), entries=2, settings=settings)
