@@ -3,7 +3,7 @@
 Only this file knows which class of `storage` implements which port; tests wire with it too.
 Opens no socket, decides nothing, and knows no protocol except the bytes of Kafka's markers, and who
 reads which stored format: a log keeps what it has, whether or not its front-end listens now.
-Subscriptions are dispatched as Pulsar's entries.
+Subscriptions are dispatched as Pulsar's entries; a topic's namespace is what Pulsar's names say.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from core.config.values import broker_int
+from core.namespace.rules import schema_policy
 from core.types import BatchFormat, Endpoint
 from core.version import VERSION
 from gateway.kafka.conversion import read_stored as read_kafka
@@ -18,6 +19,7 @@ from gateway.kafka.markers import control_batch
 from gateway.pulsar.conversion import read_stored as read_pulsar
 from gateway.pulsar.conversion import write_stored as write_pulsar
 from gateway.pulsar.dispatching import entry_of, pieces_of
+from gateway.pulsar.names import namespace_of
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer
@@ -27,11 +29,13 @@ from gateway.runtime.groups.groups import Groups
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
+from gateway.runtime.namespaces import Namespaces
 from gateway.runtime.runtime import Runtime
 from gateway.runtime.schemas import Schemas
 from gateway.runtime.staging import Staging
 from gateway.runtime.subscriptions.live_consumers import LiveConsumers
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
+from gateway.runtime.subscriptions.upkeep import Upkeep
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
@@ -44,10 +48,12 @@ from storage.groups.store import GroupStore
 from storage.leases import LeaseStore
 from storage.log.retention import PostgresRetentionStore
 from storage.log.store import PostgresLogStore
+from storage.namespaces import NamespaceStore
 from storage.notifications import PostgresChangeFeed
 from storage.schemas import SchemaStore
 from storage.snapshots import PostgresSnapshots
 from storage.staging import PostgresStagingStore
+from storage.subscriptions.backlogs import BacklogStore
 from storage.subscriptions.store import SubscriptionStore
 from storage.topics import TopicStore
 from storage.transactions import PostgresTransactionStore
@@ -89,7 +95,8 @@ async def compose(database: Database, cluster: Cluster, static: Mapping[str, str
 
 def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
     """The same, with loaded settings; does not use the database yet."""
-    topics = Topics(TopicStore(database), configs, lambda: cluster.live_ids)
+    namespaces = Namespaces(NamespaceStore(database), TopicStore(database), namespace_of)
+    topics = Topics(TopicStore(database), configs, lambda: cluster.live_ids, namespaces)
     feed = PostgresChangeFeed(database)
     announcer = Announcer(feed, lambda: cluster.is_alone)
     segments = Segments(database)
@@ -148,7 +155,11 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         ),
         subscriptions=subscriptions,
         live_consumers=LiveConsumers(subscription_store, cluster, lambda: subscriptions.owned),
-        schemas=Schemas(SchemaStore(database)),
+        schemas=Schemas(
+            SchemaStore(database), lambda topic: schema_policy(namespaces.policies_of(topic))
+        ),
+        namespaces=namespaces,
+        upkeep=Upkeep(BacklogStore(database), subscriptions, topics, namespaces, configs, cluster),
         staging=staging,
         feed=feed,
         announcer=announcer,
@@ -159,6 +170,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
             configs,
             partitions,
             is_on_duty=lambda: cluster.is_lowest,
+            retention_of=lambda topic: namespaces.policies_of(topic).retention,
         ),
     )
     database.on_identity_change(runtime.on_other_history)

@@ -34,16 +34,20 @@ def make(runtime: Runtime, around: Surroundings) -> PulsarFrontEnd:
 def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
     """What handlers may ask."""
     cluster = runtime.cluster
+    producers = Producers(lambda: cluster.broker_id, cluster.incarnation)
+    runtime.upkeep.on_blocked(producers.close_all)
     return Services(
         topics=runtime.topics,
         partitions=runtime.partitions,
         translator=runtime.translations.into(BatchFormat.PULSAR, write_stored),
         cluster=cluster,
         configs=runtime.configs,
-        producers=Producers(lambda: cluster.broker_id, cluster.incarnation),
+        producers=producers,
         subscriptions=runtime.subscriptions,
         topic_lists=TopicLists(runtime.topics),
         schemas=runtime.schemas,
+        namespaces=runtime.namespaces,
+        upkeep=runtime.upkeep,
         is_tls=is_tls,
         clock=_now_ms,
     )

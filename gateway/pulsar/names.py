@@ -11,6 +11,7 @@ partitions it has, is another's question. Sources: TopicName, NamespaceName, Nam
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from core.errors import Error, Refusal
@@ -153,6 +154,13 @@ def pulsar_topic_name(name: str) -> TopicName | None:
     if _split_partition(name)[1] >= 0:
         return None
     return _unescaped(name) or TopicName(PUBLIC_TENANT, DEFAULT_NAMESPACE, name)
+
+
+@lru_cache(maxsize=20_000)
+def namespace_of(name: str) -> tuple[str, str] | None:
+    """Tenant and namespace of the topic that the log calls `name`; None as `pulsar_topic_name`."""
+    topic = pulsar_topic_name(name)
+    return None if topic is None else (topic.tenant, topic.namespace)
 
 
 def _is_plain(topic: TopicName) -> bool:

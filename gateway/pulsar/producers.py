@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -99,6 +99,16 @@ class Producers:
                     del self._told[following]
                 told(verdict)
         self._forget(partition_id)
+
+    def close_all(self, partition_id: int) -> None:
+        """None of a partition's producers may write any more: each is closed, once what it has sent
+        is answered, and its client comes again."""
+        writers = self._partitions.get(partition_id)
+        for writer in (*writers.present, *writers.waiting) if writers is not None else ():
+            session: Any = writer.connection
+            producer = session.producers.get(writer.number)
+            if producer is not None and producer.writer is writer:
+                producer.leave()
 
     def _forget(self, partition_id: int) -> None:
         if self._partitions[partition_id].is_forgettable:
@@ -221,7 +231,7 @@ class Producer:
             self._claim,
         )
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Has the client come again, once it knows what became of all that was taken in: what it
         sends meanwhile is dropped, and it sends that again."""
         self._is_leaving = True
@@ -238,7 +248,7 @@ class Producer:
         sequenced = None
         if topic.config.deduplication_enabled:
             if self._claim == NO_CLAIM:  # it was switched on meanwhile
-                self._leave()
+                self.leave()
                 return
             sequenced = self._sequenced(command, entry)
         else:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
+    from gateway.runtime.namespaces import Namespaces
     from gateway.runtime.schemas import Schemas
     from gateway.runtime.subscriptions.subscriptions import Subscriptions
+    from gateway.runtime.subscriptions.upkeep import Upkeep
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.topics.topics import Topics
 
@@ -56,6 +58,8 @@ class Services:
     subscriptions: Subscriptions
     topic_lists: TopicLists
     schemas: Schemas
+    namespaces: Namespaces
+    upkeep: Upkeep
     is_tls: bool
     clock: Callable[[], int]
 

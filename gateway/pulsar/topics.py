@@ -2,8 +2,9 @@
 
 A topic of the log with one partition is a plain topic to Pulsar's clients unless its setting
 `penstock.pulsar.partitioned` says otherwise, one with more is partitioned; `t-partition-N` is
-partition N of `t` in both. Topics that Pulsar's clients make have
-one partition, as Pulsar's default is, and take entries as large as Pulsar does. Knows no command.
+partition N of `t` in both. Topics that Pulsar's clients make have one partition, as Pulsar's default
+is, unless their namespace says otherwise, and take entries as large as Pulsar does. None is made in
+a namespace that is not there. Knows no command.
 """
 
 from __future__ import annotations
@@ -11,22 +12,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from core.errors import Error, Refusal
+from core.namespace.rules import auto_topic_creation
+from core.namespace.values import TopicType
 from core.topic.rules import NewTopic
 from gateway.pulsar.framing import DEFAULT_MAX_MESSAGE_SIZE, max_frame_size
 from gateway.pulsar.names import TopicName, log_topic_name, parse_topic_name
 from gateway.pulsar.session import LISTENER, Services
+from gateway.runtime.namespaces import NAMESPACE_NOT_FOUND, check_there
 from gateway.runtime.topics.topics import CreatedTopic
 
 if TYPE_CHECKING:
+    from core.namespace.values import AutoTopicCreation
     from core.topic.topic import Topic
     from core.types import LiveBroker
 
-OWN_SETTINGS: Final = (("max.message.bytes", str(max_frame_size(DEFAULT_MAX_MESSAGE_SIZE))),)
-_AUTO_CREATION: Final = "auto.create.topics.enable"
-
-
+OWN_SETTINGS: Final = (
+    ("max.message.bytes", str(max_frame_size(DEFAULT_MAX_MESSAGE_SIZE))),
+    ("penstock.pulsar.retention", "true"),
+)
 PARTITIONED_SETTINGS: Final = (*OWN_SETTINGS, ("penstock.pulsar.partitioned", "true"))
 """Of a topic that is to be partitioned, be it with one partition."""
+
+_AUTO_CREATION: Final = "auto.create.topics.enable"
 
 
 class Place(NamedTuple):
@@ -75,11 +82,15 @@ async def find_place(text: str, services: Services, *, create: bool) -> Place | 
     if isinstance(found, Refusal):
         return found
     name, topic = found
-    if topic is None and create and name.partition < 0 and may_create(services):
-        made = await _create(name, services)
-        if isinstance(made, Refusal):
-            return made
-        topic = made
+    if topic is None and create:
+        if refusal := await refuse_namespace(name, services):
+            # As Pulsar has it: the client looks the topic up, and is told then.
+            return Refusal(Error.NOT_LEADER_OR_FOLLOWER, f"{refusal.message}: look {name} up again")
+        if name.partition < 0 and creation_of(name, services).is_allowed:
+            made = await make_topic(name, services)
+            if isinstance(made, Refusal):
+                return made
+            topic = made
     if topic is None or name.partition >= len(topic.partition_ids):
         return unknown(name)
     if topic.is_internal:
@@ -100,20 +111,65 @@ def unknown(name: TopicName) -> Refusal:
     return Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} does not exist")
 
 
-def may_create(services: Services) -> bool:
-    """Whether clients make topics by using them; Kafka's setting holds for both."""
-    return services.configs.broker_bool(_AUTO_CREATION)
+async def refuse_namespace(name: TopicName, services: Services) -> Refusal | None:
+    """Why the topic cannot be made: its namespace is not there. Raises StoreUnavailable."""
+    if await services.namespaces.get(name.tenant, name.namespace) is None:
+        return NAMESPACE_NOT_FOUND
+    return None
 
 
-async def _create(name: TopicName, services: Services) -> Topic | Refusal | None:
+def creation_of(name: TopicName, services: Services) -> AutoTopicCreation:
+    """Whether clients make topics in a namespace by using them, and which. Where the namespace does
+    not say, Kafka's setting holds for both."""
+    policies = services.namespaces.policies(name.tenant, name.namespace)
+    by_broker = services.configs.broker_bool(_AUTO_CREATION)
+    return auto_topic_creation(policies, is_allowed_by_broker=by_broker)
+
+
+async def make_topic(
+    name: TopicName, services: Services, partitions: int | None = None
+) -> Topic | Refusal | None:
+    """Makes a topic, partitioned where a number is given; None where it is gone again. Raises
+    StoreUnavailable."""
     log_name = log_topic_name(name)
-    assert isinstance(log_name, str), "it was parsed"
-    made = await services.topics.create([NewTopic(log_name, 1, configs=OWN_SETTINGS)])
+    if isinstance(log_name, Refusal):
+        return log_name
+    settings = OWN_SETTINGS if partitions is None else PARTITIONED_SETTINGS
+    full_name = name.tenant, name.namespace
+    made = await services.topics.create(
+        [NewTopic(log_name, partitions or 1, configs=settings)],
+        check=lambda change: check_there(change, full_name),
+    )
     answer = made[log_name]
     # Another may have been faster; then the topic is there just the same.
     if isinstance(answer, CreatedTopic) or answer.error is Error.TOPIC_ALREADY_EXISTS:
         return await services.topics.get(log_name)
     return answer
+
+
+async def count_partitions(text: str, services: Services, *, may_make: bool) -> int | Refusal:
+    """How many partitions a topic has; 0 for a plain one, for one that is to be made by who uses
+    it, and for a partition. may_make: make it now, if its namespace makes partitioned ones. Raises
+    StoreUnavailable."""
+    found = await find_topic(text, services)
+    if isinstance(found, Refusal):
+        return found
+    name, topic = found
+    if topic is None:
+        if refusal := await refuse_namespace(name, services):
+            return refusal
+        creation = creation_of(name, services)
+        if name.partition >= 0 or not may_make or not creation.is_allowed:
+            return unknown(name)
+        if creation.type is not TopicType.PARTITIONED:
+            return 0
+        made = await make_topic(name, services, creation.default_partitions or 1)
+        if isinstance(made, Refusal):
+            return made
+        topic = made
+    if topic is None or name.partition >= len(topic.partition_ids):
+        return unknown(name)
+    return len(topic.partition_ids) if name.partition < 0 and is_partitioned(topic) else 0
 
 
 async def owner_of(partition_id: int, services: Services) -> LiveBroker:

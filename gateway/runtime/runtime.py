@@ -22,10 +22,12 @@ from gateway.runtime.groups.groups import Groups
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
+from gateway.runtime.namespaces import Namespaces
 from gateway.runtime.schemas import Schemas
 from gateway.runtime.staging import Staging
 from gateway.runtime.subscriptions.live_consumers import LiveConsumers
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
+from gateway.runtime.subscriptions.upkeep import Upkeep
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
@@ -54,6 +56,8 @@ class Runtime:
     subscriptions: Subscriptions
     live_consumers: LiveConsumers
     schemas: Schemas
+    namespaces: Namespaces
+    upkeep: Upkeep
     staging: Staging
     feed: ChangeFeed
     announcer: Announcer
@@ -80,6 +84,7 @@ class Runtime:
             news.listen(),
             news.run(),
             self.janitor.run(),
+            self.upkeep.run(),
             self.snapshots.run(),
         )
 
@@ -98,7 +103,7 @@ class Runtime:
         )
 
     def on_metadata(self) -> None:
-        """Topics or settings have changed, at any broker."""
+        """Topics, namespaces or settings have changed, at any broker."""
         self.configs.invalidate()
         self.topics.invalidate()
         self.changed.set()

@@ -12,9 +12,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from core.version import VERSION
 from gateway.pulsar.admin.api import CLUSTER, AdminCall, endpoint
-from gateway.pulsar.admin.places import http_url, name_of
+from gateway.pulsar.admin.places import http_url, name_of, refused
 from gateway.pulsar.session import LISTENER, Services
-from gateway.pulsar.topics import service_url
+from gateway.pulsar.topics import refuse_namespace, service_url
 from gateway.web.api import Refused
 
 _WHOLE_BUNDLE = "0x00000000_0xffffffff"
@@ -97,10 +97,12 @@ async def version(_: AdminCall) -> Response:
 
 @endpoint("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}")
 async def lookup(call: AdminCall) -> dict[str, Any] | Refused:
-    """The broker to connect to for a topic, whether or not it is there."""
+    """The broker to connect to for a topic, whether or not it is there; its namespace has to be."""
     services = call.services.pulsar
     name, log_name = name_of(call)
     topic = await services.topics.get(log_name)
+    if topic is None and (refusal := await refuse_namespace(name, services)):
+        return refused(refusal)
     broker = services.cluster.this
     if topic is not None and name.partition < len(topic.partition_ids):
         partition_id = topic.partition_ids[max(name.partition, 0)]

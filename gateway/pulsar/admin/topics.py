@@ -30,10 +30,10 @@ from gateway.pulsar.topics import (
     OWN_SETTINGS,
     PARTITIONED_SETTINGS,
     Place,
-    find_topic,
+    count_partitions,
     is_partitioned,
-    may_create,
 )
+from gateway.runtime.namespaces import check_there
 from gateway.runtime.topics.topics import CreatedTopic, PartitionIncrease
 from gateway.web.api import Refused
 from gateway.web.call import ClientError
@@ -52,9 +52,13 @@ _TOPIC = f"{_TOPICS}/{{topic}}"
 
 
 @endpoint("GET", _TOPICS)
-async def topics(call: AdminCall) -> list[str]:
+async def topics(call: AdminCall) -> list[str] | Refused:
     """The names of a namespace's topics, partitions one by one."""
-    return list_names(await call.services.pulsar.topics.all(), namespace_of(call), "").names
+    namespace = namespace_of(call)
+    names = list_names(await call.services.pulsar.topics.all(), namespace, "").names
+    if not names and await call.services.pulsar.namespaces.get(*namespace) is None:
+        return Refused(404, "Namespace does not exist")
+    return names
 
 
 @endpoint("GET", f"{_TOPICS}/partitioned")
@@ -110,7 +114,11 @@ async def create_partitioned(call: AdminCall) -> Refused | None:
 
 
 async def _create(call: AdminCall, new: NewTopic) -> Refused | None:
-    answer = (await call.services.pulsar.topics.create([new]))[new.name]
+    full_name = namespace_of(call)
+    made = await call.services.pulsar.topics.create(
+        [new], check=lambda change: check_there(change, full_name)
+    )
+    answer = made[new.name]
     if isinstance(answer, CreatedTopic):
         return None
     return _EXISTS if answer.error is Error.TOPIC_ALREADY_EXISTS else refused(answer)
@@ -118,23 +126,13 @@ async def _create(call: AdminCall, new: NewTopic) -> Refused | None:
 
 @endpoint("GET", f"{_TOPIC}/partitions")
 async def partitions(call: AdminCall) -> dict[str, Any] | Refused:
-    """How many partitions a topic has; 0 for a plain one."""
-    services = call.services.pulsar
+    """How many partitions a topic has; 0 for a plain one. `checkAllowAutoCreation`: make it, if its
+    namespace says so."""
     name, _ = name_of(call)
-    found = await find_topic(str(name), services)
-    assert not isinstance(found, Refusal), "its name was read"
-    topic = found[1]
-    is_there = topic is not None and name.partition < len(topic.partition_ids)
-    is_made_soon = (
-        topic is None
-        and name.partition < 0
-        and call.flag("checkAllowAutoCreation")
-        and may_create(services)
-    )
-    if not is_there and not is_made_soon:
-        return Refused(404, f"Topic {name} not found")
-    is_whole = topic is not None and name.partition < 0 and is_partitioned(topic)
-    count = len(topic.partition_ids) if topic is not None and is_whole else 0
+    may_make = call.flag("checkAllowAutoCreation")
+    count = await count_partitions(str(name), call.services.pulsar, may_make=may_make)
+    if isinstance(count, Refusal):
+        return refused(count)
     return {"partitions": count, "deleted": False}
 
 

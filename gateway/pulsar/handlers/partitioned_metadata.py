@@ -1,9 +1,10 @@
 """PARTITIONED_METADATA: how many partitions a topic has; 0 for a plain one, and for a partition.
 
 Behavior: a topic of one partition is a plain one unless its setting `penstock.pulsar.partitioned`
-says otherwise. One that is not there is told as plain, and made by who uses it, as is Pulsar's
-default; where topics are not made by using them, or the client asks so
-(`metadata_auto_creation_enabled`), it is TopicNotFound.
+says otherwise. One that is not there is told as plain, and made by who uses it, as is Pulsar's default; it is made at once where its
+namespace has partitioned topics made (`autoTopicCreation`). Where topics are not made by using
+them, or the client asks so (`metadata_auto_creation_enabled`), or the namespace is not there, it is
+TopicNotFound. Source: PersistentTopicsBase, unsafeGetPartitionedTopicMetadataAsync.
 """
 
 from core.errors import Refusal
@@ -16,7 +17,7 @@ from gateway.pulsar.commands_pb2 import (
 )
 from gateway.pulsar.errors import server_error
 from gateway.pulsar.session import Session
-from gateway.pulsar.topics import find_topic, is_partitioned, may_create, unknown
+from gateway.pulsar.topics import count_partitions
 
 _AWAY = "The database is away"
 
@@ -27,30 +28,17 @@ async def partitioned_metadata(
 ) -> CommandPartitionedTopicMetadataResponse:
     """Look the topic up."""
     try:
-        found = await find_topic(message.topic, session.services)
+        may_make = message.metadata_auto_creation_enabled
+        count = await count_partitions(message.topic, session.services, may_make=may_make)
     except StoreUnavailable:
         return _failed(message.request_id, ServerError.SERVICE_NOT_READY, _AWAY)
-    if isinstance(found, Refusal):
-        return _refused(message.request_id, found)
-    name, topic = found
-    count = 0
-    if topic is None:
-        may_be_made = may_create(session.services) and message.metadata_auto_creation_enabled
-        if name.partition >= 0 or not may_be_made:
-            return _refused(message.request_id, unknown(name))
-    elif name.partition >= len(topic.partition_ids):
-        return _refused(message.request_id, unknown(name))
-    elif name.partition < 0 and is_partitioned(topic):
-        count = len(topic.partition_ids)
+    if isinstance(count, Refusal):
+        return _failed(message.request_id, server_error(count.error), count.message or "")
     return CommandPartitionedTopicMetadataResponse(
         request_id=message.request_id,
         partitions=count,
         response=PartitionedMetadataResult.SUCCESS,
     )
-
-
-def _refused(request_id: int, refusal: Refusal) -> CommandPartitionedTopicMetadataResponse:
-    return _failed(request_id, server_error(refusal.error), refusal.message or "")
 
 
 def _failed(

@@ -8,8 +8,10 @@ Names and modes hold for the broker that has the partition's lease, and others a
 ServiceNotReady: then the client looks the topic up. Asked again for an id that it has, the answer
 is the same. A schema is looked up among the topic's, and registered if it may follow them; else
 IncompatibleSchema. The answer has its version, which is empty where the producer brings none: then
-it writes whatever the topic has. `initial_subscription_name` is made first, from the earliest on.
-On a topic that is deduplicated (`penstock.deduplication.enabled`) the answer tells the highest
+it writes whatever the topic has. `initial_subscription_name` is made first, from the earliest on,
+if its namespace lets clients make subscriptions. Where a backlog exceeds a quota of the
+namespace's, the answer is ProducerBlockedQuotaExceededError, or …Exception, by its policy. On a
+topic that is deduplicated (`penstock.deduplication.enabled`) the answer tells the highest
 sequence id that is stored under the name, or -1; what was sent under it before and is not stored
 then never will be. Sources: ServerCnx.handleProducer, tryAddSchema.
 """
@@ -17,6 +19,8 @@ then never will be. Sources: ServerCnx.handleProducer, tryAddSchema.
 from functools import partial
 
 from core.errors import Refusal
+from core.namespace.rules import allows_auto_subscription
+from core.namespace.values import QuotaPolicy
 from core.schema.values import SchemaRefusal
 from core.subscription.values import SubscriptionType
 from core.topic.writers import AccessMode, Admitted, Denial, Denied, Waiting, Writer
@@ -28,7 +32,7 @@ from gateway.pulsar.schemas import read_schema, write_version
 from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
 from gateway.pulsar.topics import Place, find_place
-from gateway.runtime.subscriptions.partition import NOT_OWNED
+from gateway.runtime.subscriptions.partition import NO_SUBSCRIPTION, NOT_OWNED
 from gateway.runtime.subscriptions.values import Place as Start
 from gateway.runtime.subscriptions.values import Subscribing
 
@@ -45,6 +49,15 @@ _CODES = {
     Denial.BUSY: ServerError.PRODUCER_BUSY,
     Denial.FENCED: ServerError.PRODUCER_FENCED,
 }
+_BLOCKED = {
+    QuotaPolicy.PRODUCER_REQUEST_HOLD: ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR,
+    QuotaPolicy.PRODUCER_EXCEPTION: ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION,
+}
+_BACKLOG = "Cannot create producer on topic with backlog quota exceeded"
+_NO_SUBSCRIPTION = (
+    "Could not create the initial subscription due to the auto subscription creation is not "
+    "allowed."
+)
 _CLOSED = Refused(ServerError.SERVICE_NOT_READY, "The producer was closed before it was made")
 _Answer = CommandProducerSuccess | Refusal | Refused | None
 
@@ -60,7 +73,7 @@ async def producer(message: CommandProducer, session: Session) -> _Answer:
     session.opening.add(producer_id)
     try:
         place = await _find(message, session)
-        if isinstance(place, Refusal):
+        if isinstance(place, Refusal | Refused):
             return place
         version = await _register(message, place, session)
         if isinstance(version, SchemaRefusal):
@@ -76,12 +89,17 @@ def _is_wanted(producer_id: int, session: Session) -> bool:
     return producer_id in session.opening and not session.is_lost
 
 
-async def _find(message: CommandProducer, session: Session) -> Place | Refusal:
-    """The partition, if this broker has it, with the subscription that is to be there first."""
-    subscriptions = session.services.subscriptions
-    place = await find_place(message.topic, session.services, create=True)
+async def _find(message: CommandProducer, session: Session) -> Place | Refusal | Refused:
+    """The partition, if this broker has it and its backlog is not too large, with the subscription
+    that is to be there first."""
+    services = session.services
+    subscriptions = services.subscriptions
+    place = await find_place(message.topic, services, create=True)
     if isinstance(place, Refusal):
         return place
+    exceeded = await services.upkeep.exceeded(place.topic, place.partition_id)
+    if exceeded is not None:
+        return Refused(_BLOCKED[exceeded.policy], _BACKLOG)
     if not message.initial_subscription_name:
         return place if await subscriptions.claim(place.partition_id) else NOT_OWNED
     owned = await subscriptions.find(place.partition_id)
@@ -93,8 +111,12 @@ async def _find(message: CommandProducer, session: Session) -> Place | Refusal:
         start=Start.EARLIEST,
         partition_index=place.name.partition,
         topic_name=str(place.name),
+        may_make=allows_auto_subscription(services.namespaces.policies_of(place.topic)),
     )
-    return await owned.ensure(wanted) or place
+    refusal = await owned.ensure(wanted)
+    if refusal is NO_SUBSCRIPTION:
+        return Refused(ServerError.NOT_ALLOWED_ERROR, _NO_SUBSCRIPTION)
+    return refusal or place
 
 
 async def _register(

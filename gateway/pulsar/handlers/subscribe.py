@@ -1,7 +1,8 @@
 """SUBSCRIBE: a consumer comes to a subscription, which is made if there is none.
 
 Behavior: a topic that is not there is made, if it may be (`force_topic_creation`, Kafka's
-`auto.create.topics.enable`). A durable subscription is stored before the answer and begins at
+`auto.create.topics.enable`). A durable subscription is stored before the answer, if the namespace
+lets clients make any (`autoSubscriptionCreation`; else SubscriptionNotFound), and begins at
 `initialPosition`, or where `start_message_rollback_duration_sec` says; others, as readers have
 them, live in memory as long as they have consumers, and begin at `start_message_id`, inclusive.
 Only the broker that dispatches the partition takes consumers in: others answer ServiceNotReady, and
@@ -16,8 +17,10 @@ Sources: ServerCnx.handleSubscribe, PersistentTopic.internalSubscribe.
 """
 
 import secrets
+from dataclasses import replace
 
 from core.errors import Refusal
+from core.namespace.rules import allows_auto_subscription
 from core.schema.values import SchemaRefusal, SchemaType
 from core.subscription.values import HashRange, KeySharing, Reason, Refused, SubscriptionType
 from gateway.pulsar import api
@@ -83,7 +86,11 @@ async def _enter(message: CommandSubscribe, session: Session) -> _Answer:
         return NOT_OWNED
     if refusal := await _check_schema(message, place, session):
         return refused_schema(refusal)
-    wanted = _wanted(message, place)
+    wanted = replace(
+        _wanted(message, place),
+        may_make=allows_auto_subscription(services.namespaces.policies_of(place.topic)),
+        settings=services.upkeep.dispatch_settings(place.topic),
+    )
     consumer = Consumer(session, message.consumer_id, place, message.subscription, wanted.type)
     member = await owned.subscribe(wanted, consumer)
     if isinstance(member, Refused):

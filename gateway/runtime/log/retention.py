@@ -12,7 +12,14 @@ from typing import Final
 
 import structlog
 
-from core.log.retention import bytes_to_delete, oldest_kept_timestamp
+from core.log.retention import (
+    acknowledged_bytes_kept,
+    acknowledged_may_go,
+    bytes_to_delete,
+    oldest_acknowledged_kept,
+    oldest_kept_timestamp,
+)
+from core.namespace.values import Retention
 from core.ports.log import StoreUnavailable
 from core.ports.retention import PartitionUsage, RetentionStore
 from core.topic.topic import Topic
@@ -36,13 +43,16 @@ class Janitor:
         configs: Configs,
         partitions: Partitions,
         is_on_duty: Callable[[], bool],
+        retention_of: Callable[[Topic], Retention | None] = lambda _: None,
     ) -> None:
-        """is_on_duty: whether this broker has the lowest live id, as far as it knows."""
+        """is_on_duty: whether this broker has the lowest live id, as far as it knows. retention_of:
+        how much of what everybody has acknowledged a topic's namespace keeps, if that is set."""
         self._store = store
         self._topics = topics
         self._configs = configs
         self._partitions = partitions
         self._is_on_duty = is_on_duty
+        self._retention_of = retention_of
 
     async def run(self) -> None:
         """One round per `log.retention.check.interval.ms`, until cancelled."""
@@ -116,8 +126,34 @@ class Janitor:
                 usage.partition_id, usage.log_start_offset, topic.config.retention_bytes
             )
             start = max(start, usage.next_offset if kept is None else kept)
+        start = max(start, await self._end_of_acknowledged(usage, topic, start, now_ms))
         if start > usage.log_start_offset:
             log.info(
                 "log_start_moved", topic=topic.name, partition=usage.partition_id, offset=start
             )
             await self._partitions.delete_records(usage.partition_id, start)
+
+    async def _end_of_acknowledged(
+        self, usage: PartitionUsage, topic: Topic, start: int, now_ms: int
+    ) -> int:
+        """Up to where that may go which all durable subscriptions have acknowledged; where there
+        are none, that is everything. start: what is before it goes anyway."""
+        retention = self._retention_of(topic)
+        if retention is None or not acknowledged_may_go(topic.config):
+            return start
+        acknowledged = await self._store.acknowledged_up_to(usage.partition_id)
+        end = usage.next_offset if acknowledged is None else acknowledged
+        if end <= start:
+            return start
+        kept_from = start
+        oldest, size = (
+            oldest_acknowledged_kept(retention, now_ms),
+            acknowledged_bytes_kept(retention),
+        )
+        if oldest is not None:
+            young = await self._store.first_young_batch(usage.partition_id, start, oldest)
+            kept_from = max(kept_from, usage.next_offset if young is None else young)
+        if size is not None and usage.size_bytes > size:
+            kept = await self._store.first_within_size(usage.partition_id, start, size)
+            kept_from = max(kept_from, usage.next_offset if kept is None else kept)
+        return min(end, kept_from)

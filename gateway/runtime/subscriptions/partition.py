@@ -59,6 +59,8 @@ NOT_OWNED = Refusal(
     Error.NOT_LEADER_OR_FOLLOWER, "This broker does not dispatch the topic now; look it up again"
 )
 
+NO_SUBSCRIPTION = Refusal(Error.GROUP_ID_NOT_FOUND, "Subscription does not exist")
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -104,6 +106,7 @@ class OwnedPartition:
         self.lease = lease
         self.is_dropped = False
         self._around = around
+        self._settings = around.settings
         self._extents = Extents()
         self.log_end = 0  # as far as it has been seen
         self._changing = asyncio.Lock()  # while subscriptions are made, moved or deleted
@@ -126,6 +129,8 @@ class OwnedPartition:
                 return NOT_OWNED
             subscription = self._find(wanted)
             if subscription is None:
+                if wanted.is_durable and not wanted.may_make:
+                    return NO_SUBSCRIPTION
                 made = await self._make(wanted)
                 if not isinstance(made, LiveSubscription):
                     return made
@@ -136,6 +141,8 @@ class OwnedPartition:
                 kind = "durable" if subscription.is_durable else "not durable"
                 reason = f"Subscription {wanted.name} is there, and {kind}"
                 return Refusal(Error.INVALID_REQUEST, reason)
+            if wanted.settings is not None:
+                self.limit(wanted.settings)
             return self._join(subscription, wanted, receiver)
 
     def _join(
@@ -175,15 +182,27 @@ class OwnedPartition:
             if self.is_dropped:
                 return NOT_OWNED
             if self._find(wanted) is None:
+                if not wanted.may_make:
+                    return NO_SUBSCRIPTION
                 made = await self._make(wanted, is_joined=False)
                 return None if isinstance(made, LiveSubscription) else made
         return None
 
     def _find(self, wanted: Subscribing) -> LiveSubscription | None:
-        subscription = self._subscriptions.get(wanted.name)
-        if subscription is None and (stored := self._stored.pop(wanted.name, None)) is not None:
+        subscription = self._load(wanted.name)
+        if subscription is not None:
+            subscription.core.settle_in(wanted.partition_index, wanted.topic_name)
+        return subscription
+
+    def _load(self, name: str) -> LiveSubscription | None:
+        """The subscription, in memory."""
+        subscription = self._subscriptions.get(name)
+        if subscription is None and (stored := self._stored.pop(name, None)) is not None:
             subscription = self._add(
-                wanted, Cursor.load(stored.cursor), stored.subscription_id, stored.type
+                Subscribing(name, stored.type or SubscriptionType.EXCLUSIVE),
+                Cursor.load(stored.cursor),
+                stored.subscription_id,
+                stored.type,
             )
             subscription.properties = dict(stored.properties)
         return subscription
@@ -224,7 +243,7 @@ class OwnedPartition:
     ) -> LiveSubscription:
         core = Subscription(
             cursor,
-            self._around.settings,
+            self._settings,
             partition=wanted.partition_index,
             topic_name=wanted.topic_name,
         )
@@ -390,6 +409,18 @@ class OwnedPartition:
         subscription.core.acknowledge_up_to(end, self.log_end)
         return await self._settled(subscription)
 
+    async def expire_for_all(self, end: int) -> None:
+        """Acknowledges all below `end` for every durable subscription, as far as transactions have
+        ended; it is stored soon. Raises StoreUnavailable."""
+        async with self._changing:
+            state = await self._look()
+            if state is None:
+                return
+            for name in self.names:
+                subscription = self._load(name)
+                if subscription is not None and subscription.is_durable:
+                    self.acknowledge_up_to(subscription, min(end, state.last_stable_offset))
+
     async def _settled(self, subscription: LiveSubscription) -> Refusal | None:
         self.wake()
         return None if await self.stored(subscription) else NOT_OWNED
@@ -480,6 +511,13 @@ class OwnedPartition:
         """Acknowledges all below `end`."""
         subscription.core.acknowledge_up_to(end, self.log_end)
         self._acknowledged(subscription)
+
+    def limit(self, settings: DispatchSettings) -> None:
+        """Other limits of dispatch, from now on."""
+        self._settings = settings
+        for subscription in self._subscriptions.values():
+            subscription.core.limit(settings)
+        self.wake()
 
     def _acknowledged(self, subscription: LiveSubscription) -> None:
         if subscription.is_durable and not subscription.is_dropped:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
-from core.subscription.values import HashRange, KeySharing, SubscriptionType
+from core.subscription.values import DispatchSettings, HashRange, KeySharing, SubscriptionType
 
 if TYPE_CHECKING:
     from core.ports.log import StoredBatch
@@ -28,7 +28,8 @@ class Subscribing:
 
     is_durable: whether the subscription is stored. start: where a new one begins; an offset may be
     any. rollback_ms: where it is above 0, a new one begins at the first batch that is not older.
-    partition_index, topic_name: see FailoverDispatcher.
+    partition_index, topic_name: see FailoverDispatcher. may_make: whether a durable one is made
+    where there is none. settings: limits of dispatch, from now on; None leaves them.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Subscribing:
     properties: Mapping[str, str] = field(default_factory=dict)
     partition_index: int = -1
     topic_name: str = ""
+    may_make: bool = True
+    settings: DispatchSettings | None = None
 
 
 class Receiver(Protocol):

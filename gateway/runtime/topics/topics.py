@@ -4,7 +4,15 @@ If a topic is not in the cache, the database is read before a client is told tha
 Core has the rules; this knows no wire and no SQL.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -38,6 +46,7 @@ from core.topic.rules import (
     names_by_key,
 )
 from core.topic.topic import Topic
+from gateway.runtime.namespaces import Namespaces
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.shared_read import SharedRead
 
@@ -76,7 +85,8 @@ class PartitionIncrease:
 class Topics:
     """The topics of the cluster. One per process.
 
-    live_broker_ids: replication factors and assignments are checked against them.
+    live_broker_ids: replication factors and assignments are checked against them. namespaces: they
+    make settings for topics, too.
     """
 
     def __init__(
@@ -84,13 +94,17 @@ class Topics:
         store: TopicStore,
         configs: Configs,
         live_broker_ids: Callable[[], Collection[int]],
+        namespaces: Namespaces | None = None,
     ) -> None:
         self._store = store
+        self._namespaces = namespaces
         self._configs = configs
         self._live_broker_ids = live_broker_ids
         self._names = SharedRead(self._read_names)
         self._ids = SharedRead(self._read_ids)
         configs.on_alter(self.invalidate)
+        if namespaces is not None:
+            namespaces.on_alter(self.invalidate)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._listing: tuple[Topic, ...] | None = None
@@ -188,13 +202,18 @@ class Topics:
         # The list itself is kept for times without a database.
         self._listing_version = None
         self._configs.invalidate()
+        if self._namespaces is not None:
+            self._namespaces.invalidate()
         for listener in self._on_invalidate:
             listener()
 
     async def _prepare(self) -> int:
-        """Loads the broker's settings, topics' defaults; returns the cache's generation."""
+        """Loads the broker's settings, topics' defaults, and namespaces' policies; returns the
+        cache's generation."""
         generation = self._generation
         await self._configs.ensure_loaded()
+        if self._namespaces is not None:
+            await self._namespaces.ensure_loaded()
         return generation
 
     def _keep(self, generation: int, found: Iterable[StoredTopic]) -> list[Topic]:
@@ -207,13 +226,16 @@ class Topics:
         return topics
 
     def _topic(self, stored: StoredTopic) -> Topic:
+        settings = stored.overrides
+        if self._namespaces is not None:
+            settings = {**self._namespaces.topic_settings(stored.name), **settings}
         return Topic(
             topic_id=stored.topic_id,
             name=stored.name,
             partition_ids=stored.partition_ids,
             leader_epochs=stored.leader_epochs,
             overrides=stored.overrides,
-            config=self._configs.topic_config(stored.overrides),
+            config=self._configs.topic_config(settings),
             is_internal=stored.is_internal,
         )
 
@@ -236,16 +258,23 @@ class Topics:
         )
 
     async def create(
-        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
+        self,
+        wanted: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        check: Callable[[MetadataChange], Awaitable[Refusal | None]] | None = None,
     ) -> dict[str, CreatedTopic | Refusal]:
         """Creates topics, all that can be in one commit; answers by name.
 
-        Raises StoreUnavailable.
+        check: gives a reason against all of them, which has to hold when they are made. Raises
+        StoreUnavailable.
         """
         await self._configs.ensure_loaded()
         repeated = find_repeated(new.name for new in wanted)
         answers: dict[str, CreatedTopic | Refusal] = dict.fromkeys(repeated, _DUPLICATE_NAME)
         async with self._change("create_topics") as change:
+            if check is not None and (refusal := await check(change)):
+                return dict.fromkeys((new.name for new in wanted), refusal)
             taken = names_by_key(await change.topic_names())
             rows = []
             for new in wanted:

@@ -188,9 +188,9 @@ def test_partitions(both: Both, client: pulsar.Client, topic: str) -> None:
 def test_another_namespace_has_a_topic_of_its_own(
     both: Both, client: pulsar.Client, topic: str
 ) -> None:
-    client.create_producer(f"persistent://a-tenant/ns/{topic}").send(b"x")
+    client.create_producer(f"persistent://pulsar/system/{topic}").send(b"x")
     name = topic.replace("-", "-2D")
-    assert records_of(both.gateway.bootstrap, f"pulsar.a-2Dtenant.ns.{name}", 1)
+    assert records_of(both.gateway.bootstrap, f"pulsar.pulsar.system.{name}", 1)
 
 
 def test_both_write_to_one_log(both: Both, client: pulsar.Client, topic: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from core.namespace.values import Tenant
 from core.topic.rules import NewTopic
 from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError
 from gateway.pulsar.commands_pb2 import (
@@ -133,6 +134,9 @@ async def test_topics_that_cannot_be_written_to(
 
 async def test_partitions_and_other_namespaces(broker: Broker) -> None:
     (created,) = (await broker.runtime.topics.create([NewTopic("p", 3)])).values()
+    namespaces = broker.runtime.namespaces
+    assert await namespaces.put_tenant(Tenant("a"), is_new=True) is None
+    assert await namespaces.create("a", "b") is None
     client = await broker.client()
     wanted = ["p-partition-2", "one", "one-partition-0", "persistent://a/b/c"]
     for number, topic in enumerate(wanted):
