@@ -202,13 +202,13 @@ def exceeded_quota(
     """Which quota a topic's backlog exceeds, if any.
 
     backlog_bytes, oldest_ms: size, and timestamp of the first message, of what the slowest durable
-    subscription has not acknowledged; None: there is nothing.
+    subscription has not acknowledged; None: there is nothing. -1: it has no timestamp.
     """
     size = policies.backlog_quotas.get(QuotaType.DESTINATION_STORAGE)
     if size is not None and oldest_ms is not None and 0 <= size.limit_size <= backlog_bytes:
         return QuotaType.DESTINATION_STORAGE, size
     age = policies.backlog_quotas.get(QuotaType.MESSAGE_AGE)
-    if age is None or age.limit_time <= 0 or oldest_ms is None:
+    if age is None or age.limit_time <= 0 or oldest_ms is None or oldest_ms < 0:
         return None
     return (QuotaType.MESSAGE_AGE, age) if now_ms - oldest_ms > age.limit_time * 1000 else None
 

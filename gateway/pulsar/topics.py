@@ -2,9 +2,9 @@
 
 A topic of the log with one partition is a plain topic to Pulsar's clients unless its setting
 `penstock.pulsar.partitioned` says otherwise, one with more is partitioned; `t-partition-N` is
-partition N of `t` in both. Topics that Pulsar's clients make have one partition, as Pulsar's default
-is, unless their namespace says otherwise, and take entries as large as Pulsar does. None is made in
-a namespace that is not there. Knows no command.
+partition N of `t` in both. Topics that Pulsar's clients make have one partition, as is Pulsar's
+default, unless their namespace says otherwise, and take entries as large as Pulsar does. None is
+made in a namespace that is not there. Knows no command.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ are acknowledged; it checks every delivery. It plays honest clients, and a broke
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.subscription.cursor import Cursor, StoredCursor
 from core.subscription.key_shared import KeySharedDispatcher
@@ -189,6 +189,19 @@ class World:
             self.is_blocked = False
         if self.unacked(client) <= self.settings.max_unacked_per_consumer // 2:
             client.is_blocked = False
+
+    def limit(self, per_consumer: int, of_all: int) -> None:
+        """Other limits of what is unacknowledged hold at once; the same change nothing."""
+        changed = replace(self.settings, max_unacked_per_consumer=per_consumer, max_unacked=of_all)
+        self.subscription.limit(changed)
+        if changed == self.settings:
+            return
+        self.settings = changed
+        if self.has_one_active:
+            return
+        self.is_blocked = 0 < of_all <= self.all_unacked()
+        for client in self.clients.values():
+            client.is_blocked = 0 < per_consumer <= self.unacked(client)
 
     def seek(self, offset: int) -> None:
         self.subscription.seek(offset)

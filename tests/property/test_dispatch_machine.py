@@ -36,7 +36,8 @@ class DispatchMachine(RuleBasedStateMachine):
     - nothing is with two consumers at once, nor with one twice;
     - an entry's redelivery count is how often it was somebody's before, so that it comes again
       only if it was given back, or its consumer is gone;
-    - limits of unacknowledged messages stop a consumer, and half of them lets it go on;
+    - limits of unacknowledged messages stop a consumer, and half of them lets it go on; other ones
+      hold at once;
     - nothing is lost: in the end all is delivered and acknowledged, whatever happened before.
     """
 
@@ -136,7 +137,9 @@ class DispatchMachine(RuleBasedStateMachine):
     # The broker. One rule for all, so that there is something to forget when it forgets.
 
     @rule(
-        event=st.sampled_from(["time", "time", "flush", "skip", "others", "seek", "crash"]),
+        event=st.sampled_from(
+            ["time", "time", "flush", "skip", "others", "seek", "crash", "limit"]
+        ),
         number=st.integers(0, 60),
     )
     def something_else(self, event: str, number: int) -> None:
@@ -154,6 +157,8 @@ class DispatchMachine(RuleBasedStateMachine):
                 world.seek(min(number, world.log_end))
             case "crash":
                 world.start()
+            case "limit" if world.settings.look_ahead:  # else that follows from the limits
+                world.limit(number % 5, number % 11)
         world.run()
 
     def teardown(self) -> None:

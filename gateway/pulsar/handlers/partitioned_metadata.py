@@ -1,10 +1,10 @@
 """PARTITIONED_METADATA: how many partitions a topic has; 0 for a plain one, and for a partition.
 
 Behavior: a topic of one partition is a plain one unless its setting `penstock.pulsar.partitioned`
-says otherwise. One that is not there is told as plain, and made by who uses it, as is Pulsar's default; it is made at once where its
-namespace has partitioned topics made (`autoTopicCreation`). Where topics are not made by using
-them, or the client asks so (`metadata_auto_creation_enabled`), or the namespace is not there, it is
-TopicNotFound. Source: PersistentTopicsBase, unsafeGetPartitionedTopicMetadataAsync.
+says otherwise. One that is not there is told as plain, and made by who uses it, as is Pulsar's
+default; it is made at once where its namespace has partitioned topics made (`autoTopicCreation`).
+Where topics are not made by using them, or the client asks so (`metadata_auto_creation_enabled`),
+or the namespace is not there, it is TopicNotFound. Source: PersistentTopicsBase, unsafeGetPartitionedTopicMetadataAsync.
 """
 
 from core.errors import Refusal

@@ -18,6 +18,7 @@ Sources: ServerCnx.handleSubscribe, PersistentTopic.internalSubscribe.
 
 import secrets
 from dataclasses import replace
+from functools import partial
 
 from core.errors import Refusal
 from core.namespace.rules import allows_auto_subscription
@@ -89,7 +90,7 @@ async def _enter(message: CommandSubscribe, session: Session) -> _Answer:
     wanted = replace(
         _wanted(message, place),
         may_make=allows_auto_subscription(services.namespaces.policies_of(place.topic)),
-        settings=services.upkeep.dispatch_settings(place.topic),
+        limits=partial(services.upkeep.dispatch_settings, place.topic),
     )
     consumer = Consumer(session, message.consumer_id, place, message.subscription, wanted.type)
     member = await owned.subscribe(wanted, consumer)

@@ -141,8 +141,8 @@ class OwnedPartition:
                 kind = "durable" if subscription.is_durable else "not durable"
                 reason = f"Subscription {wanted.name} is there, and {kind}"
                 return Refusal(Error.INVALID_REQUEST, reason)
-            if wanted.settings is not None:
-                self.limit(wanted.settings)
+            if wanted.limits is not None:
+                self.limit(wanted.limits())
             return self._join(subscription, wanted, receiver)
 
     def _join(

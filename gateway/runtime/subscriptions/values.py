@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
@@ -29,7 +29,7 @@ class Subscribing:
     is_durable: whether the subscription is stored. start: where a new one begins; an offset may be
     any. rollback_ms: where it is above 0, a new one begins at the first batch that is not older.
     partition_index, topic_name: see FailoverDispatcher. may_make: whether a durable one is made
-    where there is none. settings: limits of dispatch, from now on; None leaves them.
+    where there is none. limits: gives those of dispatch as they are now; None leaves them.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Subscribing:
     partition_index: int = -1
     topic_name: str = ""
     may_make: bool = True
-    settings: DispatchSettings | None = None
+    limits: Callable[[], DispatchSettings] | None = None
 
 
 class Receiver(Protocol):

@@ -185,6 +185,7 @@ def test_what_expires() -> None:
         ({AGE: BacklogQuota(HOLD, 1, 10)}, 1, 10_001, AGE),
         ({AGE: BacklogQuota(HOLD, 1, 0)}, 1, 10_001, None),
         ({AGE: BacklogQuota(HOLD, 1, 10)}, 0, None, None),
+        ({AGE: BacklogQuota(HOLD, 1, 10)}, 1, NOW + 1, None),  # -1: it has no timestamp
         ({AGE: BacklogQuota(HOLD, 0, 10), SIZE: BacklogQuota(FAIL, 5)}, 5, 10_001, SIZE),
     ],
 )

@@ -370,6 +370,32 @@ async def test_messages_expire_for_all_subscriptions(
     assert found == [4, 5, 6]
 
 
+async def test_only_the_broker_that_dispatches_sees_to_it(
+    make_broker: Any, database_url: str
+) -> None:
+    first, second = [await make_broker() for _ in range(2)]
+    for each in (first, second, first):
+        await each.runtime.cluster.heartbeat()
+    await make_namespace(first, message_ttl_s=1)
+    client = await first.client()
+    await client.produce_to(TOPIC)
+    await subscribe(client)
+    await send(client, 2, publish_time=T0)
+    second.runtime.on_metadata()
+    quota = BacklogQuota(EVICT, 1)
+    assert await first.runtime.namespaces.change_quota("a", "b", SIZE, quota) is None
+    await second.runtime.upkeep.expire()
+    await second.runtime.upkeep.hold_to_quotas()
+    assert second.runtime.subscriptions.owned == []
+    assert marks(database_url) == {"s": 0}
+    await first.runtime.subscriptions.stop()
+    await first.runtime.leases.release()
+    await first.runtime.cluster.leave()
+    second.runtime.on_metadata()
+    await second.runtime.upkeep.expire()
+    await until(lambda: marks(database_url) == {"s": 2})
+
+
 async def test_an_open_transaction_is_not_passed(broker: Broker, database_url: str) -> None:
     """What it writes is new to subscriptions once it has ended, however old it is."""
     await make_namespace(broker, message_ttl_s=1)
