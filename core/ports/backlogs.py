@@ -30,8 +30,9 @@ class BacklogStore(Protocol):
     async def backlogs(self, partition_ids: Sequence[int]) -> list[Backlog]:
         """Of those partitions that have durable subscriptions, one of which is behind."""
 
-    async def size_of(self, backlog: Backlog) -> int:
-        """Its bytes: all batches from its start on, whatever of them is acknowledged."""
+    async def size_of(self, backlog: Backlog, enough: int) -> int:
+        """Its bytes: all batches from its start on, whatever of them is acknowledged. From `enough`
+        on nobody minds how many there are."""
 
     async def first_young(self, backlog: Backlog, timestamp: int) -> int:
         """Where the first batch of it begins that is not older than `timestamp` (ms), nor after

@@ -28,16 +28,22 @@ FROM (
 WHERE b.start < b.next_offset
 ORDER BY b.partition_id
 """
-SIZE = """
-SELECT coalesce(sum(size), 0)::bigint FROM record_batch
-WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
+# From the log's end backwards, until there is enough: no more is read than that.
+_FROM_THE_END = """(
+    SELECT last_offset, sum(size) OVER (ORDER BY last_offset DESC ROWS UNBOUNDED PRECEDING) AS bytes
+    FROM record_batch WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
+    ORDER BY last_offset DESC
+) AS b"""
+SIZE = f"""
+SELECT coalesce(
+    (SELECT bytes FROM {_FROM_THE_END} WHERE bytes >= %(enough)s LIMIT 1),
+    (SELECT sum(size) FROM record_batch
+     WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s),
+    0)::bigint
 """
 # All batches have to go from whose first byte on there is too much.
-END_OF_EXCESS = """
-SELECT max(last_offset) + 1 FROM (
-    SELECT last_offset, sum(size) OVER (ORDER BY last_offset DESC) AS bytes_from_here
-    FROM record_batch WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
-) AS b WHERE bytes_from_here > %(max_bytes)s
+END_OF_EXCESS = f"""
+SELECT last_offset + 1 FROM {_FROM_THE_END} WHERE bytes > %(max_bytes)s LIMIT 1
 """
 
 
@@ -55,9 +61,9 @@ class BacklogStore:
             await cursor.execute(BACKLOGS, {"partition_ids": list(partition_ids)})
             return [Backlog(*row) for row in await cursor.fetchall()]
 
-    async def size_of(self, backlog: Backlog) -> int:
+    async def size_of(self, backlog: Backlog, enough: int) -> int:
         """See BacklogStore."""
-        return int(await self._one("backlog_size", SIZE, backlog))
+        return int(await self._one("backlog_size", SIZE, backlog, enough=enough))
 
     async def first_young(self, backlog: Backlog, timestamp: int) -> int:
         """See BacklogStore."""

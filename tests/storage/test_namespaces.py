@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-from typing import Any
-
 import pytest
 
 from core.namespace.forms import read_policies
@@ -147,8 +144,10 @@ async def test_backlogs(log: Log) -> None:
     (found,) = await store.backlogs([one, none, done])
     assert found == Backlog(one, 7, 20, T0 + 3_000, 1_000)
     assert await store.backlogs([]) == []
-    size: Any = await store.size_of(found)
-    assert size == 700 and not isinstance(size, Decimal)
+    for enough, size in ((10_000, 700), (701, 700), (700, 700), (699, 700), (601, 700)):
+        assert await store.size_of(found, enough) == size, enough
+    for enough, size in ((600, 600), (101, 200), (100, 100), (1, 100), (0, 100)):
+        assert await store.size_of(found, enough) == size, enough
     assert await store.first_young(found, T0 + 4_500) == 10
     assert await store.first_young(found, T0 + 60_000) == 20
     for most, end in ((10_000, 7), (700, 7), (699, 8), (600, 8), (150, 18), (100, 18), (99, 20)):

@@ -189,7 +189,7 @@ class Upkeep:
         size = policies.backlog_quotas.get(QuotaType.DESTINATION_STORAGE)
         backlog_bytes = 0
         if size is not None and 0 <= size.limit_size <= backlog.log_bytes:  # else it is not counted
-            backlog_bytes = await self._store.size_of(backlog)
+            backlog_bytes = await self._store.size_of(backlog, size.limit_size)
         return exceeded_quota(policies, backlog_bytes, backlog.oldest_ms, _now_ms())
 
     async def _evicted_up_to(self, kind: QuotaType, quota: BacklogQuota, backlog: Backlog) -> int:
