@@ -116,6 +116,10 @@ def _check_quotas(
 ) -> Refusal | None:
     """A backlog may not grow beyond what is retained all the same. Pulsar looks at the quota of the
     size only, but at both of its limits."""
+    if any(abs(each.limit_size) > _LONG_MAX for each in quotas.values()):
+        return Refusal(Error.INVALID_REQUEST, "A backlog quota's limitSize is out of bounds")
+    if any(abs(each.limit_time) > _INT_MAX for each in quotas.values()):
+        return Refusal(Error.INVALID_REQUEST, "A backlog quota's limitTime is out of bounds")
     size = quotas.get(QuotaType.DESTINATION_STORAGE)
     if size is None or retention is None:
         return None

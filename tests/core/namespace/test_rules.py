@@ -69,6 +69,7 @@ def test_names(name: str, is_legal: bool) -> None:
     [
         (Policies(message_ttl_s=0), None),
         (Policies(message_ttl_s=-5), Error.INVALID_CONFIG),
+        (Policies(message_ttl_s=2**31 - 1), None),
         (Policies(message_ttl_s=2**31), Error.INVALID_CONFIG),
         (Policies(max_unacked_per_consumer=0), None),
         (Policies(max_unacked_per_consumer=-1), Error.INVALID_CONFIG),
@@ -105,7 +106,8 @@ def test_legal_policies(policies: Policies, error: Error | None) -> None:
         (SIZE, BacklogQuota(HOLD, 20 * MB - 1), True),
         (SIZE, BacklogQuota(HOLD, 20 * MB), False),
         (SIZE, BacklogQuota(FAIL, -1), True),
-        (SIZE, BacklogQuota(FAIL, 1_000, 100_000), False),
+        (SIZE, BacklogQuota(FAIL, 1_000, 599), True),
+        (SIZE, BacklogQuota(FAIL, 1_000, 600), False),
         (AGE, BacklogQuota(FAIL, 1_000_000_000, 100), True),
         (AGE, BacklogQuota(FAIL, 0, 1_000), True),
     ],
@@ -115,6 +117,23 @@ def test_a_quota_beside_retention(kind: QuotaType, quota: BacklogQuota, is_legal
     assert (check_policies(policies) is None) is is_legal
     assert check_policies(with_quota(policies, kind, None)) is None
     assert check_policies(with_quota(Policies(retention=Retention(0, 0)), kind, quota)) is None
+
+
+@pytest.mark.parametrize("kind", [SIZE, AGE])
+@pytest.mark.parametrize(
+    ("size", "time", "is_legal"),
+    [
+        (2**63 - 1, 2**31 - 1, True),
+        (-(2**63) + 1, -(2**31) + 1, True),
+        (2**63, 0, False),
+        (-(2**63), 0, False),
+        (0, 2**31, False),
+        (0, -(2**31), False),
+    ],
+)
+def test_bounds_of_quotas(kind: QuotaType, size: int, time: int, is_legal: bool) -> None:
+    policies = with_quota(Policies(), kind, BacklogQuota(HOLD, size, time))
+    assert (check_policies(policies) is None) is is_legal
 
 
 def test_schemas() -> None:
