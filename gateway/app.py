@@ -55,6 +55,7 @@ HTTP is last, for others bring what it serves."""
 
 SUPERVISE_INTERVAL_S = 0.2
 LEAVE_TIMEOUT_S = 3.0
+TURN_S = 0.3  # a round trip of a busy client, and some
 
 
 OnReady = Callable[[Mapping[str, int]], None]
@@ -191,6 +192,8 @@ class _Broker:
             # First of all, so that clients turn to other brokers while this one finishes.
             *runtime.stopping(),
             partial(_leave, runtime.cluster),
+            runtime.partitions.stop,
+            partial(_let_clients_turn, runtime.cluster),
             partial(listeners.shutdown, timeout_s),
             partial(_drain, front_ends.values(), timeout_s),
             *runtime.closing(),
@@ -292,6 +295,13 @@ async def _leave(cluster: Cluster) -> None:
             await cluster.leave()
     except (StoreUnavailable, TimeoutError) as error:
         log.info("left_without_notice", reason=str(error))
+
+
+async def _let_clients_turn(cluster: Cluster) -> None:
+    """What clients have sent before they knew is read and refused, rather than cut off: they would
+    not know what became of it, and send it again behind what they have sent to others meanwhile."""
+    if not cluster.is_alone:
+        await asyncio.sleep(TURN_S)
 
 
 async def _bind(settings: Settings, listeners: Listeners) -> dict[str, LateFrontEnd]:

@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _UNSIGNED: Final = 2**63
-# Another topic has the name by now, or another producer: its client has to come again.
+# Another topic has the name by now, another producer, or the broker stops: the client has to come
+# again.
 _OVER: Final = (
+    Error.NOT_LEADER_OR_FOLLOWER,
     Error.UNKNOWN_TOPIC_OR_PARTITION,
     Error.UNKNOWN_TOPIC_ID,
     Error.PRODUCER_FENCED,

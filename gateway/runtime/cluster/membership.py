@@ -152,7 +152,8 @@ class Cluster:
             return self._this.broker_id
         leader = self._leaders.get(partition_id)
         if leader is None:
-            chosen = choose_leader(partition_id, self.live_ids)
+            staying = self.live_ids - {self._this.broker_id} if self._has_left else self.live_ids
+            chosen = choose_leader(partition_id, staying)
             leader = self._this.broker_id if chosen is None else chosen
             self._leaders[partition_id] = leader
         return leader
@@ -256,5 +257,6 @@ class Cluster:
         Requests under way may still finish; they need no session.
         """
         self._has_left = True
+        self._leaders = {}  # clients that still ask here are sent to the others, too
         async with self._one_heartbeat:
             await self._store.leave(self.broker_id, self.incarnation)

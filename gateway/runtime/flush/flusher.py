@@ -122,6 +122,14 @@ class Flusher:
             await self._parked
         await self._flush.close()
 
+    async def settle_all(self) -> None:
+        """Returns when all that was queued so far is stored or refused."""
+        self._coalescing.release_all()
+        # Whoever gives up waiting must not end the flush.
+        await asyncio.shield(asyncio.ensure_future(self._queue.close()))
+        while self._locked_rows:
+            await asyncio.sleep(PARKED_RETRY_S)
+
     def submit(self, pending: Pending) -> None:
         """Queues a batch, a transition or a publication; the order of these calls is the order
         within a partition and a producer."""

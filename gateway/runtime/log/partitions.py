@@ -46,6 +46,8 @@ log = structlog.get_logger(__name__)
 READ_AHEAD_BYTES = 32 * 2**20
 FIRST_EPOCH = (EpochStart(0, 0),)
 ROUNDS_GROW_BY = 8
+_SETTLED_WITHIN_S = 2.0
+_NOT_LEADER = AppendResult(Error.NOT_LEADER_OR_FOLLOWER, "This broker stops; others lead")
 _CLAIMS = 2**63 - 1  # that two of a name are alike has to be as good as impossible
 
 
@@ -109,6 +111,7 @@ class Partitions:
         self._waiters: dict[int, set[asyncio.Future[None]]] = {}
         self._starts_known: tuple[object, set[int]] = (None, set())
         self._names_in_use: Counter[tuple[int, str]] = Counter()
+        self._is_stopping = False
         self.append_gate = AppendGate(flusher.retry_order)
         flusher.on_appended(self._on_appended)
 
@@ -116,6 +119,23 @@ class Partitions:
     def tail_cache_bytes(self) -> int:
         """Memory that the cached newest batches take."""
         return self._tail.size_bytes
+
+    async def settle(self) -> None:
+        """Returns when what was taken in so far is stored or refused, or after a while.
+
+        Before other brokers are named as leaders: else a client that goes on there would have its
+        next batch stored before the one that is still on its way here.
+        """
+        try:
+            async with asyncio.timeout(_SETTLED_WITHIN_S):
+                await self._flusher.settle_all()
+        except TimeoutError:
+            log.info("appends_left_unsettled")
+
+    async def stop(self) -> None:
+        """Others lead: what comes from now on is refused. Settles what came before."""
+        self._is_stopping = True
+        await self.settle()
 
     async def close(self) -> None:
         """Ends reading ahead. Close the flusher first."""
@@ -150,6 +170,9 @@ class Partitions:
         """
         done: asyncio.Future[AppendResult | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
+        if self._is_stopping:
+            done.set_result(_NOT_LEADER)
+            return done
         self._flusher.submit(
             PendingAppend(
                 partition_id,

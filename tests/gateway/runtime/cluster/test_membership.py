@@ -86,6 +86,18 @@ async def test_brokers_see_each_other_come_and_go(join: Join) -> None:
     assert len(changes) == 3
 
 
+async def test_a_broker_that_has_left_sends_clients_to_the_others(join: Join) -> None:
+    one, two, three = await join(1), await join(2), await join(3)
+    for each in (one, two):
+        await each.heartbeat()
+    assert {one.leader_of(each) for each in range(200)} >= {one.broker_id}
+    await one.leave()
+    await two.heartbeat()
+    leaders = [one.leader_of(each) for each in range(200)]
+    assert leaders == [two.leader_of(each) for each in range(200)]
+    assert set(leaders) == {two.broker_id, three.broker_id}
+
+
 async def test_one_has_the_lowest_id(join: Join) -> None:
     one = await join(1, run=True)
     assert one.is_lowest

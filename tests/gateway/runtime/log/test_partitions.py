@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -326,3 +327,37 @@ async def test_appends_go_to_the_next_segment_once_one_is_sealed(broker: Broker,
     assert segments[1] != (first,)
     (found,) = await broker.store.read([ReadRange(p, 0, 9, MUCH)], 2**40)
     assert len(found) == 2
+
+
+async def test_a_broker_that_stops_settles_what_it_has_taken_in(
+    broker: Broker, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even what is parked; what comes later is for the next leader."""
+    monkeypatch.setattr("gateway.runtime.log.partitions._SETTLED_WITHIN_S", 60.0)
+    p, q = log.new_partitions(2)
+    with psycopg.connect(log.url) as other:
+        other.execute("SELECT 1 FROM topic_partition WHERE partition_id = %s FOR UPDATE", [p])
+        earlier = [broker.submit(p, batch()), broker.submit(q, batch()), broker.submit(p, batch())]
+        stopping = asyncio.create_task(broker.partitions.stop())
+        await earlier[1]
+        later = [await broker.append(each, batch()) for each in (p, q)]
+        assert {each.error for each in later} == {Error.NOT_LEADER_OR_FOLLOWER}
+        await asyncio.sleep(1.2)  # until it is parked
+        assert not stopping.done(), "others may be named while something is still to be stored"
+    await stopping
+    assert [each.result().error for each in earlier] == [Error.NONE] * 3
+    assert log.rows("SELECT count(*) FROM record_batch") == [(3,)]
+
+
+async def test_a_broker_that_stops_does_not_wait_for_ever(
+    broker: Broker, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.runtime.log.partitions._SETTLED_WITHIN_S", 0.2)
+    (p,) = log.new_partitions()
+    with psycopg.connect(log.url) as other:
+        other.execute("SELECT 1 FROM topic_partition FOR UPDATE")
+        earlier = broker.submit(p, batch())
+        async with asyncio.timeout(5):
+            await broker.partitions.stop()
+        assert not earlier.done()
+    assert (await earlier).error is Error.NONE
