@@ -26,6 +26,7 @@ from gateway.pulsar.framing import encode_send_receipt
 from gateway.pulsar.ids import NO_ID
 from gateway.pulsar.session import UNASKED
 from gateway.runtime.flush.outcomes import Unconfirmed
+from gateway.runtime.flush.work import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,6 +155,7 @@ class Producer:
         "_is_leaving",
         "_look_up",
         "_sent",
+        "_stream",
         "_topic",
         "connected_at",
         "denied",
@@ -190,6 +192,7 @@ class Producer:
         self._claim = NO_CLAIM
         self._is_leaving = False  # it is closed once all that it has sent is answered
         self._sent: deque[_Sent] = deque()
+        self._stream = Stream()
         self._is_broken = False  # nothing of it is queued or answered any more
         self._topic = place.topic
         self._look_up: asyncio.Task[None] | None = None
@@ -271,7 +274,12 @@ class Producer:
         partition_id = self.place.partition_id
         services = self.session.services
         sent.appended = services.partitions.append(
-            partition_id, topic.config, batch, entry.block, sequenced=sequenced
+            partition_id,
+            topic.config,
+            batch,
+            entry.block,
+            sequenced=sequenced,
+            stream=self._stream,
         )
         self._await_turn(sent)
         sent.appended.add_done_callback(self._on_decided)

@@ -246,6 +246,8 @@ class Flusher:
         """Named producers will send these batches again, too, under a claim of then."""
         now = asyncio.get_running_loop().time()
         for pending in appends(work):
+            if pending.stream is not None:
+                pending.stream.is_broken = True
             if pending.sequenced is not None:
                 self._broken_claims.note(pending.sequenced, now)
 
@@ -356,6 +358,8 @@ class Flusher:
 
     def _comes_too_early(self, pending: PendingAppend, draft: LogDraft) -> bool:
         batch = pending.batch
+        if pending.stream is not None and pending.stream.is_broken:
+            return True
         if pending.sequenced is not None and pending.sequenced in self._broken_claims:
             return True
         if not self.retry_order or not batch.has_producer_id:

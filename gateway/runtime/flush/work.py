@@ -38,6 +38,16 @@ class AppendResult:
     duplicate_timestamp: int = NO_TIMESTAMP
 
 
+class Stream:
+    """Batches of one sender for one partition, which are stored in the order they came in or not at
+    all. is_broken: one was turned away, and its sender will send it again with all behind it."""
+
+    __slots__ = ("is_broken",)
+
+    def __init__(self) -> None:
+        self.is_broken = False
+
+
 Place = tuple[int, int, str | None]
 """A partition, and the producer that writes there: by its id (-1: none), by its name (None)."""
 
@@ -47,8 +57,8 @@ class PendingAppend:
     """A batch on its way into a partition.
 
     transaction_version, transaction: its producer's, for a transactional batch. sequenced: what
-    tells it from others of a named producer, where they are deduplicated. history: the database's
-    history when it was queued. arrival: its ticket, a number in order of arrival. parked_at: since
+    tells it from others of a named producer, where they are deduplicated. stream: see Stream.
+    history: the database's history when it was queued. arrival: its ticket, a number in order of arrival. parked_at: since
     when it waits for a locked partition (the loop's seconds).
     """
 
@@ -58,6 +68,7 @@ class PendingAppend:
     transaction_version: TransactionVersion = TransactionVersion.V1
     transaction: TransactionKey | None = None
     sequenced: SequencedBatch | None = None
+    stream: Stream | None = None
     history: int = 0
     arrival: int = 0
     parked_at: float = 0.0

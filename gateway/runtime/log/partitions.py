@@ -36,6 +36,7 @@ from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.flush.work import (
     AppendResult,
     PendingAppend,
+    Stream,
 )
 from gateway.runtime.log.append_gate import AppendGate
 from gateway.runtime.log.read_ahead import ReadAhead
@@ -161,12 +162,14 @@ class Partitions:
         transaction_version: TransactionVersion = TransactionVersion.V1,
         transaction: TransactionKey | None = None,
         sequenced: SequencedBatch | None = None,
+        stream: Stream | None = None,
     ) -> asyncio.Future[AppendResult | Unconfirmed]:
         """Queues a batch at once; batches are in the order of these calls.
 
         The future resolves when the batch is committed or refused. If it is transactional:
         transaction_version: how its producer joins partitions. transaction: the one it belongs to.
         sequenced: if batches of the producer's name are to be stored once; see `claim_name`.
+        stream: if none may be stored after one before it was turned away.
         """
         done: asyncio.Future[AppendResult | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
@@ -181,6 +184,7 @@ class Partitions:
                 transaction_version,
                 transaction,
                 sequenced,
+                stream,
             )
         )
         return done

@@ -19,12 +19,12 @@ from core.transaction.values import Answer, Transition
 from core.types import RecordBatch
 from gateway.runtime.flush import flusher
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
-from gateway.runtime.flush.work import AppendResult
+from gateway.runtime.flush.work import AppendResult, Stream
 from storage.flush.log import FlushSession
 from storage.server.embedded import EmbeddedPostgres
 from tests.batches import T0, batch, payload_of
 from tests.conftest import SMALL_POSTGRES
-from tests.gateway.runtime.conftest import Broker, MakeBroker
+from tests.gateway.runtime.conftest import WEEK, Broker, MakeBroker
 from tests.keys import named
 from tests.storage.conftest import Log, open_log
 
@@ -372,6 +372,30 @@ async def test_a_lost_connection_refuses_its_flush_and_the_next_one_works(
     (result,) = await gathered(answer)
     assert outcome(result)[0] in (Reason.NOT_STORED, Reason.UNKNOWN)
     assert outcome(await broker.append(p, batch())) == (OK, 0)
+
+
+async def test_behind_what_was_turned_away_nothing_of_its_stream_is_stored(
+    broker: Broker, log: Log
+) -> None:
+    """Its sender sends all of it again: the second batch would lie before the first."""
+    (p,) = log.new_partitions()
+    log.rows(LINGER)
+    stream, later = Stream(), Stream()
+
+    def submit(
+        stream: Stream | None, size: int = 100
+    ) -> asyncio.Future[AppendResult | Unconfirmed]:
+        one = batch(size=size)
+        return broker.partitions.append(p, WEEK, one, payload_of(one), stream=stream)
+
+    first = submit(stream, 777)
+    await asyncio.sleep(0)  # its flush begins
+    behind, other, again = submit(stream), submit(None), submit(later)
+    await kill_the_sleeper(log)
+    results = await gathered(first, behind, other, again)
+    found = [outcome(each)[0] for each in results]
+    assert found[0] in (Reason.NOT_STORED, Reason.UNKNOWN)
+    assert found[1:] == [Reason.TOO_EARLY, OK, OK]
 
 
 async def test_everything_forgotten_in_the_middle(broker: Broker, log: Log) -> None:
