@@ -132,6 +132,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._bytes_held = 0
         self._outgoing: list[Buffer] = []
         self._outgoing_bytes = 0
+        self._is_delivering = False  # there is a MESSAGE among what goes out
         self._is_connected = False
         self._has_said_hello = False
         self._is_reading = True
@@ -513,12 +514,23 @@ class PulsarConnection(asyncio.BufferedProtocol):
             self._is_going_to_write = True
             self._loop.call_soon(self._flush_later)
 
+    def deliver(self, *pieces: Buffer) -> None:
+        """See Outlet."""
+        self._is_delivering = True
+        self.write(*pieces)
+
     def _flush_later(self) -> None:
         self._is_going_to_write = False
         self._flush()
 
     def _flush(self) -> None:
         outgoing = self._outgoing
+        if self._is_delivering:
+            self._is_delivering = False
+            if self._front_end.services.cluster.has_lapsed:
+                # It stood still between the decision and here: others have the topics by now.
+                self.abort()
+                return
         if outgoing and not self._is_closing and not self._is_lost:
             self._outgoing = []
             self._outgoing_bytes = 0

@@ -97,7 +97,7 @@ class Consumer:
             ack_set = _words_of(delivery)
         assert self.member is not None
         epoch = self.member.epoch if self.type.has_one_active else 0
-        self.session.outlet.write(
+        self.session.outlet.deliver(
             *encode_message(
                 self.consumer_id,
                 self.place.partition_id,

@@ -74,6 +74,9 @@ class Outlet(Protocol):
     def write(self, *pieces: Buffer) -> None:
         """Sends a frame, in pieces, after all that was sent before."""
 
+    def deliver(self, *pieces: Buffer) -> None:
+        """The same of a MESSAGE: it goes out only if the broker's session lasts until then."""
+
     def probe(self) -> None:
         """Make sure that the client is still there, and soon."""
 

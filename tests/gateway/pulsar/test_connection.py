@@ -212,3 +212,18 @@ async def test_commands_are_counted(broker: Broker) -> None:
         labels = {"request": name, "version": "21"}
         name = "kafka_network_requestmetrics_requests_total"
         assert broker.metrics.registry.get_sample_value(name, labels) == 1
+
+
+async def test_what_was_to_be_delivered_when_the_session_ended_is_not(broker: Broker) -> None:
+    """As where the process stands still (SIGSTOP) between the decision and the socket: another
+    broker has the topic by the time it goes on."""
+    client = await broker.client()
+    frame = encode_frame(CommandPing())
+    client.connection.deliver(frame)
+    await client.hear(CommandType.PING)
+    broker.runtime.cluster._lives_until = 0
+    client.connection.write(frame)  # what is no delivery goes out all the same
+    await client.hear(CommandType.PING)
+    client.connection.deliver(frame)
+    await client.ended()
+    assert not client.transport.commands
