@@ -32,6 +32,7 @@ _ESCAPE: Final = re.compile(rb"-([0-9A-F]{2})")
 _MAX_INT: Final = 2**31 - 1
 _MOST_SUBSCRIPTION_BYTES: Final = 4_000
 _MOST_PROPERTY_LETTERS: Final = 64 * 1024
+_SHOWN: Final = 300  # characters of a name that is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ def _split_partition(local_name: str) -> tuple[str, int]:
 
 
 def _invalid(name: str, reason: str) -> Refusal:
-    return Refusal(Error.INVALID_TOPIC_EXCEPTION, f"Topic name '{name}' is invalid: {reason}")
+    shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+    return Refusal(Error.INVALID_TOPIC_EXCEPTION, f"Topic name '{shown}' is invalid: {reason}")
 
 
 # --- the log's names ---
