@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import psycopg
@@ -32,8 +33,11 @@ def read_all_ways(bootstrap: str, database_url: str, topic: str, partitions: int
     }
 
 
-def read_tables(database_url: str, topic: str) -> Log:
-    """What the tables hold, by the index and the chunks, payload decoded by kafka-python."""
+def read_tables(
+    database_url: str, topic: str, values_of: Callable[[bytes], list[bytes]] | None = None
+) -> Log:
+    """What the tables hold, by the index and the chunks, payload decoded by kafka-python, or by
+    `values_of`."""
     views: Log = {}
     assert urlsplit(database_url).scheme == "postgresql"
     with psycopg.connect(database_url) as connection:
@@ -62,7 +66,7 @@ def read_tables(database_url: str, topic: str) -> Log:
             for base_offset, last_offset, _, payload_id, position, size in batches:
                 batch = payloads.get(payload_id, b"")[position : position + size]
                 assert len(batch) == size, f"offset {base_offset}: {len(batch)} of {size} bytes"
-                values = _values(batch)
+                values = (values_of or _values)(batch)
                 assert base_offset + len(values) - 1 == last_offset, f"batch at {base_offset}"
                 records += [
                     StoredRecord(partition, base_offset + n, value)
