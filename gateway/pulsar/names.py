@@ -94,9 +94,8 @@ def parse_namespace(name: str) -> tuple[str, str] | Refusal:
     """Tenant and namespace of `tenant/namespace`."""
     parts = name.split("/")
     if len(parts) != 2 or not all(map(_NAMED_ENTITY.fullmatch, parts)):
-        return Refusal(
-            Error.INVALID_TOPIC_EXCEPTION, f"Namespace '{name}' is invalid: it is tenant/namespace"
-        )
+        reason = f"Namespace '{_shown(name)}' is invalid: it is tenant/namespace"
+        return Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
     return parts[0], parts[1]
 
 
@@ -120,8 +119,12 @@ def _split_partition(local_name: str) -> tuple[str, int]:
 
 
 def _invalid(name: str, reason: str) -> Refusal:
-    shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
-    return Refusal(Error.INVALID_TOPIC_EXCEPTION, f"Topic name '{shown}' is invalid: {reason}")
+    message = f"Topic name '{_shown(name)}' is invalid: {_shown(reason)}"  # both may have it
+    return Refusal(Error.INVALID_TOPIC_EXCEPTION, message)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 # --- the log's names ---
