@@ -213,7 +213,7 @@ class PulsarLoad(Workers):
                         for _ in range(chance.randint(1, 6)):
                             each.send(chance.randrange(KEYS))
                 if time.monotonic() > next_chunks and not chunks.pending:
-                    next_chunks = time.monotonic() + 2
+                    next_chunks = time.monotonic() + 50 / self._pace
                     chunks.send(0)
                 self._stop.wait(3.5 / self._pace)
             deadline = time.monotonic() + FINISH_WITHIN_S + 5

@@ -127,7 +127,7 @@ class Flusher:
         self._coalescing.release_all()
         # Whoever gives up waiting must not end the flush.
         await asyncio.shield(asyncio.ensure_future(self._queue.close()))
-        while self._locked_rows:
+        while self._locked_rows:  # noqa: ASYNC110 - looked at as often as they are tried
             await asyncio.sleep(PARKED_RETRY_S)
 
     def submit(self, pending: Pending) -> None:

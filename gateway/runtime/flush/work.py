@@ -58,8 +58,8 @@ class PendingAppend:
 
     transaction_version, transaction: its producer's, for a transactional batch. sequenced: what
     tells it from others of a named producer, where they are deduplicated. stream: see Stream.
-    history: the database's history when it was queued. arrival: its ticket, a number in order of arrival. parked_at: since
-    when it waits for a locked partition (the loop's seconds).
+    history: the database's history when it was queued. arrival: its ticket, a number in order of
+    arrival. parked_at: since when it waits for a locked partition (the loop's seconds).
     """
 
     partition_id: int
