@@ -16,7 +16,7 @@ from core.subscription.cursor import CursorEffects
 from core.subscription.values import MAX_PERMITS, ConsumerStatus, Delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from core.ports.leases import Lease
     from core.subscription.dispatch import Changes
@@ -35,6 +35,7 @@ class LiveSubscription:
     """A subscription in memory. subscription_id: None where it is not durable.
 
     stored_type: as the database has it. is_dropped: it is not this broker's any more, or deleted.
+    on_refused: called where the database refuses its cursor.
     """
 
     def __init__(
@@ -45,7 +46,10 @@ class LiveSubscription:
         subscription_id: int | None = None,
         stored_type: SubscriptionType | None = None,
         properties: Mapping[str, str] | None = None,
+        *,
+        on_refused: Callable[[], None],
     ) -> None:
+        self.refuse = on_refused
         self.lease = lease
         self.name = name
         self.core = core

@@ -248,7 +248,13 @@ class OwnedPartition:
             topic_name=wanted.topic_name,
         )
         made = LiveSubscription(
-            self.lease, wanted.name, core, subscription_id, stored_type, wanted.properties
+            self.lease,
+            wanted.name,
+            core,
+            subscription_id,
+            stored_type,
+            wanted.properties,
+            on_refused=self.drop,
         )
         made.is_dropped = self.is_dropped
         self._subscriptions[wanted.name] = made

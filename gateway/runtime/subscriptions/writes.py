@@ -46,6 +46,9 @@ class Writable(Protocol):
     def take(self) -> CursorWrite | None:
         """What has changed since the last time, if anything."""
 
+    def refuse(self) -> None:
+        """The database refuses what was taken: it has to leave memory, with its partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
@@ -70,6 +73,7 @@ class CursorWriter:
         self._queue: FlushQueue[_Wanted] = FlushQueue(
             self._settle, limit=_MOST_AT_ONCE, weigh=lambda _: 1
         )
+        self._taken: dict[int, Writable] = {}  # by id, those of the flush under way
         self._lazy: dict[Writable, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -112,9 +116,11 @@ class CursorWriter:
 
     async def _settle(self, wanted: list[_Wanted]) -> None:
         writes: dict[Lease, list[CursorWrite]] = {}
+        self._taken = {}
         for subscription in dict.fromkeys(each.subscription for each in wanted):
             if not subscription.is_dropped and (write := subscription.take()) is not None:
                 writes.setdefault(subscription.lease, []).append(write)
+                self._taken[write.subscription_id] = subscription
         guarded = [GuardedWrites(lease, tuple(each)) for lease, each in writes.items()]
         try:
             await self._commit(guarded)
@@ -126,7 +132,7 @@ class CursorWriter:
                 each.stored.set_result(not each.subscription.is_dropped)
 
     async def _commit(self, writes: Sequence[GuardedWrites]) -> None:
-        """All at once; where that is refused, shard by shard."""
+        """All at once; where that is refused, shard by shard, and then one by one."""
         if not writes:
             return
         if self._flush is None:
@@ -139,11 +145,24 @@ class CursorWriter:
                     await self._commit([each])
                 return
             is_lost = isinstance(error, VersionMismatch)
+            if isinstance(error, EffectRefused) and not error.out_of_space:
+                await self._find_culprit(writes[0], error)
+                return
             log.warning("cursors_not_stored", shard=writes[0].lease.shard, reason=str(error))
             self._fail(writes, is_unknown=is_lost)
         except StoreUnavailable as error:
             log.warning("cursors_not_stored", reason=str(error))
             self._fail(writes, is_unknown=isinstance(error, CommitUnknown))
+
+    async def _find_culprit(self, writes: GuardedWrites, error: EffectRefused) -> None:
+        """The others of its shard are stored, and go on."""
+        if len(writes.writes) > 1:
+            for each in writes.writes:
+                await self._commit([GuardedWrites(writes.lease, (each,))])
+            return
+        (culprit,) = writes.writes
+        log.error("cursor_refused_by_database", of=culprit.subscription_id, reason=str(error))
+        self._taken[culprit.subscription_id].refuse()
 
     def _fail(self, writes: Sequence[GuardedWrites], *, is_unknown: bool) -> None:
         for each in writes:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from core.errors import Refusal
-from core.shard import shard_of_partition
+from core.shard import SHARDS, shard_of_partition
 from core.subscription.values import Delivery, Refused, SubscriptionType
 from core.topic.rules import NewTopic
 from core.types import BatchFormat, Endpoint, Payload, RecordBatch
@@ -258,6 +258,31 @@ async def test_what_cannot_be_stored_is_given_again(broker: Broker) -> None:
         assert not await reader.member.stored()
         assert reader.is_closed
     again = await broker.subscribe(partition, EXCLUSIVE)
+    await until(lambda: again.offsets == [0, 1, 2])
+
+
+async def test_one_that_cannot_be_stored_takes_only_its_partition_with_it(broker: Broker) -> None:
+    """The others of the shard are stored beside it, in the same flush."""
+    topics = broker.runtime.topics
+    await topics.create([NewTopic("t", SHARDS + 1)])
+    found = await topics.get("t")
+    assert found is not None
+    culprit, beside = found.partition_ids[0], found.partition_ids[SHARDS]
+    assert shard_of_partition(culprit) == shard_of_partition(beside)
+    readers = [await broker.subscribe(each, EXCLUSIVE) for each in (culprit, beside)]
+    for each in (culprit, beside):
+        await broker.append(each, 3)
+    await until(lambda: all(len(each.given) == 3 for each in readers))
+    members = [each.member for each in readers if each.member is not None]
+    with psycopg.connect(broker.database.url, autocommit=True) as psql:
+        psql.execute("ALTER TABLE subscription ADD CHECK (mark_delete < 2)")
+        members[0].acknowledge_up_to(3)
+        members[1].acknowledge_up_to(1)
+        assert await asyncio.gather(*(each.stored() for each in members)) == [False, True]
+        assert [each.is_closed for each in readers] == [True, False]
+        members[1].acknowledge([(2, 3)])
+        assert await members[1].stored()
+    again = await broker.subscribe(culprit, EXCLUSIVE)
     await until(lambda: again.offsets == [0, 1, 2])
 
 
