@@ -274,6 +274,19 @@ def play_python(broker: Broker) -> str:
     with broker.playing("python_schema", C.SEND):
         named.send("grün")
     named.close()
+
+    class Flight(pulsar.schema.Record):  # type: ignore[misc] - it has no types
+        number = pulsar.schema.String(required=True)
+        seats = pulsar.schema.Integer()
+
+    for name, schema in {
+        "json": pulsar.schema.JsonSchema(Flight),
+        "avro": pulsar.schema.AvroSchema(Flight),
+    }.items():
+        with broker.playing(f"python_{name}", C.PRODUCER):
+            client.create_producer(topic, schema=schema).close()
+        with broker.playing(f"python_{name}", C.SUBSCRIBE):
+            client.subscribe(topic, name, schema=schema).close()
     with broker.playing("python_chunking", C.PRODUCER):
         chunked = client.create_producer(topic, chunking_enabled=True)
     with broker.playing("python_chunk", C.SEND):
