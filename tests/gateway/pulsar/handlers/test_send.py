@@ -211,3 +211,20 @@ async def test_a_refusal_of_the_log_is_told(
     client.send(entry_of())
     error = await client.hear(CommandType.SEND_ERROR)
     assert (error.error, error.message) == (ServerError.NOT_ALLOWED_ERROR, "no")
+
+
+async def test_a_broker_that_stops_sends_producers_to_the_next_one(broker: Broker) -> None:
+    """Once all that they had sent before is answered; what they send meanwhile they send again."""
+    client = await broker.client()
+    await client.produce_to("t")
+    client.send(entry_of(), sequence_id=0)
+    await broker.runtime.partitions.stop()
+    client.send(entry_of(), sequence_id=1)
+    client.send(entry_of(), sequence_id=2)
+    assert (await client.hear(CommandType.SEND_RECEIPT)).sequence_id == 0
+    closed = await client.hear(CommandType.CLOSE_PRODUCER)
+    assert closed.producer_id == 0
+    client.send(entry_of(), sequence_id=3)
+    await asyncio.sleep(0.05)
+    assert not client.transport.commands
+    assert len(await broker.lines("t")) == 1
