@@ -28,17 +28,31 @@ from bench.macro import (
     idle,
     latency,
     produce,
+    pulsar,
     snapshot,
     start,
     transactions,
 )
 from bench.peer.kafka import TOPIC_CONFIG, started_kafka
 from bench.peer.least import KINDS, started_least
+from bench.peer.pulsar import DURABILITIES, started_pulsar
+from bench.peer.pulsar import POM as PULSAR_SERVER
 from bench.processes import ProcessGroup
 from bench.runner import Outcome, run_case, warm_up
 from compat.java.tools import unavailable
 
-GROUPS = (produce, consume, growth, latency, transactions, groups, start, idle, snapshot)
+GROUPS = (
+    produce,
+    consume,
+    growth,
+    latency,
+    transactions,
+    groups,
+    pulsar,
+    start,
+    idle,
+    snapshot,
+)
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +65,21 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         choices=sorted(TOPIC_CONFIG),
         help="start an Apache Kafka and compare (both may be given)",
+    )
+    add(
+        "--peer-pulsar",
+        action="append",
+        default=[],
+        choices=sorted(DURABILITIES),
+        help="start an Apache Pulsar and compare what Pulsar's clients do (both may be given)",
+    )
+    add(
+        "--peer-checkout",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="start the Penstock of another checkout, an earlier commit's say",
     )
     add(
         "--peer-least",
@@ -132,6 +161,18 @@ def enter_brokers(
             peers, took_s = stack.enter_context(kafka)
             console.print(f"Apache Kafka at {peers[0].bootstrap}, started in {took_s:.2f} s")
             brokers += peers
+    for durability in dict.fromkeys(options.peer_pulsar):
+        if reason := unavailable(PULSAR_SERVER):
+            console.print(f"[yellow]no Pulsar peer: {reason}")
+            break
+        pulsar_peer = started_pulsar(scratch / f"pulsar-{durability}", durability)
+        peer, took_s = stack.enter_context(pulsar_peer)
+        console.print(f"Apache Pulsar at {peer.pulsar_url}, started in {took_s:.2f} s")
+        brokers.append(peer)
+    for number, checkout in enumerate(options.peer_checkout):
+        name = checkout.resolve().name
+        other = started_penstock(scratch / f"checkout-{number}", checkout.resolve(), name)
+        brokers.append(stack.enter_context(other)[0])
     for kind in dict.fromkeys(options.peer_least):
         brokers.append(stack.enter_context(started_least(scratch / f"least-{kind}", kind)))
     brokers += [Broker(address, address) for address in options.peer]
@@ -160,7 +201,7 @@ def measured(
         try:
             for broker in brokers:
                 tell(f"warming up {broker.name}")
-                warm_up(broker)
+                warm_up(broker, cases)
             for case, count in zip(cases, rounds, strict=True):
                 outcomes.append(run_case(case, brokers, database_url, count, tell))
         except KeyboardInterrupt:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -28,11 +29,18 @@ from bench.processes import ProcessGroup, free_port, stop_process
 
 _topic_numbers = itertools.count(1)
 
+ROOT = Path(__file__).parents[1]
+
 MADE_AT_ONCE = 5_000
 """Partitions; Kafka's controller writes 10,000 records for a request, and not one more."""
 
 # Metadata v1, correlation id 7, no client id, no topics: answered once the broker knows itself.
 _METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
+
+
+def new_topic_name() -> str:
+    """One that no other turn has."""
+    return f"bench-{os.getpid()}-{next(_topic_numbers)}"
 
 
 def _partitions(admin: AdminClient, topic: str) -> Mapping[int, object]:
@@ -51,7 +59,7 @@ class Broker:
     records lie, if that is a PostgreSQL. `serves`: patterns of the cases it can take part in (a
     shell's). `another` starts one more of its kind, with its data
     under a path of its own, and yields it with its start-up time in seconds; None if somebody
-    else started this one.
+    else started this one. `pulsar_url`: where Pulsar's clients find it, if they do.
     """
 
     name: str
@@ -61,11 +69,12 @@ class Broker:
     database_url: str | None = None
     serves: tuple[str, ...] = ("*",)
     another: Starter | None = None
+    pulsar_url: str | None = None
 
     @contextlib.contextmanager
     def topic(self, partitions: int) -> Iterator[str]:
         """A new topic of its own, deleted afterwards."""
-        name = f"bench-{os.getpid()}-{next(_topic_numbers)}"
+        name = new_topic_name()
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
         first = min(partitions, MADE_AT_ONCE)
         new = NewTopic(name, first, replication_factor=1, config=dict(self.topic_config))
@@ -119,18 +128,23 @@ def wait_until_ready(bootstrap: str, process: subprocess.Popen[str], patience_s:
 
 
 @contextlib.contextmanager
-def started_penstock(data: Path) -> Iterator[tuple[Broker, float]]:
-    """`penstock serve` on a free port with its embedded database under `data`.
+def started_penstock(
+    data: Path, checkout: Path = ROOT, name: str = "penstock"
+) -> Iterator[tuple[Broker, float]]:
+    """`penstock serve` on free ports with its embedded database under `data`.
 
-    Yields the broker and its start-up time in seconds; stops it (SIGTERM) afterwards.
+    checkout: whose code it runs. Yields the broker and its start-up time in seconds; stops it
+    (SIGTERM) afterwards.
     """
-    bootstrap = f"127.0.0.1:{free_port()}"
-    program = Path(sys.executable).with_name("penstock")
+    bootstrap, pulsar = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    program = [sys.executable, "-m", "penstock", "serve"]
+    listen = ["--listen", bootstrap, "--pulsar-listen", pulsar]
     output = data.with_suffix(".log")
     with output.open("w") as log:
         begun = time.monotonic()
         process = subprocess.Popen(
-            [program, "serve", "--listen", bootstrap, "--data", data],
+            [*program, *listen, "--data", data],
+            cwd=checkout,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -150,7 +164,12 @@ def started_penstock(data: Path) -> Iterator[tuple[Broker, float]]:
         if postmaster:
             processes["postgres"] = ProcessGroup(postmaster)
         broker = Broker(
-            "penstock", bootstrap, processes, database_url=url, another=started_penstock
+            name,
+            bootstrap,
+            processes,
+            database_url=url,
+            another=partial(started_penstock, checkout=checkout, name=name),
+            pulsar_url=f"pulsar://{pulsar}",
         )
         yield broker, start_up_s
     finally:

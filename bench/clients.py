@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import stop_process
-from compat.java.tools import java_tool
+from compat.java.tools import java_command, java_tool, unavailable
 
 JAVA_SOURCES = Path(__file__).with_name("java")
+PULSAR_CLIENT = JAVA_SOURCES / "pulsar-client.pom.xml"
 
 
 class ClientFailed(RuntimeError):
@@ -204,3 +205,62 @@ def end_to_end_java(bootstrap: str, topic: str, records: int, size: int) -> dict
         "p99_ms": float(percentiles[2]),
         "seconds": time.monotonic() - begun,
     }
+
+
+# --- Pulsar's Java client ---
+
+
+def pulsar_unavailable() -> str | None:
+    """Why Pulsar's Java client cannot run here, in one sentence, or None if it can."""
+    return unavailable(PULSAR_CLIENT)
+
+
+def pulsar_java(program: str, *arguments: str | int | float) -> dict[str, Any]:
+    """One of the programs Pulsar*.java to its end: what it printed, and the JVM's `cpu_s`.
+
+    Raises JavaUnavailable, RuntimeError.
+    """
+    with children_cpu() as cpu:
+        out = java_tool(
+            JAVA_SOURCES / f"{program}.java",
+            *map(str, arguments),
+            timeout=600,
+            heap="1g",
+            pom=PULSAR_CLIENT,
+        ).stdout
+    parsed: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return parsed | {"cpu_s": cpu[0]}
+
+
+@contextlib.contextmanager
+def pulsar_steps(program: str, *arguments: str | int) -> Iterator[Iterator[dict[str, float]]]:
+    """One of the programs that do a step, print its figures and wait to be told to go on.
+
+    Yields what does the next step and gives its figures; it raises ClientFailed. The program is
+    stopped on the way out.
+    """
+    source = JAVA_SOURCES / f"{program}.java"
+    process = subprocess.Popen(
+        java_command(source, *arguments, heap="1g", pom=PULSAR_CLIENT),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+    def steps() -> Iterator[dict[str, float]]:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stderr is not None
+        while True:
+            line = process.stdout.readline()
+            if not line:
+                raise ClientFailed(f"{program} said:\n{process.stderr.read()[-2000:]}")
+            yield json.loads(line)
+            process.stdin.write("\n")
+            process.stdin.flush()
+
+    try:
+        yield steps()
+    finally:
+        stop_process(process, 5.0)

@@ -102,6 +102,9 @@ _WITH_OFFSETS = "transactions/confluent/1x/4p/offsets"
 _TIMED = "transactions/java/1kB/4p/100ms"
 _MANY = "partitions/confluent/1kB/5000p"
 _MOST = "partitions/confluent/1kB/10000p"
+_PULSAR = "pulsar/produce/java/1KiB/1p"
+_PULSAR_READ = "pulsar/consume/java/1KiB/1p"
+_PULSAR_ONE = "pulsar/send-sync/java/1KiB"
 _SPARK_SINK = "spark/exactly-once/100B/4p"
 _GOALS = (
     ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
@@ -124,6 +127,11 @@ _GOALS = (
     ("8 producers, times Kafka", _EIGHT, "transactions_per_s", "kafka-nosync", 1.3),
     ("transaction p99, ms", _ONE, "p99_ms", None, 10.0),
     ("100 ms transactions, times none", _TIMED, "to_plain_ratio", None, 0.95),
+    ("Pulsar produce, times Pulsar sync", _PULSAR, "mb_per_s", "pulsar-sync", 0.5),
+    ("Pulsar consume, times Pulsar sync", _PULSAR_READ, "mb_per_s", "pulsar-sync", 0.6),
+    ("Pulsar send p50, ms", _PULSAR_ONE, "p50_ms", None, 2.5),
+    ("Pulsar send p50, times Pulsar sync", _PULSAR_ONE, "p50_ms", "pulsar-sync", 1.0),
+    ("Pulsar receipts of acks, acks/s", "pulsar/acks/java/each", "acks_per_s", None, 5000.0),
     ("Spark reads, times Kafka", "spark/read/100B/4p", "rows_per_s", "kafka-nosync", 0.9),
     ("Spark writes, times Kafka", "spark/write/100B/4p", "rows_per_s", "kafka-nosync", 0.6),
     ("exactly-once sink, times the stock sink", _SPARK_SINK, "to_stock_ratio", None, 1.0),
@@ -145,7 +153,9 @@ def goals(outcomes: Sequence[Outcome]) -> list[tuple[str, float, bool]]:
         elif peer is None:
             reached.append((f"{text} ≤ {bound:g}", ours, ours <= bound))
         elif theirs := outcome.figures(peer).get(figure):
-            reached.append((f"{text} ≥ {bound:g}", ours / theirs, ours / theirs >= bound))
+            ratio, is_least = ours / theirs, unit_of(figure).more_is_better
+            is_reached = ratio >= bound if is_least else ratio <= bound
+            reached.append((f"{text} {'≥' if is_least else '≤'} {bound:g}", ratio, is_reached))
     peaks = [
         turn["gateway_peak_rss_mb"]
         for outcome in outcomes

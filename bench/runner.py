@@ -20,7 +20,13 @@ from confluent_kafka import KafkaException
 
 from bench.brokers import Broker
 from bench.case import Case, Figures, Skipped
-from bench.clients import ClientFailed, produce_java, run_workers
+from bench.clients import (
+    ClientFailed,
+    produce_java,
+    pulsar_java,
+    pulsar_unavailable,
+    run_workers,
+)
 from bench.copy_yardstick import copy_mb_per_s
 from compat.java.tools import unavailable
 
@@ -66,8 +72,18 @@ class Outcome:
         return median(self.copies_mb_per_s) if self.copies_mb_per_s else None
 
 
-def warm_up(broker: Broker) -> None:
-    """Let a JIT and caches see the traffic before anything counts."""
+def warm_up(broker: Broker, cases: Sequence[Case]) -> None:
+    """Let a JIT and caches see the traffic of the cases before anything counts."""
+    of_pulsar = [case for case in cases if case.name.startswith("pulsar/")]
+    if of_pulsar and broker.pulsar_url and pulsar_unavailable() is None:
+        with broker.topic(4) as topic:
+            url = broker.pulsar_url
+            sent = pulsar_java("PulsarProducer", url, topic, 200_000, 1_024, "true")["sent"]
+            pulsar_java("PulsarConsumer", url, topic, sent, 1)
+        with broker.topic(1) as topic:
+            pulsar_java("PulsarAcks", url, topic, 20_000, 100, "false")
+    if len(of_pulsar) == len(cases) or not broker.can_run("produce/java"):
+        return
     with broker.topic(4) as topic:
         common: dict[str, Any] = {"bootstrap": broker.bootstrap, "topic": topic, "size": 1_000}
         run_workers("produce_confluent", records=50_000, **common)

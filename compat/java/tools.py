@@ -115,11 +115,11 @@ def _copy_jars(pom: Path, jars: Path) -> None:
         raise JavaUnavailable(f"mvn {goal} failed (is there a network?): {said[0]}")
 
 
-def unavailable() -> str | None:
+def unavailable(pom: Path = POM) -> str | None:
     """Why the Java tools cannot run here, in one sentence, or None if they can."""
     try:
         find_java()
-        class_path()
+        class_path(pom)
     except JavaUnavailable as missing:
         return str(missing)
     return None
@@ -132,12 +132,13 @@ def java_command(
     log_level: str = "warn",
     jvm: Sequence[str] = (),
     classes: str | None = None,
+    pom: Path = POM,
 ) -> list[str]:
     """The command line that runs `main`: a class name, or the path of a single-file Java source.
 
     `heap` is the JVM's -Xmx; `log_level` is slf4j's (off, error, warn, info, debug), to stderr;
-    `jvm` are further options of the JVM itself; `classes` is the class path, else Kafka's. Raises
-    JavaUnavailable.
+    `jvm` are further options of the JVM itself; `classes` is the class path, else that of
+    the jars that `pom` names. Raises JavaUnavailable.
     """
     return [
         str(find_java()),
@@ -147,7 +148,7 @@ def java_command(
         "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
         *jvm,
         "-cp",
-        class_path() if classes is None else classes,
+        class_path(pom) if classes is None else classes,
         str(main),
         *map(str, arguments),
     ]
@@ -163,6 +164,7 @@ def java_tool(
     log_level: str = "warn",
     jvm: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    pom: Path = POM,
 ) -> subprocess.CompletedProcess[str]:
     """Run a tool to its end and return its exit code, stdout and stderr as text.
 
@@ -170,7 +172,7 @@ def java_tool(
     `check` a non-zero exit raises RuntimeError that shows both outputs (Kafka's tools often
     report on stdout). Raises JavaUnavailable.
     """
-    command = java_command(main, *arguments, heap=heap, log_level=log_level, jvm=jvm)
+    command = java_command(main, *arguments, heap=heap, log_level=log_level, jvm=jvm, pom=pom)
     # A session of its own: Ctrl-C reaches Python first, which then kills the JVM below.
     with subprocess.Popen(
         command,

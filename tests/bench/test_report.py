@@ -75,6 +75,16 @@ def test_a_goal_against_a_peer_is_a_ratio_of_medians() -> None:
     ]
 
 
+def test_a_latency_is_to_be_no_larger_than_the_peers() -> None:
+    def measured(ours: float) -> Outcome:
+        turns = {"penstock": [{"p50_ms": ours}], "pulsar_sync": [{"p50_ms": 2.0}]}
+        return outcome("pulsar/send-sync/java/1KiB", "p50_ms", **turns)
+
+    text = "Pulsar send p50, times Pulsar sync ≤ 1"
+    assert (text, 0.75, True) in report.goals([measured(1.5)])
+    assert (text, 1.25, False) in report.goals([measured(2.5)])
+
+
 def test_every_goal_names_a_case_that_exists() -> None:
     from bench.__main__ import GROUPS
     from bench.spark.cases import Engine
