@@ -29,7 +29,8 @@ public class PulsarAcks {
             if (!Boolean.parseBoolean(args[4])) builder.acknowledgmentGroupTime(0, TimeUnit.SECONDS);
             builder.subscribe().close(); // from here on all is kept for it
             try (Producer<byte[]> producer = client.newProducer()
-                    .topic(args[1]).enableBatching(false).blockIfQueueFull(true).create()) {
+                    .topic(args[1]).enableBatching(false).blockIfQueueFull(true)
+                    .sendTimeout(10, TimeUnit.MINUTES).create()) {
                 for (int i = 0; i < messages + first; i++) producer.sendAsync(payload);
                 producer.flush();
             }

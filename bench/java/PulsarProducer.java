@@ -1,4 +1,5 @@
 import java.util.Random;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
@@ -18,6 +19,7 @@ public class PulsarProducer {
                         .topic(args[1])
                         .enableBatching(Boolean.parseBoolean(args[4]))
                         .blockIfQueueFull(true)
+                        .sendTimeout(10, TimeUnit.MINUTES) // 64 MB are on their way, however slow
                         .create()) {
             int first = messages / 6;
             send(producer, payload, first);
