@@ -22,7 +22,7 @@ from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
 from gateway.kafka.pipelined_requests import PipelinedRequests
 from gateway.listener import ConnectionLimits as ConnectionLimits
-from gateway.metrics.registry import RequestObserver
+from gateway.metrics.requests import RequestObserver
 from gateway.request_memory import RequestMemory
 
 log = structlog.get_logger(__name__)

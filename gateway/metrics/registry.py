@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
     Gauge,
     Histogram,
     Info,
@@ -19,13 +18,9 @@ from prometheus_client import (
 )
 
 from core.version import VERSION
+from gateway.metrics.requests import RequestObserver, Requests
 
-_REQUEST_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000)
 _QUERY_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30)
-
-
-# (key, version, seconds, request_bytes, response_bytes)
-RequestObserver = Callable[[int, int, float, int, int], None]
 
 
 class Metrics:
@@ -33,31 +28,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "kafka_network_requestmetrics_requests",
-            "Requests answered.",
-            ("request", "version"),
-            registry=self.registry,
-        )
-        self._request_ms = Histogram(
-            "kafka_network_requestmetrics_totaltimems",
-            "Milliseconds from a request's last byte to its answer.",
-            ("request",),
-            buckets=_REQUEST_MS,
-            registry=self.registry,
-        )
-        self._request_bytes = Counter(
-            "kafka_network_requestmetrics_requestbytes",
-            "Bytes of requests answered.",
-            ("request",),
-            registry=self.registry,
-        )
-        self._response_bytes = Counter(
-            "kafka_network_requestmetrics_responsebytes",
-            "Bytes of answers.",
-            ("request",),
-            registry=self.registry,
-        )
+        self._requests = Requests()
+        self.registry.register(self._requests)
         self._query_s = Histogram(
             "penstock_query_seconds",
             "Seconds a database query took, by the query's name.",
@@ -73,32 +45,8 @@ class Metrics:
         self._watched: dict[str, Gauge] = {}
 
     def requests(self, names: Mapping[int, str]) -> RequestObserver:
-        """What a front-end calls for each request it has answered.
-
-        names: of its requests, by key, as values of the label `request`; no two front-ends share
-        one. A key without a name is counted under its number.
-        """
-        by_key: dict[tuple[int, int], tuple[Counter, Histogram, Counter, Counter]] = {}
-
-        def observe(
-            key: int, version: int, seconds: float, request_bytes: int, response_bytes: int
-        ) -> None:
-            found = by_key.get((key, version))
-            if found is None:
-                name = names.get(key, str(key))
-                found = by_key[key, version] = (
-                    self._requests.labels(name, str(version)),
-                    self._request_ms.labels(name),
-                    self._request_bytes.labels(name),
-                    self._response_bytes.labels(name),
-                )
-            count, milliseconds, received, sent = found
-            count.inc()
-            milliseconds.observe(seconds * 1000)
-            received.inc(request_bytes)
-            sent.inc(response_bytes)
-
-        return observe
+        """What a front-end calls for each request it has answered; see `Requests.observer`."""
+        return self._requests.observer(names)
 
     def observe_query(self, name: str, seconds: float) -> None:
         """One query done; a `storage.connection.pool.QueryObserver`."""

@@ -19,7 +19,7 @@ from core.ports.log import StoreUnavailable
 from core.version import VERSION
 from gateway.framing import FrameError, Framer, make_scratch
 from gateway.listener import ConnectionLimits
-from gateway.metrics.registry import RequestObserver
+from gateway.metrics.requests import RequestObserver
 from gateway.pulsar.api import Refused, Registry, Served
 from gateway.pulsar.commands import (
     LATEST_PROTOCOL_VERSION,

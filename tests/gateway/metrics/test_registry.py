@@ -3,6 +3,7 @@
 import urllib.request
 
 import pytest
+from prometheus_client import generate_latest
 
 from core.version import VERSION
 from gateway.metrics.registry import Metrics
@@ -21,6 +22,22 @@ def test_requests_are_counted_under_kafkas_names() -> None:
     assert value("kafka_network_requestmetrics_responsebytes_total", produce) == 100
     assert value("kafka_network_requestmetrics_totaltimems_sum", produce) == pytest.approx(4.2)
     assert value("kafka_network_requestmetrics_totaltimems_count", {"request": "99"}) == 1
+
+
+def test_times_are_counted_up_to_each_bound_in_all_versions() -> None:
+    metrics = Metrics()
+    observe = metrics.requests({0: "Produce"})
+    for version, milliseconds in ((10, 0.2), (11, 0.25), (11, 0.26), (11, 40_000)):
+        observe(0, version, milliseconds / 1000, 1, 1)
+    text = generate_latest(metrics.registry).decode()
+    family = "kafka_network_requestmetrics_totaltimems"
+    assert f"# TYPE {family} histogram" in text
+    for bound, count in (("0.25", 2), ("0.5", 3), ("30000.0", 3), ("+Inf", 4)):
+        assert f'{family}_bucket{{le="{bound}",request="Produce"}} {count}.0' in text
+    assert f'{family}_count{{request="Produce"}} 4.0' in text
+    family = "kafka_network_requestmetrics_requests"
+    assert f"# TYPE {family}_total counter" in text
+    assert f'{family}_total{{request="Produce",version="10"}} 1.0' in text
 
 
 def test_equal_keys_of_two_front_ends_are_told_apart() -> None:
