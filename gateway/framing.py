@@ -5,9 +5,11 @@ much arrived. Knows no sockets, loops, protocols or messages. Every frame owns i
 records may be sliced from it without copying and live as long as their request does.
 """
 
+from struct import Struct
 from typing import Final
 
-_SIZE_BYTES: Final = 4
+_SIZE: Final = Struct(">i")
+_SIZE_BYTES: Final = _SIZE.size
 # A read goes here unless a large frame is half received. All connections of a thread share it: one
 # call of the event loop fills and empties it, so idle connections own no buffer.
 SCRATCH_SIZE: Final = 128 * 1024
@@ -98,7 +100,7 @@ class Framer:
             if end - pos < _SIZE_BYTES:
                 self._head = bytes(chunk[pos:])
                 break
-            size = int.from_bytes(chunk[pos : pos + _SIZE_BYTES], "big", signed=True)
+            (size,) = _SIZE.unpack_from(chunk, pos)
             pos += _SIZE_BYTES
             if size < 0:
                 self.error = NegativeLength(f"a frame announces {size} bytes")
