@@ -19,7 +19,7 @@ from core.log.validation import refuse_size
 from core.ports.log import StoreUnavailable
 from core.topic.writers import REPLACED, Admitted, Denied, PartitionWriters, Waiting, Writer
 from core.types import NO_OFFSET, BatchFormat, RecordBatch
-from gateway.pulsar.commands import CommandType, ServerError
+from gateway.pulsar.commands import CommandType, ServerError, signed
 from gateway.pulsar.commands_pb2 import CommandCloseProducer, CommandSendError
 from gateway.pulsar.errors import ending, log_error, send_error
 from gateway.pulsar.framing import encode_send_receipt
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_UNSIGNED: Final = 2**63
 # Another topic has the name by now, another producer, or the broker stops: the client has to come
 # again.
 _OVER: Final = (
@@ -282,7 +281,8 @@ class Producer:
             stream=self._stream,
         )
         self._await_turn(sent)
-        sent.appended.add_done_callback(self._on_decided)
+        if self._sent[0] is sent:
+            self._wait_for(sent)
 
     def refuse(
         self, command: CommandSend, code: ServerError, message: str, received: float
@@ -303,18 +303,26 @@ class Producer:
         self.session.outlet.begin(1)
         self.session.outlet.hold(sent.size)
 
+    def _wait_for(self, first: _Sent) -> None:
+        """Only the first is waited for: those behind it cannot be answered before."""
+        assert first.appended is not None, "it is not decided"
+        first.appended.add_done_callback(self._on_decided)
+
     def _on_decided(self, _: asyncio.Future[AppendResult | Unconfirmed]) -> None:
         self._answer()
 
     def _answer(self) -> None:
-        """Answers what is decided, up to the first that is not."""
+        """Answers what is decided, up to the first that is not, which is waited for."""
         waiting = self._sent
+        first = waiting[0] if waiting else None
         while waiting and waiting[0].is_decided:
             sent = waiting.popleft()
             self._let_go(sent)
             if not self._is_broken and not self.session.is_lost:
                 self._answer_one(sent)
         if waiting:
+            if waiting[0] is not first:
+                self._wait_for(waiting[0])
             return
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -413,7 +421,4 @@ class Producer:
 
 def _greatest_time(publish_time: int, event_time: int) -> int:
     """Both are unsigned on the wire, and signed in Java, and in the log."""
-    return max(
-        number - 2 * _UNSIGNED if number >= _UNSIGNED else number
-        for number in (publish_time, event_time)
-    )
+    return max(signed(publish_time), signed(event_time))
