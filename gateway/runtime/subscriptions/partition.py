@@ -663,47 +663,68 @@ class OwnedPartition:
             return True
         if found.error is not Error.NONE or not found.batches:
             return False
+        has_moved = await self._give_in_slices(position, those, found)
+        self._give_back(found.batches, {each.read_position for _, each in those})
+        return has_moved
+
+    async def _give_in_slices(
+        self,
+        position: int,
+        those: Sequence[tuple[LiveSubscription, Dispatcher]],
+        found: Found,
+    ) -> bool:
+        """Gives what was found, as far as it is wanted; whether any has moved.
+
+        Permits come in small numbers, and a stretch of small entries has thousands: so no more of
+        them are looked at than there are permits for, and then again.
+        """
         shared = [each for _, each in those if not each.type.has_one_active]
         has_keys = any(each.type is SubscriptionType.KEY_SHARED for each in shared)
-        whole, by_key = _Offered(), _Offered()
-        for batch in found.batches:
-            if _is_gap(batch, found):
-                continue
-            translated = await self._around.translator.translated(self.partition_id, batch)
-            base = translated.base_offset
-            self._extents.add(base, translated.last_offset)
-            if shared:
-                entry = self._around.describe(translated, has_to_have_key=has_keys)
-            else:
-                entry = Entry(base, translated.last_offset)
-            whole.add(entry, translated.payload)
-            if not has_keys:
-                continue
-            pieces = self._around.pieces.of(self.partition_id, batch, translated)
-            if not pieces:
-                by_key.add(entry, translated.payload)
-                continue
-            self._extents.split(base)
-            for piece in pieces:
-                if piece.entry.base_offset >= position:
-                    by_key.add(*piece)
-        if not self._around.is_valid(self.lease):
-            return False
-        end = found.batches[-1].last_offset + 1
-        self._extents.read(min(position, found.batches[0].base_offset), end)
         has_moved = False
-        now = self._around.clock()
-        for subscription, dispatcher in those:
-            if subscription.is_dropped or subscription.core.dispatcher is not dispatcher:
-                has_moved = True
-                continue
-            mark_delete = subscription.core.cursor.mark_delete
-            offered = by_key if dispatcher.type is SubscriptionType.KEY_SHARED else whole
-            self._give_all(dispatcher, position, offered, end, now)
-            has_moved = has_moved or dispatcher.read_position != position
-            if subscription.core.cursor.mark_delete != mark_delete and subscription.is_durable:
-                self._around.writer.later(subscription)
-        self._give_back(found.batches, {each.read_position for _, each in those})
+        at = 0
+        while those and at < len(found.batches):
+            behind = _behind(found.batches, at, max(each.wanted for _, each in those))
+            whole, by_key = _Offered(), _Offered()
+            for batch in found.batches[at:behind]:
+                if _is_gap(batch, found):
+                    continue
+                translated = await self._around.translator.translated(self.partition_id, batch)
+                base = translated.base_offset
+                self._extents.add(base, translated.last_offset)
+                if shared:
+                    entry = self._around.describe(translated, has_to_have_key=has_keys)
+                else:
+                    entry = Entry(base, translated.last_offset)
+                whole.add(entry, translated.payload)
+                if not has_keys:
+                    continue
+                pieces = self._around.pieces.of(self.partition_id, batch, translated)
+                if not pieces:
+                    by_key.add(entry, translated.payload)
+                    continue
+                self._extents.split(base)
+                for piece in pieces:
+                    if piece.entry.base_offset >= position:
+                        by_key.add(*piece)
+            if not self._around.is_valid(self.lease):
+                return has_moved
+            end = found.batches[behind - 1].last_offset + 1
+            self._extents.read(min(position, found.batches[at].base_offset), end)
+            going_on: list[tuple[LiveSubscription, Dispatcher]] = []
+            now = self._around.clock()
+            for subscription, dispatcher in those:
+                if subscription.is_dropped or subscription.core.dispatcher is not dispatcher:
+                    has_moved = True
+                    continue
+                mark_delete = subscription.core.cursor.mark_delete
+                offered = by_key if dispatcher.type is SubscriptionType.KEY_SHARED else whole
+                self._give_all(dispatcher, position, offered, end, now)
+                has_moved = has_moved or dispatcher.read_position != position
+                if dispatcher.read_position == end and dispatcher.wanted > 0:
+                    going_on.append((subscription, dispatcher))
+                if subscription.core.cursor.mark_delete != mark_delete and subscription.is_durable:
+                    self._around.writer.later(subscription)
+            those, position, at = going_on, end, behind
         return has_moved
 
     def _give_back(self, batches: Sequence[StoredBatch], positions: Iterable[int]) -> None:
@@ -824,8 +845,19 @@ class OwnedPartition:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
+def _behind(batches: Sequence[StoredBatch], first: int, messages: int) -> int:
+    """The index behind the batches that have so many messages, from the first on; at least one."""
+    end = batches[first].base_offset + messages
+    behind = first + 1
+    while behind < len(batches) and batches[behind].base_offset < end:
+        behind += 1
+    return behind
+
+
 def _is_gap(batch: StoredBatch, found: Found) -> bool:
     """Whether nobody is given this: it ends a transaction, or is of one that was aborted."""
+    if not found.aborted:
+        return batch.is_control
     return batch.is_control or any(
         each.producer_id == batch.producer_id
         and each.first_offset <= batch.base_offset <= each.last_offset

@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
 import pytest
 
 from core.errors import Refusal
+from core.ports.log import StoredBatch
 from core.shard import SHARDS, shard_of_partition
-from core.subscription.values import Delivery, Refused, SubscriptionType
+from core.subscription.values import Delivery, Entry, Refused, SubscriptionType
 from core.topic.rules import NewTopic
 from core.types import BatchFormat, Endpoint, Payload, RecordBatch
 from gateway.compose import configs_of, wire
@@ -202,6 +203,34 @@ async def test_who_never_reads_costs_no_backlog(broker: Broker) -> None:
     reader.member.resume()
     await until(lambda: len(reader.given) == 300)
     assert reader.offsets == list(range(300))
+
+
+async def test_no_more_is_looked_at_than_is_wanted(broker: Broker) -> None:
+    partition = await broker.topic()
+    await broker.append(partition, 2_000)
+    owned = await broker.owned(partition)
+    looked_at: list[int] = []
+    describe = owned._around.describe
+
+    def counting(batch: StoredBatch, *, has_to_have_key: bool) -> Entry:
+        looked_at.append(batch.base_offset)
+        return describe(batch, has_to_have_key=has_to_have_key)
+
+    owned._around = replace(owned._around, describe=counting)
+    reader = await broker.subscribe(partition, permits=0)
+    other = await broker.subscribe(partition, name="other", permits=0)
+    for each in (reader, other):  # they come along a stretch at different paces
+        each.takes = 0
+    for step in range(1, 21):
+        reader.takes, other.takes = 20 * step, 7 * step
+        for each, permits in ((reader, 20), (other, 7)):
+            assert each.member is not None
+            each.member.flow(permits)
+        await until(lambda step=step: len(reader.given) >= 20 * step)
+        await until(lambda step=step: len(other.given) >= 7 * step)
+    assert reader.offsets == list(range(400))
+    assert other.offsets == list(range(140))
+    assert len(looked_at) < 4 * (400 + 140)  # of some thousands each time
 
 
 async def test_with_the_lease_everything_leaves_memory(
