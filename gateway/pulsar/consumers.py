@@ -16,7 +16,7 @@ from gateway.pulsar.commands_pb2 import (
     CommandActiveConsumerChange,
     CommandCloseConsumer,
 )
-from gateway.pulsar.framing import encode_message
+from gateway.pulsar.framing import encode_ack_receipt, encode_message
 from gateway.pulsar.ids import (
     AFTER_ALL,
     BEFORE_ALL,
@@ -60,6 +60,8 @@ class Consumer:
         self.member: Member | None = None
         self.connected_at = session.services.clock()
         self._looking_up: set[asyncio.Task[None]] = set()
+        # Requests whose acknowledgements are on their way into the store.
+        self._receipts: dict[asyncio.Future[bool], list[int]] = {}
 
     @property
     def _is_by_key(self) -> bool:
@@ -232,24 +234,37 @@ class Consumer:
     def _answer_when_stored(self, request_id: int) -> None:
         assert self.member is not None
         stored = self.member.stored()
-
-        def answer(done: asyncio.Future[bool]) -> None:
-            self.session.outlet.begin(-1)
-            reason = "The broker could not store it, or is not the one any more"
-            self._answer(request_id, None if done.result() else reason)
-
         self.session.outlet.begin(1)
+        waiting = self._receipts.get(stored)
+        if waiting is not None:
+            waiting.append(request_id)
+            return
+        self._receipts[stored] = [request_id]
         if stored.done():
-            answer(stored)
+            self._on_stored(stored)
         else:
-            stored.add_done_callback(answer)
+            stored.add_done_callback(self._on_stored)
+
+    def _on_stored(self, stored: asyncio.Future[bool]) -> None:
+        """Answers all that waited for this."""
+        reason = "The broker could not store it, or is not the one any more"
+        trouble = None if stored.result() else reason
+        for request_id in self._receipts.pop(stored):
+            self.session.outlet.begin(-1)
+            self._answer(request_id, trouble)
 
     def _answer(self, request_id: int, trouble: str | None) -> None:
-        answer = CommandAckResponse(consumer_id=self.consumer_id, request_id=request_id)
-        if trouble is not None:
-            answer.error = ServerError.SERVICE_NOT_READY
-            answer.message = trouble
-        self.session.send(answer)
+        if trouble is None:
+            self.session.outlet.write(encode_ack_receipt(self.consumer_id, request_id))
+            return
+        self.session.send(
+            CommandAckResponse(
+                consumer_id=self.consumer_id,
+                request_id=request_id,
+                error=ServerError.SERVICE_NOT_READY,
+                message=trouble,
+            )
+        )
 
 
 def _words_of(delivery: Delivery) -> Sequence[int]:

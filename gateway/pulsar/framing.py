@@ -105,6 +105,13 @@ def encode_send_receipt(
     return b"%b\x08\x07\x3a%c%b" % (_SIZES.pack(size + _SIZE.size, size), len(body), body)
 
 
+def encode_ack_receipt(consumer_id: int, request_id: int) -> bytes:
+    """ACK_RESPONSE's frame, where all went well. Both from 0 to 2^64-1."""
+    body = b"\x08%b\x30%b" % (encode_varint(consumer_id), encode_varint(request_id))
+    size = len(body) + 5
+    return b"%b\x08\x26\xb2\x02%c%b" % (_SIZES.pack(size + _SIZE.size, size), len(body), body)
+
+
 def encode_message(
     consumer_id: int,
     ledger_id: int,

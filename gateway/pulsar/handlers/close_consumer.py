@@ -4,6 +4,8 @@ SUCCESS comes once what its subscription has acknowledged is stored. One that is
 given up; one that is not there is an error, as in Pulsar.
 """
 
+import asyncio
+
 from gateway.pulsar.api import Refused, command
 from gateway.pulsar.commands import CommandType, ServerError
 from gateway.pulsar.commands_pb2 import CommandCloseConsumer, CommandSuccess
@@ -28,5 +30,5 @@ async def close_consumer(
         return Refused(ServerError.METADATA_ERROR, "Consumer not found")
     stored = consumer.member.stored()
     consumer.detach()
-    await stored
+    await asyncio.shield(stored)  # others wait for the same
     return success

@@ -4,7 +4,8 @@ Behavior: a topic of one partition is a plain one unless its setting `penstock.p
 says otherwise. One that is not there is told as plain, and made by who uses it, as is Pulsar's
 default; it is made at once where its namespace has partitioned topics made (`autoTopicCreation`).
 Where topics are not made by using them, or the client asks so (`metadata_auto_creation_enabled`),
-or the namespace is not there, it is TopicNotFound. Source: PersistentTopicsBase, unsafeGetPartitionedTopicMetadataAsync.
+or the namespace is not there, it is TopicNotFound. Source: PersistentTopicsBase,
+unsafeGetPartitionedTopicMetadataAsync.
 """
 
 from core.errors import Refusal

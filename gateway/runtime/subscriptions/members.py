@@ -154,7 +154,8 @@ class Member:
         self.partition.acknowledge_up_to(self.subscription, end)
 
     def stored(self) -> asyncio.Future[bool]:
-        """Done once all that was acknowledged is stored (True), or has failed."""
+        """Done once all that was acknowledged is stored (True), or has failed. Others may have the
+        same future: it must not be cancelled."""
         return self.partition.stored(self.subscription)
 
     def redeliver(self, offsets: Sequence[int] | None, epoch: int) -> None:

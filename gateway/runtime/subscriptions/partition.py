@@ -330,7 +330,8 @@ class OwnedPartition:
                 )
             start = max(state.log_start_offset, min(offset, state.next_offset))
             subscription.core.seek(start)
-            return None if await self.stored(subscription) else NOT_OWNED
+            # Others wait for the same: who gives up waiting here must not end it for them.
+            return None if await asyncio.shield(self.stored(subscription)) else NOT_OWNED
 
     def _close_consumers(self, subscription: LiveSubscription) -> None:
         for member in list(subscription.members):
@@ -531,7 +532,8 @@ class OwnedPartition:
         self.wake()
 
     def stored(self, subscription: LiveSubscription) -> asyncio.Future[bool]:
-        """Done once what it has acknowledged is stored (True), or has failed."""
+        """Done once what it has acknowledged is stored (True), or has failed. Not to be
+        cancelled: see `CursorWriter.put`."""
         if subscription.is_durable and not subscription.is_dropped:
             return self._around.writer.put(subscription)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -50,12 +49,6 @@ class Writable(Protocol):
         """The database refuses what was taken: it has to leave memory, with its partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    subscription: Writable
-    stored: asyncio.Future[bool]
-
-
 OnFailed = Callable[["Lease", bool], None]
 """(lease, whether the writes may have come through all the same)."""
 
@@ -70,23 +63,31 @@ class CursorWriter:
         self._store = store
         self._on_failed = on_failed
         self._flush: SubscriptionFlush | None = None
-        self._queue: FlushQueue[_Wanted] = FlushQueue(
+        self._queue: FlushQueue[Writable] = FlushQueue(
             self._settle, limit=_MOST_AT_ONCE, weigh=lambda _: 1
         )
+        self._queued: dict[Writable, asyncio.Future[bool]] = {}
         self._taken: dict[int, Writable] = {}  # by id, those of the flush under way
         self._lazy: dict[Writable, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, subscription: Writable) -> asyncio.Future[bool]:
         """Writes what has changed of it, as soon as it can. Done once it is stored (True), or has
-        failed: then the subscription has been dropped."""
+        failed: then the subscription has been dropped.
+
+        All who ask before its flush begins share the future: nobody may cancel it.
+        """
         self._lazy.pop(subscription, None)
-        stored: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Wanted(subscription, stored))
+        stored = self._queued.get(subscription)
+        if stored is None:
+            stored = self._queued[subscription] = asyncio.get_running_loop().create_future()
+            self._queue.put(subscription)
         return stored
 
     def later(self, subscription: Writable) -> None:
         """The same, soon, and nobody waits for it."""
+        if subscription in self._queued:
+            return  # taken along
         self._lazy[subscription] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LAZY_S, self._put_lazy)
@@ -114,10 +115,11 @@ class CursorWriter:
             self._timer.cancel()
             self._timer = None
 
-    async def _settle(self, wanted: list[_Wanted]) -> None:
+    async def _settle(self, wanted: list[Writable]) -> None:
+        waiting = [(each, self._queued.pop(each)) for each in wanted]
         writes: dict[Lease, list[CursorWrite]] = {}
         self._taken = {}
-        for subscription in dict.fromkeys(each.subscription for each in wanted):
+        for subscription in wanted:
             if not subscription.is_dropped and (write := subscription.take()) is not None:
                 writes.setdefault(subscription.lease, []).append(write)
                 self._taken[write.subscription_id] = subscription
@@ -127,9 +129,8 @@ class CursorWriter:
         except Exception:  # a bug must not stop every later write
             log.exception("subscription_flush_failed")
             self._fail(guarded, is_unknown=True)
-        for each in wanted:
-            if not each.stored.done():
-                each.stored.set_result(not each.subscription.is_dropped)
+        for subscription, stored in waiting:
+            stored.set_result(not subscription.is_dropped)
 
     async def _commit(self, writes: Sequence[GuardedWrites]) -> None:
         """All at once; where that is refused, shard by shard, and then one by one."""

@@ -11,6 +11,7 @@ from gateway.pulsar import framing
 from gateway.pulsar.commands import CommandType, MalformedCommand, encode_command
 from gateway.pulsar.commands_pb2 import (
     BrokerEntryMetadata,
+    CommandAckResponse,
     CommandMessage,
     CommandPing,
     CommandSend,
@@ -99,6 +100,12 @@ def test_a_receipt_is_what_protobuf_writes(a: int, b: int, c: int, d: int, e: in
         producer_id=a, sequence_id=b, highest_sequence_id=c, message_id=message_id
     )
     assert framing.encode_send_receipt(a, b, c, d, e) == framing.encode_frame(expected)
+
+
+@given(u64, u64)
+def test_a_receipt_of_an_acknowledgement_is_what_protobuf_writes(a: int, b: int) -> None:
+    expected = CommandAckResponse(consumer_id=a, request_id=b)
+    assert framing.encode_ack_receipt(a, b) == framing.encode_frame(expected)
 
 
 @given(
