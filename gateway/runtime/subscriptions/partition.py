@@ -430,7 +430,7 @@ class OwnedPartition:
 
     async def _settled(self, subscription: LiveSubscription) -> Refusal | None:
         self.wake()
-        return None if await self.stored(subscription) else NOT_OWNED
+        return None if await asyncio.shield(self.stored(subscription)) else NOT_OWNED
 
     async def _look(self) -> PartitionState | None:
         """The partition as it is now; None where it is not this broker's any more."""
@@ -479,7 +479,8 @@ class OwnedPartition:
     async def unload(self) -> None:
         """Sends its consumers to look for it again, once what they have acknowledged is stored."""
         self.close_consumers()
-        await asyncio.gather(*map(self.stored, self._subscriptions.values()))
+        waiting = [asyncio.shield(self.stored(each)) for each in self._subscriptions.values()]
+        await asyncio.gather(*waiting)
         self.drop()
 
     # --- acknowledging ---
