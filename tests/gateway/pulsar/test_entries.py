@@ -223,10 +223,21 @@ def test_another_size_than_announced_is_broken(codec: CompressionType, size: int
 @pytest.mark.parametrize("codec", COMPRESSED, ids=lambda codec: codec.name)
 def test_broken_compression(codec: CompressionType) -> None:
     assert broken(codec, b"\xff" * 30, uncompressed_size=1000)
-    assert broken(codec, COMPRESSED[codec][:-3], uncompressed_size=1000)
+    half = len(COMPRESSED[codec]) // 2
+    assert broken(codec, COMPRESSED[codec][:half], uncompressed_size=1000)
     assert broken(codec, b"", uncompressed_size=1000)
     assert "without its size" in broken(codec, COMPRESSED[codec])
     assert "limit" in broken(codec, COMPRESSED[codec], uncompressed_size=2**32 - 1)
+
+
+def test_a_zlib_stream_that_is_flushed_and_never_ended() -> None:
+    """As Java's client writes them."""
+    stream = zlib.compressobj()
+    body = stream.compress(b"x" * 1000) + stream.flush(zlib.Z_SYNC_FLUSH)
+    metadata = metadata_of(compression=CompressionType.ZLIB, uncompressed_size=1000)
+    ((_, payload),) = entries.messages(taken(entries.encode_entry(metadata, body)))
+    assert payload == b"x" * 1000
+    assert broken(CompressionType.ZLIB, body[:-8], uncompressed_size=1000)
 
 
 def test_an_unknown_codec() -> None:
