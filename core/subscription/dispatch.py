@@ -65,8 +65,12 @@ class Dispatcher(ABC):
         """A consumer is gone; what it had goes to others."""
 
     @abstractmethod
-    def flow(self, consumer_id: ConsumerId, permits: int) -> None:
-        """The consumer takes so many more messages."""
+    def flow(self, consumer_id: ConsumerId, permits: int, *, has_more: bool = False) -> None:
+        """The consumer takes so many more messages.
+
+        has_more: it takes yet more, of which this is told once it has got these; so what it could
+        have does not go to a lower level meanwhile.
+        """
 
     @abstractmethod
     def consumers(self) -> list[ConsumerStatus]:

@@ -46,6 +46,7 @@ class SharedDispatcher(Dispatcher):
         # thrown out when it is met.
         self._queues: dict[int, deque[SharingConsumer]] = {}
         self._levels: list[int] = []  # those that have a queue
+        self._expecting: dict[SharingConsumer, None] = {}  # no permits now, but soon: has_more
         self._unacked = 0
         self._is_blocked = False
         self._held: dict[int, Held] = {}
@@ -88,6 +89,7 @@ class SharedDispatcher(Dispatcher):
         consumer = self._consumers.pop(consumer_id, None)
         if consumer is not None:
             consumer.is_blocked = True
+            self._expecting.pop(consumer, None)
             self._runnable.pop(consumer, None)
             self._leave_queue(consumer)
             self._left(consumer)
@@ -97,12 +99,17 @@ class SharedDispatcher(Dispatcher):
     def _left(self, consumer: SharingConsumer) -> None:
         """The consumer is gone; what it has is still its."""
 
-    def flow(self, consumer_id: ConsumerId, permits: int) -> None:
+    def flow(self, consumer_id: ConsumerId, permits: int, *, has_more: bool = False) -> None:
         """See Dispatcher."""
         consumer = self._consumers.get(consumer_id)
-        if consumer is not None and permits > 0:
+        if consumer is None:
+            return
+        consumer.has_more = has_more
+        if permits > 0:
             consumer.permits = min(consumer.permits + permits, MAX_PERMITS)
             self._wake(consumer)
+        if not has_more or consumer.permits > 0:
+            self._expecting.pop(consumer, None)
 
     def _wake(self, consumer: SharingConsumer) -> None:
         """The consumer may have begun to take entries."""
@@ -131,6 +138,8 @@ class SharedDispatcher(Dispatcher):
         """Whose turn it is."""
         levels = self._levels
         while levels:
+            if self._expecting and self._is_expected_above(levels[0]):
+                return None
             queue = self._queues[levels[0]]
             while queue:
                 consumer = queue[0]
@@ -140,6 +149,10 @@ class SharedDispatcher(Dispatcher):
                 queue.popleft()
             del self._queues[levels.pop(0)]
         return None
+
+    def _is_expected_above(self, level: int) -> bool:
+        """Whether one of a better level takes more as soon as it has got what it was given."""
+        return any(each.priority_level < level and not each.is_blocked for each in self._expecting)
 
     def consumers(self) -> list[ConsumerStatus]:
         """See Dispatcher."""
@@ -329,6 +342,8 @@ class SharedDispatcher(Dispatcher):
             lane.holder = consumer
             lane.held += 1
         consumer.permits -= count
+        if consumer.has_more and consumer.permits <= 0:
+            self._expecting[consumer] = None
         consumer.unacked += count
         self._unacked += count
         limits = self.settings

@@ -11,15 +11,17 @@ from core.subscription.values import Entry, Joining
 
 
 class SharingConsumer:
-    """A consumer among others. unacked: messages it has; is_blocked: too many of them, or it is
-    gone. lanes: a heap of (offset of the first that waits, lane) of lanes whose next entry it may
-    have; claims: those that wait and are its by their key (KEY_SHARED), whoever has some of them.
+    """A consumer among others. has_more: it takes more than its permits say. unacked: messages it
+    has; is_blocked: too many of them, or it is gone. lanes: a heap of (offset of the first that
+    waits, lane) of lanes whose next entry it may have; claims: those that wait and are its by their
+    key (KEY_SHARED), whoever has some of them.
     """
 
     __slots__ = (
         "claims",
         "consumer_id",
         "epoch",
+        "has_more",
         "held",
         "is_blocked",
         "is_queued",
@@ -36,6 +38,7 @@ class SharingConsumer:
         self.priority_level = joining.priority_level
         self.epoch = joining.epoch
         self.permits = 0
+        self.has_more = False
         self.unacked = 0
         self.is_blocked = False
         self.is_queued = False

@@ -100,7 +100,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._go_back()
         return tuple(ActiveChange(each.consumer_id, each is chosen) for each in self._consumers)
 
-    def flow(self, consumer_id: ConsumerId, permits: int) -> None:
+    def flow(self, consumer_id: ConsumerId, permits: int, *, has_more: bool = False) -> None:
         """See Dispatcher. Those of a consumer that is not active count once it is."""
         consumer = self._by_id.get(consumer_id)
         if consumer is not None and permits > 0:

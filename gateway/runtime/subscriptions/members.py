@@ -114,18 +114,21 @@ class Member:
             self.partition.wake()
 
     def _pass_on(self) -> bool:
-        if self.is_gone or not self._held or not self.receiver.is_writable:
+        dispatcher = self.subscription.core.dispatcher
+        if self.is_gone or not self._held or dispatcher is None:
+            return False
+        if not self.receiver.is_writable:  # so others may have what it cannot take now
+            dispatcher.flow(self, 0)
             return False
         window = max(1, min(_WINDOW_MESSAGES, _WINDOW_BYTES // self._message_bytes))
         if self._passed_on > window // 2:
             return False
         number = min(self._held, window - self._passed_on)
-        dispatcher = self.subscription.core.dispatcher
-        if number <= 0 or dispatcher is None:
+        if number <= 0:
             return False
         self._held -= number
         self._passed_on += number
-        dispatcher.flow(self, number)
+        dispatcher.flow(self, number, has_more=self._held > 0)
         return True
 
     def deliver(self, delivery: Delivery, payload: Payload) -> None:
@@ -141,7 +144,7 @@ class Member:
         """The entry could not be given."""
         dispatcher = self.subscription.core.dispatcher
         if dispatcher is not None:
-            dispatcher.flow(self, message_count(delivery))
+            dispatcher.flow(self, message_count(delivery), has_more=self._held > 0)
 
     # --- what it asks ---
 

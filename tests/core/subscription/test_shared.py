@@ -52,6 +52,34 @@ class TestTurns:
         driver.fill(count=2)
         assert driver.run() == [("high", 3), ("low", 4)]
 
+    def test_a_lower_level_waits_while_a_better_one_takes_more(self) -> None:
+        driver = shared(("low", 10))
+        driver.leave("low")
+        driver.join("low", 10, priority_level=1)
+        driver.join("high", priority_level=0)
+        driver.dispatcher.flow("high", 1, has_more=True)
+        driver.fill(count=5)
+        assert driver.run() == [("high", 0)]
+        assert driver.dispatcher.wanted == 0
+        driver.dispatcher.flow("high", 2)
+        assert driver.run() == [("high", 1), ("high", 2), ("low", 3), ("low", 4)]
+
+    @pytest.mark.parametrize("how", ["it leaves", "it cannot take them now"])
+    def test_nobody_waits_for_who_does_not_take_more(self, how: str) -> None:
+        driver = shared(("low", 10))
+        driver.leave("low")
+        driver.join("low", 10, priority_level=1)
+        driver.join("high", priority_level=0)
+        driver.dispatcher.flow("high", 1, has_more=True)
+        driver.fill(count=2)
+        assert driver.run() == [("high", 0)]
+        if how == "it leaves":
+            driver.ack(0)
+            driver.leave("high")
+        else:
+            driver.dispatcher.flow("high", 0)
+        assert driver.run() == [("low", 1)]
+
     def test_a_batch_may_overdraw_and_its_done_messages_use_no_permits(self) -> None:
         driver = shared(("a", 1), ("b", 1))
         driver.append(10)
