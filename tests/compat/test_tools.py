@@ -37,7 +37,7 @@ def test_no_maven_is_a_reason_unless_the_jars_are_there(
     tools.find_java()
     monkeypatch.setattr(tools, "CACHE", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert tools.unavailable() == "no mvn found: Maven fetches the jars; install maven"
+    assert tools.unavailable() == "no mvn found: Maven fetches the clients' jars; install maven"
 
 
 @pytest.mark.java
