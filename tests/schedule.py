@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-# One worker, one after the other: what shares a Spark, and what would starve the other tests if all
-# of it ran at once. The longest begin first.
+# One worker, one after the other: what shares a Spark or other clients' processes, and what would
+# starve the other tests if all of it ran at once. The longest begin first.
 TOGETHER = {
     "tests/demo/test_pipeline.py": "Spark: drivers",
     "tests/spark/test_pipelines_delta.py": "Spark: drivers",
@@ -19,6 +19,7 @@ TOGETHER = {
     "tests/spark/test_pipelines": "Spark: pipelines",
     "tests/spark/": "Spark: sink and source",
     "tests/compat/test_spark": "Spark: sink and source",
+    "tests/compat/pulsar/test_every_": "Pulsar: a JVM, a program in Go, a broker",
 }
 
 # Modules whose tests are long, most of it waiting, and share nothing: each goes to any worker.

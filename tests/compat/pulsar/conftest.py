@@ -6,6 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -13,6 +14,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from compat.pulsar import drivers
+from tests.compat.pulsar.clients import Client, Python
 from tests.conftest import Gateway, free_port, gateways
 from tests.databases import Copies
 
@@ -86,6 +89,67 @@ def client(both: Both, client_of: ClientOf) -> pulsar.Client:
     return client_of(both.service_url)
 
 
+@pytest.fixture(scope="session")
+def java_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[drivers.Call]:
+    """One JVM with the Java clients of a session."""
+    yield from _driver(drivers.java_command, tmp_path_factory.mktemp("pulsar-java"))
+
+
+@pytest.fixture(scope="session")
+def go_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[drivers.Call]:
+    """One process with the Go clients of a session."""
+    yield from _driver(drivers.go_command, tmp_path_factory.mktemp("pulsar-go"))
+
+
+def _driver(command: Callable[[], list[str]], directory: Path) -> Iterator[drivers.Call]:
+    try:
+        found = command()
+    except drivers.DriverUnavailable as missing:
+        pytest.skip(str(missing))
+    with drivers.driver(found, directory / "errors") as call:
+        yield call
+
+
+@pytest.fixture(scope="session")
+def python_driver() -> drivers.Call:
+    return Python()
+
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+def make_client(request: pytest.FixtureRequest, both: Both) -> Iterator[MakeClient]:
+    """Makes stock clients: `make_client("java")`, of the session's gateway or another `url`."""
+    made: list[Client] = []
+
+    def make(name: str, url: str | None = None, **settings: Any) -> Client:
+        call = request.getfixturevalue(f"{name}_driver")
+        client = Client(name, call, url or both.service_url, **settings)
+        made.append(client)
+        return client
+
+    yield make
+    for client in reversed(made):
+        with contextlib.suppress(drivers.Refused):  # closed already
+            client.close()
+
+
+JAVA = pytest.param("java", marks=pytest.mark.java)
+
+
+@pytest.fixture(params=[JAVA, "go", "python"])
+def stock(request: pytest.FixtureRequest, make_client: MakeClient) -> Client:
+    """Each of the three clients, or those of a test's `of(...)`."""
+    return make_client(request.param)
+
+
+def of(*names: str) -> pytest.MarkDecorator:
+    """A test of these clients alone: the others cannot do it (compat/pulsar/README.md)."""
+    params = [JAVA if name == "java" else name for name in names]
+    return pytest.mark.parametrize("stock", params, indirect=True)
+
+
 def make_topic(bootstrap: str, name: str, partitions: int, **config: str) -> None:
     """As Kafka's administrators do it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -93,10 +157,12 @@ def make_topic(bootstrap: str, name: str, partitions: int, **config: str) -> Non
     admin.create_topics([wanted])[name].result(WITHIN_S)
 
 
-def records_of(bootstrap: str, topic: str, count: int, partition: int = 0) -> list[Any]:
-    """The first records of a partition, as a Kafka client reads them."""
+def records_of(
+    bootstrap: str, topic: str, count: int, partition: int = 0, start: int = 0
+) -> list[Any]:
+    """The first records of a partition (or those from `start` on), as a Kafka client reads them."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none"})
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    consumer.assign([TopicPartition(topic, partition, start)])
     found: list[Any] = []
     try:
         while len(found) < count:
