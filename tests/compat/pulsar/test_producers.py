@@ -67,57 +67,6 @@ def test_single_messages(both: Both, client: pulsar.Client, topic: str) -> None:
         assert records[number].timestamp() == (TIMESTAMP_CREATE_TIME, T0 + number)
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-@pytest.mark.parametrize("batched", [False, True])
-def test_every_compression(
-    both: Both, client: pulsar.Client, topic: str, codec: pulsar.CompressionType, batched: bool
-) -> None:
-    producer = client.create_producer(
-        topic,
-        compression_type=codec,
-        batching_enabled=batched,
-        batching_max_publish_delay_ms=50,
-        batching_max_messages=20,
-    )
-    receipts = Receipts()
-    for number in range(50):
-        producer.send_async(
-            b"%04d" % number * 100,
-            receipts,
-            properties={"number": str(number)},
-            partition_key=f"k{number % 3}",
-            event_timestamp=T0 + number,
-        )
-    producer.flush()
-    records = records_of(both.gateway.bootstrap, topic, 50)
-    assert [entry + index for entry, index in receipts.places] == list(range(50))
-    assert (len({entry for entry, _ in receipts.places}) < 50) == batched
-    for number, record in enumerate(records):
-        assert record.offset() == number
-        assert record.value() == b"%04d" % number * 100
-        assert record.key() == b"k%d" % (number % 3)
-        assert record.headers() == [("number", b"%d" % number)]
-        assert record.timestamp() == (TIMESTAMP_CREATE_TIME, T0 + number)
-
-
-def test_batches_by_key(both: Both, client: pulsar.Client, topic: str) -> None:
-    producer = client.create_producer(
-        topic,
-        batching_enabled=True,
-        batching_type=pulsar.BatchingType.KeyBased,
-        batching_max_publish_delay_ms=50,
-    )
-    receipts = Receipts()
-    for number in range(30):
-        producer.send_async(b"%d" % number, receipts, partition_key=f"k{number % 3}")
-    producer.flush()
-    records = records_of(both.gateway.bootstrap, topic, 30)
-    by_key: dict[bytes, list[int]] = {}
-    for record in records:
-        by_key.setdefault(record.key(), []).append(int(record.value()))
-    assert by_key == {b"k%d" % key: list(range(key, 30, 3)) for key in range(3)}
-
-
 def test_chunks_are_a_record_each(both: Both, client: pulsar.Client, topic: str) -> None:
     whole = bytes(range(256)) * 50_000  # 12.8 MB
     producer = client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
@@ -217,20 +166,6 @@ def test_kafka_finds_messages_by_time(both: Both, client: pulsar.Client, topic: 
     (found,) = consumer.offsets_for_times([wanted], WITHIN_S)
     consumer.close()
     assert found.offset in {0, 7}  # a batch counts by its header, unless its times are inside
-
-
-def test_names_and_access_modes(both: Both, client: pulsar.Client, topic: str) -> None:
-    mode = pulsar.ProducerAccessMode.Exclusive
-    producer = client.create_producer(topic, producer_name="mine", access_mode=mode)
-    assert (producer.producer_name(), producer.last_sequence_id()) == ("mine", -1)
-    with pytest.raises(pulsar.ProducerBusy):
-        client.create_producer(topic, producer_name="mine")
-    with pytest.raises(pulsar.ProducerFenced):
-        client.create_producer(topic, access_mode=mode)
-    producer.close()
-    other = client.create_producer(topic, producer_name="mine")
-    names = {other.producer_name(), client.create_producer(topic).producer_name()}
-    assert len(names) == 2
 
 
 def test_non_persistent_topics_are_refused(client: pulsar.Client) -> None:
