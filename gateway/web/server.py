@@ -26,7 +26,7 @@ from uvicorn.server import ServerState
 
 from core.ports.log import StoreUnavailable
 from gateway.listener import ConnectionLimits
-from gateway.metrics.registry import RequestObserver
+from gateway.metrics.requests import RequestObserver
 from gateway.web.api import Endpoint, Redirected, Refused, Registry
 from gateway.web.call import Call, ClientError
 
