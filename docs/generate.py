@@ -250,10 +250,10 @@ def _http_support() -> list[str]:
     """What is served by HTTP."""
     return [
         "## HTTP",
-        "With `--http-listen`. Of Pulsar's REST, anything else below `/admin/` is 501 with a "
-        "sentence. A topic's path names the topic as Pulsar's clients do; what is about one "
-        "partition is redirected (307) to the broker that has it, what is about all is asked of "
-        "each.",
+        "On `--http-listen`, 127.0.0.1:8080 by default. Of Pulsar's REST, anything else below "
+        "`/admin/` is 501 with a sentence. A topic's path names the topic as Pulsar's clients do; "
+        "what is about one partition is redirected (307) to the broker that has it, what is about "
+        "all is asked of each.",
         "### Of Penstock's own",
         _table(("method", "path", "what it does"), map(_endpoint, OPERATIONS)),
         "### Of Pulsar's REST",
