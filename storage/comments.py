@@ -86,7 +86,10 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "topic_id": "The topic's id; another topic of this name has another one.",
         },
     ),
-    "v_topic_partition": ("Partitions: where their logs begin and end.", {}),
+    "v_topic_partition": (
+        "Partitions: where their logs begin and end.",
+        {"terminated_offset": "No record is appended from here on, if it is terminated."},
+    ),
     "v_record_batch": (
         "The log's index: one row a batch. Ask for one topic and partition.",
         {

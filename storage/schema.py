@@ -128,6 +128,7 @@ topic_partition = Table(
     Column("size_bytes", BigInteger, nullable=False, server_default="0"),
     Column("batch_count", BigInteger, nullable=False, server_default="0"),
     _timestamp("created_at"),
+    Column("terminated_offset", BigInteger, nullable=False, server_default="-1"),
     UniqueConstraint("topic_id", "partition", name="topic_partition_topic_id_partition_key"),
     postgresql_with={"fillfactor": "40"},
 )

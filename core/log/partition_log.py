@@ -19,7 +19,7 @@ from core.log.named_sequences import (
 )
 from core.log.producer_state import ProducerState
 from core.transaction.values import Marker
-from core.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
+from core.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordBatch
 
 MAX_OFFSET = 2**63 - 1
 PRODUCERS_IN_MEMORY = 1_000
@@ -34,7 +34,9 @@ class PartitionState:
     next_offset: the log end offset, and the high watermark too, since everything visible is
     committed. max_timestamp: greatest of all batches ever appended, or -1. open_transactions: those
     that have written here, oldest first. They change only when next_offset moves, so it is their
-    version too; a read of the row must read them in the same snapshot.
+    version too; a read of the row must read them in the same snapshot. terminated_offset: the log
+    end when it was terminated, or -1; no record follows, but markers of transactions may. It is
+    part of the version: an append rests on it.
     """
 
     partition_id: int
@@ -43,6 +45,12 @@ class PartitionState:
     leader_epoch: int = 0
     max_timestamp: int = NO_TIMESTAMP
     open_transactions: tuple[OpenTransaction, ...] = ()
+    terminated_offset: int = NO_OFFSET
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether no record may be appended any more."""
+        return self.terminated_offset != NO_OFFSET
 
     @property
     def high_watermark(self) -> int:
@@ -84,6 +92,8 @@ class Refused:
 
 
 Decision = Appended | Duplicate | Refused
+
+TERMINATED = Refused(Error.POLICY_VIOLATION, "The topic is terminated: nothing is added to it")
 
 NO_NAMES: Mapping[str, NamedSequence | None] = {}
 
@@ -139,6 +149,8 @@ class LogDraft:
         batch = incoming.batch
         if sequenced is not None and (known := self.find_sequenced(sequenced)):
             return known
+        if self.state.is_terminated:
+            return self._known(incoming.batch) or TERMINATED
         base_offset = self._next_offset
         if base_offset > MAX_OFFSET - batch.record_count:
             return Refused(Error.INVALID_RECORD, "the partition has no offsets left")
@@ -154,6 +166,13 @@ class LogDraft:
         if sequenced is not None:
             self._named().prepare(sequenced)
         return self._add(incoming)
+
+    def _known(self, batch: RecordBatch) -> Duplicate | None:
+        """The batch as it is in the log, if its producer is told that it is."""
+        if not batch.has_producer_id:
+            return None
+        found = self.producer(batch.producer_id).find_duplicate(batch)
+        return None if found is None else Duplicate(found.base_offset, found.timestamp)
 
     def find_sequenced(self, sequenced: SequencedBatch) -> Duplicate | Refused | None:
         """Why a batch of a named producer does not enter the log; None if it is new. Changes
@@ -220,6 +239,7 @@ class LogDraft:
             open_transactions=tuple(OpenTransaction(*each) for each in self._open.items()),
             aborted=tuple(self._aborted),
             names=self._names.effects() if self._names is not None else (),
+            terminated_offset=self.state.terminated_offset,
         )
 
 
@@ -278,6 +298,7 @@ class PartitionLog:
             state,
             log_start_offset=max(state.log_start_offset, self.state.log_start_offset),
             leader_epoch=max(state.leader_epoch, self.state.leader_epoch),
+            terminated_offset=max(state.terminated_offset, self.state.terminated_offset),
         )
 
     def advance(self, state: PartitionState) -> None:
@@ -307,6 +328,7 @@ class PartitionLog:
             leader_epoch=self.state.leader_epoch,
             max_timestamp=effects.max_timestamp,
             open_transactions=effects.open_transactions,
+            terminated_offset=self.state.terminated_offset,
         )
 
     def trim(self) -> None:

@@ -231,6 +231,9 @@ class LogStore(Protocol):
     async def advance_log_start(self, partition_id: int, offset: int) -> PartitionState | None:
         """Moves the log start offset up to `offset` (never back, never past the end)."""
 
+    async def terminate(self, partition_id: int) -> PartitionState | None:
+        """No record is appended from now on, by anybody; the partition as it is then."""
+
 
 class News(Enum):
     """News from another broker. RECONNECTED comes first, and again whenever news may have been

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from core.errors import Error
-from core.log.partition_log import Appended, LogDraft
+from core.log.partition_log import TERMINATED, Appended, LogDraft
 from core.staging.values import (
     BATCH_JOB,
     MAX_BATCHES,
@@ -99,6 +99,8 @@ class PublicationDraft:
                         f"{batch.topic}-{batch.partition} was deleted after batches had been staged"
                         " for it.",
                     )
+                if log.state.is_terminated:
+                    return _refused(TERMINATED.error, TERMINATED.message)
                 logs[batch.partition_id] = log
         partitions = _append(batches, logs)
         self._moved[publication.guard] = publication.batch_id
@@ -124,7 +126,8 @@ class PublicationDraft:
 def _append(
     batches: Sequence[TokenBatch], logs: Mapping[int, LogDraft]
 ) -> tuple[PublishedPartition, ...]:
-    """Gives every batch its offsets. None is refused: batches without a producer never are."""
+    """Gives every batch its offsets. None is refused: batches without a producer never are,
+    where the log is not terminated."""
     first: dict[int, tuple[TokenBatch, int]] = {}
     counts: dict[int, int] = {}
     for batch in batches:

@@ -15,6 +15,7 @@ from gateway.pulsar.commands_pb2 import (
     CommandAckResponse,
     CommandActiveConsumerChange,
     CommandCloseConsumer,
+    CommandReachedEndOfTopic,
 )
 from gateway.pulsar.framing import encode_ack_receipt, encode_message
 from gateway.pulsar.ids import (
@@ -121,6 +122,11 @@ class Consumer:
             self.session.send(
                 CommandActiveConsumerChange(consumer_id=self.consumer_id, is_active=is_active)
             )
+
+    def on_end(self) -> None:
+        """See Receiver."""
+        if self.session.protocol_version >= ProtocolVersion.END_OF_TOPIC:
+            self.session.send(CommandReachedEndOfTopic(consumer_id=self.consumer_id))
 
     def on_closed(self) -> None:
         """See Receiver."""

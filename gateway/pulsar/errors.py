@@ -70,7 +70,8 @@ _CODES: Final[dict[Error, ServerError]] = {
     Error.INVALID_REQUEST: ServerError.NOT_ALLOWED_ERROR,
     Error.INVALID_TIMESTAMP: ServerError.NOT_ALLOWED_ERROR,
     Error.UNSUPPORTED_FOR_MESSAGE_FORMAT: ServerError.UNSUPPORTED_VERSION_ERROR,
-    Error.POLICY_VIOLATION: ServerError.NOT_ALLOWED_ERROR,
+    # Of what Pulsar's clients ask only an append to a terminated topic is one.
+    Error.POLICY_VIOLATION: ServerError.TOPIC_TERMINATED_ERROR,
     # Not of Pulsar's sequence ids, which may have gaps, but of the log's producers, as an open
     # transaction has one: a batch before this one was lost.
     Error.OUT_OF_ORDER_SEQUENCE_NUMBER: ServerError.NOT_ALLOWED_ERROR,

@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
 _BATCH = Row.of(schema.record_batch)
 # Guards every append: locks the partitions in order of id, moves each if its next_offset is still
-# the one decided on, writes index rows, and raises PS001 unless all were moved. If a row changed
-# while the UPDATE waited for its lock, the UPDATE sees the new version and finds no match.
+# the one decided on and it was not terminated since, writes index rows, and raises PS001 unless all
+# were moved. If a row changed while the UPDATE waited for its lock, the UPDATE sees the new version
+# and finds no match.
 APPEND_BATCHES = f"""
 WITH locked AS MATERIALIZED (
     SELECT partition_id FROM topic_partition
@@ -58,13 +59,16 @@ WITH locked AS MATERIALIZED (
     UPDATE topic_partition p
     SET next_offset = e.next_offset, max_timestamp = e.max_timestamp,
         size_bytes = p.size_bytes + e.added_bytes, batch_count = p.batch_count + e.added_batches
-    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
-        AS e (partition_id, expected_offset, next_offset, max_timestamp, added_bytes, added_batches)
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+                $7::bigint[])
+        AS e (partition_id, expected_offset, next_offset, max_timestamp, added_bytes, added_batches,
+              terminated_offset)
     WHERE p.partition_id = e.partition_id AND p.next_offset = e.expected_offset
+      AND p.terminated_offset = e.terminated_offset
       AND (SELECT count(*) FROM locked) > 0
     RETURNING p.partition_id
 ), inserted AS (
-    INSERT INTO record_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(7)}
+    INSERT INTO record_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(8)}
 )
 SELECT CASE WHEN (SELECT count(*) FROM moved) <> cardinality($1::bigint[])
             THEN version_mismatch() END
@@ -131,7 +135,7 @@ ORDER BY p.partition_id FOR NO KEY UPDATE OF p
 LOCK_FREE_PARTITIONS = LOCK_PARTITIONS.rstrip() + " SKIP LOCKED"
 
 PARTITION_COLUMNS = """p.partition_id, p.next_offset, p.log_start_offset, p.leader_epoch,
-       p.max_timestamp,
+       p.max_timestamp, p.terminated_offset,
        ARRAY(SELECT s.producer_id FROM producer_state s
              WHERE s.partition_id = p.partition_id AND s.txn_first_offset IS NOT NULL
              ORDER BY s.txn_first_offset),
@@ -381,12 +385,12 @@ def partition_states(result: PGresult) -> dict[int, PartitionState]:
     """Rows of READ_PARTITIONS, by partition id."""
     states = {}
     for row in rows_of(result):
-        partition_id, next_offset, start, epoch, timestamp = struct.unpack(
-            ">qqqiq", b"".join(value or b"" for value in row[:5])
+        partition_id, next_offset, start, epoch, timestamp, terminated = struct.unpack(
+            ">qqqiqq", b"".join(value or b"" for value in row[:6])
         )
-        opened = map(OpenTransaction, integers(row[5], "q"), integers(row[6], "q"))
+        opened = map(OpenTransaction, integers(row[6], "q"), integers(row[7], "q"))
         states[partition_id] = PartitionState(
-            partition_id, next_offset, start, epoch, timestamp, tuple(opened)
+            partition_id, next_offset, start, epoch, timestamp, tuple(opened), terminated
         )
     return states
 
@@ -439,6 +443,7 @@ def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> 
             effect.max_timestamp,
             effect.added_bytes,
             len(effect.rows),
+            effect.terminated_offset,
         )
         for effect in effects
     ]
@@ -447,7 +452,7 @@ def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> 
         for effect in effects
         for row in effect.rows
     ]
-    return columns("qqqqqq", partitions) + _BATCH.encode(rows)
+    return columns("qqqqqqq", partitions) + _BATCH.encode(rows)
 
 
 def _index_row(row: AppendedRow, payload: FlushPayload) -> tuple[int, ...]:

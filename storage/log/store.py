@@ -41,7 +41,7 @@ SELECT {PARTITION_COLUMNS}, NULL::bigint, NULL::smallint, NULL::bigint, NULL::in
        NULL::bigint[], NULL::integer[], NULL::bigint[], NULL::bigint, NULL::integer
 FROM topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
 UNION ALL
-SELECT s.partition_id, NULL, NULL, NULL, NULL, NULL, NULL, s.producer_id, s.producer_epoch,
+SELECT s.partition_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, s.producer_id, s.producer_epoch,
        s.last_timestamp, s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps,
        s.txn_first_offset, s.coordinator_epoch
 FROM unnest(%(of_partitions)s::bigint[], %(producer_ids)s::bigint[])
@@ -54,7 +54,7 @@ LOAD_WITH_NAMES = f"""
 SELECT l.*, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::bigint
 FROM ({LOAD_PARTITIONS_AND_PRODUCERS}) AS l
 UNION ALL
-SELECT n.partition_id, {"NULL, " * 15} {NAME_COLUMNS.partition(",")[2]}
+SELECT n.partition_id, {"NULL, " * 16} {NAME_COLUMNS.partition(",")[2]}
 FROM unnest(%(of_named)s::bigint[], %(name_keys)s::uuid[]) AS w (partition_id, name_key)
 JOIN named_producer n USING (partition_id, name_key)
 """
@@ -155,6 +155,13 @@ UPDATE topic_partition p
 SET log_start_offset = greatest(log_start_offset, least(%(offset)s, next_offset))
 WHERE partition_id = %(partition_id)s
 RETURNING p.partition_id
+"""
+
+# Once, and for good. It waits for a flush that holds the row; one that comes later finds another
+# version than it has decided on.
+TERMINATE = """
+UPDATE topic_partition SET terminated_offset = next_offset
+WHERE partition_id = %(partition_id)s AND terminated_offset = -1
 """
 
 # The aborted transactions that touch each range, by last offset, the newest last.
@@ -314,9 +321,9 @@ class PostgresLogStore:
                 LOAD_WITH_NAMES if names else LOAD_PARTITIONS_AND_PRODUCERS, parameters
             )
             for row in await cursor.fetchall():
-                producer_id, epoch, timestamp, *columns, first_offset, coordinator_epoch = row[7:16]
-                if names and row[16] is not None:
-                    each = _named(row[16:])
+                producer_id, epoch, timestamp, *columns, first_offset, coordinator_epoch = row[8:17]
+                if names and row[17] is not None:
+                    each = _named(row[17:])
                     named[row[0], each.name] = each
                 elif producer_id is None:
                     states[row[0]] = partition_state(row)
@@ -461,6 +468,12 @@ class PostgresLogStore:
             )
         return (await self.load([partition_id]))[0].get(partition_id)
 
+    async def terminate(self, partition_id: int) -> PartitionState | None:
+        """See LogStore."""
+        async with self._database.reader("terminate") as cursor:
+            await cursor.execute(TERMINATE, {"partition_id": partition_id})
+        return (await self.load([partition_id]))[0].get(partition_id)
+
 
 def _named(row: Sequence[Any]) -> NamedSequence:
     """A row of NAME_COLUMNS without the partition."""
@@ -470,5 +483,5 @@ def _named(row: Sequence[Any]) -> NamedSequence:
 
 def partition_state(row: Sequence[Any]) -> PartitionState:
     """A row that begins with PARTITION_COLUMNS."""
-    opened = tuple(map(OpenTransaction, row[5], row[6]))
-    return PartitionState(row[0], row[1], row[2], row[3], row[4], opened)
+    opened = tuple(map(OpenTransaction, row[6], row[7]))
+    return PartitionState(row[0], row[1], row[2], row[3], row[4], opened, row[5])

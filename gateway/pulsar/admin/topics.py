@@ -18,6 +18,8 @@ from gateway.pulsar.admin.places import (
     name_of,
     namespace_of,
     on_each,
+    on_one,
+    places_of,
     refused,
     subscribing,
     topic_of,
@@ -207,6 +209,37 @@ async def truncate(call: AdminCall) -> Any:
         return None
 
     return await on_each(call, act)
+
+
+@endpoint("POST", f"{_TOPIC}/terminate")
+async def terminate(call: AdminCall) -> Any:
+    """No message is added any more, by any client; the id of the last one."""
+    name, topic = await topic_of(call)
+    if len(places_of(name, topic)) > 1 or (name.partition < 0 and is_partitioned(topic)):
+        return Refused(405, "Termination of a partitioned topic is not allowed")
+    return await on_one(call, _terminate)
+
+
+@endpoint("POST", f"{_TOPIC}/terminate/partitions")
+async def terminate_partitions(call: AdminCall) -> Any:
+    """The same of each partition of a partitioned topic: ids by number."""
+    name, topic = await topic_of(call)
+    if name.partition >= 0 or not is_partitioned(topic):
+        return Refused(405, f"Topic {name} is not partitioned: terminate it as a plain one")
+    answers = await gather_all(call, name, topic, _terminate, ("POST", "terminate"))
+    failed = next((each for each in answers if is_refused(each)), None)
+    return failed or {str(number): each for number, each in enumerate(answers)}
+
+
+async def _terminate(owned: OwnedPartition, place: Place) -> dict[str, int] | Refused:
+    state = await owned.terminate()
+    if state is None:
+        return Refused(404, f"Topic {place.name} not found")
+    return {
+        "ledgerId": place.partition_id,
+        "entryId": state.terminated_offset - 1,
+        "partitionIndex": place.name.partition,
+    }
 
 
 @endpoint("PUT", f"{_TOPIC}/unload")

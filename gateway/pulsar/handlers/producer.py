@@ -13,7 +13,8 @@ if its namespace lets clients make subscriptions. Where a backlog exceeds a quot
 namespace's, the answer is ProducerBlockedQuotaExceededError, or …Exception, by its policy. On a
 topic that is deduplicated (`penstock.deduplication.enabled`) the answer tells the highest
 sequence id that is stored under the name, or -1; what was sent under it before and is not stored
-then never will be. Sources: ServerCnx.handleProducer, tryAddSchema.
+then never will be. A terminated topic is TopicTerminatedError, here or with
+the first SEND. Sources: ServerCnx.handleProducer, tryAddSchema.
 """
 
 from functools import partial
@@ -80,6 +81,8 @@ async def producer(message: CommandProducer, session: Session) -> _Answer:
             return refused_schema(version)
         if not _is_wanted(producer_id, session):
             return _CLOSED
+        if session.services.partitions.is_known_terminated(place.partition_id):
+            return Refused(ServerError.TOPIC_TERMINATED_ERROR, "Topic was already terminated")
         return await _admit(message, place, version, session)
     finally:
         session.opening.discard(producer_id)

@@ -525,6 +525,21 @@ class Partitions:
         self._announce((partition_id,))
         return Error.NONE, moved.log_start_offset
 
+    async def terminate(self, partition_id: int) -> PartitionState | None:
+        """No record is appended from now on, at any broker; the partition as it is then, None where
+        there is none. Raises StoreUnavailable."""
+        state = await self._store.terminate(partition_id)
+        if state is not None:
+            if known := self._logs.get(partition_id):
+                known.advance(state)
+            self._announce((partition_id,))
+        return state
+
+    def is_known_terminated(self, partition_id: int) -> bool:
+        """Whether it is terminated, as far as memory knows."""
+        known = self._logs.get(partition_id)
+        return known is not None and known.state.is_terminated
+
 
 def hold_to_limits(wants: Sequence[Want], found: list[Found], max_bytes: int) -> None:
     """Cuts what was found to the limits, of each partition and of all (KIP-74).

@@ -96,6 +96,7 @@ class Member:
         self.epoch = 0
         self.number = next(Member._numbers)
         self.is_gone = False
+        self.is_at_end = False  # of a terminated topic, as it has been told
         self._held = 0  # permits that the dispatcher does not know yet
         self._passed_on = 0  # those that it knows and has not used
         self._message_bytes = _FIRST_GUESS_BYTES

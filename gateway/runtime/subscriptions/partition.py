@@ -109,6 +109,7 @@ class OwnedPartition:
         self._settings = around.settings
         self._extents = Extents()
         self.log_end = 0  # as far as it has been seen
+        self._is_terminated = False  # as far as it has been seen
         self._changing = asyncio.Lock()  # while subscriptions are made, moved or deleted
         self._stored = {each.name: each for each in found}  # nobody has asked for them yet
         self._subscriptions: dict[str, LiveSubscription] = {}
@@ -367,6 +368,19 @@ class OwnedPartition:
             raise
         return None
 
+    async def terminate(self) -> PartitionState | None:
+        """No record is added any more, by anybody; the partition as it is then, None where it is
+        gone. Raises StoreUnavailable."""
+        state = await self._around.partitions.terminate(self.partition_id)
+        if state is not None:
+            self._see(state)
+            self.wake()
+        return state
+
+    def _see(self, state: PartitionState) -> None:
+        self.log_end = max(self.log_end, state.next_offset)
+        self._is_terminated = self._is_terminated or state.is_terminated
+
     # --- administering ---
 
     @property
@@ -437,7 +451,7 @@ class OwnedPartition:
         state = (await self._around.partitions.refresh([self.partition_id])).get(self.partition_id)
         if state is None or self.is_dropped:
             return None
-        self.log_end = max(self.log_end, state.next_offset)
+        self._see(state)
         return state
 
     async def unacknowledged(
@@ -645,7 +659,19 @@ class OwnedPartition:
             has_come_further = await self._offer(position, those, found)
             has_more = has_more or has_come_further
             seen = want, found
+        if self._is_terminated and not has_more:
+            self._tell_of_end(live)
         return has_more, seen
+
+    def _tell_of_end(self, live: Sequence[LiveSubscription]) -> None:
+        """Tells consumers, once, that all is acknowledged and nothing will follow, as Pulsar does
+        (PersistentDispatcherMultipleConsumers.readEntriesFailed)."""
+        for subscription in live:
+            if subscription.core.cursor.backlog(self.log_end) == 0:
+                for member in subscription.members:
+                    if not member.is_at_end:
+                        member.is_at_end = True
+                        member.receiver.on_end()
 
     async def _offer(
         self,
@@ -659,7 +685,7 @@ class OwnedPartition:
             log.info("dispatched_partition_gone", partition=self.partition_id)
             self.drop()
             return False
-        self.log_end = max(self.log_end, state.next_offset)
+        self._see(state)
         if position < state.log_start_offset:
             for subscription, _ in those:
                 self.acknowledge_up_to(subscription, state.log_start_offset)

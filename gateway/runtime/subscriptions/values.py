@@ -74,6 +74,9 @@ class Receiver(Protocol):
     def on_active(self, *, is_active: bool) -> None:
         """Whether it is the one that gets everything."""
 
+    def on_end(self) -> None:
+        """The topic is terminated, and its subscription has acknowledged all of it."""
+
     def on_closed(self) -> None:
         """It has been taken out: its client has to come again, here or elsewhere."""
 

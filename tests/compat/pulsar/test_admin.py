@@ -10,10 +10,12 @@ import subprocess
 import threading
 import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pulsar
 import pytest
 from confluent_kafka import Producer as KafkaProducer
@@ -265,6 +267,123 @@ def test_truncate(admin: Admin, client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     send(client, topic, [b"later"])
     assert receive(consumer, 1) == [b"later"]
+
+
+# --- termination ---
+
+
+def test_terminated_topics(java: Call, admin: Admin, both: Both, topic: str) -> None:
+    client = java("client", url=both.service_url)
+    try:
+        producer = java("producer", client=client, topic=topic)
+        consumer = java("consumer", client=client, topic=topic, subscription="s")
+        reader = java("reader", client=client, topic=topic)
+        sent = [java("send", producer=producer, value=str(number)) for number in range(3)]
+        assert data([java("receive", of=consumer)]) == [b"0"]
+        last = admin.topics("terminateTopic", topic)
+        assert last.split(":")[:2] == sent[-1].split(":")[:2]
+        assert admin.topics("terminateTopic", topic) == last  # again, as it was
+        assert not java("has_reached_end", of=consumer)
+        with pytest.raises(Refused) as refused:
+            java("send", producer=producer, value="late")
+        assert refused.value.name == "TopicTerminatedException"
+        with pytest.raises(Refused) as refused:
+            java("producer", client=client, topic=topic)
+        assert refused.value.name == "TopicTerminatedException"
+        kafka = KafkaProducer({"bootstrap.servers": both.gateway.bootstrap})
+        errors: list[Any] = []
+        kafka.produce(topic, b"late", on_delivery=lambda error, _: errors.append(error.name()))
+        assert kafka.flush(WITHIN_S) == 0
+        assert errors == ["POLICY_VIOLATION"]
+
+        # Who has had, and acknowledged, all of it is told; also who comes after that.
+        assert data([java("receive", of=consumer) for _ in range(2)]) == [b"1", b"2"]
+        assert data([java("receive", of=reader) for _ in range(3)]) == numbers(3)
+        for each in (consumer, reader):
+            eventually(lambda: java("has_reached_end", of=each), True)  # noqa: B023 - called at once
+        java("close", what=consumer)
+        later = java("consumer", client=client, topic=topic, subscription="s")
+        eventually(lambda: java("has_reached_end", of=later), True)
+        assert java("receive", of=later, within_ms=200) is None
+    finally:
+        java("close", what=client)
+
+
+def test_terminated_partitions(admin: Admin, client: pulsar.Client, topic: str) -> None:
+    admin.topics("createPartitionedTopic", topic, 2)
+    (sent,) = send(client, f"{topic}-partition-1", [b"1"])
+    with pytest.raises(Refused) as refused:
+        admin.topics("terminateTopic", topic)
+    assert refused.value.status == 405
+    ids = admin.topics("terminatePartitionedTopic", topic)
+    assert ids["1"].split(":")[:2] == id_of(sent).split(":")[:2]
+    assert ids["0"].split(":")[1] == "-1"
+    for partition in range(2):
+        with pytest.raises(pulsar.PulsarException):
+            client.create_producer(f"{topic}-partition-{partition}").send(b"late")
+
+
+def test_nothing_follows_the_id_that_was_answered(
+    java: Call, start_gateway: StartGateway, database_url: str, topic: str
+) -> None:
+    """While Kafka's producers write, to partitions of two brokers."""
+    ports = [(free_port(), free_port()) for _ in range(2)]
+    gateways = [
+        start_gateway(
+            *("--pulsar-listen", f"127.0.0.1:{port}", "--http-listen", f"127.0.0.1:{http}"),
+            database_url=database_url,
+        )
+        for port, http in ports
+    ]
+    admin = Admin(java, f"http://127.0.0.1:{ports[0][1]}")
+    make_topic(gateways[0].bootstrap, topic, 4)
+    stored: dict[int, list[int]] = defaultdict(list)
+    refused: set[str] = set()
+    is_over = threading.Event()
+
+    def told(error: Any, message: Any) -> None:
+        if error is None:
+            stored[message.partition()].append(message.offset())
+        else:
+            refused.add(error.name())
+
+    def write(bootstrap: str) -> None:
+        producer = KafkaProducer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True}
+        )
+        while not is_over.is_set():
+            for partition in range(4):
+                producer.produce(topic, b"x", partition=partition, on_delivery=told)
+            producer.poll(0.001)
+        producer.flush(WITHIN_S)
+
+    threads = [threading.Thread(target=write, args=(each.bootstrap,)) for each in gateways]
+    for thread in threads:
+        thread.start()
+    last: dict[int, int] = {}
+    try:
+        eventually(lambda: all(len(stored[each]) > 100 for each in range(4)), True)
+        for partition in range(4):
+            answered = admin.topics("terminateTopic", f"{topic}-partition-{partition}")
+            last[partition] = int(answered.split(":")[1])
+            time.sleep(0.1)
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join(WITHIN_S)
+    assert refused == {"POLICY_VIOLATION"}
+    with psycopg.connect(database_url) as connection:
+        ends = connection.execute(
+            "SELECT partition, high_watermark, terminated_offset FROM v_topic_partition "
+            "WHERE topic = %s",
+            (topic,),
+        ).fetchall()
+    assert {partition: end - 1 for partition, end, _ in ends} == last
+    assert all(end == terminated for _, end, terminated in ends)
+    for partition, offsets in stored.items():
+        assert max(offsets) <= last[partition]
+        assert len(set(offsets)) == len(offsets)
+    admin.close()
 
 
 # --- stats ---

@@ -10,6 +10,7 @@ from core.log.aborted_txns import AbortedIndex, AbortedTransaction
 from core.log.effects import LogEffects, OpenTransaction
 from core.log.named_sequences import NamedSequence, SequencedBatch
 from core.log.partition_log import (
+    TERMINATED,
     Appended,
     Duplicate,
     LogDraft,
@@ -47,6 +48,31 @@ def test_the_last_offsets_there_are() -> None:
         Error.INVALID_RECORD, "the partition has no offsets left"
     )
     assert effects_of(draft).next_offset == 2**63 - 1
+
+
+def test_a_terminated_log_takes_markers_and_no_records() -> None:
+    log = log_at(50)
+    log.load(log.state, {1: None, 2: None})
+    first = log.draft()
+    first.prepare_append(incoming(of(1, 0)))
+    log.replay(effects_of(first))
+    assert effects_of(first).terminated_offset == -1
+    log.advance(PartitionState(P, 51, terminated_offset=51))
+    draft = log.draft()
+    assert draft.prepare_append(incoming(batch(1))) == TERMINATED
+    assert draft.prepare_append(incoming(of(1, 1))) == TERMINATED
+    assert draft.prepare_append(incoming(of(2, 0))) == TERMINATED
+    assert draft.prepare_append(incoming(of(1, 0))) == Duplicate(50, T0)  # it is in the log
+    assert draft.effects() is None
+    marker = Marker(1, 0, is_commit=True, coordinator_epoch=0)
+    assert draft.prepare_marker(marker, incoming(control_batch(marker))) == Appended(51)
+    assert effects_of(draft).terminated_offset == 51
+    log.replay(effects_of(draft))
+    assert (log.state.next_offset, log.state.terminated_offset) == (52, 51)
+    # A read from before may come later; nothing takes a termination back.
+    log.advance(PartitionState(P, 52))
+    assert log.state.is_terminated
+    assert log.draft().prepare_append(incoming(batch(1))) == TERMINATED
 
 
 def test_offsets_follow_each_other_within_a_draft() -> None:

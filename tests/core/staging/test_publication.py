@@ -80,6 +80,14 @@ def test_all_tokens_get_offsets_in_the_order_given() -> None:
     assert flush.draft.effects() == PublicationEffects((GuardMove(GUARD, None, 0),), (B, A))
 
 
+def test_nothing_is_published_to_a_terminated_partition() -> None:
+    flush = Flush()
+    flush.logs[Q] = LogDraft(PartitionState(Q, 100, terminated_offset=100), {})
+    assert flush.publish(0, (B, 1), (A, 3)).error is Error.POLICY_VIOLATION
+    assert flush.appended() == 0
+    assert flush.draft.effects() is None
+
+
 @pytest.mark.parametrize(
     ("highest", "batch_id", "outcome"),
     [

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from core.errors import Error
-from core.log.effects import LogEffects
-from core.log.partition_log import PartitionLog, Refused
+from core.log.effects import IncomingBatch, LogEffects
+from core.log.partition_log import TERMINATED, PartitionLog, Refused
 from core.log.producer_state import ProducerState
 from core.ports.log import (
     EffectRefused,
@@ -20,9 +20,10 @@ from core.ports.log import (
     ToLock,
     VersionMismatch,
 )
+from core.transaction.values import Marker
 from storage.flush.log import APPEND_BATCHES, FlushSession
 from storage.schema import CHUNK_BYTES
-from tests.batches import T0, batch
+from tests.batches import T0, batch, control_batch
 from tests.storage.conftest import Log
 
 SMALL = 100
@@ -484,7 +485,7 @@ def test_the_guard_locks_before_it_updates(any_url: str) -> None:
     with psycopg.connect(any_url, autocommit=True) as connection:
         connection.execute("SET plan_cache_mode = force_generic_plan")
         connection.execute(f"PREPARE guard AS {APPEND_BATCHES}".encode())
-        empty = ", ".join(["NULL"] * 21)
+        empty = ", ".join(["NULL"] * 22)
         plan = "\n".join(
             line for (line,) in connection.execute(f"EXPLAIN EXECUTE guard ({empty})".encode())
         )
@@ -515,3 +516,89 @@ async def test_locks_are_taken_in_order_of_id(log: Log) -> None:
         assert {type(each) for each in outcomes} == {type(None), VersionMismatch}
     for flush in flushes:
         await flush.close()
+
+
+@pytest.mark.parametrize("is_marker", [False, True], ids=["records", "marker"])
+async def test_a_flush_that_rests_on_a_log_that_was_not_terminated_is_refused(
+    log: Log, *, is_marker: bool
+) -> None:
+    p, other = log.new_partitions(2)
+    await log.append(p, batch(3))
+    before = PartitionLog(await log.state(p))
+    early = _marker(before) if is_marker else log.draft(before.draft(), batch(2))[0]
+    beside, _ = await log.drafted(other, batch(1))
+    # As another broker does it: the one that flushes hears nothing of it.
+    terminated = await log.store.terminate(p)
+    assert terminated is not None
+    assert (terminated.next_offset, terminated.terminated_offset) == (3, 3)
+    flush = log.store.open_flush()
+    with pytest.raises(VersionMismatch):
+        await flush.commit([early, beside])
+    assert (await log.state(p)).next_offset == 3
+    assert (await log.state(other)).next_offset == 0
+    # Decided again on what is there, only a marker enters.
+    fresh = PartitionLog((await log.store.load([p]))[0][p])
+    assert fresh.draft().prepare_append(IncomingBatch(batch(1), b"", "week")) == TERMINATED
+    await flush.commit([_marker(fresh)])
+    again = await log.store.terminate(p)
+    assert again is not None
+    assert (again.next_offset, again.terminated_offset) == (4, 3)
+    await assert_usable(log, flush, other)
+    await flush.close()
+
+
+def _marker(log: PartitionLog) -> LogEffects:
+    marker = Marker(7, 0, is_commit=False, coordinator_epoch=0)
+    control = control_batch(marker)
+    log.load(log.state, {7: None})
+    draft = log.draft()
+    draft.prepare_marker(marker, IncomingBatch(control, bytes(control.size), "week"))
+    effects = draft.effects()
+    assert effects is not None
+    return effects
+
+
+async def test_a_termination_waits_for_the_flush_that_holds_the_partition(log: Log) -> None:
+    """And tells of an end that has its records."""
+    (p,) = log.new_partitions()
+    await log.append(p, batch(1))
+    flush = log.store.open_flush()
+    locked = await flush.lock(ToLock(partition_ids=(p,)))
+    effects, _ = log.draft(PartitionLog(locked.partitions[p]).draft(), batch(4))
+    termination = asyncio.create_task(log.store.terminate(p))
+    await asyncio.sleep(0.1)
+    assert not termination.done()
+    await flush.commit([effects])
+    terminated = await termination
+    assert terminated is not None
+    assert terminated.terminated_offset == 5
+    await flush.close()
+
+
+async def test_of_many_that_append_and_one_that_terminates(log: Log) -> None:
+    """What was stored is below the end that was told, whatever the order."""
+    (p,) = log.new_partitions()
+
+    async def write(flush: FlushSession) -> int:
+        stored = 0
+        while True:
+            state = (await log.store.load([p]))[0][p]
+            if state.is_terminated:
+                return stored
+            effects, _ = log.draft(PartitionLog(state).draft(), batch(2))
+            try:
+                await flush.commit([effects])
+            except VersionMismatch:
+                continue
+            stored = effects.next_offset
+
+    flushes = [log.store.open_flush() for _ in range(3)]
+    writers = [asyncio.create_task(write(each)) for each in flushes]
+    await asyncio.sleep(0.3)
+    terminated = await log.store.terminate(p)
+    assert terminated is not None
+    ends = [await each for each in writers]
+    assert max(ends) <= terminated.terminated_offset
+    assert (await log.state(p)).next_offset == terminated.terminated_offset
+    for each in flushes:
+        await each.close()
