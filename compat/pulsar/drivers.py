@@ -23,6 +23,7 @@ from compat.java import tools
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "pulsar"
+SOURCES_OF_GO = (".go", ".mod", ".sum")
 WITHIN_S = 120.0
 """After which a driver that does not answer is given up."""
 
@@ -59,7 +60,7 @@ def go_command() -> list[str]:
     go = shutil.which("go")
     if go is None:
         raise DriverUnavailable("no go found: install Go 1.24+, which compiles its Pulsar client")
-    sources = sorted((HERE / "go").iterdir())
+    sources = sorted(each for each in (HERE / "go").iterdir() if each.suffix in SOURCES_OF_GO)
     name = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:12]
 
     def build(directory: Path) -> None:

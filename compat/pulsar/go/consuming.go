@@ -135,7 +135,9 @@ func (kept *driver) receive(given *call) (any, error) {
 }
 
 // next is a message that comes within that time, or nil.
-func next(receive func(context.Context) (pulsar.Message, error), withinMs int64) (pulsar.Message, error) {
+func next(
+	receive func(context.Context) (pulsar.Message, error), withinMs int64,
+) (pulsar.Message, error) {
 	within, done := context.WithTimeout(context.Background(), time.Duration(withinMs)*time.Millisecond)
 	defer done()
 	message, err := receive(within)
@@ -145,7 +147,9 @@ func next(receive func(context.Context) (pulsar.Message, error), withinMs int64)
 	return message, err
 }
 
-func (kept *driver) eachMessage(given *call, act func(pulsar.Consumer, pulsar.Message) error) error {
+func (kept *driver) eachMessage(
+	given *call, act func(pulsar.Consumer, pulsar.Message) error,
+) error {
 	var numbers []int
 	if err := json.Unmarshal(given.Messages, &numbers); err != nil {
 		return err

@@ -1,7 +1,7 @@
-// Pulsar's Go client, driven from outside: a line of JSON per call, a line of JSON per answer ("ok",
-// or "error" with the name of the client's error and "message"). What a call makes is kept under a
-// number, by which later calls name it. A call with "later" is answered at once by a number; "join"
-// waits for it. ../README.md has the calls; Java's driver has the same.
+// Pulsar's Go client, driven from outside: a line of JSON per call, a line of JSON per answer
+// ("ok", or "error" with the name of the client's error and "message"). What a call makes is kept
+// under a number, by which later calls name it. A call with "later" is answered at once by a
+// number; "join" waits for it. ../README.md has the calls; Java's driver has the same.
 package main
 
 import (

@@ -1,6 +1,8 @@
+import static java.util.concurrent.TimeUnit.MILLISECONDS;
+import static java.util.concurrent.TimeUnit.SECONDS;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -19,7 +21,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.regex.Pattern;
 import org.apache.pulsar.client.api.BatcherBuilder;
@@ -59,15 +60,16 @@ import org.apache.pulsar.common.schema.SchemaInfo;
 import org.apache.pulsar.common.schema.SchemaType;
 
 /**
- * Pulsar's Java client, driven from outside: a line of JSON per call, a line of JSON per answer ("ok",
- * or "error" with the exception's class and "message"). What a call makes is kept under a number, by
- * which later calls name it. A call with "later" is answered at once by a number; "join" waits for it.
- * ../README.md has the calls; Go's driver has the same.
+ * Pulsar's Java client, driven from outside: a line of JSON per call, a line of JSON per answer
+ * ("ok", or "error" with the exception's class and "message"). What a call makes is kept under a
+ * number, by which later calls name it. A call with "later" is answered at once by a number; "join"
+ * waits for it. ../README.md has the calls; Go's driver has the same.
  */
 public class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Map<Integer, Object> made = new ConcurrentHashMap<>();
-    private static final Map<Integer, Map<Integer, Message<Object>>> received = new ConcurrentHashMap<>();
+    private static final Map<Integer, Map<Integer, Message<Object>>> received =
+        new ConcurrentHashMap<>();
     private static final Map<Integer, List<String>> events = new ConcurrentHashMap<>();
     private static final Set<SchemaType> RECORDS = Set.of(SchemaType.JSON, SchemaType.AVRO);
     private static final ExecutorService waiting = Executors.newCachedThreadPool();
@@ -81,7 +83,7 @@ public class Driver {
             ObjectNode answer = JSON.createObjectNode();
             try {
                 JsonNode call = JSON.readTree(line);
-                answer.set("ok", JSON.valueToTree(call.path("later").asBoolean() ? later(call) : call(call)));
+                answer.set("ok", JSON.valueToTree(is(call, "later") ? later(call) : call(call)));
             } catch (Throwable raised) {
                 Throwable shown = raised;
                 while ((shown instanceof ExecutionException || shown instanceof CompletionException)
@@ -118,47 +120,48 @@ public class Driver {
     }
 
     private static Object call(JsonNode call) throws Exception {
-        switch (call.get("call").asText()) {
+        switch (text(call, "call")) {
             case "client": return keep(client(call));
             case "producer": return producer(call);
             case "consumer": return consumer(call);
             case "reader": return keep(reader(call));
-            case "view": return keep(Driver.<PulsarClient>named(call, "client").newTableView()
-                .topic(call.get("topic").asText()).create());
+            case "view": return keep(clientOf(call).newTableView()
+                .topic(text(call, "topic")).create());
             case "entries": return entries(named(call, "view"));
             case "partitions":
-                return Driver.<PulsarClient>named(call, "client").getPartitionsForTopic(call.get("topic").asText()).get();
+                return clientOf(call).getPartitionsForTopic(text(call, "topic")).get();
             case "send": return send(named(call, "producer"), call.get("messages"));
-            case "sequence": return Driver.<Producer<Object>>named(call, "producer").getLastSequenceId();
+            case "sequence":
+                return Driver.<Producer<Object>>named(call, "producer").getLastSequenceId();
             case "receive": return receive(call);
             case "read": return read(call);
-            case "available": return Driver.<Reader<Object>>named(call, "reader").hasMessageAvailable();
+            case "available":
+                return Driver.<Reader<Object>>named(call, "reader").hasMessageAvailable();
             case "acknowledge": acknowledge(call); return null;
             case "give_back":
-                for (JsonNode each : call.get("messages")) consumer(call, c -> c.negativeAcknowledge(message(call, each)));
+                for (JsonNode each : call.get("messages"))
+                    consumer(call, c -> c.negativeAcknowledge(message(call, each)));
                 return null;
-            case "give_all_back": consumer(call, Consumer::redeliverUnacknowledgedMessages); return null;
+            case "give_all_back":
+                consumer(call, Consumer::redeliverUnacknowledgedMessages); return null;
             case "reconsume_later":
-                Driver.<Consumer<Object>>named(call, "consumer").reconsumeLater(
-                    message(call, call.get("message")), call.get("delay_ms").asLong(), TimeUnit.MILLISECONDS);
+                consumerOf(call).reconsumeLater(
+                    message(call, call.get("message")), call.get("delay_ms").asLong(),
+                        MILLISECONDS);
                 return null;
             case "seek": seek(call); return null;
             case "unsubscribe":
-                Driver.<Consumer<Object>>named(call, "consumer").unsubscribe(call.path("force").asBoolean());
+                consumerOf(call).unsubscribe(is(call, "force"));
                 return null;
             case "last_ids":
                 List<Object> ids = new ArrayList<>();
-                Driver.<Consumer<Object>>named(call, "consumer").getLastMessageIds().forEach(each -> ids.add(id(each)));
+                consumerOf(call).getLastMessageIds().forEach(each -> ids.add(id(each)));
                 return ids;
-            case "has_reached_end": return Driver.<Consumer<Object>>named(call, "consumer").hasReachedEndOfTopic();
             case "events": return events.get(call.get("consumer").asInt());
-            case "is_connected":
-                Object object = made.get(call.get("object").asInt());
-                return object instanceof Producer ? ((Producer<?>) object).isConnected() : ((Consumer<?>) object).isConnected();
             case "join":
                 try {
                     return Driver.<CompletableFuture<?>>named(call, "job")
-                        .get(call.get("within_ms").asLong(), TimeUnit.MILLISECONDS);
+                        .get(call.get("within_ms").asLong(), MILLISECONDS);
                 } catch (TimeoutException raised) {
                     throw new TimeoutException("not done yet");
                 }
@@ -173,6 +176,22 @@ public class Driver {
         act.on(named(call, "consumer"));
     }
 
+    private static PulsarClient clientOf(JsonNode call) {
+        return named(call, "client");
+    }
+
+    private static Consumer<Object> consumerOf(JsonNode call) {
+        return named(call, "consumer");
+    }
+
+    private static String text(JsonNode of, String name) {
+        return of.get(name).asText();
+    }
+
+    private static boolean is(JsonNode of, String name) {
+        return of.path(name).asBoolean();
+    }
+
     private static void close(int number) throws Exception {
         received.remove(number);
         Object object = made.remove(number);
@@ -183,8 +202,8 @@ public class Driver {
 
     private static PulsarClient client(JsonNode call) throws Exception {
         return PulsarClient.builder()
-            .serviceUrl(call.get("url").asText())
-            .operationTimeout(call.path("operation_timeout_ms").asInt(30_000), TimeUnit.MILLISECONDS)
+            .serviceUrl(text(call, "url"))
+            .operationTimeout(call.path("operation_timeout_ms").asInt(30_000), MILLISECONDS)
             .ioThreads(1).listenerThreads(1)
             .build();
     }
@@ -192,24 +211,28 @@ public class Driver {
     // --- producers ---
 
     private static Object producer(JsonNode call) throws Exception {
-        ProducerBuilder<Object> builder = Driver.<PulsarClient>named(call, "client").newProducer(schema(call.path("schema")))
+        ProducerBuilder<Object> builder = clientOf(call).newProducer(schema(call.path("schema")))
             .loadConf(Map.of("compressMinMsgBodySize", 1)) // else small messages stay as they are
-            .topic(call.get("topic").asText())
-            .enableBatching(call.path("is_batched").asBoolean())
-            .batchingMaxPublishDelay(call.path("batch_delay_ms").asLong(20), TimeUnit.MILLISECONDS)
+            .topic(text(call, "topic"))
+            .enableBatching(is(call, "is_batched"))
+            .batchingMaxPublishDelay(call.path("batch_delay_ms").asLong(20), MILLISECONDS)
             .batchingMaxMessages(call.path("batch_messages").asInt(1000))
             .blockIfQueueFull(true)
-            .enableChunking(call.path("is_chunking").asBoolean())
-            .sendTimeout(call.path("send_timeout_ms").asInt(30_000), TimeUnit.MILLISECONDS);
-        if (call.path("is_by_key").asBoolean()) builder.batcherBuilder(BatcherBuilder.KEY_BASED);
-        if (call.has("compression")) builder.compressionType(CompressionType.valueOf(call.get("compression").asText().toUpperCase()));
-        if (call.has("producer_name")) builder.producerName(call.get("producer_name").asText());
-        if (call.has("initial_sequence_id")) builder.initialSequenceId(call.get("initial_sequence_id").asLong());
-        if (call.has("initial_subscription")) throw new IllegalArgumentException("no such setting in Java");
-        if (call.has("access")) builder.accessMode(ProducerAccessMode.valueOf(call.get("access").asText()));
-        if (call.path("is_round_robin").asBoolean()) builder.messageRoutingMode(MessageRoutingMode.RoundRobinPartition);
+            .enableChunking(is(call, "is_chunking"))
+            .sendTimeout(call.path("send_timeout_ms").asInt(30_000), MILLISECONDS);
+        if (is(call, "is_by_key")) builder.batcherBuilder(BatcherBuilder.KEY_BASED);
+        if (call.has("compression")) builder.compressionType(CompressionType.valueOf(text(call,
+            "compression").toUpperCase()));
+        if (call.has("producer_name")) builder.producerName(text(call, "producer_name"));
+        if (call.has("initial_sequence_id"))
+            builder.initialSequenceId(call.get("initial_sequence_id").asLong());
+        if (call.has("access"))
+            builder.accessMode(ProducerAccessMode.valueOf(text(call, "access")));
+        if (is(call, "is_round_robin"))
+            builder.messageRoutingMode(MessageRoutingMode.RoundRobinPartition);
         if (call.has("public_key"))
-            builder.addEncryptionKey("k").defaultCryptoKeyReader(Map.of("k", "file://" + call.get("public_key").asText()));
+            builder.addEncryptionKey("k")
+                .defaultCryptoKeyReader(Map.of("k", "file://" + text(call, "public_key")));
         Producer<Object> producer = builder.create();
         return Map.of("number", keep(producer), "name", producer.getProducerName());
     }
@@ -221,7 +244,7 @@ public class Driver {
             TypedMessageBuilder<Object> message = producer.newMessage();
             if (each.has("schema")) message = producer.newMessage(schema(each.get("schema")));
             message.value(value(each));
-            if (each.has("key")) message.key(each.get("key").asText());
+            if (each.has("key")) message.key(text(each, "key"));
             if (each.has("key_bytes")) message.keyBytes(bytes(each.get("key_bytes")));
             if (each.has("ordering_key")) message.orderingKey(bytes(each.get("ordering_key")));
             for (Map.Entry<String, JsonNode> property : each.path("properties").properties())
@@ -230,7 +253,7 @@ public class Driver {
             if (each.has("sequence_id")) message.sequenceId(each.get("sequence_id").asLong());
             if (each.has("deliver_at")) message.deliverAt(each.get("deliver_at").asLong());
             if (each.has("deliver_after_ms"))
-                message.deliverAfter(each.get("deliver_after_ms").asLong(), TimeUnit.MILLISECONDS);
+                message.deliverAfter(each.get("deliver_after_ms").asLong(), MILLISECONDS);
             sent.add(message.sendAsync());
         }
         producer.flush();
@@ -242,51 +265,65 @@ public class Driver {
     // --- consumers and readers ---
 
     private static Object consumer(JsonNode call) throws Exception {
-        ConsumerBuilder<Object> builder = Driver.<PulsarClient>named(call, "client").newConsumer(schema(call.path("schema")))
-            .subscriptionName(call.get("subscription").asText())
+        ConsumerBuilder<Object> builder = clientOf(call).newConsumer(schema(call.path("schema")))
+            .subscriptionName(text(call, "subscription"))
             .subscriptionType(SubscriptionType.valueOf(call.path("type").asText("Exclusive")))
-            .isAckReceiptEnabled(call.path("is_receipted").asBoolean())
-            .enableBatchIndexAcknowledgment(call.path("is_by_index").asBoolean())
-            .negativeAckRedeliveryDelay(call.path("give_back_ms").asLong(60_000), TimeUnit.MILLISECONDS)
+            .isAckReceiptEnabled(is(call, "is_receipted"))
+            .enableBatchIndexAcknowledgment(is(call, "is_by_index"))
+            .negativeAckRedeliveryDelay(call.path("give_back_ms").asLong(60_000), MILLISECONDS)
             .priorityLevel(call.path("priority").asInt())
             .receiverQueueSize(call.path("queue").asInt(1000));
         if (call.has("pattern")) {
-            builder.topicsPattern(Pattern.compile(call.get("pattern").asText()))
+            builder.topicsPattern(Pattern.compile(text(call, "pattern")))
                 .subscriptionTopicsMode(RegexSubscriptionMode.PersistentOnly)
-                .patternAutoDiscoveryPeriod(60, TimeUnit.SECONDS);
+                .patternAutoDiscoveryPeriod(60, SECONDS);
         }
         for (JsonNode each : call.path("topics")) builder.topic(each.asText());
-        if (call.path("is_earliest").asBoolean()) builder.subscriptionInitialPosition(SubscriptionInitialPosition.Earliest);
-        if (call.path("is_inclusive").asBoolean()) builder.startMessageIdInclusive();
-        if (call.path("is_transient").asBoolean()) builder.subscriptionMode(SubscriptionMode.NonDurable);
-        if (call.has("consumer_name")) builder.consumerName(call.get("consumer_name").asText());
+        if (is(call, "is_earliest"))
+            builder.subscriptionInitialPosition(SubscriptionInitialPosition.Earliest);
+        if (is(call, "is_inclusive")) builder.startMessageIdInclusive();
+        if (is(call, "is_transient")) builder.subscriptionMode(SubscriptionMode.NonDurable);
+        if (call.has("consumer_name")) builder.consumerName(text(call, "consumer_name"));
         if (call.has("ack_timeout_ms"))
-            builder.ackTimeout(call.get("ack_timeout_ms").asLong(), TimeUnit.MILLISECONDS)
-                .ackTimeoutTickTime(100, TimeUnit.MILLISECONDS);
-        if (call.path("has_retries").asBoolean()) builder.enableRetry(true);
+            builder.ackTimeout(call.get("ack_timeout_ms").asLong(), MILLISECONDS)
+                .ackTimeoutTickTime(100, MILLISECONDS);
+        if (is(call, "has_retries")) builder.enableRetry(true);
         JsonNode dead = call.path("dead_letter");
         if (!dead.isMissingNode()) {
             DeadLetterPolicy.DeadLetterPolicyBuilder policy =
                 DeadLetterPolicy.builder().maxRedeliverCount(dead.get("after").asInt());
-            if (dead.has("topic")) policy.deadLetterTopic(dead.get("topic").asText());
-            if (dead.has("retry_topic")) policy.retryLetterTopic(dead.get("retry_topic").asText());
-            if (dead.has("subscription")) policy.initialSubscriptionName(dead.get("subscription").asText());
+            if (dead.has("topic")) policy.deadLetterTopic(text(dead, "topic"));
+            if (dead.has("retry_topic")) policy.retryLetterTopic(text(dead, "retry_topic"));
+            if (dead.has("subscription"))
+                policy.initialSubscriptionName(text(dead, "subscription"));
             builder.deadLetterPolicy(policy.build());
         }
         JsonNode sticky = call.path("ranges");
         if (!sticky.isMissingNode()) {
             List<Range> ranges = new ArrayList<>();
-            for (JsonNode each : sticky) ranges.add(Range.of(each.get(0).asInt(), each.get(1).asInt()));
+            for (JsonNode each : sticky)
+                ranges.add(Range.of(each.get(0).asInt(), each.get(1).asInt()));
             builder.keySharedPolicy(KeySharedPolicy.stickyHashRange().ranges(ranges));
-        } else if (call.path("is_out_of_order").asBoolean()) {
-            builder.keySharedPolicy(KeySharedPolicy.autoSplitHashRange().setAllowOutOfOrderDelivery(true));
+        } else if (is(call, "is_out_of_order")) {
+            builder.keySharedPolicy(KeySharedPolicy.autoSplitHashRange()
+                .setAllowOutOfOrderDelivery(true));
         }
-        if (call.has("private_key")) builder.defaultCryptoKeyReader(Map.of("k", "file://" + call.get("private_key").asText()));
+        if (call.has("private_key"))
+            builder.defaultCryptoKeyReader(Map.of("k", "file://" + text(call, "private_key")));
         List<String> told = java.util.Collections.synchronizedList(new ArrayList<>());
-        if (call.path("type").asText().equals("Failover")) builder.consumerEventListener(new ConsumerEventListener() {
-            @Override public void becameActive(Consumer<?> consumer, int partition) { told.add("active " + partition); }
-            @Override public void becameInactive(Consumer<?> consumer, int partition) { told.add("inactive " + partition); }
-        });
+        if (call.path("type").asText().equals("Failover")) {
+            builder.consumerEventListener(new ConsumerEventListener() {
+                @Override
+                public void becameActive(Consumer<?> consumer, int partition) {
+                    told.add("active " + partition);
+                }
+
+                @Override
+                public void becameInactive(Consumer<?> consumer, int partition) {
+                    told.add("inactive " + partition);
+                }
+            });
+        }
         Consumer<Object> consumer = builder.subscribe();
         int number = keep(consumer);
         received.put(number, new HashMap<>());
@@ -295,11 +332,12 @@ public class Driver {
     }
 
     private static Reader<Object> reader(JsonNode call) throws Exception {
-        ReaderBuilder<Object> builder = Driver.<PulsarClient>named(call, "client").newReader(schema(call.path("schema")))
-            .topic(call.get("topic").asText());
-        if (call.has("before_ms")) builder.startMessageFromRollbackDuration(call.get("before_ms").asLong(), TimeUnit.MILLISECONDS);
-        else builder.startMessageId(id(call.get("start").asText()));
-        if (call.path("is_inclusive").asBoolean()) builder.startMessageIdInclusive();
+        ReaderBuilder<Object> builder = clientOf(call).newReader(schema(call.path("schema")))
+            .topic(text(call, "topic"));
+        if (call.has("before_ms"))
+            builder.startMessageFromRollbackDuration(call.get("before_ms").asLong(), MILLISECONDS);
+        else builder.startMessageId(id(text(call, "start")));
+        if (is(call, "is_inclusive")) builder.startMessageIdInclusive();
         return builder.create();
     }
 
@@ -311,9 +349,9 @@ public class Driver {
         for (long wanted = call.get("count").asLong(); found.size() < wanted; ) {
             Message<Object> message = next(consumer, call.get("within_ms").asInt());
             if (message == null) break;
-            if (call.path("acknowledge").asBoolean()) acknowledged.add(consumer.acknowledgeAsync(message));
+            if (is(call, "acknowledge")) acknowledged.add(consumer.acknowledgeAsync(message));
             ObjectNode shown = show(message);
-            if (!call.path("acknowledge").asBoolean()) {
+            if (!is(call, "acknowledge")) {
                 kept.put(++last, message);
                 shown.put("number", last);
             }
@@ -324,7 +362,8 @@ public class Driver {
     }
 
     private static Message<Object> next(Consumer<Object> consumer, int withinMs) throws Exception {
-        if (!(consumer instanceof ZeroQueueConsumerImpl)) return consumer.receive(withinMs, TimeUnit.MILLISECONDS);
+        if (!(consumer instanceof ZeroQueueConsumerImpl))
+            return consumer.receive(withinMs, MILLISECONDS);
         return consumer.receive(); // without a queue it knows no time
     }
 
@@ -332,7 +371,7 @@ public class Driver {
         Reader<Object> reader = named(call, "reader");
         List<Object> found = new ArrayList<>();
         for (long wanted = call.get("count").asLong(); found.size() < wanted; ) {
-            Message<Object> message = reader.readNext(call.get("within_ms").asInt(), TimeUnit.MILLISECONDS);
+            Message<Object> message = reader.readNext(call.get("within_ms").asInt(), MILLISECONDS);
             if (message == null) break;
             found.add(show(message));
         }
@@ -348,8 +387,9 @@ public class Driver {
         List<CompletableFuture<Void>> acknowledged = new ArrayList<>();
         for (JsonNode each : call.get("messages")) {
             Message<Object> message = message(call, each);
-            acknowledged.add(call.path("is_cumulative").asBoolean()
-                ? consumer.acknowledgeCumulativeAsync(message) : consumer.acknowledgeAsync(message));
+            acknowledged.add(is(call, "is_cumulative")
+                ? consumer.acknowledgeCumulativeAsync(message)
+                : consumer.acknowledgeAsync(message));
         }
         for (CompletableFuture<Void> each : acknowledged) each.get();
     }
@@ -358,11 +398,11 @@ public class Driver {
         if (call.has("reader")) {
             Reader<Object> reader = named(call, "reader");
             if (call.has("time")) reader.seek(call.get("time").asLong());
-            else reader.seek(id(call.get("id").asText()));
+            else reader.seek(id(text(call, "id")));
         } else {
             Consumer<Object> consumer = named(call, "consumer");
             if (call.has("time")) consumer.seek(call.get("time").asLong());
-            else consumer.seek(id(call.get("id").asText()));
+            else consumer.seek(id(text(call, "id")));
         }
     }
 
@@ -390,7 +430,8 @@ public class Driver {
 
     private static ObjectNode id(MessageId id) {
         MessageIdAdv parts = (MessageIdAdv) id;
-        return JSON.createObjectNode().put("ledger", parts.getLedgerId()).put("entry", parts.getEntryId())
+        return JSON.createObjectNode()
+            .put("ledger", parts.getLedgerId()).put("entry", parts.getEntryId())
             .put("partition", parts.getPartitionIndex()).put("batch_index", parts.getBatchIndex())
             .put("bytes", base64(id.toByteArray()));
     }
@@ -403,20 +444,23 @@ public class Driver {
         shown.put("value", value == null ? null : base64(message.getData()));
         if (!(value instanceof byte[])) shown.set("decoded", shown(value));
         shown.put("key", message.hasKey() ? base64(message.getKeyBytes()) : null);
-        shown.put("ordering_key", message.hasOrderingKey() ? base64(message.getOrderingKey()) : null);
+        shown.put("ordering_key", message.hasOrderingKey()
+            ? base64(message.getOrderingKey()) : null);
         shown.set("properties", JSON.valueToTree(message.getProperties()));
         shown.put("publish_time", message.getPublishTime());
         shown.put("event_time", message.getEventTime());
         shown.put("producer_name", message.getProducerName());
         shown.put("sequence_id", message.getSequenceId());
         shown.put("redelivery_count", message.getRedeliveryCount());
-        shown.put("schema_version", message.getSchemaVersion() == null ? null : base64(message.getSchemaVersion()));
+        shown.put("schema_version", message.getSchemaVersion() == null
+            ? null : base64(message.getSchemaVersion()));
         message.getIndex().ifPresent(index -> shown.put("index", index));
         return shown;
     }
 
     private static JsonNode shown(Object value) throws Exception {
-        if (value instanceof GenericObject && !RECORDS.contains(((GenericObject) value).getSchemaType()))
+        if (value instanceof GenericObject
+            && !RECORDS.contains(((GenericObject) value).getSchemaType()))
             return shown(((GenericObject) value).getNativeObject());
         if (value instanceof KeyValue) {
             KeyValue<?, ?> pair = (KeyValue<?, ?>) value;
@@ -425,25 +469,29 @@ public class Driver {
         if (value instanceof GenericRecord) {
             Object whole = ((GenericRecord) value).getNativeObject();
             // In JSON a list comes as a record without fields.
-            if (whole.getClass().getSimpleName().equals("ArrayNode")) return JSON.readTree(whole.toString());
+            if (whole.getClass().getSimpleName().equals("ArrayNode"))
+                return JSON.readTree(whole.toString());
             ObjectNode fields = JSON.createObjectNode();
             for (Field each : ((GenericRecord) value).getFields())
                 fields.set(each.getName(), shown(((GenericRecord) value).getField(each)));
             return fields;
         }
-        if (value != null && value.getClass().getName().contains("JsonNode") || value instanceof Iterable)
+        if (value != null
+            && value.getClass().getName().contains("JsonNode") || value instanceof Iterable)
             return JSON.readTree(value.toString()); // the client's own class of them; Avro's arrays
         if (value instanceof CharSequence) return JSON.valueToTree(value.toString());
-        if (value instanceof java.util.Date) return JSON.valueToTree(((java.util.Date) value).getTime());
+        if (value instanceof java.util.Date)
+            return JSON.valueToTree(((java.util.Date) value).getTime());
         if (value instanceof java.time.temporal.Temporal) return JSON.valueToTree(value.toString());
         return JSON.valueToTree(value);
     }
 
     /** "value": bytes in Base64; "text", "whole", ...: what the schema wants; nothing: null. */
     private static Object value(JsonNode message) throws Exception {
-        if (message.has("value")) return message.get("value").isNull() ? null : bytes(message.get("value"));
+        if (message.has("value"))
+            return message.get("value").isNull() ? null : bytes(message.get("value"));
         JsonNode typed = message.path("typed");
-        return typed.isMissingNode() ? null : value(typed.get("type").asText(), typed);
+        return typed.isMissingNode() ? null : value(text(typed, "type"), typed);
     }
 
     private static Object value(String type, JsonNode typed) throws Exception {
@@ -466,8 +514,8 @@ public class Driver {
             case "FLIGHT": return JSON.treeToValue(value, Flight.class);
             case "KEY_VALUE":
                 return new KeyValue<>(
-                    value(typed.get("key_type").asText(), JSON.createObjectNode().set("value", value.get(0))),
-                    value(typed.get("value_type").asText(), JSON.createObjectNode().set("value", value.get(1))));
+                    value(text(typed, "key_type"), part(value.get(0))),
+                    value(text(typed, "value_type"), part(value.get(1))));
             case "RECORD": {
                 GenericSchema<GenericRecord> schema = Schema.generic(info(typed));
                 GenericRecordBuilder builder = schema.newRecordBuilder();
@@ -479,12 +527,17 @@ public class Driver {
         }
     }
 
-    private static SchemaInfo info(JsonNode schema) {
-        return SchemaInfo.builder().name("").type(SchemaType.valueOf(schema.get("kind").asText()))
-            .schema(schema.get("definition").asText().getBytes(StandardCharsets.UTF_8)).properties(Map.of()).build();
+    private static ObjectNode part(JsonNode value) {
+        return JSON.createObjectNode().set("value", value);
     }
 
-    /** {"type": "INT32"}; {"type": "FLIGHT", "kind": "AVRO"}; {"type": "RECORD", "kind": "JSON", "definition": ...}. */
+    private static SchemaInfo info(JsonNode schema) {
+        return SchemaInfo.builder().name("").type(SchemaType.valueOf(text(schema, "kind")))
+            .schema(text(schema, "definition").getBytes(StandardCharsets.UTF_8))
+            .properties(Map.of()).build();
+    }
+
+    /** {"type": "INT32"}; {"type": "RECORD", "kind": "JSON", "definition": ...}. */
     @SuppressWarnings({"unchecked", "rawtypes"})
     private static Schema<Object> schema(JsonNode given) {
         return (Schema) switch (given.path("type").asText("BYTES")) {
@@ -503,11 +556,12 @@ public class Driver {
             case "LOCAL_DATE" -> Schema.LOCAL_DATE;
             case "LOCAL_TIME" -> Schema.LOCAL_TIME;
             case "LOCAL_DATE_TIME" -> Schema.LOCAL_DATE_TIME;
-            case "FLIGHT" -> given.get("kind").asText().equals("JSON") ? Schema.JSON(Flight.class) : Schema.AVRO(Flight.class);
+            case "FLIGHT" -> text(given, "kind").equals("JSON")
+                ? Schema.JSON(Flight.class) : Schema.AVRO(Flight.class);
             case "RECORD" -> Schema.generic(info(given));
             case "KEY_VALUE" -> Schema.KeyValue(
-                schema(JSON.createObjectNode().put("type", given.get("key_type").asText())),
-                schema(JSON.createObjectNode().put("type", given.get("value_type").asText())),
+                schema(JSON.createObjectNode().put("type", text(given, "key_type"))),
+                schema(JSON.createObjectNode().put("type", text(given, "value_type"))),
                 KeyValueEncodingType.valueOf(given.path("encoding").asText("INLINE")));
             case "AUTO_CONSUME" -> Schema.AUTO_CONSUME();
             case "AUTO_PRODUCE" -> Schema.AUTO_PRODUCE_BYTES();
