@@ -118,7 +118,7 @@ async def test_who_fences_ejects_the_others(broker: Broker) -> None:
     [
         ("non-persistent://public/default/t", ServerError.NOT_ALLOWED_ERROR, "only persistent"),
         ("persistent://a/b/c/d", ServerError.INVALID_TOPIC_NAME, "before 2.0"),
-        ("p", ServerError.NOT_ALLOWED_ERROR, "has 3 partitions"),
+        ("p", ServerError.NOT_ALLOWED_ERROR, "is partitioned; name a partition"),
         ("p-partition-3", ServerError.TOPIC_NOT_FOUND, "does not exist"),
         ("one-partition-1", ServerError.TOPIC_NOT_FOUND, "does not exist"),
         ("none-partition-0", ServerError.TOPIC_NOT_FOUND, "does not exist"),

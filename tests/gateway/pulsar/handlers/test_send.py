@@ -194,8 +194,15 @@ async def test_a_changed_setting_is_not_another_topic(broker: Broker) -> None:
         await client.hear(CommandType.SEND_RECEIPT)
 
 
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (Error.INVALID_RECORD, ServerError.NOT_ALLOWED_ERROR),
+        (Error.POLICY_VIOLATION, ServerError.TOPIC_TERMINATED_ERROR),
+    ],
+)
 async def test_a_refusal_of_the_log_is_told(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, refused: Error, told: ServerError
 ) -> None:
     from gateway.runtime.flush.work import AppendResult
 
@@ -204,13 +211,13 @@ async def test_a_refusal_of_the_log_is_told(
 
     def append(*_: object, **__: object) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        future.set_result(AppendResult(Error.POLICY_VIOLATION, "no"))
+        future.set_result(AppendResult(refused, "no"))
         return future
 
     monkeypatch.setattr(broker.runtime.partitions, "append", append)
     client.send(entry_of())
     error = await client.hear(CommandType.SEND_ERROR)
-    assert (error.error, error.message) == (ServerError.NOT_ALLOWED_ERROR, "no")
+    assert (error.error, error.message) == (told, "no")
 
 
 async def test_a_broker_that_stops_sends_producers_to_the_next_one(broker: Broker) -> None:
