@@ -155,10 +155,12 @@ def test_reset_skip_and_delete(http_port: int) -> None:
 def test_moves_of_a_partitioned_topic(http_port: int) -> None:
     url = f"http://127.0.0.1:{http_port}"
     for path, body in (
-        ("acme/app/many/partitions", b"2"),
-        ("acme/app/many/subscription/a%2520b", b'"latest"'),
+        ("tenants/acme", b'{"adminRoles": [], "allowedClusters": ["standalone"]}'),
+        ("namespaces/acme/app", b""),
+        ("persistent/acme/app/many/partitions", b"2"),
+        ("persistent/acme/app/many/subscription/a%2520b", b'"latest"'),
     ):
-        request = urllib.request.Request(f"{url}/admin/v2/persistent/{path}", body, method="PUT")
+        request = urllib.request.Request(f"{url}/admin/v2/{path}", body, method="PUT")
         urllib.request.urlopen(request).close()
     for name in ("persistent://acme/app/many", "acme/app/many", "pulsar.acme.app.many"):
         here = ("--topic", name, "--admin-url", url)

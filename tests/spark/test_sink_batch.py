@@ -57,7 +57,8 @@ def test_rows_are_there_once(
 
     records = read_topic(gateway.bootstrap, topic)
     assert values_of(records) == sorted(map(str, range(30_000)))
-    assert len({record.partition for record in records}) >= 3  # each task takes turns
+    # Each task takes turns, two of them, and begins anywhere.
+    assert len({record.partition for record in records}) >= 2
     assert all(before <= record.timestamp <= before + 60_000 for record in records)
 
 

@@ -21,6 +21,8 @@ class Admin:
         self.lookups = partial(self._ask, "lookups")
         self.brokers = partial(self._ask, "brokers")
         self.clusters = partial(self._ask, "clusters")
+        self.tenants = partial(self._ask, "tenants")
+        self.namespaces = partial(self._ask, "namespaces")
 
     def _ask(self, part: str, method: str, *arguments: Any) -> Any:
         return self._call("ask", admin=self._number, of=part, method=method, args=list(arguments))

@@ -206,10 +206,54 @@ def test_kafka_makes_a_topic_with_one_partition(
     assert f"{DEFAULT}{topic}-plain" not in mine
 
 
+def make_namespace(admin: Admin, topic: str) -> str:
+    """A tenant that no other test has, with a namespace."""
+    tenant = f"acme-{topic}"
+    admin.tenants("createTenant", tenant, {"adminRoles": [], "allowedClusters": ["standalone"]})
+    admin.namespaces("createNamespace", f"{tenant}/app")
+    return f"{tenant}/app"
+
+
+def test_tenants_namespaces_and_their_policies(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
+    name = f"acme-{topic}/app"
+    assert refusal(admin.namespaces, "createNamespace", name)[1] == 404
+    with pytest.raises(pulsar.TopicNotFound):
+        client.create_producer(f"{name}/t")
+    make_namespace(admin, topic)
+    tenant = name.partition("/")[0]
+    assert tenant in admin.tenants("getTenants")
+    assert admin.namespaces("getNamespaces", tenant) == [name]
+    assert refusal(admin.namespaces, "createNamespace", name)[1] == 409
+
+    retention = {"retentionTimeInMinutes": 10, "retentionSizeInMB": 20}
+    admin.namespaces("setRetention", name, retention)
+    assert admin.namespaces("getRetention", name) == retention
+    admin.namespaces("setNamespaceMessageTTL", name, 77)
+    assert admin.namespaces("getNamespaceMessageTTL", name) == 77
+    admin.namespaces("setDeduplicationStatus", name, True)
+    assert admin.namespaces("getDeduplicationStatus", name) is True
+    admin.namespaces("setSchemaCompatibilityStrategy", name, "BACKWARD")
+    assert admin.namespaces("getSchemaCompatibilityStrategy", name) == "BACKWARD"
+    policies = admin.namespaces("getPolicies", name)
+    assert policies["message_ttl_in_seconds"] == 77
+    assert refusal(admin.namespaces, "setCompactionThreshold", name, 1)[1] == 501
+
+    send(client, f"{name}/t", [b"1"])
+    assert admin.topics("getStats", f"{name}/t")["deduplicationStatus"] == "Enabled"
+    assert refusal(admin.namespaces, "deleteNamespace", name)[1] == 409
+    admin.topics("delete", f"{name}/t", True)
+    admin.namespaces("deleteNamespace", name)
+    admin.tenants("deleteTenant", tenant)
+    assert tenant not in admin.tenants("getTenants")
+
+
 def test_names_of_other_namespaces_and_odd_ones(
     admin: Admin, client: pulsar.Client, topic: str
 ) -> None:
-    for name in (f"acme/app/{topic}", f"acme/app/{topic} ü%2F+&?#", f"public/default/{topic}:a b"):
+    made = make_namespace(admin, topic)
+    for name in (f"{made}/{topic}", f"{made}/{topic} ü%2F+&?#", f"public/default/{topic}:a b"):
         admin.topics("createNonPartitionedTopic", f"persistent://{name}")
         namespace = name.rpartition("/")[0]
         assert f"persistent://{name}" in admin.topics("getList", namespace)
