@@ -79,7 +79,7 @@ def client_of() -> Iterator[ClientOf]:
 
     yield make
     for client in made:
-        with contextlib.suppress(pulsar.AlreadyClosed):
+        with contextlib.suppress(pulsar.AlreadyClosed, pulsar.NotConnected):
             client.close()
 
 
