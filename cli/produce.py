@@ -4,6 +4,7 @@ Knows kafka-python's producer, stdin and a terminal; what a line is is `records`
 of it is acknowledged, 1 something was refused or lost, 2 a wrong argument or line, 130 Ctrl-C.
 """
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -86,6 +87,12 @@ class _Waiting:
                 self.failure = self.failure or failure
             self._changed.notify()
 
+    def give_up(self, failure: Exception) -> None:
+        """Nobody says what became of those that are left."""
+        with self._changed:
+            self.failed += self._records
+            self.failure = self.failure or failure
+
 
 @broker_command
 def produce(
@@ -138,6 +145,7 @@ def produce(
             count = existing_partitions(admin, topic)
         codecs.complete()
         from kafka import KafkaProducer
+        from kafka.errors import KafkaTimeoutError
 
         options = connection_options(bootstrap_server)
         with bootstrapping(bootstrap_server):
@@ -158,7 +166,8 @@ def produce(
         try:
             sending.run(_parsed(lines, always, separator, as_json=as_json), transactional_id)
         finally:
-            producer.close(timeout=0)
+            with contextlib.suppress(KafkaTimeoutError):  # what is left was given up
+                producer.close(timeout=0)
 
 
 def _headers(pairs: list[str]) -> tuple[tuple[str, bytes | None], ...]:
@@ -230,7 +239,7 @@ class _Sending:
                 self._send_all(wanted)
             except (_Stopped, KeyboardInterrupt) as error:
                 stopped = error if isinstance(error, _Stopped) else _Stopped("", INTERRUPTED)
-            self._producer.flush()
+            self._flush()
             if self._waiting.failure is not None:
                 raise self._waiting.failure
             if is_open and stopped is None:
@@ -249,6 +258,15 @@ class _Sending:
         if is_open:
             self._abort()
         self._end(stopped, is_aborted=is_open)
+
+    def _flush(self) -> None:
+        """Waits for all that was sent, but not for ever, as kafka-python may (3.0.12)."""
+        from kafka.errors import KafkaTimeoutError
+
+        try:
+            self._producer.flush(timeout=_DELIVERY_TIMEOUT_MS / 1000 + _END_WITHIN_S)
+        except KafkaTimeoutError as error:
+            self._waiting.give_up(error)
 
     def _send_all(self, wanted: Iterable[Record]) -> None:
         for record in wanted:
