@@ -1,7 +1,8 @@
 """Starts the drivers of Pulsar's clients in other languages, and talks to them in lines of JSON.
 
-A driver is a program made of a stock client: `java/Driver.java`, `go/`. It is compiled once into
-`.cache/` of the checkout. README.md has its calls. Must not know what is tested with it.
+A driver is a program made of a stock client: `java/Driver.java`, `go/`; `admin/Admin.java` is made
+of Pulsar's admin classes. It is compiled once into `.cache/` of the checkout. README.md has its
+calls. Must not know what is tested with it.
 
     with java_driver() as call:
         client = call("client", url="pulsar://127.0.0.1:6650")
@@ -33,11 +34,13 @@ class DriverUnavailable(RuntimeError):
 
 
 class Refused(Exception):
-    """What a client raised. name: of the exception's class, or what stands for it in Go."""
+    """What a client raised. name: of the exception's class, or what stands for it in Go. status:
+    HTTP's, where that is how the broker has answered, else 0."""
 
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(f"{name}: {message}")
+    def __init__(self, name: str, message: str, status: int = 0) -> None:
+        super().__init__(f"{name}: {message}" + (f" ({status})" if status else ""))
         self.name = name
+        self.status = status
 
 
 Call = Callable[..., Any]
@@ -45,11 +48,19 @@ Call = Callable[..., Any]
 
 def java_command() -> list[str]:
     """The command line of Java's driver; raises DriverUnavailable."""
-    folder = HERE / "java"
+    return _java_command(HERE / "java" / "Driver.java")
+
+
+def admin_command() -> list[str]:
+    """The command line of the admin classes' driver; raises DriverUnavailable."""
+    return _java_command(HERE / "admin" / "Admin.java")
+
+
+def _java_command(source: Path) -> list[str]:
     try:
-        classes = tools.classes(folder / "Driver.java", folder / "pom.xml")
+        classes = tools.classes(source, source.with_name("pom.xml"))
         return tools.java_command(
-            "Driver", heap="384m", log_level="error", jvm=tools.SHORT_LIVED, classes=classes
+            source.stem, heap="384m", log_level="error", jvm=tools.SHORT_LIVED, classes=classes
         )
     except tools.JavaUnavailable as missing:
         raise DriverUnavailable(str(missing)) from None
@@ -111,7 +122,7 @@ def driver(command: list[str], errors: Path) -> Iterator[Call]:
                 raise RuntimeError(f"the driver has ended: {errors.read_text()[-2000:]}")
             answer = json.loads(line)
             if "error" in answer:
-                raise Refused(answer["error"], answer["message"])
+                raise Refused(answer["error"], answer["message"], answer.get("status", 0))
             return answer["ok"]
 
         try:

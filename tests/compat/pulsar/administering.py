@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compat.pulsar.admin.driver import Call
+from compat.pulsar.drivers import Call
 
 
 class Admin:

@@ -21,8 +21,7 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 from pulsar import CompressionType, ConsumerType, InitialPosition
 
-from compat.java.tools import JavaUnavailable
-from compat.pulsar.admin.driver import Call, Refused, driver
+from compat.pulsar.drivers import Call, DriverUnavailable, Refused, admin_command, driver
 from tests.compat.pulsar.administering import Admin
 from tests.compat.pulsar.conftest import WITHIN_S, Both, ClientOf, make_topic
 from tests.conftest import Gateway, StartGateway, free_port
@@ -37,10 +36,11 @@ DEFAULT = "persistent://public/default/"
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
     """One JVM with the admin classes of a session."""
     try:
-        with driver(tmp_path_factory.mktemp("pulsar-admin") / "errors") as call:
-            yield call
-    except JavaUnavailable as missing:
+        command = admin_command()
+    except DriverUnavailable as missing:
         pytest.skip(str(missing))
+    with driver(command, tmp_path_factory.mktemp("pulsar-admin") / "errors") as call:
+        yield call
 
 
 @pytest.fixture(scope="session")
