@@ -48,9 +48,14 @@ _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
 
 
+def is_named_entity(name: str) -> bool:
+    """Whether it has the letters of a tenant's or a namespace's name (Pulsar's NamedEntity)."""
+    return _NAMED_ENTITY.fullmatch(name) is not None
+
+
 def is_legal_name(name: str) -> bool:
     """Whether a tenant or a namespace may be called so."""
-    return len(name) <= MAX_NAME_LENGTH and _NAMED_ENTITY.fullmatch(name) is not None
+    return len(name) <= MAX_NAME_LENGTH and is_named_entity(name)
 
 
 # --- which policies are legal ---

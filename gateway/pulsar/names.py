@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from core.errors import Error, Refusal
+from core.namespace.rules import is_named_entity
 from core.topic.rules import MAX_TOPIC_NAME_LENGTH, check_topic_name
 
 PERSISTENT: Final = "persistent"
@@ -24,7 +25,6 @@ DEFAULT_NAMESPACE: Final = "default"
 _PARTITION: Final = "-partition-"
 
 _ESCAPED_PREFIX: Final = "pulsar."
-_NAMED_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _NOT_PLAIN: Final = re.compile(rb"[^A-Za-z0-9_]")
 _ESCAPED_PART: Final = re.compile(r"(?:[A-Za-z0-9_]|-[0-9A-F]{2})+")
@@ -82,7 +82,7 @@ def parse_topic_name(name: str) -> TopicName | Refusal:
         return _invalid(name, "a name is domain://tenant/namespace/topic, or topic alone")
     tenant, namespace, local_name = parts
     for what, part in (("tenant", tenant), ("namespace", namespace)):
-        if not _NAMED_ENTITY.fullmatch(part):
+        if not is_named_entity(part):
             return _invalid(name, f"'{part}' is no name of a {what}")
     base, partition = _split_partition(local_name)
     if not base.strip():
@@ -93,7 +93,7 @@ def parse_topic_name(name: str) -> TopicName | Refusal:
 def parse_namespace(name: str) -> tuple[str, str] | Refusal:
     """Tenant and namespace of `tenant/namespace`."""
     parts = name.split("/")
-    if len(parts) != 2 or not all(map(_NAMED_ENTITY.fullmatch, parts)):
+    if len(parts) != 2 or not all(map(is_named_entity, parts)):
         reason = f"Namespace '{_shown(name)}' is invalid: it is tenant/namespace"
         return Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
     return parts[0], parts[1]
