@@ -58,15 +58,27 @@ class Cursor:
     Offsets that are no messages (control records, aborted ones) are *gaps*: they count as
     acknowledged but need no row, because whoever reads the log finds them again. A gap that touches
     an acknowledged range becomes part of it.
+
+    Offsets may be *hidden*: nobody is to get them now, but they are not acknowledged. They may be
+    meanwhile, and stay hidden; neither that nor a seek shows them. Nothing is stored of it.
     """
 
-    __slots__ = ("_acked", "_gaps", "_max_stored", "_stored", "_taken_mark_delete", "mark_delete")
+    __slots__ = (
+        "_acked",
+        "_gaps",
+        "_hidden",
+        "_max_stored",
+        "_stored",
+        "_taken_mark_delete",
+        "mark_delete",
+    )
 
     def __init__(self, mark_delete: int = 0, *, max_stored_ranges: int = MAX_STORED_RANGES) -> None:
         self.mark_delete = mark_delete
         self._max_stored = max_stored_ranges
         self._acked = OffsetRanges(NO_OFFSET_ABOVE if max_stored_ranges else 0)
         self._gaps = OffsetRanges()
+        self._hidden: OffsetRanges | None = None  # None where there are none: the quick way
         self._stored: dict[int, int] = {}  # rows as they were taken: start → end
         self._taken_mark_delete = mark_delete
 
@@ -134,44 +146,84 @@ class Cursor:
         self._gaps.clear()
         self.mark_delete = offset
 
+    # --- hiding ---
+
+    def hide(self, start: int, end: int) -> None:
+        """Nobody is to get these offsets, which may be hidden already. start < end."""
+        if self._hidden is None:
+            self._hidden = OffsetRanges()
+        self._hidden.add(start, end)
+
+    def show(self, start: int, end: int) -> None:
+        """These offsets are hidden no longer. start < end."""
+        if self._hidden is not None:
+            self._hidden.remove(start, end)
+            if not self._hidden:
+                self._hidden = None
+
     # --- asking ---
 
     @property
     def untouched_from(self) -> int:
-        """From here on nothing is acknowledged, and no gap is known: the quick answer."""
-        acked, gaps = self._acked, self._gaps
+        """From here on nothing is acknowledged or hidden, and no gap known: the quick answer."""
+        acked, gaps, hidden = self._acked, self._gaps, self._hidden
+        if hidden is not None:
+            return max(self.mark_delete, acked.end, gaps.end, hidden.end)
         if not acked and not gaps:
             return self.mark_delete
         return max(acked.end, gaps.end)
 
     def unacknowledged(self, start: int, end: int) -> tuple[OffsetRange, ...]:
-        """What of these offsets is not acknowledged."""
+        """What of these offsets is neither acknowledged nor hidden."""
+        missing = self._missing(start, end)
+        if self._hidden is not None:
+            missing = [part for each in missing for part in self._hidden.missing(*each)]
+        return tuple(missing)
+
+    def _missing(self, start: int, end: int) -> list[OffsetRange]:
+        """What of these offsets is not acknowledged, hidden or not."""
         start = max(start, self.mark_delete)
         if start >= end:
-            return ()
+            return []
         missing = self._acked.missing(start, end)
         if self._gaps:
             missing = [part for each in missing for part in self._gaps.missing(*each)]
-        return tuple(missing)
+        return missing
 
     def count_unacknowledged(self, start: int, end: int) -> int:
-        """How many of these offsets are not acknowledged."""
+        """How many of these offsets are neither acknowledged nor hidden."""
+        if self._hidden is not None:
+            return sum(e - s for s, e in self.unacknowledged(start, end))
         start = max(start, self.mark_delete)
         if start >= end:
             return 0
         acked = self._acked.count_within(start, end) if self._acked else 0
         return end - start - acked - (self._gaps.count_within(start, end) if self._gaps else 0)
 
+    def count_acknowledged(self, start: int, end: int) -> int:
+        """How many of these offsets are acknowledged, hidden or not. Gaps are not, unless they
+        touch what is."""
+        below = max(min(end, self.mark_delete) - start, 0)
+        return below + self._acked.count_within(start, end)
+
+    def count_hidden(self, start: int = 0, end: int = NO_OFFSET_ABOVE) -> int:
+        """How many of these offsets are hidden, and not acknowledged."""
+        hidden = self._hidden
+        if hidden is None:
+            return 0
+        return sum(hidden.count_within(*each) for each in self._missing(start, end))
+
     def backlog(self, log_end: int) -> int:
-        """Messages in the log that are not acknowledged; gaps that nobody has read yet count."""
+        """Messages in the log that are not acknowledged, hidden or not; gaps that nobody has read
+        yet count."""
         known = self._acked.offset_count + self._gaps.offset_count
         return max(log_end - self.mark_delete - known, 0)
 
     def behind_next(self, count: int, log_end: int) -> int:
         """The offset behind the next `count` messages that are not acknowledged; log_end where
-        there are fewer. Gaps that nobody has read yet count as messages."""
+        there are fewer. Gaps that nobody has read yet count as messages, hidden ones too."""
         position = self.mark_delete
-        for start, end in self.unacknowledged(position, log_end):
+        for start, end in self._missing(position, log_end):
             position = min(end, start + count)
             count -= position - start
             if count <= 0:

@@ -100,6 +100,20 @@ class OffsetRanges:
             self._split(c)
         return self.offset_count - before
 
+    def remove(self, start: int, end: int) -> int:
+        """Takes offsets out, which need not be there; how many were. start < end."""
+        c, i = self._place(start + 1)  # what only touches stays
+        if c == len(self._firsts) or self._starts[c][i] >= end:
+            return 0
+        before = self.offset_count
+        first = self._starts[c][i]
+        reached = self._absorb(c, i, end - 1)
+        if first < start:
+            self.add(first, start)
+        if end < reached:
+            self.add(end, reached)
+        return before - self.offset_count
+
     def drop_through(self, end: int) -> int:
         """Takes out all ranges that begin at or before `end`; where the last of them ends, or
         `end` if that is higher."""

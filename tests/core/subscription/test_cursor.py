@@ -234,3 +234,79 @@ class TestBound:
         cursor = Cursor(0, max_stored_ranges=0)
         cursor.acknowledge(10, 11)
         assert cursor.take_effects() is None
+
+
+class TestHidden:
+    """Nobody is to get these offsets; to the store and the backlog they are as they were."""
+
+    def test_they_are_left_out_of_what_may_be_delivered(self) -> None:
+        cursor = cursor_with(10, (20, 30))
+        cursor.hide(12, 22)
+        assert cursor.unacknowledged(0, 40) == ((10, 12), (30, 40))
+        assert cursor.count_unacknowledged(0, 40) == 12
+        assert cursor.count_hidden() == cursor.count_hidden(12, 25) == 8
+        assert cursor.count_hidden(15, 16) == 1
+        cursor.show(12, 15)
+        assert cursor.unacknowledged(0, 40) == ((10, 15), (30, 40))
+        cursor.show(0, 99)
+        assert cursor.count_unacknowledged(0, 40) == 20
+        assert cursor.count_hidden() == 0
+
+    def test_nothing_is_stored_of_it_and_nothing_moves(self) -> None:
+        cursor = cursor_with(10, (20, 30))
+        cursor.hide(10, 20)
+        assert cursor.take_effects() is None
+        assert (cursor.mark_delete, cursor.backlog(40)) == (10, 20)
+        assert cursor.behind_next(3, 40) == 13
+
+    @pytest.mark.parametrize("end", [12, 40, 60])
+    def test_the_quick_answer_knows_of_them(self, end: int) -> None:
+        cursor = cursor_with(10, (20, 30))
+        cursor.hide(10, end)
+        assert cursor.untouched_from == max(end, 30)
+        cursor.acknowledge_up_to(70)
+        assert cursor.untouched_from == 70
+        cursor.show(10, end)
+        assert cursor.untouched_from == 70
+
+    def test_they_may_be_acknowledged_and_stay_so_when_shown(self) -> None:
+        cursor = cursor_with(10)
+        cursor.hide(10, 14)
+        assert cursor.acknowledge(12, 13) == 1
+        assert cursor.count_hidden() == 3
+        assert cursor.acknowledge_up_to(11) == 1
+        cursor.show(10, 14)
+        assert cursor.unacknowledged(10, 15) == ((11, 12), (13, 15))
+
+    def test_a_seek_keeps_them(self) -> None:
+        cursor = cursor_with(10)
+        cursor.hide(12, 14)
+        cursor.acknowledge_up_to(20)
+        cursor.seek(5)
+        assert cursor.unacknowledged(0, 20) == ((5, 12), (14, 20))
+
+    def test_gaps_are_not_pending(self) -> None:
+        cursor = cursor_with(10)
+        cursor.pass_gap(12, 13)
+        cursor.hide(11, 14)
+        assert cursor.count_hidden() == 2
+
+    def test_showing_what_is_not_hidden_changes_nothing(self) -> None:
+        cursor = cursor_with(10)
+        cursor.show(0, 99)
+        cursor.hide(12, 14)
+        cursor.show(14, 20)
+        assert cursor.count_hidden() == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "count"),
+    [(0, 5, 5), (5, 15, 5), (12, 20, 0), (15, 25, 5), (0, 60, 30), (33, 34, 0)],
+)
+def test_how_many_are_acknowledged_hidden_or_not_gaps_apart(
+    start: int, end: int, count: int
+) -> None:
+    cursor = cursor_with(10, (20, 30), (40, 50))
+    cursor.pass_gap(33, 34)
+    cursor.hide(5, 45)
+    assert cursor.count_acknowledged(start, end) == count

@@ -1,6 +1,8 @@
 """Sorted ranges of offsets: what is put in, merged, taken out and found, over chunks too."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.subscription.offset_ranges import NO_OFFSET_ABOVE, OffsetRanges
 
@@ -130,3 +132,50 @@ def test_many_ranges_lie_in_chunks_and_are_found() -> None:
     assert ranges.drop_through(18_000) == 18_001
     assert len(ranges) == 999
     assert ranges.end == 19_999
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "after", "gone", "changed"),
+    [
+        (0, 10, [(10, 20), (30, 40)], 0, set()),
+        (20, 30, [(10, 20), (30, 40)], 0, set()),
+        (40, 99, [(10, 20), (30, 40)], 0, set()),
+        (0, 15, [(15, 20), (30, 40)], 5, {10, 15}),
+        (15, 25, [(10, 15), (30, 40)], 5, {10}),
+        (12, 14, [(10, 12), (14, 20), (30, 40)], 2, {10, 14}),
+        (10, 20, [(30, 40)], 10, {10}),
+        (15, 35, [(10, 15), (35, 40)], 10, {10, 30, 35}),
+        (0, 99, [], 20, {10, 30}),
+    ],
+)
+def test_what_is_removed_is_cut_out(
+    start: int, end: int, after: Pairs, gone: int, changed: set[int]
+) -> None:
+    ranges = ranges_of((10, 20), (30, 40))
+    assert ranges.remove(start, end) == gone
+    assert list(ranges) == after
+    assert ranges.changed == changed
+
+
+PIECES = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 12_000), st.sampled_from([1, 1, 2, 50, 5_000])),
+    max_size=30,
+)
+
+
+@given(PIECES)
+def test_it_is_as_a_set_of_offsets(pieces: list[tuple[bool, int, int]]) -> None:
+    ranges, model = OffsetRanges(), set(range(0, 12_000, 2))
+    for offset in model:
+        ranges.add(offset, offset + 1)  # several chunks
+    for is_added, start, count in pieces:
+        piece = set(range(start, start + count))
+        if is_added:
+            assert ranges.add(start, start + count) == len(piece - model)
+            model |= piece
+        else:
+            assert ranges.remove(start, start + count) == len(piece & model)
+            model -= piece
+    assert [each for run in ranges for each in range(*run)] == sorted(model)
+    assert ranges.offset_count == len(model)
+    assert len(ranges) == sum(each - 1 not in model for each in model)
