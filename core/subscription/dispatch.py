@@ -118,6 +118,16 @@ class Dispatcher(ABC):
     def acknowledge_up_to(self, end: int) -> int:
         """See Cursor.acknowledge_up_to. Also for what is skipped, expired, or deleted."""
 
+    def hold_back(self, start: int, end: int) -> None:
+        """These offsets have become pending: hidden, and off the list of whoever has them.
+        start < end."""
+        self.cursor.hide(start, end)
+
+    @abstractmethod
+    def give_back_pending(self, start: int, end: int) -> None:
+        """These offsets are pending no longer: they are shown, and what of them is not acknowledged
+        by now is delivered again. start < end."""
+
     def seek(self, offset: int) -> None:
         """Begins anew from an offset: all that is outstanding is forgotten. Permits stay."""
         self.cursor.seek(offset)

@@ -18,6 +18,7 @@ from core.subscription.delayed import DelayedEntries
 from core.subscription.dispatch import Changes, Dispatcher
 from core.subscription.sharing import Held, Lane, SharingConsumer
 from core.subscription.sorted_offsets import SortedOffsets
+from core.subscription.stashed import StashedEntries
 from core.subscription.values import (
     MAX_PERMITS,
     ConsumerId,
@@ -35,7 +36,8 @@ _WANTED_AT_MOST = 1_000
 
 class SharedDispatcher(Dispatcher):
     """See the module. Every entry that was taken and is not acknowledged is in exactly one place:
-    held by a consumer, waiting (free, or in its lane), or delayed."""
+    held by a consumer, waiting (free, or in its lane), delayed, or stashed, if nothing is left of
+    it but what is pending."""
 
     type = SubscriptionType.SHARED
 
@@ -57,6 +59,7 @@ class SharedDispatcher(Dispatcher):
         self._in_lanes = 0  # entries that wait in lanes
         self._runnable: dict[SharingConsumer, None] = {}  # those that take, and have lanes
         self._delayed = DelayedEntries()
+        self._stash = StashedEntries()
 
     def limit(self, settings: DispatchSettings) -> None:
         """See Dispatcher."""
@@ -331,7 +334,7 @@ class SharedDispatcher(Dispatcher):
         offset = entry.base_offset
         remaining, count = self._remaining(entry)
         if not count:
-            self._redelivered.pop(offset, None)
+            self._nothing_left(entry)
             return
         redelivery_count = self._redelivered.get(offset, 0) if self._redelivered else 0
         deliveries.append(Delivery(consumer.consumer_id, entry, redelivery_count, remaining))
@@ -460,17 +463,75 @@ class SharedDispatcher(Dispatcher):
                 continue
             if start <= base and last < end:
                 self._acknowledged(held)
-                continue
-            left = self.cursor.count_unacknowledged(base, last + 1)
-            if left:
-                self._settle(held, held.unacked - left)
             else:
-                self._acknowledged(held)
+                self._lessened(held)
+        if self._stash.entries:
+            for entry in self._stash.within(start, end):
+                if not self.cursor.count_hidden(entry.base_offset, entry.last_offset + 1):
+                    self._stash.remove(entry)
+                    self._redelivered.pop(entry.base_offset, None)
+
+    def _lessened(self, held: Held) -> None:
+        """Some of the entry is acknowledged now, or pending."""
+        entry = held.entry
+        left = self.cursor.count_unacknowledged(entry.base_offset, entry.last_offset + 1)
+        if left:
+            self._settle(held, held.unacked - left)
+        elif self.cursor.count_hidden(entry.base_offset, entry.last_offset + 1):
+            self._redelivered[entry.base_offset] = self._redelivered.get(entry.base_offset, 0) + 1
+            self._stash.add(entry)
+            self._let_go(held)
+        else:
+            self._acknowledged(held)
 
     def _acknowledged(self, held: Held) -> None:
         if self._redelivered:
             self._redelivered.pop(held.entry.base_offset, None)
         self._let_go(held)
+
+    # --- what is pending ---
+
+    def hold_back(self, start: int, end: int) -> None:
+        """See Dispatcher."""
+        self.cursor.hide(start, end)
+        for base in self._order.within(start, end):
+            held = self._held[base]
+            if held.entry.last_offset >= start:
+                self._lessened(held)
+
+    def _nothing_left(self, entry: Entry) -> None:
+        """Whose turn the entry was got none of it."""
+        offset = entry.base_offset
+        if self.cursor.count_hidden(offset, entry.last_offset + 1):
+            self._redelivered.setdefault(offset, 1)  # somebody had it, or it were not pending
+            self._stash.add(entry)
+        else:
+            self._redelivered.pop(offset, None)
+
+    def give_back_pending(self, start: int, end: int) -> None:
+        """See Dispatcher. Where a consumer has other messages of an entry it gives that back."""
+        cursor = self.cursor
+        cursor.show(start, end)
+        for base in self._order.within(start, end):
+            held = self._held[base]
+            behind = held.entry.last_offset + 1
+            if cursor.count_unacknowledged(max(base, start), min(behind, end)):
+                self._give_back(held.consumer, (held,))
+        for entry in self._stash.within(start, end):
+            if cursor.count_unacknowledged(entry.base_offset, entry.last_offset + 1):
+                self._stash.remove(entry)
+                self._wait_again(entry)
+
+    def _wait_again(self, entry: Entry) -> None:
+        """In its lane, if there is one, before later ones of it."""
+        key = self._lane_of(entry)
+        lane = None if key is None else self._lanes.get(key)
+        if lane is None:
+            self._await_turn(entry)
+        else:
+            self._wait_in(lane, entry)
+
+    # --- what is skipped or forgotten ---
 
     def _forget_waiting_below(self, offset: int) -> None:
         """Entries that lie below are acknowledged: they must not hold up reading."""
@@ -506,6 +567,7 @@ class SharedDispatcher(Dispatcher):
         self._lanes.clear()
         self._runnable.clear()
         self._delayed.clear()
+        self._stash.clear()
         self._in_lanes = self._unacked = 0
         self._is_blocked = False
         for consumer in self._consumers.values():

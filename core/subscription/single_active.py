@@ -57,7 +57,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._by_id: dict[ConsumerId, _Consumer] = {}
         self._active: _Consumer | None = None
         # Each time that reading went back: how far it had come. An entry was delivered before as
-        # often as there are numbers above its offset.
+        # often as there are numbers above its offset, times that it was pending included.
         self._rounds: list[int] = []
 
     def _enter(self, consumer: _Consumer) -> None:
@@ -195,6 +195,12 @@ class SingleActiveDispatcher(Dispatcher):
     def acknowledge_up_to(self, end: int) -> int:
         """See Dispatcher."""
         return self.cursor.acknowledge_up_to(end)
+
+    def give_back_pending(self, start: int, end: int) -> None:
+        """See Dispatcher. Again all, as in Pulsar's endTxn of a subscription."""
+        self.cursor.show(start, end)
+        if self.cursor.count_unacknowledged(start, min(end, self.read_position)):
+            self._go_back()
 
     def _forget_outstanding(self) -> None:
         self._rounds.clear()

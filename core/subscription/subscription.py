@@ -5,9 +5,13 @@ The door that a runtime uses. Knows no names, no storage, no protocol.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from core.subscription.cursor import Cursor
 from core.subscription.dispatch import Changes, Dispatcher
 from core.subscription.key_shared import KeySharedDispatcher
+from core.subscription.offset_ranges import OffsetRange
+from core.subscription.pending_acks import Owner, PendingAcks
 from core.subscription.shared import SharedDispatcher
 from core.subscription.single_active import ExclusiveDispatcher, FailoverDispatcher
 from core.subscription.values import (
@@ -35,6 +39,7 @@ class Subscription:
     ) -> None:
         self.cursor = cursor
         self.dispatcher: Dispatcher | None = None
+        self._pending = PendingAcks(cursor)
         self._settings = settings
         self._partition = partition
         self._topic_name = topic_name
@@ -100,3 +105,77 @@ class Subscription:
     def seek(self, offset: int) -> None:
         """Begins anew from an offset, which may be any: what is outstanding is forgotten."""
         (self.dispatcher or self.cursor).seek(offset)
+
+    # --- acknowledgements in transactions ---
+
+    def pend(self, owner: Owner, ranges: Iterable[tuple[int, int]], log_end: int) -> bool:
+        """The transaction acknowledges these offsets (start, end): nobody gets them until it ends.
+        False: a conflict, and nothing of it was taken. Cut off as in `acknowledge`."""
+        wanted = [OffsetRange(start, min(end, log_end)) for start, end in ranges]
+        taken = self._pending.take(owner, [each for each in wanted if each.start < each.end])
+        if taken is None:
+            return False
+        for each in taken:
+            self._hold_back(*each)
+        return True
+
+    def pend_up_to(self, owner: Owner, end: int, log_end: int) -> bool:
+        """The same for all below `end`. What it took before it may ask for again, or less."""
+        end = min(end, log_end)
+        if end <= 0:
+            return True
+        is_taken = self._pending.take_up_to(owner, end)
+        if is_taken:
+            self._hold_back(0, end)
+        return is_taken
+
+    def load_pending(
+        self, owner: Owner, ranges: Iterable[tuple[int, int]], cumulative_end: int | None
+    ) -> None:
+        """What the transaction held when the subscription was stored."""
+        self._pending.load(owner, [OffsetRange(*each) for each in ranges], cumulative_end or 0)
+        held, up_to = self._pending.of(owner)
+        for each in [*held, *([OffsetRange(0, up_to)] if up_to else [])]:
+            self._hold_back(*each)
+
+    def commit_pending(self, owner: Owner) -> int:
+        """The transaction's acknowledgements count; how many are new. 0 where it has none."""
+        held = self._pending.release(owner)
+        target = self.dispatcher or self.cursor
+        new = target.acknowledge_up_to(held.up_to)
+        new += sum(target.acknowledge(*each) for each in held.ranges)
+        for each in held.free:
+            self._give_back(*each)
+        return new
+
+    def abort_pending(self, owner: Owner) -> None:
+        """The transaction's acknowledgements are forgotten: what nobody else has acknowledged
+        meanwhile is delivered again."""
+        for each in self._pending.release(owner).free:
+            self._give_back(*each)
+
+    def _hold_back(self, start: int, end: int) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.hold_back(start, end)
+        else:
+            self.cursor.hide(start, end)
+
+    def _give_back(self, start: int, end: int) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.give_back_pending(start, end)
+        else:
+            self.cursor.show(start, end)
+
+    @property
+    def pending_owners(self) -> Collection[Owner]:
+        """Transactions that have acknowledged something here, and are open."""
+        return self._pending.owners
+
+    @property
+    def pending_count(self) -> int:
+        """Offsets that are pending, and not acknowledged otherwise."""
+        return self.cursor.count_hidden()
+
+    def pending_of(self, owner: Owner) -> tuple[tuple[OffsetRange, ...], int | None]:
+        """What the transaction has acknowledged: ranges in order, and all below what, if so."""
+        return self._pending.of(owner)

@@ -1,15 +1,20 @@
 """A subscription, its consumers and its log as the dispatch machines play them.
 
 The model knows of each entry who has it, how often it was somebody's, and which of its messages
-are acknowledged; it checks every delivery. It plays honest clients, and a broker that crashes.
+are acknowledged, or pending in which transaction; it checks every delivery. It plays honest
+clients, and a broker that crashes.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from core.subscription.cursor import Cursor, StoredCursor
 from core.subscription.key_shared import KeySharedDispatcher
+from core.subscription.offset_ranges import OffsetRange
+from core.subscription.shared import SharedDispatcher
 from core.subscription.subscription import Subscription
 from core.subscription.values import (
     Delivery,
@@ -25,16 +30,38 @@ from core.subscription.values import (
 PARTITION = 1
 
 
+def ranges_of(offsets: set[int]) -> list[OffsetRange]:
+    """Offsets as ranges."""
+    numbered = [(offset - i, offset) for i, offset in enumerate(sorted(offsets))]
+    grouped = [[offset for _, offset in run] for _, run in groupby(numbered, lambda x: x[0])]
+    return [OffsetRange(run[0], run[-1] + 1) for run in grouped]
+
+
 @dataclass
 class Client:
-    """A consumer. has: entries delivered to it and neither acknowledged nor given back."""
+    """A consumer. has: entries delivered to it and neither acknowledged nor given back. has_more:
+    it takes more than its permits say; is_expected: it has none now, but will."""
 
     name: str
     level: int
     came: int
     permits: int = 0
     is_blocked: bool = False
+    has_more: bool = False
+    is_expected: bool = False
     has: dict[int, Delivery] = field(default_factory=dict)
+
+
+@dataclass
+class Transaction:
+    """An open one: single offsets that it has acknowledged, and all below `up_to`."""
+
+    single: set[int] = field(default_factory=set)
+    up_to: int = 0
+
+    @property
+    def held(self) -> set[int]:
+        return self.single | set(range(self.up_to))
 
 
 class World:
@@ -56,6 +83,7 @@ class World:
         self.messages: set[int] = set()
         self.now_ms = 0
         self.store = StoredCursor()
+        self.stored_transactions: dict[str, Transaction] = {}
         self.came = 0
         self.start()
 
@@ -70,17 +98,32 @@ class World:
         for row in self.store.ranges:
             self.acked |= set(range(*row))
         self.times: dict[int, int] = {}  # an entry was somebody's before
+        self.veiled: set[int] = set()  # entries of which nothing was left but what was pending
+        self.transactions: dict[str, Transaction] = deepcopy(self.stored_transactions)
+        for owner, each in self.transactions.items():
+            self.subscription.load_pending(owner, ranges_of(each.single), each.up_to or None)
+        self.settle()
 
     @property
     def has_one_active(self) -> bool:
         return self.type.has_one_active
 
+    @property
+    def hidden(self) -> set[int]:
+        return {offset for each in self.transactions.values() for offset in each.held}
+
+    def undone_of(self, entry: Entry) -> list[int]:
+        """What is not acknowledged."""
+        offsets = range(entry.base_offset, entry.last_offset + 1)
+        return [each for each in offsets if each not in self.acked]
+
     def left_of(self, entry: Entry) -> list[int]:
-        return [
-            each
-            for each in range(entry.base_offset, entry.last_offset + 1)
-            if each not in self.acked
-        ]
+        """What somebody may get."""
+        undone = self.undone_of(entry)
+        if not self.transactions:
+            return undone
+        hidden = self.hidden
+        return [each for each in undone if each not in hidden]
 
     # --- events ---
 
@@ -135,10 +178,13 @@ class World:
         names = sorted(each.name for each in self.clients.values() if each.level == best)
         return names[PARTITION % len(names)]
 
-    def flow(self, name: str, permits: int) -> None:
-        self.clients[name].permits += permits
+    def flow(self, name: str, permits: int, *, has_more: bool = False) -> None:
+        client = self.clients[name]
+        client.permits += permits
+        client.has_more = has_more
+        client.is_expected &= has_more and client.permits <= 0
         assert self.subscription.dispatcher is not None
-        self.subscription.dispatcher.flow(name, permits)
+        self.subscription.dispatcher.flow(name, permits, has_more=has_more)
 
     def given_back(self, client: Client, bases: list[int]) -> None:
         for base in bases:
@@ -167,16 +213,74 @@ class World:
         self.acked |= set(range(min(end, self.log_end)))
         self.settle()
 
+    # --- transactions ---
+
+    def pend(self, owner: str, ranges: list[tuple[int, int]]) -> bool:
+        mine = self.transactions.get(owner, Transaction())
+        wanted = {each for start, end in ranges for each in range(start, min(end, self.log_end))}
+        fresh = wanted - mine.held
+        others = [each for name, each in self.transactions.items() if name != owner]
+        conflicts = bool(fresh & self.acked) or any(fresh & each.held for each in others)
+        assert self.subscription.pend(owner, ranges, self.log_end) is not conflicts
+        if not conflicts and fresh:
+            mine.single |= fresh
+            self.transactions[owner] = mine
+        self.settle()
+        return not conflicts
+
+    def pend_up_to(self, owner: str, end: int) -> bool:
+        end = min(end, self.log_end)
+        mine = self.transactions.get(owner, Transaction())
+        others = [each for name, each in self.transactions.items() if name != owner]
+        mark_delete = self.subscription.cursor.mark_delete
+        wanted = set(range(mark_delete, end))
+        conflicts = any(each.up_to or wanted & each.single for each in others) or not wanted
+        if 0 < end <= mine.up_to or not end:
+            conflicts = False
+        assert self.subscription.pend_up_to(owner, end, self.log_end) is not conflicts
+        if not conflicts and end:
+            mine.up_to = max(end, mine.up_to)
+            self.transactions[owner] = mine
+        self.settle()
+        return not conflicts
+
+    def commit(self, owner: str) -> None:
+        ended = self.transactions.pop(owner, Transaction())
+        new = self.subscription.commit_pending(owner)
+        assert new <= len(ended.held - self.acked)
+        assert new >= len((ended.held & self.messages) - self.acked)
+        self.acked |= ended.held
+        self.settle()
+
+    def abort(self, owner: str) -> None:
+        ended = self.transactions.pop(owner, Transaction())
+        dispatcher = self.subscription.dispatcher
+        position = dispatcher.read_position if dispatcher is not None else 0
+        shown = (ended.held & self.messages) - self.hidden - self.acked
+        self.subscription.abort_pending(owner)
+        for client in self.clients.values():
+            if self.has_one_active:
+                if any(each < position for each in shown):
+                    client.has.clear()
+                continue
+            given = [each for each in client.has.values() if shown & set(self.left_of(each.entry))]
+            self.given_back(client, [each.entry.base_offset for each in given])
+            self.unblock(client)
+
     def settle(self) -> None:
-        """What is acknowledged is nobody's any more, and is forgotten."""
+        """What is acknowledged or pending is nobody's any more; what is acknowledged is
+        forgotten."""
         for client in self.clients.values():
             for base, delivery in list(client.has.items()):
                 if not self.left_of(delivery.entry):
                     del client.has[base]
             self.unblock(client)
         for entry in self.log:
-            if not self.left_of(entry):
+            if not self.undone_of(entry):
                 self.times.pop(entry.base_offset, None)
+                self.veiled.discard(entry.base_offset)
+            elif self.transactions and not self.left_of(entry):
+                self.veiled.add(entry.base_offset)
 
     def unacked(self, client: Client) -> int:
         return sum(len(self.left_of(each.entry)) for each in client.has.values())
@@ -207,12 +311,15 @@ class World:
         self.subscription.seek(offset)
         self.acked = set(range(offset))
         self.times.clear()
+        self.veiled.clear()
         self.is_blocked = False
         for client in self.clients.values():
             client.has.clear()
             self.unblock(client)
+        self.settle()
 
     def flush(self) -> None:
+        self.stored_transactions = deepcopy(self.transactions)
         effects = self.subscription.cursor.take_effects()
         if effects is not None:
             self.store = self.store.replay(effects)
@@ -263,8 +370,7 @@ class World:
         assert self.has_one_active or not (client.is_blocked or self.is_blocked)
         for other in self.clients.values():
             assert base not in other.has, "delivered to two, or twice"
-        assert delivery.redelivery_count == self.times.get(base, 0)
-        self.times[base] = self.times.get(base, 0) + 1
+        self.counted(delivery)
         if self.has_one_active:
             assert client.name == self.active()
             before = [each for each in self.log if each.base_offset < base and self.left_of(each)]
@@ -272,13 +378,38 @@ class World:
         else:
             assert entry.deliver_at_ms is None or entry.deliver_at_ms <= self.now_ms
             self.in_lane(client, entry)
+            self.in_turn(client, entry)
         client.permits -= len(left)
+        client.is_expected |= client.has_more and client.permits <= 0
         client.has[base] = delivery
         limit = self.settings.max_unacked_per_consumer
         if limit and not self.has_one_active and self.unacked(client) >= limit:
             client.is_blocked = True
         if self.settings.max_unacked and self.all_unacked() >= self.settings.max_unacked:
             self.is_blocked = True
+
+    def counted(self, delivery: Delivery) -> None:
+        """How often the entry was somebody's before. Of what was pending it is not always known:
+        somebody had it, perhaps before a crash; and EXCLUSIVE and FAILOVER count how often reading
+        went back over it."""
+        base, count = delivery.entry.base_offset, delivery.redelivery_count
+        times = self.times.get(base, 0)
+        if base not in self.veiled:
+            assert count == times
+        elif self.has_one_active:
+            assert count >= times
+        else:
+            assert count in (times, max(times, 1))
+        self.times[base] = count + 1
+
+    def in_turn(self, client: Client, entry: Entry) -> None:
+        """No better level takes what belongs to nobody, now or soon."""
+        if self.raw_lane(entry) is not None:
+            return
+        for other in self.clients.values():
+            if other.level < client.level:
+                assert other.is_blocked or other.permits <= 0, "a better level takes it"
+                assert other.is_blocked or not other.is_expected, "a better level will take it"
 
     def lane_of(self, entry: Entry) -> object:
         if self.type is SubscriptionType.KEY_SHARED and entry.key_hash is not None:
@@ -305,6 +436,7 @@ class World:
 
     def check(self) -> None:
         """Numbers agree, and nobody waits who need not."""
+        self.check_pending()
         dispatcher = self.subscription.dispatcher
         assert dispatcher is not None
         statuses = {str(each.consumer_id): each for each in dispatcher.consumers()}
@@ -322,6 +454,22 @@ class World:
         elif not self.is_blocked:
             self.check_nobody_waits()
 
+    def check_pending(self) -> None:
+        subscription, hidden = self.subscription, self.hidden
+        assert set(subscription.pending_owners) == set(self.transactions)
+        for owner, each in self.transactions.items():
+            assert subscription.pending_of(owner) == (
+                tuple(ranges_of(each.single)),
+                each.up_to or None,
+            )
+        pending = hidden - self.acked
+        assert len(pending & self.messages) <= subscription.pending_count <= len(pending)
+        dispatcher = subscription.dispatcher
+        if isinstance(dispatcher, SharedDispatcher):
+            for entry in dispatcher._stash.entries.values():
+                assert self.undone_of(entry), "stashed, and acknowledged"
+                assert not self.left_of(entry), "stashed, and somebody could have it"
+
     def takes(self, name: str) -> bool:
         return self.clients[name].permits > 0 and not self.clients[name].is_blocked
 
@@ -329,7 +477,11 @@ class World:
         """Whatever could go has gone: it has no taker, or its lane is held up."""
         dispatcher = self.subscription.dispatcher
         assert dispatcher is not None
-        if not any(map(self.takes, self.clients)):
+        takers = [self.clients[name].level for name in self.clients if self.takes(name)]
+        expected = [
+            each.level for each in self.clients.values() if each.is_expected and not each.is_blocked
+        ]
+        if not takers or min(expected, default=99) < min(takers):
             return
         if not self.settings.look_ahead:  # there is nothing else that could stop reading
             assert dispatcher.read_position >= self.log_end, "nobody reads on"
@@ -379,12 +531,15 @@ class World:
         return None
 
     def drain(self) -> None:
-        """All take and acknowledge whatever comes, time passes: then nothing is left."""
+        """Transactions end, all take and acknowledge whatever comes, time passes: then nothing is
+        left."""
+        for i, owner in enumerate(list(self.transactions)):
+            self.abort(owner) if i % 2 else self.commit(owner)
+            self.run()
         for _ in range(len(self.log) + 3):
             self.pass_time(1_000)
             for name, client in self.clients.items():
-                if client.permits < 100:
-                    self.flow(name, 200 - client.permits)
+                self.flow(name, max(200 - client.permits, 0))
             self.run()
             for client in list(self.clients.values()):
                 for delivery in list(client.has.values()):

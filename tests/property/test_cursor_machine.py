@@ -6,14 +6,13 @@ Longer runs: PENSTOCK_CURSOR_MACHINE_EXAMPLES=3000 pytest tests/property/test_cu
 from __future__ import annotations
 
 import os
-from itertools import groupby
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from core.subscription.cursor import Cursor, StoredCursor
-from core.subscription.offset_ranges import OffsetRange
+from tests.property.subscription_world import ranges_of
 
 LOG_END = 80
 EXAMPLES = int(os.environ.get("PENSTOCK_CURSOR_MACHINE_EXAMPLES", "100"))
@@ -21,17 +20,11 @@ OFFSETS = st.integers(0, LOG_END)
 COUNTS = st.one_of(st.just(1), st.integers(0, 12))
 
 
-def runs(offsets: set[int]) -> list[OffsetRange]:
-    """Offsets as ranges."""
-    numbered = [(offset - i, offset) for i, offset in enumerate(sorted(offsets))]
-    grouped = [[offset for _, offset in run] for _, run in groupby(numbered, lambda x: x[0])]
-    return [OffsetRange(run[0], run[-1] + 1) for run in grouped]
-
-
 class CursorMachine(RuleBasedStateMachine):
     """Invariants: what is acknowledged is what was said, no more and no less; it never moves back
-    but by a seek or a crash; the store has what was taken, exactly: the lowest ranges, up to the
-    bound; what is loaded from it is what was taken.
+    but by a seek or a crash; what is hidden is left out where it has to be, and nowhere else; the
+    store has what was taken, exactly: the lowest ranges, up to the bound; what is loaded from it is
+    what was taken.
     """
 
     @initialize(bound=st.sampled_from([0, 1, 2, 3, 10_000]), start=st.sampled_from([0, 7]))
@@ -41,6 +34,7 @@ class CursorMachine(RuleBasedStateMachine):
         self.cursor = Cursor.load(self.store, max_stored_ranges=bound)
         self.acked = set(range(start))  # all that is acknowledged, gaps below the mark too
         self.gaps: set[int] = set()
+        self.hidden: set[int] = set()
 
     @property
     def known(self) -> set[int]:
@@ -66,8 +60,8 @@ class CursorMachine(RuleBasedStateMachine):
         for index in done:
             if index < size:
                 self.acknowledge(base + index, 1)
-        left = {*range(base, base + size)} - self.known
-        assert self.cursor.unacknowledged(base, base + size) == tuple(runs(left))
+        left = {*range(base, base + size)} - self.known - self.hidden
+        assert self.cursor.unacknowledged(base, base + size) == tuple(ranges_of(left))
         assert self.cursor.count_unacknowledged(base, base + size) == len(left)
 
     @rule(end=OFFSETS)
@@ -96,6 +90,36 @@ class CursorMachine(RuleBasedStateMachine):
         self.cursor.seek(offset)
         self.acked, self.gaps = set(range(offset)), set()
 
+    @rule(start=OFFSETS, count=COUNTS, is_shown=st.booleans())
+    def hide_or_show(self, start: int, count: int, is_shown: bool) -> None:
+        offsets = set(range(start, start + count))
+        if not offsets:
+            return
+        if is_shown:
+            self.cursor.show(start, start + count)
+            self.hidden -= offsets
+        else:
+            self.cursor.hide(start, start + count)
+            self.hidden |= offsets
+
+    @rule(start=OFFSETS, count=COUNTS)
+    def ask_of_some(self, start: int, count: int) -> None:
+        end = start + count
+        offsets = set(range(start, end))
+        undone = offsets - self.known
+        assert self.cursor.count_hidden(start, end) == len(undone & self.hidden)
+        assert self.cursor.unacknowledged(start, end) == tuple(ranges_of(undone - self.hidden))
+        assert self.cursor.count_unacknowledged(start, end) == len(undone - self.hidden)
+        # A gap counts where it has become part of a range; `flush` has the same rule.
+        acked = {
+            each
+            for run in ranges_of(self.known)
+            if self.acked & set(range(*run))
+            for each in range(*run)
+        }
+        acked |= set(range(self.mark_delete()))
+        assert self.cursor.count_acknowledged(start, end) == len(offsets & acked)
+
     @rule()
     def flush(self) -> None:
         effects = self.cursor.take_effects()
@@ -109,7 +133,7 @@ class CursorMachine(RuleBasedStateMachine):
         assert self.store.mark_delete == self.mark_delete()
         # A row is a whole run of what counts as acknowledged, if anybody acknowledged some of it.
         above = {each for each in self.known if each > self.mark_delete()}
-        wanted = [run for run in runs(above) if self.acked & set(range(*run))]
+        wanted = [run for run in ranges_of(above) if self.acked & set(range(*run))]
         assert list(self.store.ranges) == wanted[: self.bound]
 
     @rule()
@@ -122,6 +146,7 @@ class CursorMachine(RuleBasedStateMachine):
         self.bound = bound
         self.cursor = Cursor.load(self.store, max_stored_ranges=bound)
         self.acked, self.gaps = set(range(self.store.mark_delete)), set()
+        self.hidden = set()
         for row in self.store.ranges:
             self.acked |= set(range(*row))
         assert self.cursor.taken() == self.store
@@ -130,10 +155,13 @@ class CursorMachine(RuleBasedStateMachine):
     def it_is_what_was_said(self) -> None:
         assert self.cursor.mark_delete == self.mark_delete()
         end = LOG_END + 20
-        left = {*range(end)} - self.known
-        assert self.cursor.unacknowledged(0, end) == tuple(runs(left))
-        assert self.cursor.backlog(end) == self.cursor.count_unacknowledged(0, end) == len(left)
-        assert self.cursor.untouched_from == max(self.known, default=-1) + 1
+        undone = {*range(end)} - self.known
+        left = undone - self.hidden
+        assert self.cursor.unacknowledged(0, end) == tuple(ranges_of(left))
+        assert self.cursor.count_unacknowledged(0, end) == len(left)
+        assert self.cursor.backlog(end) == len(undone)
+        assert self.cursor.count_hidden() == len(undone & self.hidden)
+        assert self.cursor.untouched_from == max(self.known | self.hidden, default=-1) + 1
 
 
 TestCursorMachine = CursorMachine.TestCase

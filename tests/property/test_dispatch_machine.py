@@ -16,6 +16,7 @@ from tests.property.subscription_world import World
 
 EXAMPLES = int(os.environ.get("PENSTOCK_DISPATCH_MACHINE_EXAMPLES", "100"))
 NAMES = st.sampled_from("abcd")
+OWNERS = st.sampled_from(["t1", "t2", "t3"])
 WHICH = st.integers(0, 10**6)
 KEYS = (1, 20_000, 40_000, 60_000, 65_535)
 
@@ -38,6 +39,9 @@ class DispatchMachine(RuleBasedStateMachine):
       only if it was given back, or its consumer is gone;
     - limits of unacknowledged messages stop a consumer, and half of them lets it go on; other ones
       hold at once;
+    - what is pending in a transaction is nobody's else; conflicts are exactly those of the rules;
+      what was committed is not delivered again, and what was aborted is;
+    - nobody gets what a better level takes, or will take as soon as it has got what it was given;
     - nothing is lost: in the end all is delivered and acknowledged, whatever happened before.
     """
 
@@ -105,9 +109,16 @@ class DispatchMachine(RuleBasedStateMachine):
         self.world.run()
 
     @precondition(lambda self: self.world.clients)
-    @rule(which=WHICH, permits=st.sampled_from([1, 2, 5, 20]))
-    def flow(self, which: int, permits: int) -> None:
-        self.world.flow(self.clients[which % len(self.clients)], permits)
+    @rule(
+        which=WHICH,
+        permits=st.sampled_from([1, 2, 5, 20]),
+        has_more=st.sampled_from([False, False, True]),
+    )
+    def flow(self, which: int, permits: int, has_more: bool) -> None:
+        name = self.clients[which % len(self.clients)]
+        if has_more and self.world.clients[name].has_more:
+            permits = 0  # it cannot take more now
+        self.world.flow(name, permits, has_more=has_more and permits > 0)
         self.world.run()
 
     @precondition(lambda self: self.world.outstanding())
@@ -133,6 +144,51 @@ class DispatchMachine(RuleBasedStateMachine):
         if chosen is None or chosen:
             self.world.redeliver(name, chosen)
         self.world.run()
+
+    # Transactions.
+
+    @precondition(lambda self: self.world.log)
+    @rule(
+        owner=OWNERS,
+        parts=st.lists(
+            st.tuples(st.booleans(), WHICH, st.sampled_from([0, 0, 1, 3]), st.integers(1, 5)),
+            min_size=1,
+            max_size=3,
+        ),
+        repeat=st.booleans(),
+    )
+    def pend(self, owner: str, parts: list[tuple[bool, int, int, int]], repeat: bool) -> None:
+        """Of what somebody has, or of anything; and again, since the answer was lost."""
+        outstanding = self.world.outstanding()
+        ranges = []
+        for is_had, which, index, count in parts:
+            entries = [each for each in self.world.log if each.base_offset in outstanding]
+            entries = entries if is_had and entries else self.world.log
+            entry = entries[which % len(entries)]
+            start = min(entry.base_offset + index, entry.last_offset)
+            ranges.append((start, min(start + count, entry.last_offset + 1)))
+        is_taken = self.world.pend(owner, ranges)
+        if repeat and is_taken:
+            assert self.world.pend(owner, ranges[:1])
+            assert self.world.pend(owner, ranges)
+        self.world.run()
+
+    @rule(owner=OWNERS, count=st.integers(0, 12))
+    def pend_up_to(self, owner: str, count: int) -> None:
+        end = self.world.subscription.cursor.mark_delete + count
+        if self.world.pend_up_to(owner, end):
+            assert self.world.pend_up_to(owner, end)
+        self.world.run()
+
+    @precondition(lambda self: self.world.transactions)
+    @rule(which=WHICH, is_commit=st.booleans())
+    def end_transaction(self, which: int, is_commit: bool) -> None:
+        """A second end changes nothing."""
+        owners = list(self.world.transactions)
+        owner = owners[which % len(owners)]
+        for _ in range(2):
+            (self.world.commit if is_commit else self.world.abort)(owner)
+            self.world.run()
 
     # The broker. One rule for all, so that there is something to forget when it forgets.
 

@@ -147,6 +147,19 @@ class Driver:
             self.subscription.acknowledge(offset, offset + 1, self.log_end)
         return self.run()
 
+    def pend(self, owner: str, *offsets: int) -> bool:
+        """Entries of one message, in a transaction."""
+        return self.subscription.pend(owner, [(each, each + 1) for each in offsets], self.log_end)
+
+    def commit(self, owner: str) -> list[tuple[ConsumerId, int]]:
+        """And what can be delivered then."""
+        self.subscription.commit_pending(owner)
+        return self.run()
+
+    def abort(self, owner: str) -> list[tuple[ConsumerId, int]]:
+        self.subscription.abort_pending(owner)
+        return self.run()
+
     def redeliver(
         self, consumer_id: ConsumerId, *offsets: int, epoch: int = 0
     ) -> list[tuple[ConsumerId, int]]:

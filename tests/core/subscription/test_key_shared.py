@@ -261,3 +261,46 @@ class TestDelayed:
         driver.dispatcher.expire(10)
         assert driver.run() == []
         assert driver.flow("a", 1) == [("a", 0)]
+
+
+class TestPending:
+    def test_it_comes_back_before_later_ones_of_its_hash(self) -> None:
+        driver = sticky(a=2)
+        driver.fill(1, 1, 1, 1)
+        assert driver.run() == [("a", 0), ("a", 1)]
+        driver.pend("t", 0, 1)
+        assert driver.abort("t") == []
+        assert driver.flow("a", 9) == [("a", each) for each in range(4)]
+
+    def test_while_it_is_pending_its_hash_may_move(self) -> None:
+        driver, key = moved_hash()
+        driver.fill(key)
+        driver.run()
+        driver.pend("t", 0)
+        assert driver.run() == [("b", 1)]
+        driver.fill(key)
+        driver.run()
+        assert driver.abort("t") == [("b", 0)]
+
+    def test_two_consumers_never_have_the_hash(self) -> None:
+        driver, key = moved_hash(permits=0)
+        driver.fill(key, key)
+        driver.leave("b")
+        assert driver.run() == [("a", 1), ("a", 2)]
+        driver.pend("t", 0)
+        driver.join("b", 9)
+        assert driver.abort("t") == []
+        assert driver.ack(1) == []
+        assert driver.ack(2) == [("b", 0)]
+
+    def test_nobody_s_hash_waits_for_somebody(self) -> None:
+        driver = sticky()
+        driver.join("c", 9, ranges=((500, 500),))
+        driver.fill(500)
+        assert driver.run() == [("c", 0)]
+        driver.pend("t", 0)
+        driver.leave("c")
+        driver.fill(500)
+        assert driver.abort("t") == []
+        driver.join("d", 9, ranges=((500, 500),))
+        assert driver.run() == [("d", 0), ("d", 1)]

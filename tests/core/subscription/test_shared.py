@@ -503,3 +503,136 @@ def test_a_redelivery_tells_the_consumer_s_epoch() -> None:
     driver = shared(("a", 5))
     driver.redeliver("a", epoch=3)
     assert driver.status("a").epoch == 3
+
+
+@pytest.mark.parametrize("type", [SHARED, KEY_SHARED])
+class TestPending:
+    def driver(self, type: SubscriptionType, **settings: int) -> Driver:  # noqa: A002
+        driver = Driver(type, replace(NO_LIMITS, **settings))
+        driver.join("a", 99)
+        return driver
+
+    def test_other_messages_of_an_entry_come_back_with_it(
+        self,
+        type: SubscriptionType,  # noqa: A002
+    ) -> None:
+        driver = self.driver(type)
+        driver.append(5)
+        driver.run()
+        driver.subscription.pend("t", [(1, 3)], 5)
+        driver.subscription.pend("u", [(4, 5)], 5)
+        driver.subscription.acknowledge(0, 1, 5)
+        assert driver.status("a").unacked == 1
+        assert driver.abort("t") == [("a", 0)]
+        assert driver.got[0].remaining == ((1, 4),)
+        assert driver.status("a").unacked == 3
+        driver.subscription.acknowledge(1, 4, 5)
+        assert driver.status("a").unacked == 0
+        assert driver.abort("u") == [("a", 0)]
+        assert driver.got[0].remaining == ((4, 5),)
+        assert driver.counts() == {0: 2}
+
+    def test_entries_beside_it_stay_where_they_are(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        for _ in range(3):
+            driver.append(2)
+        driver.run()
+        driver.subscription.pend("t", [(1, 5)], 6)
+        assert driver.status("a").unacked == 2
+        driver.subscription.acknowledge(1, 2, 6)
+        assert driver.abort("t") == [("a", 2), ("a", 4)]
+        assert driver.status("a").unacked == 5
+
+    def test_what_waits_is_passed_over_when_it_is_read(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        driver.fill(1, 1, 1)
+        driver.pend("t", 0, 1)
+        assert driver.run() == [("a", 2)]
+        assert driver.dispatcher.read_position == 3
+        assert driver.dispatcher.wanted > 0
+        assert driver.abort("t") == [("a", 0), ("a", 1)]
+        assert driver.counts() == {0: 1, 1: 1}
+
+    def test_given_back_and_then_pending_it_counts_once(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        driver.fill(1)
+        driver.run()
+        driver.dispatcher.redeliver("a")
+        driver.pend("t", 0)
+        assert driver.run() == []
+        assert driver.abort("t") == [("a", 0)]
+        assert driver.counts() == {0: 1}
+
+    def test_it_makes_room_below_a_limit(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type, max_unacked=2, max_unacked_per_consumer=2)
+        driver.fill(1, 1, 1, 1)
+        assert driver.run() == [("a", 0), ("a", 1)]
+        driver.pend("t", 0)
+        assert driver.run() == [("a", 2)]
+        assert driver.abort("t") == []
+        assert driver.ack(1) == [("a", 0)]
+
+    def test_it_waits_for_permits(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = Driver(type)
+        driver.join("a", 2)
+        driver.fill(1, 1, 1)
+        driver.run()
+        driver.pend("t", 0)
+        assert driver.abort("t") == []
+        assert driver.dispatcher.wanted == 0
+        assert driver.flow("a", 2) == [("a", 0), ("a", 2)]
+
+    def test_a_delayed_one_that_is_pending_waits_on(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        driver.append(at=10)
+        driver.run()
+        driver.pend("t", 0)
+        driver.dispatcher.expire(10)
+        assert driver.run() == []
+        assert driver.dispatcher.wanted > 0
+        assert driver.abort("t") == [("a", 0)]
+
+    @pytest.mark.parametrize("how", ["commit", "ack", "up to", "seek"])
+    def test_nothing_is_remembered_of_what_is_done(
+        self,
+        type: SubscriptionType,  # noqa: A002
+        how: str,
+    ) -> None:
+        driver = self.driver(type)
+        driver.fill(1, 1)
+        driver.run()
+        driver.pend("t", 1)
+        match how:
+            case "commit":
+                driver.commit("t")
+            case "ack":
+                driver.ack(1)
+            case "up to":
+                driver.subscription.acknowledge_up_to(2, 2)
+            case "seek":
+                driver.subscription.seek(2)
+        assert driver.abort("t") == []
+        driver.subscription.seek(1)
+        assert driver.run() == [("a", 1)]
+        assert driver.counts() == {1: 0}
+
+
+class TestPendingChunks:
+    def test_all_come_back_to_one_consumer_in_order(self) -> None:
+        driver = shared(("a", 3), ("b", 9))
+        for _ in range(3):
+            driver.append(chunk="x")
+        assert driver.run() == [("a", 0), ("a", 1), ("a", 2)]
+        driver.pend("t", 0, 1, 2)
+        assert driver.abort("t") == [("b", 0), ("b", 1), ("b", 2)]
+
+    def test_one_comes_back_before_later_ones_that_wait(self) -> None:
+        driver = shared(("a", 2), ("b", 0))
+        for _ in range(3):
+            driver.append(chunk="x")
+        driver.append()
+        assert driver.run() == [("a", 0), ("a", 1)]
+        driver.flow("b", 9)  # reads on: the third one waits for a
+        driver.pend("t", 0)
+        assert driver.abort("t") == []
+        assert driver.flow("a", 2) == [("a", 0), ("a", 2)]

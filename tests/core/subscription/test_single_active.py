@@ -270,3 +270,38 @@ def test_counts_stop_at_a_thousand() -> None:
         driver.dispatcher.redeliver("a")
     driver.flow("a", 1)
     assert driver.counts() == {0: 1_000}
+
+
+class TestPending:
+    def test_an_abort_goes_back_to_the_mark_delete_offset(self) -> None:
+        driver = exclusive(99, 5)
+        driver.run()
+        driver.ack(0, 3)
+        driver.pend("t", 2)
+        assert driver.abort("t") == [("a", 1), ("a", 2), ("a", 4)]
+        assert driver.counts() == {1: 1, 2: 1, 4: 1}
+
+    def test_several_ranges_go_back_once(self) -> None:
+        driver = exclusive(99, 5)
+        driver.run()
+        driver.pend("t", 0, 2, 4)
+        assert driver.abort("t") == [("a", each) for each in range(5)]
+        assert set(driver.counts().values()) == {1}
+
+    def test_what_was_not_read_yet_is_nothing_to_go_back_for(self) -> None:
+        driver = exclusive(2, 5)
+        driver.run()
+        driver.pend("t", 3)
+        assert driver.abort("t") == []
+        assert driver.flow("a", 9) == [("a", 2), ("a", 3), ("a", 4)]
+
+    def test_whoever_is_active_then_gets_it(self) -> None:
+        driver = Driver(FAILOVER, partition=0)
+        driver.join("a", 9)
+        driver.join("b", 9)
+        driver.fill(count=2)
+        driver.run()
+        driver.pend("t", 0)
+        driver.leave("a")
+        assert driver.run() == [("b", 1)]
+        assert driver.abort("t") == [("b", 0), ("b", 1)]

@@ -1,0 +1,148 @@
+"""Acknowledgements in open transactions: who holds what of a subscription, and what conflicts.
+
+They are *pending*: neither acknowledged, nor anybody else's to acknowledge, until their
+transaction ends. Knows of the cursor only what it asks. Rules: Pulsar's PendingAckHandleImpl; but
+who asks again for what it holds is not refused, since a client repeats what got no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import NamedTuple, Protocol
+
+from core.subscription.offset_ranges import OffsetRange, OffsetRanges
+
+Owner = Hashable
+"""Whatever names a transaction for the runtime; never used for another one."""
+
+
+class Acknowledged(Protocol):
+    """What has to be known of the cursor; see Cursor."""
+
+    mark_delete: int
+
+    def count_acknowledged(self, start: int, end: int) -> int:
+        """How many of these offsets are acknowledged."""
+
+
+class Released(NamedTuple):
+    """What a transaction held. up_to: it held all below; 0: nothing by that.
+
+    ranges: single ones. free: of both, what no other transaction holds.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    up_to: int
+    free: tuple[OffsetRange, ...]
+
+
+class PendingAcks:
+    """Single offsets are one transaction's at most. Only one may hold all below an offset (a
+    cumulative acknowledgement), and below the mark-delete offset both kinds may overlap, as nobody
+    needs those any more; after a seek somebody may.
+    """
+
+    __slots__ = ("_cursor", "_owned", "_single", "_up_to", "_up_to_owner")
+
+    def __init__(self, cursor: Acknowledged) -> None:
+        self._cursor = cursor
+        self._owned: dict[Owner, OffsetRanges] = {}
+        self._single = OffsetRanges()  # all of them together
+        self._up_to = 0  # of the cumulative one; 0 where there is none
+        self._up_to_owner: Owner = None
+
+    # --- taking ---
+
+    def take(self, owner: Owner, ranges: Collection[OffsetRange]) -> list[OffsetRange] | None:
+        """The transaction acknowledges these offsets: what it did not hold before. None: something
+        of that is acknowledged, or another one's, so that nothing was taken."""
+        fresh = [part for each in ranges for part in self._not_held(owner, *each)]
+        if any(self._is_taken(owner, *each) for each in fresh):
+            return None
+        self._add(owner, fresh)
+        return fresh
+
+    def take_up_to(self, owner: Owner, end: int) -> bool:
+        """The transaction acknowledges all below; False: nothing was taken, since all of it is
+        acknowledged, or another one holds some of it, or holds all below another offset."""
+        if self._up_to:
+            if self._up_to_owner != owner:
+                return False
+            if end <= self._up_to:
+                return True
+        start = self._cursor.mark_delete
+        if end <= start:
+            return False
+        own = self._owned.get(owner)
+        known = own.count_within(start, end) if own is not None else 0
+        if self._single.count_within(start, end) > known:
+            return False
+        self._up_to, self._up_to_owner = end, owner
+        return True
+
+    def load(self, owner: Owner, ranges: Collection[OffsetRange], up_to: int) -> None:
+        """It held these when that was stored; up_to: 0 for none. What another one holds stays
+        the other's."""
+        self._add(owner, [part for each in ranges for part in self._single.missing(*each)])
+        if up_to and (not self._up_to or self._up_to_owner == owner):
+            self._up_to, self._up_to_owner = max(up_to, self._up_to), owner
+
+    def _not_held(self, owner: Owner, start: int, end: int) -> list[OffsetRange]:
+        if self._up_to and self._up_to_owner == owner:
+            start = max(start, self._up_to)
+        if start >= end:
+            return []
+        own = self._owned.get(owner)
+        return own.missing(start, end) if own is not None else [OffsetRange(start, end)]
+
+    def _is_taken(self, owner: Owner, start: int, end: int) -> bool:
+        """Whether some of what the owner does not hold is acknowledged, or another one's."""
+        if start < self._up_to and self._up_to_owner != owner:
+            return True
+        return bool(
+            self._cursor.count_acknowledged(start, end) or self._single.count_within(start, end)
+        )
+
+    def _add(self, owner: Owner, ranges: Sequence[OffsetRange]) -> None:
+        if not ranges:
+            return
+        own = self._owned.get(owner)
+        if own is None:
+            own = self._owned[owner] = OffsetRanges()
+        for start, end in ranges:
+            own.add(start, end)
+            self._single.add(start, end)
+
+    # --- letting go ---
+
+    def release(self, owner: Owner) -> Released:
+        """The transaction has ended and holds nothing any more; what it held."""
+        ranges, up_to = self.of(owner)
+        self._owned.pop(owner, None)
+        for start, end in ranges:
+            self._single.remove(start, end)
+        if up_to is not None:
+            self._up_to, self._up_to_owner = 0, None
+            free = [*self._single.missing(0, up_to), *_above(up_to, ranges)]
+        else:
+            free = _above(self._up_to, ranges)
+        return Released(ranges, up_to or 0, tuple(free))
+
+    # --- asking ---
+
+    @property
+    def owners(self) -> set[Owner]:
+        """Transactions that hold something."""
+        owners = set(self._owned)
+        if self._up_to:
+            owners.add(self._up_to_owner)
+        return owners
+
+    def of(self, owner: Owner) -> tuple[tuple[OffsetRange, ...], int | None]:
+        """What the transaction holds: single ranges, in order; and all below what (None: no)."""
+        up_to = self._up_to if self._up_to and self._up_to_owner == owner else None
+        return tuple(self._owned.get(owner, ())), up_to
+
+
+def _above(offset: int, ranges: Collection[OffsetRange]) -> list[OffsetRange]:
+    return [OffsetRange(max(start, offset), end) for start, end in ranges if end > offset]

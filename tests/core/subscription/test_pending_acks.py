@@ -1,0 +1,140 @@
+"""Who holds what in open transactions, and each kind of conflict."""
+
+import pytest
+
+from core.subscription.cursor import Cursor, StoredCursor
+from core.subscription.offset_ranges import OffsetRange
+from core.subscription.pending_acks import PendingAcks, Released
+
+Pairs = list[tuple[int, int]]
+
+
+def ranges(*pairs: tuple[int, int]) -> tuple[OffsetRange, ...]:
+    return tuple(OffsetRange(*each) for each in pairs)
+
+
+@pytest.fixture
+def cursor() -> Cursor:
+    return Cursor.load(StoredCursor(10, ranges((20, 25))))
+
+
+@pytest.fixture
+def pending(cursor: Cursor) -> PendingAcks:
+    """t1 holds 30-34."""
+    pending = PendingAcks(cursor)
+    assert pending.take("t1", ranges((30, 35))) == [(30, 35)]
+    return pending
+
+
+@pytest.mark.parametrize(
+    ("owner", "wanted", "taken"),
+    [
+        ("t2", [(12, 14)], [(12, 14)]),
+        ("t2", [(28, 30), (35, 36)], [(28, 30), (35, 36)]),  # the rest of its batch
+        ("t2", [(34, 36)], None),
+        ("t2", [(32, 33)], None),
+        ("t2", [(12, 14), (30, 31)], None),
+        ("t2", [(9, 11)], None),  # below the mark-delete offset
+        ("t2", [(24, 26)], None),
+        ("t2", [(25, 26)], [(25, 26)]),
+        ("t2", [(12, 14), (13, 15)], [(12, 14), (13, 15)]),
+        ("t1", [(30, 35)], []),  # a retry
+        ("t1", [(32, 34)], []),
+        ("t1", [(28, 37)], [(28, 30), (35, 37)]),
+        ("t1", [(30, 35), (24, 26)], None),
+        ("t2", [], []),
+    ],
+)
+def test_single_offsets_are_one_s_and_not_acknowledged(
+    pending: PendingAcks, owner: str, wanted: Pairs, taken: Pairs | None
+) -> None:
+    before = pending.of(owner)
+    assert pending.take(owner, ranges(*wanted)) == taken
+    if not taken:
+        assert pending.of(owner) == before
+    assert pending.owners == ({"t1", owner} if taken else {"t1"})
+
+
+@pytest.mark.parametrize(
+    ("owner", "end", "is_taken"),
+    [
+        ("t2", 9, False),
+        ("t2", 10, False),  # all below is acknowledged
+        ("t2", 11, True),
+        ("t2", 30, True),
+        ("t2", 31, False),  # the other one's
+        ("t2", 40, False),
+        ("t1", 40, True),  # its own
+    ],
+)
+def test_all_below_an_offset(pending: PendingAcks, owner: str, end: int, is_taken: bool) -> None:
+    assert pending.take_up_to(owner, end) is is_taken
+    assert pending.of(owner)[1] == (end if is_taken else None)
+
+
+def test_only_one_holds_all_below_and_may_move_on(pending: PendingAcks) -> None:
+    assert pending.take_up_to("t2", 15)
+    assert not pending.take_up_to("t1", 13)
+    assert not pending.take_up_to("t1", 40)
+    for end in (15, 12, 18, 18):
+        assert pending.take_up_to("t2", end)
+    assert pending.of("t2") == ((), 18)
+    assert pending.take("t1", ranges((17, 19))) is None
+    assert pending.take("t1", ranges((18, 19))) == [(18, 19)]
+    assert pending.take("t2", ranges((12, 14))) == []
+    assert pending.take("t2", ranges((12, 14), (19, 20))) == [(19, 20)]
+    assert not pending.take_up_to("t2", 19)
+
+
+def test_a_retry_is_no_conflict_whatever_became_of_it(pending: PendingAcks, cursor: Cursor) -> None:
+    cursor.acknowledge_up_to(40)
+    assert pending.take("t1", ranges((30, 35))) == []
+    assert pending.take("t2", ranges((30, 35))) is None
+
+
+@pytest.mark.parametrize("up_to", [0, 36])
+def test_who_has_ended_holds_nothing(pending: PendingAcks, up_to: int) -> None:
+    if up_to:
+        assert pending.take_up_to("t1", up_to)
+    free = ranges((0, 36)) if up_to else ranges((30, 35))
+    assert pending.release("t1") == Released(ranges((30, 35)), up_to, free)
+    assert pending.release("t1") == Released((), 0, ())
+    assert pending.owners == set()
+    assert pending.take("t2", ranges((30, 35))) == [(30, 35)]
+    assert pending.take_up_to("t2", 50)
+
+
+def test_what_another_one_holds_too_is_not_free(pending: PendingAcks, cursor: Cursor) -> None:
+    """Below the mark-delete offset single ones are in nobody's way; a seek may go back there."""
+    cursor.acknowledge_up_to(32)
+    assert not pending.take_up_to("t2", 40)
+    cursor.acknowledge_up_to(35)
+    assert pending.take_up_to("t2", 40)
+    assert pending.take("t1", ranges((42, 44))) == [(42, 44)]
+    other = PendingAcks(cursor)
+    for owner in pending.owners:
+        held, up_to = pending.of(owner)
+        other.load(owner, held, up_to or 0)
+    assert pending.release("t1").free == ((42, 44),)
+    assert pending.release("t2").free == ((0, 40),)
+    assert other.release("t2").free == ((0, 30), (35, 40))
+    assert other.release("t1").free == ((30, 35), (42, 44))
+
+
+def test_what_is_loaded_is_not_asked_for(cursor: Cursor) -> None:
+    pending = PendingAcks(cursor)
+    pending.load("t1", ranges((5, 7), (22, 28)), 15)
+    pending.load("t2", ranges((27, 30)), 0)
+    assert pending.of("t1") == (((5, 7), (22, 28)), 15)
+    assert pending.of("t2") == (((28, 30),), None)
+    assert pending.of("t3") == ((), None)
+    assert pending.owners == {"t1", "t2"}
+    assert not pending.take_up_to("t2", 16)
+
+
+def test_any_name_will_do_for_a_transaction(cursor: Cursor) -> None:
+    pending = PendingAcks(cursor)
+    assert pending.take_up_to(0, 12)
+    assert not pending.take_up_to(None, 12)
+    assert pending.take(None, ranges((11, 12))) is None
+    assert pending.take(0, ranges((11, 12))) == []
