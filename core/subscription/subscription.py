@@ -145,14 +145,14 @@ class Subscription:
         new = target.acknowledge_up_to(held.up_to)
         new += sum(target.acknowledge(*each) for each in held.ranges)
         for each in held.free:
-            self._give_back(*each)
+            self._show(*each)
         return new
 
     def abort_pending(self, owner: Owner) -> None:
         """The transaction's acknowledgements are forgotten: what nobody else has acknowledged
         meanwhile is delivered again."""
         for each in self._pending.release(owner).free:
-            self._give_back(*each)
+            self._show(*each)
 
     def _hold_back(self, start: int, end: int) -> None:
         if self.dispatcher is not None:
@@ -160,7 +160,7 @@ class Subscription:
         else:
             self.cursor.hide(start, end)
 
-    def _give_back(self, start: int, end: int) -> None:
+    def _show(self, start: int, end: int) -> None:
         if self.dispatcher is not None:
             self.dispatcher.give_back_pending(start, end)
         else:

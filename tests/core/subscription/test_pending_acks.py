@@ -90,6 +90,10 @@ def test_a_retry_is_no_conflict_whatever_became_of_it(pending: PendingAcks, curs
     cursor.acknowledge_up_to(40)
     assert pending.take("t1", ranges((30, 35))) == []
     assert pending.take("t2", ranges((30, 35))) is None
+    assert pending.take_up_to("t1", 45)
+    cursor.acknowledge_up_to(50)
+    assert pending.take_up_to("t1", 45)
+    assert not pending.take_up_to("t1", 46)
 
 
 @pytest.mark.parametrize("up_to", [0, 36])

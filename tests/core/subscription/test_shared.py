@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from core.subscription.shared import SharedDispatcher
 from core.subscription.values import MAX_PERMITS, DispatchSettings, Entry, SubscriptionType
 from tests.core.subscription.driver import NO_LIMITS, Driver
 
@@ -611,10 +612,21 @@ class TestPending:
                 driver.subscription.acknowledge_up_to(2, 2)
             case "seek":
                 driver.subscription.seek(2)
+        assert isinstance(driver.dispatcher, SharedDispatcher)
+        assert not driver.dispatcher._stash.entries
+        assert not driver.dispatcher._redelivered
         assert driver.abort("t") == []
-        driver.subscription.seek(1)
-        assert driver.run() == [("a", 1)]
-        assert driver.counts() == {1: 0}
+
+    def test_after_a_seek_it_comes_back_once(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        driver.fill(1, 1)
+        driver.run()
+        driver.pend("t", 1)
+        driver.subscription.seek(0)
+        assert driver.run() == [("a", 0)]
+        assert driver.abort("t") == [("a", 1)]
+        driver.dispatcher.redeliver("a")
+        assert driver.run() == [("a", 0), ("a", 1)]
 
 
 class TestPendingChunks:
@@ -632,7 +644,7 @@ class TestPendingChunks:
             driver.append(chunk="x")
         driver.append()
         assert driver.run() == [("a", 0), ("a", 1)]
-        driver.flow("b", 9)  # reads on: the third one waits for a
+        assert driver.flow("b", 1) == [("b", 3)]  # reads on: the third one waits for a
         driver.pend("t", 0)
         assert driver.abort("t") == []
         assert driver.flow("a", 2) == [("a", 0), ("a", 2)]
