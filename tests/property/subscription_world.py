@@ -142,8 +142,9 @@ class World:
         answer = self.subscription.add_consumer(
             Joining(name, self.type, name, level, 0, ranges, self.sharing)
         )
+        is_alone = self.type is SubscriptionType.EXCLUSIVE
+        assert isinstance(answer, Refused) == (is_alone and bool(self.clients))
         if isinstance(answer, Refused):
-            assert self.clients
             return
         self.came += 1
         before = self.active() if self.has_one_active and self.clients else None

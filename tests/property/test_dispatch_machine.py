@@ -97,7 +97,7 @@ class DispatchMachine(RuleBasedStateMachine):
             index = "abcd".index(name)
             ranges = (HashRange(index * 16_384, index * 16_384 + 16_383),)
         self.world.join(name, level, ranges)
-        if permits:
+        if permits and name in self.world.clients:
             self.world.flow(name, permits)
         self.world.run()
 
@@ -244,6 +244,12 @@ class FailoverMachine(DispatchMachine):
     type = SubscriptionType.FAILOVER
 
 
+class ExclusiveMachine(DispatchMachine):
+    """Also: whoever comes second is refused; the rest as Failover."""
+
+    type = SubscriptionType.EXCLUSIVE
+
+
 SETTINGS_OF_ALL = settings(
     max_examples=EXAMPLES, stateful_step_count=60, deadline=None, print_blob=True
 )
@@ -253,3 +259,5 @@ TestKeySharedMachine = KeySharedMachine.TestCase
 TestKeySharedMachine.settings = SETTINGS_OF_ALL
 TestFailoverMachine = FailoverMachine.TestCase
 TestFailoverMachine.settings = SETTINGS_OF_ALL
+TestExclusiveMachine = ExclusiveMachine.TestCase
+TestExclusiveMachine.settings = settings(SETTINGS_OF_ALL, max_examples=max(EXAMPLES // 4, 1))
