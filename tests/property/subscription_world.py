@@ -463,6 +463,8 @@ class World:
                 tuple(ranges_of(each.single)),
                 each.up_to or None,
             )
+        # Also where it is acknowledged, which a seek may undo.
+        assert list(subscription.cursor._hidden or ()) == ranges_of(hidden)
         pending = hidden - self.acked
         assert len(pending & self.messages) <= subscription.pending_count <= len(pending)
         dispatcher = subscription.dispatcher

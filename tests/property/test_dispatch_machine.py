@@ -173,9 +173,12 @@ class DispatchMachine(RuleBasedStateMachine):
             assert self.world.pend(owner, ranges)
         self.world.run()
 
-    @rule(owner=OWNERS, count=st.integers(0, 12))
-    def pend_up_to(self, owner: str, count: int) -> None:
-        end = self.world.subscription.cursor.mark_delete + count
+    @rule(owner=OWNERS, count=st.integers(0, 12), skipped=st.sampled_from([0, 0, 4]))
+    def pend_up_to(self, owner: str, count: int, skipped: int) -> None:
+        """Below the mark-delete offset there may be what others hold."""
+        mark_delete = self.world.subscription.cursor.mark_delete
+        self.world.acknowledge_up_to(mark_delete + skipped)
+        end = mark_delete + skipped + count
         if self.world.pend_up_to(owner, end):
             assert self.world.pend_up_to(owner, end)
         self.world.run()
