@@ -41,7 +41,8 @@ class RecordBatch:
     record_count: offsets the batch occupies, at least 1.
     max_timestamp: milliseconds since the epoch.
     size: bytes of the payload as stored.
-    base_sequence, producer_id, producer_epoch: -1 if the producer is not idempotent.
+    producer_id, producer_epoch: -1 if the producer is not known by an id. base_sequence: -1 if its
+    batches have no sequences (it is not idempotent, or another protocol's).
     """
 
     record_count: int
@@ -56,8 +57,13 @@ class RecordBatch:
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether its producer is idempotent (RecordBatch.hasProducerId: not below 0)."""
+        """Whether its producer is known by an id (RecordBatch.hasProducerId: not below 0)."""
         return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether a sequence says which batch of its producer it is: the producer is idempotent."""
+        return self.base_sequence > NO_SEQUENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -811,6 +811,15 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "Memory for the newest batches, from which consumers at the tail are served.",
         validator=at_least(0),
     ),
+    _broker(
+        "penstock.transaction.coordinators",
+        _INT,
+        16,
+        "Transaction coordinators that Pulsar's clients find, spread over the brokers. Pulsar's "
+        "`initial-num-transaction-coordinators`.",
+        validator=at_least(1),
+        update_mode=_CLUSTER_WIDE,
+    ),
 )
 
 DEFINITIONS: tuple[ConfigDef, ...] = (*_HONOURED, *INERT)

@@ -56,10 +56,10 @@ class LogEffects:
 
     expected_offset, terminated_offset: the version decided on; the store refuses the flush if the
     partition's next_offset has changed by then, or it was terminated. producers: their whole new
-    state, each once. names: the same of named producers; the store refuses the flush, too, if one
-    of them was claimed again. open_transactions: all that are open afterwards, oldest first (the
-    store has them in the rows of producers; memory replays this). aborted: those that this flush
-    aborts.
+    state, each once. forgotten: ids of producers that write nothing any more. names: the new state
+    of named producers; the store refuses the flush, too, if one of them was claimed again.
+    open_transactions: all that are open afterwards, oldest first (the store has them in the rows
+    of producers; memory replays this). aborted: those that this flush aborts.
     """
 
     partition_id: int
@@ -73,3 +73,4 @@ class LogEffects:
     aborted: tuple[AbortedTransaction, ...] = ()
     names: tuple[NamedSequence, ...] = ()
     terminated_offset: int = NO_OFFSET
+    forgotten: tuple[int, ...] = ()

@@ -104,6 +104,7 @@ class LogDraft:
     __slots__ = (
         "_aborted",
         "_bytes",
+        "_forgotten",
         "_loaded",
         "_loaded_names",
         "_max_timestamp",
@@ -132,6 +133,7 @@ class LogDraft:
         self._producers: dict[int, ProducerState] = {}
         self._open: dict[int, int] = dict(state.open_transactions)
         self._aborted: list[AbortedTransaction] = []
+        self._forgotten: set[int] = set()
 
     def prepare_append(
         self,
@@ -142,9 +144,9 @@ class LogDraft:
     ) -> Decision:
         """Decides on one batch, in arrival order.
 
-        The producer's state must be loaded (KeyError otherwise: a bug in the caller).
-        starts_at_zero: see ProducerState.refusal. sequenced: of a producer that is known by its
-        name, if its partition is deduplicated.
+        The producer's state must be loaded if the batch has a sequence (KeyError otherwise: a bug
+        in the caller). starts_at_zero: see ProducerState.refusal. sequenced: of a producer that is
+        known by its name, if its partition is deduplicated.
         """
         batch = incoming.batch
         if sequenced is not None and (known := self.find_sequenced(sequenced)):
@@ -155,7 +157,7 @@ class LogDraft:
         if base_offset > MAX_OFFSET - batch.record_count:
             return Refused(Error.INVALID_RECORD, "the partition has no offsets left")
         if batch.has_producer_id:
-            state = self.producer(batch.producer_id)
+            state = self.producer_of(batch)
             if duplicate := state.find_duplicate(batch):
                 return Duplicate(duplicate.base_offset, duplicate.timestamp)
             if refusal := state.refusal(batch, starts_at_zero=starts_at_zero):
@@ -169,7 +171,7 @@ class LogDraft:
 
     def _known(self, batch: RecordBatch) -> Duplicate | None:
         """The batch as it is in the log, if its producer is told that it is."""
-        if not batch.has_producer_id:
+        if not batch.has_sequence:
             return None
         found = self.producer(batch.producer_id).find_duplicate(batch)
         return None if found is None else Duplicate(found.base_offset, found.timestamp)
@@ -197,11 +199,17 @@ class LogDraft:
         marker of a transaction without a row, ask `ProducerState.marker_refusal` first. The
         producer's state must be loaded.
         """
-        known = self.producer(marker.producer_id)
+        known = (
+            self._unsequenced(marker.producer_id)
+            if marker.is_last
+            else self.producer(marker.producer_id)
+        )
         offset = self._next_offset
         self._producers[marker.producer_id] = known.replay_marker(
             marker, incoming.batch.max_timestamp
         )
+        if marker.is_last:
+            self._forgotten.add(marker.producer_id)
         self._open.pop(marker.producer_id, None)
         if known.txn_first_offset is not None and not marker.is_commit:
             self._aborted.append(
@@ -224,6 +232,20 @@ class LogDraft:
         known = self._producers.get(producer_id)
         return known or self._loaded[producer_id] or ProducerState(producer_id)
 
+    def producer_of(self, batch: RecordBatch) -> ProducerState:
+        """The state of a batch's producer, which must be loaded if the batch has a sequence."""
+        if batch.has_sequence:
+            return self.producer(batch.producer_id)
+        return self._unsequenced(batch.producer_id)
+
+    def _unsequenced(self, producer_id: int) -> ProducerState:
+        """The state of a producer whose batches have no sequences: all that a partition remembers
+        of it is its open transaction, so nothing need be loaded."""
+        known = self._producers.get(producer_id)
+        if known is not None:
+            return known
+        return ProducerState(producer_id, txn_first_offset=self._open.get(producer_id))
+
     def effects(self) -> LogEffects | None:
         """What the decisions change, or None if they change nothing."""
         if not self._rows:
@@ -235,11 +257,16 @@ class LogDraft:
             max_timestamp=self._max_timestamp,
             added_bytes=self._bytes,
             rows=tuple(self._rows),
-            producers=tuple(self._producers.values()),
+            producers=tuple(
+                each for each in self._producers.values() if each.producer_id not in self._forgotten
+            )
+            if self._forgotten
+            else tuple(self._producers.values()),
             open_transactions=tuple(OpenTransaction(*each) for each in self._open.items()),
             aborted=tuple(self._aborted),
             names=self._names.effects() if self._names is not None else (),
             terminated_offset=self.state.terminated_offset,
+            forgotten=tuple(self._forgotten),
         )
 
 
@@ -317,6 +344,8 @@ class PartitionLog:
         for producer in effects.producers:
             self._producers[producer.producer_id] = producer
             self._producers.move_to_end(producer.producer_id)
+        for producer_id in effects.forgotten:
+            self._producers.pop(producer_id, None)
         for named in effects.names:
             self._names[named.name] = named
             self._names.move_to_end(named.name)

@@ -67,7 +67,7 @@ class ProducerState:
 
     def find_duplicate(self, batch: RecordBatch) -> AppendedBatch | None:
         """The retained batch with exactly this epoch and range of sequences, if any."""
-        if batch.producer_epoch != self.producer_epoch:
+        if batch.producer_epoch != self.producer_epoch or not batch.has_sequence:
             return None
         last = next_sequence(batch.base_sequence, batch.record_count - 1)
         for known in self.batches:
@@ -84,7 +84,8 @@ class ProducerState:
         that it begins at sequence 0 in each partition that does not know it.
         """
         refused = self._epoch_refusal(batch.producer_epoch)
-        refused = refused or self._sequence_refusal(batch, starts_at_zero)
+        if refused is None and batch.has_sequence:
+            refused = self._sequence_refusal(batch, starts_at_zero)
         if refused is None and self.txn_first_offset is not None and not batch.is_transactional:
             return (
                 Error.INVALID_TXN_STATE,
@@ -156,21 +157,24 @@ class ProducerState:
     def replay_append(self, batch: RecordBatch, base_offset: int) -> "ProducerState":
         """The state once `batch` is at `base_offset`; a new epoch forgets old batches.
 
-        The first transactional batch opens the transaction here.
+        The first transactional batch opens the transaction here. One without a sequence is not
+        remembered: it cannot be told from another.
         """
         retained = self.batches if batch.producer_epoch == self.producer_epoch else ()
-        delta = batch.record_count - 1
-        appended = AppendedBatch(
-            last_sequence=next_sequence(batch.base_sequence, delta),
-            last_offset=base_offset + delta,
-            offset_delta=delta,
-            timestamp=batch.max_timestamp,
-        )
+        if batch.has_sequence:
+            delta = batch.record_count - 1
+            appended = AppendedBatch(
+                last_sequence=next_sequence(batch.base_sequence, delta),
+                last_offset=base_offset + delta,
+                offset_delta=delta,
+                timestamp=batch.max_timestamp,
+            )
+            retained = (*retained[-(BATCHES_TO_RETAIN - 1) :], appended)
         return ProducerState(
             self.producer_id,
             batch.producer_epoch,
             batch.max_timestamp,
-            (*retained[-(BATCHES_TO_RETAIN - 1) :], appended),
+            retained,
             base_offset
             if batch.is_transactional and self.txn_first_offset is None
             else self.txn_first_offset,

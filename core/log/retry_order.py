@@ -58,7 +58,7 @@ class RetryOrder:
 
     def note(self, partition: int | Unresolved, batch: RecordBatch, now: float) -> None:
         """The batch was refused, but the producer will send it again."""
-        if not batch.has_producer_id:
+        if not batch.has_sequence:
             return
         if len(self._first) >= self._prune_at:
             self._prune(now)

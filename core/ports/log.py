@@ -242,18 +242,22 @@ class News(Enum):
     PARTITIONS = auto()
     METADATA = auto()
     BROKERS = auto()
+    ENDED_ACKS = auto()
     RECONNECTED = auto()
 
 
 class ChangeFeed(Protocol):
     """News between brokers. It may be lost, so every reader also looks by itself."""
 
-    async def publish(self, partition_ids: Sequence[int]) -> None:
-        """Tells other brokers that partitions have grown or changed. Raises StoreUnavailable."""
+    async def publish(
+        self, partition_ids: Sequence[int], subscription_ids: Sequence[int] = ()
+    ) -> None:
+        """Tells other brokers that partitions have grown or changed, and that transactions with
+        acknowledgements of these subscriptions have ended. Raises StoreUnavailable."""
 
     async def listen(self, on_news: Callable[[News, Sequence[int]], None]) -> None:
-        """Calls `on_news(news, partition ids)` until cancelled. Raises StoreUnavailable when the
-        connection is lost."""
+        """Calls `on_news(news, ids of partitions or subscriptions)` until cancelled. Raises
+        StoreUnavailable when the connection is lost."""
 
     async def close(self) -> None:
         """Ends its connections for good."""

@@ -15,14 +15,29 @@ from core.subscription.values import SubscriptionType
 
 
 @dataclass(frozen=True, slots=True)
+class StoredAck:
+    """An acknowledgement in a transaction, by its producer's id: of offsets from start on, below
+    end; of all below end (is_cumulative). is_committed: the transaction is, so it counts; the
+    cursor has not taken it in yet."""
+
+    producer_id: int
+    start: int
+    end: int
+    is_cumulative: bool
+    is_committed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSubscription:
-    """A durable subscription of one partition. type: of those who were there last, if anybody."""
+    """A durable subscription of one partition. type: of those who were there last, if anybody.
+    pending: acknowledgements in transactions."""
 
     subscription_id: int
     name: str
     cursor: StoredCursor
     type: SubscriptionType | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    pending: tuple[StoredAck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +53,13 @@ class NewSubscription:
 
 @dataclass(frozen=True, slots=True)
 class CursorWrite:
-    """What has changed of one subscription. type: None leaves it as it is."""
+    """What has changed of one subscription. type: None leaves it as it is. taken_in: producers
+    whose committed acknowledgements the cursor has now."""
 
     subscription_id: int
     effects: CursorEffects
     type: SubscriptionType | None = None
+    taken_in: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +114,11 @@ class SubscriptionStore(Protocol):
 
     async def load(self, partition_id: int) -> list[StoredSubscription]:
         """All of a partition, with their cursors, from one snapshot."""
+
+    async def read_pending(
+        self, subscription_ids: Sequence[int]
+    ) -> Mapping[int, Sequence[StoredAck]]:
+        """Acknowledgements in transactions, by subscription; those that have none are omitted."""
 
     async def create(self, lease: Lease, new: NewSubscription) -> int | None:
         """Its id; None where the partition is gone. Raises VersionMismatch where the lease is

@@ -56,6 +56,23 @@ class PendingOffsets:
     offsets: Sequence[CommittedOffset]
 
 
+@dataclass(frozen=True, slots=True)
+class PendingAcks:
+    """Acknowledgements of a subscription that take effect if their transaction commits.
+
+    lease: of the partition's shard, under which its holder accepted them. join: the subscription,
+    and the version this was decided on. ranges: offsets, from the first on, below the second of
+    each pair. cumulative_end: all below it, too, unless None.
+    """
+
+    lease: Lease
+    join: TransactionJoin
+    producer_id: int
+    subscription_id: int
+    ranges: Sequence[tuple[int, int]]
+    cumulative_end: int | None = None
+
+
 class TransactionStore(Protocol):
     """The transactions' rows."""
 
@@ -64,21 +81,26 @@ class TransactionStore(Protocol):
     ) -> Mapping[TransactionKey, StoredTransaction]:
         """Transactions by key; missing ones are omitted. One round trip."""
 
-    async def join(self, join: TransactionJoin) -> int:
-        """Writes a join, visible to every broker when it returns; returns the row's version.
+    async def join(self, joins: Sequence[TransactionJoin]) -> Sequence[int]:
+        """Writes joins, visible to every broker when it returns; returns each row's version. A row
+        that is not there yet (version 0) is made, already open. All or nothing, one round trip.
 
-        It becomes durable with the next durable commit. So a crash of the database may lose it,
+        They become durable with the next durable commit. So a crash of the database may lose it,
         though nothing that was durably committed after it. No later decision can rest on a lost
         join: the version of an opening never comes twice.
         Raises VersionMismatch, EffectRefused, CommitUnknown.
         """
 
-    async def put_pending(self, pending: Sequence[PendingOffsets]) -> None:
-        """All or nothing, durable when it returns. One round trip.
+    async def put_pending(self, pending: Sequence[PendingOffsets]) -> Sequence[None]:
+        """All or nothing, durable when it returns. One round trip. Gives a None for each.
 
         Raises VersionMismatch if a lease or a transaction has changed; EffectRefused,
         CommitUnknown.
         """
+
+    async def put_pending_acks(self, pending: Sequence[PendingAcks]) -> Sequence[None]:
+        """The same for acknowledgements. Raises VersionMismatch also where a subscription is gone,
+        or has not taken in what an earlier transaction of the same producer has committed."""
 
     async def pending_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
         """Per group: partitions with offsets of an open transaction. One round trip."""
@@ -87,7 +109,11 @@ class TransactionStore(Protocol):
         """Open transactions that are older than their timeout."""
 
     async def idle(self, expiration_ms: int, limit: int) -> OpenTransactions:
-        """Transactions that are not open, and have not changed for `expiration_ms`."""
+        """Transactions that are not open, and have not changed for `expiration_ms`; without those
+        whose key is used once."""
+
+    async def forget_ended(self, retention_ms: int, limit: int) -> None:
+        """Deletes those whose key is used once, so long after their end; at most so many."""
 
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
         """All transactions, and the time by the database's clock (ms)."""

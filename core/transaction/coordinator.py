@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from core.errors import Error
+from core.transaction import single_use
 from core.transaction.key import Participant
 from core.transaction.state import ABORTING, COMMITTING, FENCING, IDLE_STATES, passed
 from core.transaction.values import (
@@ -383,6 +384,8 @@ def _producer_refusal(known: TransactionMetadata | None, producer: ProducerIdAnd
         return Error.PRODUCER_FENCED
     if known.state in _PREPARING:
         return Error.CONCURRENT_TRANSACTIONS
+    if known.key.kind.is_used_once and known.state is not TransactionState.ONGOING:
+        return Error.INVALID_TXN_STATE
     return Error.NONE
 
 
@@ -453,8 +456,12 @@ def _fenced(
     """Aborts the open transaction; its producer may no longer write with its epoch.
 
     The producer gets the new epoch by InitProducerId with its old one; with V2 by its own abort,
-    too (Kafka 4.1, KIP-588).
+    too (Kafka 4.1, KIP-588). One whose key is used once gets none.
     """
+    if known.key.kind.is_used_once:
+        return single_use.ended(
+            known, is_commit=False, now=now, coordinator_epoch=coordinator_epoch
+        )
     bumped = _bump(known, fresh_producer_id)
     put = replace(
         known,

@@ -10,13 +10,18 @@ from typing import NamedTuple
 
 
 class TransactionKind(IntEnum):
-    """The kind of name a key has.
-
-    The store has only Kafka's so far. The next one (Pulsar's TxnID) needs a column in
-    `transaction_state` that holds this value.
-    """
+    """The kind of name a key has; the store keeps this number."""
 
     TRANSACTIONAL_ID = 0
+    """A producer's: one transaction after the other has it."""
+    TXN_ID = 1
+    """One transaction's and never another's (Pulsar's TxnID)."""
+
+    @property
+    def is_used_once(self) -> bool:
+        """Whether a transaction has the name for itself: once it has ended, nothing begins again
+        under it, and its producer id is not used any more."""
+        return self is TransactionKind.TXN_ID
 
 
 class TransactionKey(NamedTuple):
@@ -30,19 +35,23 @@ class TransactionKey(NamedTuple):
         """The transactional id of Kafka's producers."""
         return cls(TransactionKind.TRANSACTIONAL_ID, transactional_id)
 
+    @classmethod
+    def of_pulsar(cls, coordinator_id: int, sequence: int) -> "TransactionKey":
+        """A TxnID, as Pulsar writes it for people: its most and its least bits."""
+        return cls(TransactionKind.TXN_ID, f"({coordinator_id},{sequence})")
+
 
 class ParticipantKind(IntEnum):
-    """What joins a transaction beside partitions.
-
-    The store has only groups so far. The next one (Pulsar's subscription) needs a column in
-    `transaction_group` that holds this value.
-    """
+    """What joins a transaction beside partitions; the store keeps this number."""
 
     GROUP = 0
+    """A consumer group with pending offsets."""
+    SUBSCRIPTION = 1
+    """A subscription's cursor in one partition, with pending acknowledgements."""
 
 
 class Participant(NamedTuple):
-    """A group with pending offsets, which become committed if the transaction does."""
+    """Who has something pending that takes effect if the transaction commits."""
 
     kind: ParticipantKind
     name: str
@@ -51,3 +60,8 @@ class Participant(NamedTuple):
     def of_group(cls, group_id: str) -> "Participant":
         """A consumer group."""
         return cls(ParticipantKind.GROUP, group_id)
+
+    @classmethod
+    def of_subscription(cls, subscription_id: int) -> "Participant":
+        """A subscription in one partition, by its id in the store."""
+        return cls(ParticipantKind.SUBSCRIPTION, str(subscription_id))

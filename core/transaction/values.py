@@ -93,15 +93,17 @@ class TransactionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A control batch for every partition that joined; it also decides on pending offsets.
+    """A control batch for every partition that joined; it also decides on what is pending.
 
-    producer_epoch: the marker's own (bumped if the end bumps it).
+    producer_epoch: the marker's own (bumped if the end bumps it). is_last: whether its producer id
+    is not used any more, so that partitions forget it.
     """
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,6 +319,29 @@ def test_a_committed_transaction_and_one_that_wrote_nothing_are_not_in_the_index
     assert {each.producer_id for each in effects.producers} == {1, 2}
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_the_last_marker_of_a_producer_has_it_forgotten(
+    *, is_commit: bool, is_at_once: bool
+) -> None:
+    log = log_at()
+    log.load(log.state, {1: None})
+    draft = log.draft()
+    draft.prepare_append(incoming(in_txn(1, -1)))
+    if not is_at_once:
+        log.replay(effects_of(draft))
+        assert log.state.open_transactions == (OpenTransaction(1, 0),)
+        draft = log.draft()
+    marker = Marker(1, 0, is_commit, 0, is_last=True)
+    draft.prepare_marker(marker, incoming(control_batch(marker)))
+    effects = effects_of(draft)
+    assert (effects.producers, effects.forgotten) == ((), (1,))
+    assert effects.aborted == (() if is_commit else (AbortedTransaction(1, 0, 1),))
+    log.replay(effects)
+    assert log.state.open_transactions == ()
+    assert log.missing_producers([1]) == {1}
+
+
 def test_an_unknown_producers_v2_transaction_is_refused_from_the_middle_on() -> None:
     log = log_at()
     log.load(log.state, {1: None})

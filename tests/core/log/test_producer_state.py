@@ -307,3 +307,20 @@ def test_a_v2_transaction_begins_at_0_where_nothing_is_known(sequence: int) -> N
     assert unknown.refusal(of) is None
     plain = batch(producer=5, epoch=3, sequence=sequence)
     assert unknown.refusal(plain, starts_at_zero=True) is None
+
+
+def test_batches_without_a_sequence_follow_each_other_as_they_come() -> None:
+    """Of a producer that another protocol has (Pulsar's transactions): none is a duplicate, none is
+    remembered, and the first opens the transaction."""
+    state = ProducerState(5)
+    of = batch(producer=5, epoch=0, sequence=-1, transactional=True)
+    for offset in (10, 11, 12):
+        assert state.find_duplicate(of) is None
+        assert state.refusal(of) is None
+        assert state.refusal(of, starts_at_zero=True) is None
+        state = state.replay_append(of, offset)
+    assert (state.batches, state.txn_first_offset, state.producer_epoch) == ((), 10, 0)
+    later = ProducerState(5, producer_epoch=1)
+    refused = later.refusal(of)
+    assert refused is not None
+    assert refused[0] is Error.INVALID_PRODUCER_EPOCH
