@@ -139,7 +139,14 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         translations.into(BatchFormat.PULSAR, write_pulsar),
         entry_of,
         pieces_of,
+        transactions.acknowledge,
     )
+
+    def on_acks_ended(producer_id: int, is_commit: bool, subscription_ids: Sequence[int]) -> None:
+        subscriptions.pending_acks.on_ended(producer_id, is_commit, subscription_ids)
+        announcer.announce_ended(subscription_ids)
+
+    transactions.on_acks_ended(on_acks_ended)
     runtime = Runtime(
         cluster=cluster,
         configs=configs,

@@ -21,6 +21,7 @@ TABLES: Mapping[str, str] = {
     "leader_epoch": "Where each epoch of a partition began.",
     "named_producer": "What a partition remembers of a Pulsar producer, to store messages once.",
     "namespace": "Namespaces of Pulsar's clients, and the policies that are set for them.",
+    "pending_ack": "Acknowledgements that take effect if their producer's transaction commits.",
     "pending_offset": "Offsets that are committed if their producer's transaction is.",
     "producer_state": "What a partition remembers of an idempotent producer.",
     "published_batch": "The highest batch that a query of the exactly-once sink has published.",
@@ -35,9 +36,9 @@ TABLES: Mapping[str, str] = {
     "topic": "Topics.",
     "topic_partition": "Partitions; next_offset is the end of the log and guards all writes.",
     "topic_schema": "Versions of topics' schemas.",
-    "transaction_group": "Groups whose offsets take part in an open transaction.",
+    "transaction_participant": "Groups and subscriptions that take part in an open transaction.",
     "transaction_partition": "Partitions that take part in an open transaction.",
-    "transaction_state": "Transactional ids: producer, epoch and state.",
+    "transaction_state": "Transactions by their ids: producer, epoch and state.",
 }
 
 # The same in every view.
@@ -74,7 +75,7 @@ _COLUMNS: Mapping[str, str] = {
     "state": "Kafka's name of its state.",
     "timeout_left": "Time until the broker aborts it; negative if that is due.",
     "topic": "Name of the topic.",
-    "transactional_id": "transactional.id of the producer.",
+    "transactional_id": "transactional.id of the producer, or Pulsar's TxnID.",
 }
 
 VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -134,15 +135,28 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "v_transaction": (
-        "Transactional ids, and what takes part in their open transactions.",
+        "Transactions of both protocols by their ids, and what takes part while they are open.",
         {
             "age": "For how long the open transaction has been there.",
             "changed_at": "When its state last changed.",
             "groups": "Groups whose offsets take part, with their number.",
             "partitions": "Partitions that take part.",
+            "protocol": "Whose transaction: Kafka, whose ids serve again, or Pulsar.",
             "started_at": "When the open transaction began.",
+            "subscriptions": "Subscriptions with acknowledgements that take part.",
             "timeout": "How long a transaction of its may take (transaction.timeout.ms).",
             "version": "V1, or V2 (KIP-890) in which each transaction has its own epoch.",
+        },
+    ),
+    "v_pending_ack": (
+        "Acknowledgements in transactions that are open, or that a cursor has still to take in.",
+        {
+            "age": "For how long the open transaction has been there.",
+            "end_offset": "First offset that is not acknowledged with it.",
+            "is_cumulative": "Whether it is of all below end_offset.",
+            "start_offset": "First offset; empty where it is of all below end_offset.",
+            "state": "pending, or committed and not yet in the cursor.",
+            "subscription": "The subscription.",
         },
     ),
     "v_open_transaction_blocking": (

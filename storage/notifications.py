@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from storage.connection.pool import Database
 
 PARTITIONS_CHANGED = "penstock_partition"
+ACKS_ENDED = "penstock_acks"
 METADATA_CHANGED = "penstock_metadata"
 BROKERS_CHANGED = "penstock_broker"
 _CHANNELS = {
     PARTITIONS_CHANGED: News.PARTITIONS,
+    ACKS_ENDED: News.ENDED_ACKS,
     METADATA_CHANGED: News.METADATA,
     BROKERS_CHANGED: News.BROKERS,
 }
@@ -35,16 +37,20 @@ class PostgresChangeFeed:
         self._database = database
         self._sender: psycopg.AsyncConnection[Any] | None = None
 
-    async def publish(self, partition_ids: Sequence[int]) -> None:
+    async def publish(
+        self, partition_ids: Sequence[int], subscription_ids: Sequence[int] = ()
+    ) -> None:
         """See ChangeFeed. Not for concurrent use."""
         if self._sender is None or self._sender.closed:
             self._sender = await self._database.connect()
         try:
-            for start in range(0, len(partition_ids), _IDS_PER_MESSAGE):
-                ids = partition_ids[start : start + _IDS_PER_MESSAGE]
-                await self._sender.execute(
-                    "SELECT pg_notify(%s, %s)", (PARTITIONS_CHANGED, ",".join(map(str, ids)))
-                )
+            for channel, found in (
+                (PARTITIONS_CHANGED, partition_ids),
+                (ACKS_ENDED, subscription_ids),
+            ):
+                for start in range(0, len(found), _IDS_PER_MESSAGE):
+                    ids = ",".join(map(str, found[start : start + _IDS_PER_MESSAGE]))
+                    await self._sender.execute("SELECT pg_notify(%s, %s)", (channel, ids))
         except psycopg.Error as error:
             await self._sender.close()
             raise StoreUnavailable(str(error).strip()) from error
@@ -61,7 +67,7 @@ class PostgresChangeFeed:
                 if self._sender is not None and notice.pid == self._sender.info.backend_pid:
                     continue
                 ids: Sequence[int] = ()
-                if notice.channel == PARTITIONS_CHANGED:
+                if notice.channel in (PARTITIONS_CHANGED, ACKS_ENDED):
                     # Every role that may connect may also notify here.
                     ids = [int(each) for each in notice.payload.split(",") if each.isdecimal()]
                 on_news(_CHANNELS[notice.channel], ids)

@@ -259,13 +259,15 @@ named_producer = Table(
     postgresql_with={"fillfactor": "50"},
 )
 
-# A transactional id and its present producer. `version` rises with each change and guards every
-# write of the transaction: appends hold the row FOR SHARE, an end holds it alone. An id may have 32
-# kB, so the key is a hash. Times are the database's, in milliseconds; -1 for none.
+# A transaction's key, of a `kind` (core.transaction.key), and its present producer. `version` rises
+# with each change and guards every write of the transaction: appends hold the row FOR SHARE, an end
+# holds it alone. An id may have 32 kB, so the key is a hash. Times are the database's, in
+# milliseconds; -1 for none.
 transaction_state = Table(
     "transaction_state",
     metadata,
     Column("txn_key", Uuid, primary_key=True),
+    Column("kind", SmallInteger, nullable=False, server_default="0"),
     Column("transactional_id", Text, nullable=False),
     Column("producer_id", BigInteger, nullable=False, unique=True),
     Column("producer_epoch", SmallInteger, nullable=False),
@@ -296,12 +298,15 @@ transaction_partition = Table(
     Column("txn_key", Uuid, primary_key=True),
     Column("partition_id", BigInteger, primary_key=True),
 )
-transaction_group = Table(
-    "transaction_group",
+# What else takes part, by kind: groups with pending offsets, subscriptions (by their ids) with
+# pending acknowledgements.
+transaction_participant = Table(
+    "transaction_participant",
     metadata,
     Column("txn_key", Uuid, primary_key=True),
-    Column("group_key", Uuid, primary_key=True),
-    Column("group_id", Text, nullable=False),
+    Column("participant_key", Uuid, primary_key=True),
+    Column("kind", SmallInteger, nullable=False, server_default="0"),
+    Column("name", Text, nullable=False),
 )
 
 # Which of two commits of an offset is later (Kafka's offset in __consumer_offsets): the end of a
@@ -321,6 +326,22 @@ pending_offset = Table(
     Column("metadata", Text, nullable=False),
     Column("commit_timestamp", BigInteger, nullable=False),
     Column("commit_order", BigInteger, nullable=False),
+)
+
+# Acknowledgements that take effect if their producer's transaction commits: ranges of offsets, or
+# all below end_offset (is_cumulative; start_offset is -1). An abort deletes them, a commit marks
+# them: from then on they are acknowledged. Whoever holds the cursor takes them into it, and deletes
+# them with the write of it.
+pending_ack = Table(
+    "pending_ack",
+    metadata,
+    Column("subscription_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("producer_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("start_offset", BigInteger, primary_key=True, autoincrement=False),
+    Column("end_offset", BigInteger, nullable=False),
+    Column("is_cumulative", Boolean, nullable=False),
+    Column("is_committed", Boolean, nullable=False, server_default="false"),
+    postgresql_with={"fillfactor": "70"},
 )
 
 # Stretches of a partition that readers of committed data must skip (Kafka's transaction index): the

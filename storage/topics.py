@@ -51,6 +51,7 @@ from storage.schema import (
     cluster,
     deleted_partition,
     leader_epoch,
+    pending_ack,
     producer_state,
     subscription,
     subscription_range,
@@ -234,9 +235,10 @@ class MetadataChange:
             delete(subscription).where(of_doomed).returning(subscription.c.subscription_id)
         )
         ids = cast(list(gone.scalars()), ARRAY(BigInteger))
-        await self._connection.execute(
-            delete(subscription_range).where(subscription_range.c.subscription_id == any_(ids))
-        )
+        for table in (subscription_range, pending_ack):
+            await self._connection.execute(
+                delete(table).where(table.c.subscription_id == any_(ids))
+            )
 
     async def read_broker_configs(self, resource_name: str) -> dict[str, str]:
         """Settings for a broker id, or for all brokers ("")."""

@@ -11,15 +11,28 @@ from operator import itemgetter
 from random import randrange
 from typing import TYPE_CHECKING
 
-from core.ports.transactions import OpenTransactions, PendingOffsets, TransactionJoin
-from core.transaction.key import TransactionKey
-from core.transaction.values import StoredTransaction, TransactionEffects, TransactionMetadata
+from core.ports.transactions import (
+    OpenTransactions,
+    PendingAcks,
+    PendingOffsets,
+    TransactionJoin,
+)
+from core.transaction.key import Participant, TransactionKey, TransactionKind
+from core.transaction.values import (
+    StoredTransaction,
+    TransactionEffects,
+    TransactionMetadata,
+    first_version,
+)
 from storage import schema
 from storage.connection.binary import (
     bigint_array,
+    boolean_array,
+    columns,
     integer,
     integer_array,
     rows_of,
+    smallint_array,
     text_array,
     uuid_array,
 )
@@ -37,6 +50,7 @@ from storage.flush.transactions import (
     READ_TRANSACTIONS,
     Statement,
     guards,
+    participant_key,
     transactions,
     txn_key,
 )
@@ -44,7 +58,11 @@ from storage.flush.transactions import (
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
+    from core.ports.leases import Lease
     from storage.connection.pool import Database
+
+CUMULATIVE = -1
+"""start_offset of a pending acknowledgement of all below its end."""
 
 # For this transaction only: its rows are visible at once, and the disk may wait.
 ASYNCHRONOUSLY = "SELECT set_config('synchronous_commit', 'off', true)"
@@ -55,9 +73,9 @@ ASYNCHRONOUSLY = "SELECT set_config('synchronous_commit', 'off', true)"
 ASYNCHRONOUS_STEP = 2**10, 2**24
 
 # Guarded by the transaction's row, which is held.
-JOIN_GROUPS = """
-INSERT INTO transaction_group (txn_key, group_key, group_id)
-SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[]) ON CONFLICT DO NOTHING
+JOIN_PARTICIPANTS = """
+INSERT INTO transaction_participant (txn_key, participant_key, kind, name)
+SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::text[]) ON CONFLICT DO NOTHING
 """
 
 # A sequence of the database's numbers the commits.
@@ -75,8 +93,31 @@ SELECT DISTINCT p.group_key, p.partition_id FROM pending_offset p
 WHERE p.group_key = ANY ($1::uuid[])
 """
 
+# A subscription stays as it is, but for its cursor, until this is committed.
+HOLD_SUBSCRIPTIONS = """
+SELECT subscription_id FROM subscription WHERE subscription_id = ANY ($1::bigint[])
+ORDER BY subscription_id FOR KEY SHARE
+"""
+# Guarded by the lease and the transaction's row; the subscriptions are held. What was committed of
+# an earlier transaction with the same producer must be in the cursor before.
+PUT_PENDING_ACKS = """
+WITH put AS (
+    INSERT INTO pending_ack AS a
+        (subscription_id, producer_id, start_offset, end_offset, is_cumulative)
+    SELECT e.* FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[])
+        AS e (subscription_id, producer_id, start_offset, end_offset, is_cumulative)
+    JOIN subscription s USING (subscription_id)
+    ON CONFLICT (subscription_id, producer_id, start_offset) DO UPDATE
+    SET end_offset = greatest(a.end_offset, excluded.end_offset)
+    WHERE NOT a.is_committed
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM put) <> cardinality($1::bigint[])
+            THEN version_mismatch() END
+"""
+
 OVERDUE = """
-SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, t.transactional_id
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, t.kind, t.transactional_id
 FROM transaction_state t
 WHERE t.started_at >= 0
   AND t.started_at + t.timeout_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
@@ -87,15 +128,24 @@ SELECT count(*),
        coalesce((extract(epoch FROM clock_timestamp()) * 1000)::bigint - min(t.started_at), 0)
 FROM transaction_state t WHERE t.started_at >= 0
 """
-IDLE = """
-SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, t.transactional_id
+IDLE = f"""
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, t.kind, t.transactional_id
 FROM transaction_state t
-WHERE t.started_at = -1
+WHERE t.started_at = -1 AND t.kind <> {TransactionKind.TXN_ID:d}
   AND t.updated_at + $2::bigint <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 ORDER BY t.updated_at LIMIT $1::bigint
 """
+# Nothing is left of such a transaction but its row: how it ended, for those who ask again.
+FORGET_ENDED = f"""
+DELETE FROM transaction_state t WHERE t.txn_key IN (
+    SELECT o.txn_key FROM transaction_state o
+    WHERE o.kind = {TransactionKind.TXN_ID:d} AND o.started_at = -1
+      AND o.updated_at + $2::bigint <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    LIMIT $1::bigint FOR UPDATE SKIP LOCKED
+)
+"""
 LIST_ALL = f"""
-SELECT {METADATA.of_table("t")}, '{{}}'::bigint[], '{{}}'::text[]
+SELECT {METADATA.of_table("t")}, '{{}}'::bigint[], '{{}}'::integer[], '{{}}'::text[]
 FROM transaction_state t ORDER BY t.transactional_id
 """
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -103,9 +153,10 @@ NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 JOINS = {
     b"asynchronously": ASYNCHRONOUSLY,
     b"guard_transactions": GUARD_TRANSACTIONS,
+    b"lock_as_needed": LOCK_AS_NEEDED,
     b"put_transactions": PUT_TRANSACTIONS,
     b"join_partitions": JOIN_PARTITIONS,
-    b"join_groups": JOIN_GROUPS,
+    b"join_participants": JOIN_PARTICIPANTS,
 }
 PENDING = {
     b"hold_leases": HOLD_LEASES,
@@ -114,8 +165,10 @@ PENDING = {
     b"guard_transactions": GUARD_TRANSACTIONS,
     b"lock_as_needed": LOCK_AS_NEEDED,
     b"put_transactions": PUT_TRANSACTIONS,
-    b"join_groups": JOIN_GROUPS,
+    b"join_participants": JOIN_PARTICIPANTS,
     b"put_pending": PUT_PENDING,
+    b"hold_subscriptions": HOLD_SUBSCRIPTIONS,
+    b"put_pending_acks": PUT_PENDING_ACKS,
 }
 READS = {
     b"pending_partitions": PENDING_PARTITIONS,
@@ -123,6 +176,7 @@ READS = {
     b"overdue": OVERDUE,
     b"count_open": COUNT_OPEN,
     b"idle": IDLE,
+    b"forget_ended": FORGET_ENDED,
     b"list_all": LIST_ALL,
     b"now": NOW,
 }
@@ -143,33 +197,28 @@ class PostgresTransactionStore:
         (result, *_) = await self._reads.run_or_fail("load_transactions", [statement])
         return {each.metadata.key: each for _, each in transactions(result)}
 
-    async def join(self, join: TransactionJoin) -> int:
+    async def join(self, joins: Sequence[TransactionJoin]) -> list[int]:
         """See TransactionStore: one round trip, committed without waiting for the disk."""
-        effects = TransactionEffects(join.key, join.expected_version, join.put)
-        step = randrange(*ASYNCHRONOUS_STEP) if join.put is not None else 1
-        statements: list[Statement] = [(b"asynchronously", ()), *guards([effects], step)]
-        if join.partitions:
-            keys = uuid_array([txn_key(join.key)] * len(join.partitions))
-            partitions = bigint_array(sorted(join.partitions))
-            statements.append((b"join_partitions", (keys, partitions)))
-        if join.participants:
-            joins = [(join.key, each.name) for each in join.participants]
-            statements.append((b"join_groups", _group_columns(joins)))
-        await self._joins.run_or_fail("join_transaction", statements)
-        return join.expected_version + (step if join.put is not None else 0)
-
-    async def put_pending(self, pending: Sequence[PendingOffsets]) -> None:
-        """See TransactionStore."""
-        leases = sorted({(each.lease.shard, each.lease.generation) for each in pending})
-        statements: list[Statement] = [
-            (
-                b"hold_leases",
-                (
-                    integer_array([shard for shard, _ in leases]),
-                    bigint_array([generation for _, generation in leases]),
-                ),
-            )
+        is_opening = any(each.put is not None for each in joins)
+        step = randrange(*ASYNCHRONOUS_STEP) if is_opening else 1
+        statements: list[Statement] = [(b"asynchronously", ()), *guards(_held(joins), step)]
+        partitions = sorted({(txn_key(each.key), i) for each in joins for i in each.partitions})
+        if partitions:
+            keys = uuid_array([key for key, _ in partitions])
+            ids = bigint_array([partition_id for _, partition_id in partitions])
+            statements.append((b"join_partitions", (keys, ids)))
+        participants = [(each.key, of) for each in joins for of in each.participants]
+        if participants:
+            statements.append((b"join_participants", _participant_columns(participants)))
+        await self._joins.run_or_fail("join_transactions", statements)
+        opened = {(each.key, each.expected_version): each.put for each in joins if each.put}
+        return [
+            _joined(each, opened.get((each.key, each.expected_version)), step) for each in joins
         ]
+
+    async def put_pending(self, pending: Sequence[PendingOffsets]) -> list[None]:
+        """See TransactionStore."""
+        statements = [_hold_leases(each.lease for each in pending)]
         statements += guards(_held([each.join for each in pending]))
         groups = sorted({(key_of(each.group_id), each.group_id) for each in pending})
         keys = uuid_array([key for key, _ in groups])
@@ -186,10 +235,23 @@ class PostgresTransactionStore:
                 ),
             )
         )
-        joins = [(each.join.key, each.group_id) for each in pending]
-        statements.append((b"join_groups", _group_columns(joins)))
+        joins = [(each.join.key, Participant.of_group(each.group_id)) for each in pending]
+        statements.append((b"join_participants", _participant_columns(joins)))
         statements.append((b"put_pending", _pending_columns(pending)))
         await self._pending.run_or_fail("put_pending_offsets", statements)
+        return [None] * len(pending)
+
+    async def put_pending_acks(self, pending: Sequence[PendingAcks]) -> list[None]:
+        """See TransactionStore."""
+        statements = [_hold_leases(each.lease for each in pending)]
+        statements += guards(_held([each.join for each in pending]))
+        ids = sorted({each.subscription_id for each in pending})
+        statements.append((b"hold_subscriptions", (bigint_array(ids),)))
+        joins = [(each.join.key, of) for each in pending for of in each.join.participants]
+        statements.append((b"join_participants", _participant_columns(joins)))
+        statements.append((b"put_pending_acks", _ack_columns(pending)))
+        await self._pending.run_or_fail("put_pending_acks", statements)
+        return [None] * len(pending)
 
     async def pending_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
         """See TransactionStore."""
@@ -214,12 +276,24 @@ class PostgresTransactionStore:
         (result, *_) = await self._reads.run_or_fail("idle_transactions", [statement])
         return _found(result)
 
+    async def forget_ended(self, retention_ms: int, limit: int) -> None:
+        """See TransactionStore."""
+        statement = (b"forget_ended", (bigint(limit), bigint(retention_ms)))
+        await self._reads.run_or_fail("forget_ended_transactions", [statement])
+
     async def list_all(self) -> tuple[int, list[TransactionMetadata]]:
         """See TransactionStore."""
         statements: list[Statement] = [(b"now", ()), (b"list_all", ())]
         now, listed, *_ = await self._reads.run_or_fail("list_transactions", statements)
         found = [each.metadata for _, each in transactions(listed)]
         return integer(now.get_value(0, 0)), found
+
+
+def _joined(join: TransactionJoin, put: TransactionMetadata | None, step: int) -> int:
+    """The row's version after a join; put: the new row, if any join has moved it."""
+    if put is None:
+        return join.expected_version
+    return join.expected_version + step if join.expected_version else first_version(put.producer_id)
 
 
 def _held(joins: Iterable[TransactionJoin]) -> list[TransactionEffects]:
@@ -233,21 +307,36 @@ def _held(joins: Iterable[TransactionJoin]) -> list[TransactionEffects]:
     return list(effects.values())
 
 
-def _group_columns(joins: Iterable[tuple[TransactionKey, str]]) -> list[bytes]:
-    """Parameters of JOIN_GROUPS, from transactions and ids of groups."""
-    rows = sorted({(txn_key(key), key_of(group_id), group_id) for key, group_id in joins})
+def _hold_leases(leases: Iterable[Lease]) -> Statement:
+    held = sorted({(each.shard, each.generation) for each in leases})
+    return (
+        b"hold_leases",
+        (
+            integer_array([shard for shard, _ in held]),
+            bigint_array([generation for _, generation in held]),
+        ),
+    )
+
+
+def _participant_columns(joins: Iterable[tuple[TransactionKey, Participant]]) -> list[bytes]:
+    """Parameters of JOIN_PARTICIPANTS."""
+    rows = sorted({(txn_key(key), participant_key(of), of) for key, of in joins})
     return [
         uuid_array([key for key, _, _ in rows]),
-        uuid_array([group_key for _, group_key, _ in rows]),
-        text_array([written(group_id) for _, _, group_id in rows]),
+        uuid_array([of_key for _, of_key, _ in rows]),
+        smallint_array([of.kind for _, _, of in rows]),
+        text_array([written(of.name) for _, _, of in rows]),
     ]
 
 
 def _found(result: PGresult) -> OpenTransactions:
     rows = rows_of(result)
     now = integer(rows[0][0]) if rows else -1
-    names = [read((name or b"").decode()) for _, name in rows]
-    return OpenTransactions(now, [TransactionKey.of_kafka(name) for name in names])
+    keys = [
+        TransactionKey(TransactionKind(integer(kind)), read((name or b"").decode()))
+        for _, kind, name in rows
+    ]
+    return OpenTransactions(now, keys)
 
 
 def _pending_columns(pending: Sequence[PendingOffsets]) -> list[bytes]:
@@ -269,6 +358,23 @@ def _pending_columns(pending: Sequence[PendingOffsets]) -> list[bytes]:
             for place, each in sorted(last.items(), key=itemgetter(0))
         ]
     )
+
+
+def _ack_columns(pending: Sequence[PendingAcks]) -> list[bytes]:
+    """Parameters of PUT_PENDING_ACKS: each place once, with the greatest end."""
+    ends: dict[tuple[int, int, int], int] = {}
+    for each in pending:
+        ranges = list(each.ranges)
+        if each.cumulative_end is not None:
+            ranges.append((CUMULATIVE, each.cumulative_end))
+        for start, end in ranges:
+            place = each.subscription_id, each.producer_id, start
+            ends[place] = max(end, ends.get(place, end))
+    rows = sorted(ends.items())
+    return [
+        *columns("qqqq", [(*place, end) for place, end in rows]),
+        boolean_array([start == CUMULATIVE for (_, _, start), _ in rows]),
+    ]
 
 
 def bigint(value: int) -> bytes:

@@ -148,15 +148,35 @@ SELECT x.transactional_id, x.state, x.producer_id, x.producer_epoch,
         FROM (SELECT p.topic_id, jsonb_agg(p.partition) AS numbers
               FROM transaction_partition j JOIN topic_partition p USING (partition_id)
               WHERE j.txn_key = x.txn_key GROUP BY p.topic_id) AS by_topic) AS partitions,
-       (SELECT string_agg(j.group_id || ' (' || (
+       (SELECT string_agg(j.name || ' (' || (
             SELECT count(*) FROM pending_offset o
-            WHERE o.group_key = j.group_key AND o.producer_id = x.producer_id
-        ) || ')', '; ' ORDER BY j.group_id)
-        FROM transaction_group j WHERE j.txn_key = x.txn_key) AS groups,
+            WHERE o.group_key = j.participant_key AND o.producer_id = x.producer_id
+        ) || ')', '; ' ORDER BY j.name)
+        FROM transaction_participant j
+        WHERE j.txn_key = x.txn_key AND j.kind = 0) AS groups,
+       (SELECT string_agg(t.name || '-' || p.partition || '/' || s.name, '; '
+                          ORDER BY t.name, p.partition, s.name)
+        FROM transaction_participant j
+        JOIN subscription s ON s.subscription_id = j.name::bigint
+        JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
+        WHERE j.txn_key = x.txn_key AND j.kind = 1) AS subscriptions,
        nullif(x.client_id, '') AS client_id, nullif(x.client_host, '') AS client_host,
        from_unix_ms(x.started_at) AS started_at, from_unix_ms(x.updated_at) AS changed_at,
-       x.coordinator_epoch
+       x.coordinator_epoch, CASE x.kind WHEN 0 THEN 'Kafka' ELSE 'Pulsar' END AS protocol
 FROM transaction_state x ORDER BY x.transactional_id
+""",
+    # messages: all below end_offset where the acknowledgement is cumulative; then start is empty.
+    "v_pending_ack": """
+SELECT t.name AS topic, p.partition, s.name AS subscription, x.transactional_id,
+       CASE WHEN a.is_committed THEN 'committed' ELSE 'pending' END AS state,
+       CASE WHEN NOT a.is_cumulative THEN a.start_offset END AS start_offset, a.end_offset,
+       a.is_cumulative, a.producer_id,
+       date_trunc('milliseconds', clock_timestamp() - from_unix_ms(x.started_at)) AS age
+FROM pending_ack a
+JOIN subscription s USING (subscription_id)
+JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
+LEFT JOIN transaction_state x USING (producer_id)
+ORDER BY t.name, p.partition, s.name, a.start_offset
 """,
     # Per partition the oldest open transaction, which holds back the last stable offset. hanging:
     # no coordinator will end it (it should never happen; kafka-transactions abort would end it).
@@ -330,7 +350,11 @@ CROSS JOIN LATERAL (
 ) AS r
 CROSS JOIN LATERAL (
     SELECT range_agg(int8range(a.start_offset, a.end_offset)) AS ranges
-    FROM subscription_range a WHERE a.subscription_id = s.subscription_id
+    FROM (SELECT w.start_offset, w.end_offset FROM subscription_range w
+          WHERE w.subscription_id = s.subscription_id
+          UNION ALL
+          SELECT greatest(w.start_offset, 0), w.end_offset FROM pending_ack w
+          WHERE w.subscription_id = s.subscription_id AND w.is_committed) AS a
 ) AS acknowledged
 CROSS JOIN LATERAL (
     SELECT range_agg(int8range(b.base_offset, b.last_offset + 1)) AS ranges

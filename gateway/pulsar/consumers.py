@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from core.errors import Error
 from core.ports.log import StoreUnavailable
 from core.subscription.values import SubscriptionType
 from gateway.pulsar.commands import AckType, ProtocolVersion, ServerError
@@ -26,15 +27,18 @@ from gateway.pulsar.ids import (
     unacknowledged_words,
 )
 from gateway.pulsar.session import UNASKED
+from gateway.pulsar.transactions import Failed, failed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
+    from typing import Any
 
     from core.subscription.values import Delivery
     from core.types import Payload
     from gateway.pulsar.commands_pb2 import CommandAck, MessageIdData
     from gateway.pulsar.session import Session
     from gateway.pulsar.topics import Place
+    from gateway.pulsar.transactions import TxnId
     from gateway.runtime.subscriptions.members import Member
 
 
@@ -60,7 +64,7 @@ class Consumer:
         self.type = kind
         self.member: Member | None = None
         self.connected_at = session.services.clock()
-        self._looking_up: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
         # Requests whose acknowledgements are on their way into the store.
         self._receipts: dict[asyncio.Future[bool], list[int]] = {}
 
@@ -159,10 +163,14 @@ class Consumer:
 
     # Acknowledging.
 
-    def acknowledge(self, command: CommandAck) -> None:
-        """Takes the acknowledgement, and answers once it is stored where an answer is wanted."""
+    def acknowledge(self, command: CommandAck, txn: TxnId | None = None) -> None:
+        """Takes the acknowledgement, and answers once it is stored where an answer is wanted. txn:
+        of whose end it depends."""
         member = self.member
         assert member is not None
+        if txn is not None:
+            self._begin(self._acknowledge_in(txn, command))
+            return
         is_cumulative = command.ack_type == AckType.CUMULATIVE
         unknown: list[MessageIdData] = []
         ranges: list[tuple[int, int]] = []
@@ -175,11 +183,50 @@ class Consumer:
         self._apply(ranges, is_cumulative)
         request_id = command.request_id if command.HasField("request_id") else None
         if unknown:
-            task = asyncio.create_task(self._look_up(unknown, is_cumulative, request_id))
-            self._looking_up.add(task)
-            task.add_done_callback(self._looking_up.discard)
+            self._begin(self._look_up(unknown, is_cumulative, request_id))
         elif request_id is not None:
             self._answer_when_stored(request_id)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _acknowledge_in(self, txn: TxnId, command: CommandAck) -> None:
+        member = self.member
+        assert member is not None
+        is_cumulative = command.ack_type == AckType.CUMULATIVE
+        trouble: Failed | None = None
+        self.session.outlet.begin(1)
+        try:
+            ranges: list[tuple[int, int]] = []
+            for each in command.message_id:
+                found = self._ranges(each, is_cumulative, None)
+                if found is None:
+                    base = entry_offset(each, self.place.partition_id)
+                    end = await member.partition.look_up_end(base, is_by_key=self._is_by_key)
+                    found = self._ranges(each, is_cumulative, end) or []
+                ranges += found
+            if ranges:
+                up_to = max(end for _, end in ranges) if is_cumulative else None
+                error = await member.acknowledge_in_transaction(
+                    txn.key, txn.producer, () if is_cumulative else ranges, up_to
+                )
+                trouble = None if error is Error.NONE else failed(error, txn)
+        except StoreUnavailable as away:
+            trouble = Failed(ServerError.SERVICE_NOT_READY, f"The database is away: {away}")
+        finally:
+            self.session.outlet.begin(-1)
+        if command.HasField("request_id") and not self.session.is_lost:
+            answer = CommandAckResponse(
+                consumer_id=self.consumer_id,
+                txnid_most_bits=txn.most,
+                txnid_least_bits=txn.least,
+                request_id=command.request_id,
+            )
+            if trouble is not None:
+                answer.error, answer.message = trouble
+            self.session.send(answer)
 
     def _apply(self, ranges: list[tuple[int, int]], is_cumulative: bool) -> None:
         assert self.member is not None

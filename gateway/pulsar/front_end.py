@@ -48,6 +48,7 @@ def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
         schemas=runtime.schemas,
         namespaces=runtime.namespaces,
         upkeep=runtime.upkeep,
+        transactions=runtime.transactions,
         is_tls=is_tls,
         clock=_now_ms,
     )

@@ -18,7 +18,13 @@ from core.log.named_sequences import NO_CHUNK, NO_CLAIM, NO_SEQUENCE_ID, Sequenc
 from core.log.validation import refuse_size
 from core.ports.log import StoreUnavailable
 from core.topic.writers import REPLACED, Admitted, Denied, PartitionWriters, Waiting, Writer
-from core.types import NO_OFFSET, BatchFormat, RecordBatch
+from core.types import (
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    BatchFormat,
+    RecordBatch,
+)
 from gateway.pulsar.commands import CommandType, ServerError, signed
 from gateway.pulsar.commands_pb2 import CommandCloseProducer, CommandSendError
 from gateway.pulsar.errors import ending, log_error, send_error
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from gateway.pulsar.entries import Entry
     from gateway.pulsar.session import Session
     from gateway.pulsar.topics import Place
+    from gateway.pulsar.transactions import TxnId
     from gateway.runtime.flush.work import AppendResult
 
 log = structlog.get_logger(__name__)
@@ -244,8 +251,11 @@ class Producer:
 
     # Sending.
 
-    def send(self, command: CommandSend, entry: Entry, received: float) -> None:
-        """Queues an entry for the log at once. received: the loop's seconds."""
+    def send(
+        self, command: CommandSend, entry: Entry, received: float, txn: TxnId | None = None
+    ) -> None:
+        """Queues an entry for the log at once. received: the loop's seconds. txn: the transaction
+        that it is written in."""
         topic = self._current_topic()
         if topic is None or self._is_broken or self._is_leaving:
             return
@@ -268,6 +278,9 @@ class Producer:
             max_timestamp=_greatest_time(metadata.publish_time, metadata.event_time),
             size=size,
             format=BatchFormat.PULSAR,
+            producer_id=NO_PRODUCER_ID if txn is None else txn.producer.producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if txn is None else txn.producer.producer_epoch,
+            is_transactional=txn is not None,
         )
         sent = _Sent(command, size, received)
         partition_id = self.place.partition_id
@@ -277,6 +290,7 @@ class Producer:
             topic.config,
             batch,
             entry.block,
+            transaction=None if txn is None else txn.key,
             sequenced=sequenced,
             stream=self._stream,
         )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gateway.runtime.subscriptions.upkeep import Upkeep
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.topics.topics import Topics
+    from gateway.runtime.transactions.coordinator import Transactions
 
 LISTENER: Final = "pulsar"
 """The name under which brokers tell each other of the address for Pulsar's clients."""
@@ -60,6 +61,7 @@ class Services:
     schemas: Schemas
     namespaces: Namespaces
     upkeep: Upkeep
+    transactions: Transactions
     is_tls: bool
     clock: Callable[[], int]
 

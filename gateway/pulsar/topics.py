@@ -18,6 +18,11 @@ from core.topic.rules import NewTopic
 from gateway.pulsar.framing import DEFAULT_MAX_MESSAGE_SIZE, max_frame_size
 from gateway.pulsar.names import TopicName, log_topic_name, parse_topic_name
 from gateway.pulsar.session import LISTENER, Services
+from gateway.pulsar.transactions import (
+    count_coordinators,
+    is_coordinator,
+    owner_of_coordinator,
+)
 from gateway.runtime.namespaces import NAMESPACE_NOT_FOUND, check_there
 from gateway.runtime.topics.topics import CreatedTopic
 
@@ -155,6 +160,8 @@ async def count_partitions(text: str, services: Services, *, may_make: bool) -> 
     if isinstance(found, Refusal):
         return found
     name, topic = found
+    if is_coordinator(name):
+        return count_coordinators(services) if name.partition < 0 else 0
     if topic is None:
         if refusal := await refuse_namespace(name, services):
             return refusal
@@ -170,6 +177,21 @@ async def count_partitions(text: str, services: Services, *, may_make: bool) -> 
     if topic is None or name.partition >= len(topic.partition_ids):
         return unknown(name)
     return len(topic.partition_ids) if name.partition < 0 and is_partitioned(topic) else 0
+
+
+async def broker_of(
+    name: TopicName, topic: Topic | None, services: Services
+) -> LiveBroker | Refusal:
+    """The broker that Pulsar's clients are sent to for a topic: this one for a topic that is not
+    there yet. It may have no address for them. Raises StoreUnavailable."""
+    if is_coordinator(name):
+        owner = owner_of_coordinator(name.partition, services)
+        return owner or Refusal(Error.NOT_COORDINATOR, f"{name} is no transaction coordinator")
+    if topic is None and (refusal := await refuse_namespace(name, services)):
+        return refusal
+    if topic is not None and name.partition < len(topic.partition_ids):
+        return await owner_of(topic.partition_ids[max(name.partition, 0)], services)
+    return services.cluster.this
 
 
 async def owner_of(partition_id: int, services: Services) -> LiveBroker:

@@ -72,7 +72,10 @@ class Runtime:
 
     def background(self) -> tuple[Coroutine[Any, Any, None], ...]:
         """Coroutines to run until cancelled, beside the requests."""
-        news = NewsReader(self.feed, self.partitions, self.cluster, self.on_metadata)
+        acks = self.subscriptions.pending_acks
+        news = NewsReader(
+            self.feed, self.partitions, self.cluster, self.on_metadata, acks.look_again
+        )
         return (
             self.cluster.run(),
             self.groups.run(),
@@ -80,6 +83,7 @@ class Runtime:
             self.transactions.run(),
             self.staging.run(),
             self.live_consumers.run(),
+            acks.run(),
             self.announcer.run(),
             news.listen(),
             news.run(),

@@ -16,6 +16,14 @@ def key_of(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:16]
 
 
+def key_of_kind(kind: int, text: str) -> bytes:
+    """The same for names of several kinds in one table; `key_of` for kind 0."""
+    if not kind:
+        return key_of(text)
+    # No text begins with this byte, so that no name of kind 0 has the same key.
+    return hashlib.sha256(b"\xff%d:%b" % (kind, text.encode())).digest()[:16]
+
+
 def written(text: str) -> str:
     """The text as it is in the database."""
     if "\0" not in text and "␀" not in text:

@@ -111,6 +111,13 @@ SELECT CASE WHEN (SELECT count(*) FROM put) <> cardinality($1::bigint[])
 """
 
 # Guarded likewise.
+FORGET_PRODUCERS = """
+DELETE FROM producer_state s
+USING unnest($1::bigint[], $2::bigint[]) AS e (partition_id, producer_id)
+WHERE s.partition_id = e.partition_id AND s.producer_id = e.producer_id
+"""
+
+# Guarded likewise.
 PUT_ABORTED = """
 INSERT INTO aborted_transaction (partition_id, last_offset, producer_id, first_offset)
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
@@ -172,6 +179,7 @@ STATEMENTS: Mapping[bytes, str] = {
     b"commit": "COMMIT",
     b"append_batches": APPEND_BATCHES,
     b"put_producers": PUT_PRODUCERS,
+    b"forget_producers": FORGET_PRODUCERS,
     b"put_names": PUT_NAMES,
     b"put_aborted": PUT_ABORTED,
     b"mark_log": MARK_LOG,
@@ -248,6 +256,8 @@ class FlushSession:
             statements.append((b"append_batches", _append_parameters(ordered, payload)))
         if any(effect.producers for effect in effects):
             statements.append((b"put_producers", _producer_parameters(effects)))
+        if any(effect.forgotten for effect in effects):
+            statements.append((b"forget_producers", _forgotten_parameters(ordered)))
         if any(effect.names for effect in effects):
             statements.append((b"put_names", _name_parameters(ordered)))
         if any(effect.aborted for effect in effects):
@@ -497,6 +507,11 @@ def _aborted_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
         for each in effect.aborted
     ]
     return columns("qqqq", rows)
+
+
+def _forgotten_parameters(effects: Sequence[LogEffects]) -> list[bytes]:
+    rows = [(effect.partition_id, each) for effect in effects for each in effect.forgotten]
+    return columns("qq", rows)
 
 
 def _producer_parameters(effects: Sequence[LogEffects]) -> list[bytes]:

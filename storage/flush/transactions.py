@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from core.shard import shard_of
-from core.transaction.key import Participant, TransactionKey
+from core.transaction.key import Participant, ParticipantKind, TransactionKey, TransactionKind
 from core.transaction.values import (
+    Marker,
     StoredTransaction,
     TransactionEffects,
     TransactionMetadata,
@@ -21,16 +22,18 @@ from storage import schema
 from storage.connection.binary import (
     bigint_array,
     boolean_array,
+    columns,
     integer_array,
     text_array,
     uuid_array,
 )
-from storage.connection.client_text import key_of, read, written
+from storage.connection.client_text import key_of, key_of_kind, read, written
 from storage.connection.rows import (
     BIGINT,
     BIGINTS,
     BOOLEAN,
     INTEGER,
+    INTEGERS,
     SMALLINT,
     TEXT,
     TEXTS,
@@ -74,6 +77,7 @@ _TRANSACTION = Row.of(schema.transaction_state)
 # What PUT_TRANSACTIONS is told of a row.
 _CHANGE = Row(
     txn_key=UUID,
+    kind=SMALLINT,
     transactional_id=TEXT,
     producer_id=BIGINT,
     producer_epoch=SMALLINT,
@@ -118,7 +122,7 @@ WITH e AS MATERIALIZED (
     RETURNING 1
 ), made AS (
     INSERT INTO transaction_state ({_TRANSACTION.names})
-    SELECT e.txn_key, e.transactional_id, e.producer_id, e.producer_epoch,
+    SELECT e.txn_key, e.kind, e.transactional_id, e.producer_id, e.producer_epoch,
         e.previous_producer_id, e.last_producer_epoch, e.state, e.transaction_version,
         e.timeout_ms, CASE WHEN e.is_open THEN clock.now ELSE -1 END, clock.now,
         e.coordinator_epoch, e.client_id, e.client_host, e.step
@@ -140,14 +144,16 @@ FORGET_JOINS = """
 WITH partitions AS (
     DELETE FROM transaction_partition WHERE txn_key = ANY ($1::uuid[])
     RETURNING txn_key, partition_id
-), groups AS (
-    DELETE FROM transaction_group WHERE txn_key = ANY ($1::uuid[]) RETURNING txn_key, group_key
+), participants AS (
+    DELETE FROM transaction_participant WHERE txn_key = ANY ($1::uuid[])
+    RETURNING txn_key, participant_key
 )
 SELECT CASE WHEN (SELECT count(*) FROM partitions) <> cardinality($2::uuid[])
-              OR (SELECT count(*) FROM groups) <> cardinality($4::uuid[])
+              OR (SELECT count(*) FROM participants) <> cardinality($4::uuid[])
               OR EXISTS (SELECT * FROM partitions
                          EXCEPT SELECT * FROM unnest($2::uuid[], $3::bigint[]))
-              OR EXISTS (SELECT * FROM groups EXCEPT SELECT * FROM unnest($4::uuid[], $5::uuid[]))
+              OR EXISTS (SELECT * FROM participants
+                         EXCEPT SELECT * FROM unnest($4::uuid[], $5::uuid[]))
             THEN version_mismatch() END
 """
 DELETE_TRANSACTIONS = """
@@ -200,6 +206,20 @@ USING unnest($1::uuid[], $2::bigint[]) AS e (group_key, producer_id)
 WHERE o.group_key = e.group_key AND o.producer_id = e.producer_id
 """
 
+# Acknowledgements of a transaction's that commits count from here on; see schema.pending_ack.
+COMMIT_ACKS = """
+UPDATE pending_ack a SET is_committed = true
+FROM unnest($1::bigint[], $2::bigint[]) AS e (subscription_id, producer_id)
+WHERE a.subscription_id = e.subscription_id AND a.producer_id = e.producer_id
+  AND NOT a.is_committed
+"""
+DROP_ACKS = """
+DELETE FROM pending_ack a
+USING unnest($1::bigint[], $2::bigint[]) AS e (subscription_id, producer_id)
+WHERE a.subscription_id = e.subscription_id AND a.producer_id = e.producer_id
+  AND NOT a.is_committed
+"""
+
 LOCK_TRANSACTIONS = """
 SELECT txn_key FROM transaction_state
 WHERE txn_key = ANY ($1::uuid[]) OR producer_id = ANY ($2::bigint[])
@@ -208,17 +228,20 @@ ORDER BY txn_key FOR NO KEY UPDATE
 LOCK_FREE_TRANSACTIONS = LOCK_TRANSACTIONS.rstrip() + " SKIP LOCKED"
 
 METADATA = _TRANSACTION.only(
-    *("txn_key", "transactional_id", "producer_id", "producer_epoch", "state"),
+    *("txn_key", "kind", "transactional_id", "producer_id", "producer_epoch", "state"),
     *("transaction_version", "timeout_ms", "previous_producer_id", "last_producer_epoch"),
     *("started_at", "updated_at", "coordinator_epoch", "client_id", "client_host", "version"),
 )
 """A transaction as `transactions` reads it: in the order of TransactionMetadata's fields."""
-_STORED = Row(**METADATA.columns, partition_ids=BIGINTS, group_ids=TEXTS)
+_STORED = Row(**METADATA.columns, partition_ids=BIGINTS, kinds=INTEGERS, names=TEXTS)
 
 READ_TRANSACTIONS = f"""
 SELECT {METADATA.of_table("t")},
        ARRAY(SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = t.txn_key),
-       ARRAY(SELECT g.group_id FROM transaction_group g WHERE g.txn_key = t.txn_key)
+       ARRAY(SELECT g.kind::integer FROM transaction_participant g WHERE g.txn_key = t.txn_key
+             ORDER BY g.participant_key),
+       ARRAY(SELECT g.name FROM transaction_participant g WHERE g.txn_key = t.txn_key
+             ORDER BY g.participant_key)
 FROM transaction_state t
 WHERE t.txn_key = ANY ($1::uuid[]) OR t.producer_id = ANY ($2::bigint[])
 """
@@ -233,6 +256,8 @@ STATEMENTS: Mapping[bytes, str] = {
     b"hold_groups": HOLD_GROUPS,
     b"commit_offsets": COMMIT_OFFSETS,
     b"drop_offsets": DROP_OFFSETS,
+    b"commit_acks": COMMIT_ACKS,
+    b"drop_acks": DROP_ACKS,
     b"lock_transactions": LOCK_TRANSACTIONS,
     b"lock_free_transactions": LOCK_FREE_TRANSACTIONS,
     b"read_transactions": READ_TRANSACTIONS,
@@ -242,9 +267,13 @@ Statement = tuple[bytes, Sequence[bytes | None]]
 
 
 def txn_key(key: TransactionKey) -> bytes:
-    """A transaction's key in the tables: a hash of its name alone. There is only one kind so far;
-    the kind will be a column (see TransactionKind)."""
-    return key_of(key.name)
+    """A transaction's key in the tables: a hash of its kind and its name."""
+    return key_of_kind(key.kind, key.name)
+
+
+def participant_key(participant: Participant) -> bytes:
+    """The same of a participant."""
+    return key_of_kind(participant.kind, participant.name)
 
 
 def guards(effects: Sequence[TransactionEffects], step: int = 1) -> list[Statement]:
@@ -270,38 +299,45 @@ def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
     statements: list[Statement] = []
     joins = sorted((txn_key(each.key), p) for each in effects for p in each.joined)
     ended = [each for each in effects if each.marker is not None]
-    if groups := sorted({key_of(of.name) for each in ended for of in each.participants}):
-        statements.append((b"hold_groups", (uuid_array(groups),)))
-    for is_commit in (True, False):
-        statements += _offsets_of(ended, is_commit=is_commit)
+    places = [
+        (each.marker, of) for each in effects if each.marker is not None for of in each.participants
+    ]
+    groups = [(marker, of.name) for marker, of in places if of.kind is ParticipantKind.GROUP]
+    if groups:
+        keys = sorted({key_of(name) for _, name in groups})
+        statements.append((b"hold_groups", (uuid_array(keys),)))
+        for is_commit in (True, False):
+            statements += _offsets_of(groups, is_commit=is_commit)
+    acks = [(m, int(of.name)) for m, of in places if of.kind is ParticipantKind.SUBSCRIPTION]
+    for is_commit in (True, False) if acks else ():
+        statements += _acks_of(acks, is_commit=is_commit)
     if ended:
         statements.append((b"forget_joins", _joins_of(ended)))
     if joins:
-        keys, partitions = zip(*joins, strict=True)
-        statements.append((b"join_partitions", (uuid_array(keys), bigint_array(partitions))))
+        txn_keys, partitions = zip(*joins, strict=True)
+        statements.append((b"join_partitions", (uuid_array(txn_keys), bigint_array(partitions))))
     return statements
 
 
 def _joins_of(ended: Sequence[TransactionEffects]) -> list[bytes]:
     keys = [(txn_key(each.key), each) for each in ended]
     partitions = [(key, i) for key, each in keys for i in each.partitions]
-    groups = [(key, key_of(group.name)) for key, each in keys for group in each.participants]
+    participants = [(key, participant_key(of)) for key, each in keys for of in each.participants]
     return [
         uuid_array([key for key, _ in keys]),
         uuid_array([key for key, _ in partitions]),
         bigint_array([partition_id for _, partition_id in partitions]),
-        uuid_array([key for key, _ in groups]),
-        uuid_array([group_key for _, group_key in groups]),
+        uuid_array([key for key, _ in participants]),
+        uuid_array([of for _, of in participants]),
     ]
 
 
-def _offsets_of(ended: Sequence[TransactionEffects], *, is_commit: bool) -> list[Statement]:
+def _offsets_of(groups: Sequence[tuple[Marker, str]], *, is_commit: bool) -> list[Statement]:
     """Statements for the pending offsets of transactions that end in the same way."""
     places = sorted(
-        (key_of(group.name), each.marker.producer_id, group.name)
-        for each in ended
-        if each.marker is not None and each.marker.is_commit is is_commit
-        for group in each.participants
+        (key_of(name), marker.producer_id, name)
+        for marker, name in groups
+        if marker.is_commit is is_commit
     )
     if not places:
         return []
@@ -312,6 +348,14 @@ def _offsets_of(ended: Sequence[TransactionEffects], *, is_commit: bool) -> list
     names = text_array([written(name) for _, _, name in places])
     shards = integer_array([shard_of(name) for _, _, name in places])
     return [(b"commit_offsets", (keys, producer_ids, names, shards))]
+
+
+def _acks_of(acks: Sequence[tuple[Marker, int]], *, is_commit: bool) -> list[Statement]:
+    """The same for pending acknowledgements."""
+    places = sorted((i, marker.producer_id) for marker, i in acks if marker.is_commit is is_commit)
+    if not places:
+        return []
+    return [(b"commit_acks" if is_commit else b"drop_acks", columns("qq", places))]
 
 
 def _versions(effects: Sequence[TransactionEffects]) -> list[bytes]:
@@ -326,6 +370,7 @@ def _put_parameters(effects: Sequence[TransactionEffects], step: int) -> list[by
         [
             (
                 txn_key(row.key),
+                row.key.kind,
                 written(row.key.name),
                 row.producer_id,
                 row.producer_epoch,
@@ -351,15 +396,15 @@ def _put_parameters(effects: Sequence[TransactionEffects], step: int) -> list[by
 def transactions(result: PGresult) -> list[tuple[bytes, StoredTransaction]]:
     """Rows of READ_TRANSACTIONS, in binary."""
     found = []
-    for key, name, producer_id, epoch, state, transaction_version, *rest in _STORED.decode(result):
+    for key, kind, name, producer_id, epoch, state, version_of, *rest in _STORED.decode(result):
         timeout_ms, previous_id, last_epoch, started_at, updated_at, coordinator_epoch, *rest = rest
-        client_id, client_host, version, partition_ids, group_ids = rest
+        client_id, client_host, version, partition_ids, kinds, names = rest
         metadata = TransactionMetadata(
-            TransactionKey.of_kafka(read(name)),
+            TransactionKey(TransactionKind(kind), read(name)),
             producer_id,
             epoch,
             TransactionState(state),
-            TransactionVersion(transaction_version),
+            TransactionVersion(version_of),
             timeout_ms,
             previous_id,
             last_epoch,
@@ -370,6 +415,9 @@ def transactions(result: PGresult) -> list[tuple[bytes, StoredTransaction]]:
             read(client_host),
             version,
         )
-        groups = frozenset(map(Participant.of_group, group_ids))
-        found.append((key, StoredTransaction(metadata, frozenset(partition_ids), groups)))
+        participants = frozenset(
+            Participant(ParticipantKind(kind), name)
+            for kind, name in zip(kinds, names, strict=True)
+        )
+        found.append((key, StoredTransaction(metadata, frozenset(partition_ids), participants)))
     return found

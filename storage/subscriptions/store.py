@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from core.ports.subscriptions import LiveConsumer, NewSubscription, StoredSubscription
+from core.ports.subscriptions import (
+    LiveConsumer,
+    NewSubscription,
+    StoredAck,
+    StoredSubscription,
+)
 from core.subscription.cursor import StoredCursor
 from core.subscription.offset_ranges import OffsetRange
 from core.subscription.values import SubscriptionType
@@ -41,8 +46,16 @@ SELECT s.subscription_id, s.name, s.type, s.mark_delete, s.properties,
        array(SELECT r.start_offset FROM subscription_range r
              WHERE r.subscription_id = s.subscription_id ORDER BY r.start_offset),
        array(SELECT r.end_offset FROM subscription_range r
-             WHERE r.subscription_id = s.subscription_id ORDER BY r.start_offset)
+             WHERE r.subscription_id = s.subscription_id ORDER BY r.start_offset),
+       (SELECT jsonb_agg(jsonb_build_array(
+            a.producer_id, a.start_offset, a.end_offset, a.is_cumulative, a.is_committed))
+        FROM pending_ack a WHERE a.subscription_id = s.subscription_id)
 FROM subscription s WHERE s.partition_id = %(partition_id)s
+"""
+READ_PENDING = """
+SELECT a.subscription_id, a.producer_id, a.start_offset, a.end_offset, a.is_cumulative,
+       a.is_committed
+FROM pending_ack a WHERE a.subscription_id = ANY (%(subscription_ids)s::bigint[])
 """
 # Of a partition that is there, and stays until this is committed: deleting locks its row first.
 CREATE = """
@@ -56,6 +69,7 @@ RETURNING subscription_id
 """
 # The ranges go in a later statement, which sees what was there when the row was locked.
 DELETE = "DELETE FROM subscription WHERE subscription_id = $1::bigint"
+DELETE_ACKS = "DELETE FROM pending_ack WHERE subscription_id = $1::bigint"
 DELETE_RANGES = "DELETE FROM subscription_range WHERE subscription_id = $1::bigint"
 
 SHOW = """
@@ -92,6 +106,7 @@ STATEMENTS: Mapping[bytes, str] = {
     b"create_subscription": CREATE,
     b"delete_subscription": DELETE,
     b"delete_ranges": DELETE_RANGES,
+    b"delete_acks": DELETE_ACKS,
 }
 
 _BIGINT = struct.Struct(">q")
@@ -119,11 +134,21 @@ class SubscriptionStore:
                     StoredCursor(mark_delete, tuple(map(OffsetRange, starts, ends))),
                     None if kind is None else SubscriptionType[kind],
                     {read(key): read(value) for key, value in properties.items()},
+                    tuple(StoredAck(*each) for each in pending or ()),
                 )
-                for subscription_id, name, kind, mark_delete, properties, starts, ends in (
+                for subscription_id, name, kind, mark_delete, properties, starts, ends, pending in (
                     await cursor.fetchall()
                 )
             ]
+
+    async def read_pending(self, subscription_ids: Sequence[int]) -> dict[int, list[StoredAck]]:
+        """See SubscriptionStore."""
+        found: dict[int, list[StoredAck]] = {}
+        async with self._database.reader("pending_acks") as cursor:
+            await cursor.execute(READ_PENDING, {"subscription_ids": list(subscription_ids)})
+            for subscription_id, *row in await cursor.fetchall():
+                found.setdefault(subscription_id, []).append(StoredAck(*row))
+        return found
 
     async def create(self, lease: Lease, new: NewSubscription) -> int | None:
         """See SubscriptionStore."""
@@ -151,6 +176,7 @@ class SubscriptionStore:
                 _hold(lease),
                 (b"delete_subscription", parameters),
                 (b"delete_ranges", parameters),
+                (b"delete_acks", parameters),
             ],
         )
 

@@ -16,6 +16,7 @@ from core.group.records import GroupEffects, GroupRow, OffsetEffects
 from core.ports.log import StoreUnavailable, ToLock, VersionMismatch
 from core.ports.transactions import TransactionJoin
 from core.shard import shard_of
+from core.transaction.key import TransactionKey
 from core.transaction.values import (
     Marker,
     StoredTransaction,
@@ -377,7 +378,7 @@ async def test_partitions_that_joined_during_the_wait_are_locked_and_read(world:
             [q],
         )
         other.execute("UPDATE topic_partition SET next_offset = 1 WHERE partition_id = %s", [q])
-        other.execute("INSERT INTO transaction_group VALUES (%s, %s, 'g')", [key, key])
+        other.execute("INSERT INTO transaction_participant VALUES (%s, %s, 'g')", [key, key])
     locked = await task
     (found,) = locked.transactions
     assert (found.partitions, found.participants) == ({p, q}, groups("g"))
@@ -472,7 +473,7 @@ async def test_a_join_is_seen_by_all_at_once_and_once(world: World) -> None:
         with pytest.raises(VersionMismatch):
             await world.here.join(stale, (p,), ("h",))
     with pytest.raises(VersionMismatch):
-        await world.here.store.join(TransactionJoin(named("nobody"), 1, None, (p,)))
+        await world.here.store.join([TransactionJoin(named("nobody"), 1, None, (p,))])
     assert (await world.here.load("t")).participants == groups("g")
 
 
@@ -544,7 +545,7 @@ async def test_offsets_count_once_the_transaction_is_committed(world: World) -> 
     (found,) = await world.here.groups.fetch_offsets([("g", [p])])
     assert found[p] == offset(p, 5, metadata=ODD, at=T0 + 1)
     assert world.rows("SELECT 1 FROM pending_offset") == []
-    assert world.rows("SELECT 1 FROM transaction_group") == []
+    assert world.rows("SELECT 1 FROM transaction_participant") == []
     assert await world.here.store.pending_partitions(["g"]) == [frozenset()]
 
 
@@ -597,6 +598,32 @@ async def test_two_transactions_of_one_flush_with_one_offset(world: World) -> No
     assert world.rows("SELECT 1 FROM pending_offset") == []
 
 
+async def test_joins_of_several_transactions_are_one_write(world: World) -> None:
+    p, q = world.log.new_partitions(2)
+    open_one = await world.here.begin("open", 1, (p,))
+    await world.here.put(TransactionEffects(named("empty"), 0, row_of("empty", 2)))
+    empty = await world.here.load("empty")
+    begun = opened(replace(row_of("x", 3), key=TransactionKey.of_pulsar(4, 3)))
+    versions = await world.here.store.join(
+        [
+            TransactionJoin(named("open"), open_one.metadata.version, None, (q,)),
+            TransactionJoin(named("empty"), empty.metadata.version, opened(empty.metadata), (p, q)),
+            TransactionJoin(begun.key, 0, begun),
+        ]
+    )
+    keys = [named("open"), named("empty"), begun.key]
+    found = await world.here.store.load(keys)
+    loaded = [found[each] for each in keys]
+    assert versions == [each.metadata.version for each in loaded]
+    assert [each.partitions for each in loaded] == [{p, q}, {p, q}, set()]
+    assert {each.metadata.state for each in loaded} == {TransactionState.ONGOING}
+    stale = TransactionJoin(named("open"), open_one.metadata.version + 1, None, (p,))
+    fresh = TransactionJoin(begun.key, versions[2], None, (p,))
+    with pytest.raises(VersionMismatch):
+        await world.here.store.join([fresh, stale])
+    assert (await world.here.store.load([begun.key]))[begun.key].partitions == frozenset()
+
+
 async def test_pending_offsets_are_guarded_by_lease_and_transaction(world: World) -> None:
     (p,) = world.log.new_partitions()
     stored = await world.here.begin("t")
@@ -609,7 +636,7 @@ async def test_pending_offsets_are_guarded_by_lease_and_transaction(world: World
     ):
         with pytest.raises(VersionMismatch):
             await world.here.store.put_pending([good, bad])
-    for table in ("pending_offset", "transaction_group", "consumer_group"):
+    for table in ("pending_offset", "transaction_participant", "consumer_group"):
         assert world.rows(f"SELECT 1 FROM {table}") == []
     await world.here.store.put_pending([good, pending(stored, "h", offset(p, 2))])
     assert (await world.here.load("t")).participants == groups("g", "h")
@@ -769,7 +796,7 @@ async def test_a_group_is_not_forgotten_under_offsets_that_come(world: World) ->
     with world.psql() as stalled:
         # Its offsets come in the moment after: the flush waits here, with the group's row held.
         key, group = UUID(bytes=key_of("t")), UUID(bytes=key_of("g"))
-        stalled.execute("INSERT INTO transaction_group VALUES (%s, %s, 'g')", [key, group])
+        stalled.execute("INSERT INTO transaction_participant VALUES (%s, %s, 'g')", [key, group])
         pend = asyncio.ensure_future(world.here.pend(stored, "g", offset(p, 1)))
         await world.waits(pend)
         work = world.there.write_group(GroupEffects("g", forgotten=True))
@@ -923,14 +950,14 @@ async def test_how_often_the_database_is_asked(
         b"begin lock_transactions lock_partitions read_partitions read_producers read_transactions"
     )
     assert sent == [
-        b"asynchronously guard_transactions join_partitions join_groups",
+        b"asynchronously guard_transactions join_partitions join_participants",
         b"guard_transactions put_payload_ append_batches put_producers",
-        b"hold_leases guard_transactions hold_groups make_groups join_groups put_pending",
+        b"hold_leases guard_transactions hold_groups make_groups join_participants put_pending",
         lock,
         b"put_transactions put_payload_ append_batches put_producers put_aborted hold_groups"
         b" drop_offsets forget_joins commit",
         b"read_transactions",
-        b"hold_leases put_transactions hold_groups make_groups join_groups put_pending",
+        b"hold_leases put_transactions hold_groups make_groups join_participants put_pending",
         lock,
         b"put_transactions hold_groups commit_offsets forget_joins commit",
     ]

@@ -159,7 +159,7 @@ async def test_nothing_deadlocks_and_all_is_whole(
     assert min(done.values()) > 5, done
     await brokers[0].flush.rollback()
     await brokers[0].end(*NAMES, commit=False)
-    for table in ("transaction_partition", "transaction_group", "pending_offset"):
+    for table in ("transaction_partition", "transaction_participant", "pending_offset"):
         assert log.rows(f"SELECT 1 FROM {table}") == [], table
     assert log.rows("SELECT 1 FROM producer_state WHERE txn_first_offset IS NOT NULL") == []
     # No offset without its group, and each has a group's row by which it is found and expires.

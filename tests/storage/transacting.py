@@ -124,15 +124,15 @@ class Broker:
     ) -> int:
         metadata = stored.metadata
         put = opened(metadata) if opens else None
-        return await self.store.join(
-            TransactionJoin(
-                metadata.key,
-                metadata.version,
-                put,
-                tuple(partitions),
-                tuple(map(Participant.of_group, groups)),
-            )
+        join = TransactionJoin(
+            metadata.key,
+            metadata.version,
+            put,
+            tuple(partitions),
+            tuple(map(Participant.of_group, groups)),
         )
+        (version,) = await self.store.join([join])
+        return version
 
     async def drafted(
         self, stored: StoredTransaction, *partition_ids: int

@@ -10,11 +10,12 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
+from core.errors import Refusal
 from core.version import VERSION
 from gateway.pulsar.admin.api import CLUSTER, AdminCall, endpoint
 from gateway.pulsar.admin.places import http_url, name_of, refused
 from gateway.pulsar.session import LISTENER, Services
-from gateway.pulsar.topics import refuse_namespace, service_url
+from gateway.pulsar.topics import broker_of, service_url
 from gateway.web.api import Refused
 
 _WHOLE_BUNDLE = "0x00000000_0xffffffff"
@@ -101,12 +102,9 @@ async def lookup(call: AdminCall) -> dict[str, Any] | Refused:
     services = call.services.pulsar
     name, log_name = name_of(call)
     topic = await services.topics.get(log_name)
-    if topic is None and (refusal := await refuse_namespace(name, services)):
-        return refused(refusal)
-    broker = services.cluster.this
-    if topic is not None and name.partition < len(topic.partition_ids):
-        partition_id = topic.partition_ids[max(name.partition, 0)]
-        broker = await services.subscriptions.owner_of(partition_id)
+    broker = await broker_of(name, topic, services)
+    if isinstance(broker, Refusal):
+        return refused(broker)
     if broker.at(LISTENER) is None:
         return Refused(503, "The broker that has the topic does not listen for Pulsar's clients")
     url, web = service_url(broker, services), http_url(broker, services) or ""

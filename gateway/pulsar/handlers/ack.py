@@ -3,26 +3,28 @@
 Behavior: with a request_id the answer is ACK_RESPONSE, once it is stored; without one there is
 none, and it may be stored a moment later. What is no id of this topic is passed over, as what is
 done already. A cumulative one on a type with several active consumers is taken as its words say.
-Transactions are not served yet: refused. Of a consumer that is not there it is ConsumerNotFound.
+Of a consumer that is not there it is ConsumerNotFound.
+
+In a transaction it counts if that commits; until then nobody else gets the messages. Answered when
+it is stored. TransactionConflict: one of them is acknowledged already, or another transaction has
+it; disjoint parts of a batch are no conflict, nor is the same again. A plain acknowledgement of
+what a transaction has counts at once, however that ends. Source: PendingAckHandleImpl.
 """
 
 from gateway.pulsar.api import command
 from gateway.pulsar.commands import CommandType, ServerError
 from gateway.pulsar.commands_pb2 import CommandAck, CommandAckResponse
 from gateway.pulsar.session import Session
-
-_NO_TRANSACTIONS = "Transactions of Pulsar's clients are not served yet"
+from gateway.pulsar.transactions import txn_of
 
 
 @command(CommandType.ACK)
 def ack(message: CommandAck, session: Session) -> CommandAckResponse | None:
     """Pass it on."""
     consumer = session.consumers.get(message.consumer_id)
-    if message.HasField("txnid_least_bits") or message.HasField("txnid_most_bits"):
-        return _refused(message, ServerError.NOT_ALLOWED_ERROR, _NO_TRANSACTIONS)
     if consumer is None or consumer.member is None:
         return _refused(message, ServerError.CONSUMER_NOT_FOUND, "The consumer is not there")
-    consumer.acknowledge(message)
+    consumer.acknowledge(message, txn_of(message))
     return None
 
 
@@ -31,6 +33,8 @@ def _refused(message: CommandAck, code: ServerError, reason: str) -> CommandAckR
         return None
     return CommandAckResponse(
         consumer_id=message.consumer_id,
+        txnid_least_bits=message.txnid_least_bits,
+        txnid_most_bits=message.txnid_most_bits,
         request_id=message.request_id,
         error=code,
         message=reason,

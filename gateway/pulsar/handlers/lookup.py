@@ -2,6 +2,7 @@
 
 Behavior: of the live brokers that Pulsar's clients can reach, the one that leads the partition;
 this one for a topic that is not there yet; TopicNotFound where its namespace is not there either.
+A transaction coordinator is looked up as a partition of `transaction_coordinator_assign`.
 The client is sent there at once, never redirected to ask there again. While this broker is alone it
 may as well go on by the address that it has, behind whatever maps ports:
 `proxy_through_service_url`. `advertised_listener_name` is not looked at.
@@ -14,7 +15,7 @@ from gateway.pulsar.commands import CommandType, LookupResult, ServerError
 from gateway.pulsar.commands_pb2 import CommandLookupTopic, CommandLookupTopicResponse
 from gateway.pulsar.errors import server_error
 from gateway.pulsar.session import LISTENER, Session
-from gateway.pulsar.topics import find_topic, owner_of, refuse_namespace, service_url
+from gateway.pulsar.topics import broker_of, find_topic, service_url
 
 
 @command(CommandType.LOOKUP)
@@ -25,12 +26,9 @@ async def lookup(message: CommandLookupTopic, session: Session) -> CommandLookup
         found = await find_topic(message.topic, services)
         if isinstance(found, Refusal):
             return _failed(message, server_error(found.error), found.message or "")
-        name, topic = found
-        if topic is None and (refusal := await refuse_namespace(name, services)):
-            return _failed(message, server_error(refusal.error), refusal.message or "")
-        broker = services.cluster.this
-        if topic is not None and name.partition < len(topic.partition_ids):
-            broker = await owner_of(topic.partition_ids[max(name.partition, 0)], services)
+        broker = await broker_of(*found, services)
+        if isinstance(broker, Refusal):
+            return _failed(message, server_error(broker.error), broker.message or "")
     except StoreUnavailable:
         return _failed(message, ServerError.SERVICE_NOT_READY, "The database is away")
     if broker.at(LISTENER) is None:

@@ -7,7 +7,10 @@ sends again all that has no receipt, in order. How large an entry may be is the 
 `max.message.bytes`; topics that Pulsar's clients make have room for Pulsar's 5 MiB. Kafka's rules
 on timestamps are not applied: an event time is the application's. A SEND of an unknown producer
 closes the connection, as in Pulsar; of one that the broker has closed it is dropped, for its client
-sends it again. Transactions are not served yet: NotAllowedError.
+sends it again.
+
+A SEND with the id of a transaction is of that, whatever its metadata says. Where the transaction is
+not open, or does not have the partition, it is NotAllowedError, on which clients give it up.
 
 On a topic that is deduplicated, an entry is stored if its sequence id is above all that came before
 under the producer's name, wherever and whenever that was; of a batch the first one decides, as in
@@ -24,8 +27,8 @@ from gateway.pulsar.commands_pb2 import CommandSend
 from gateway.pulsar.entries import parse_send
 from gateway.pulsar.errors import send_error
 from gateway.pulsar.session import Session
+from gateway.pulsar.transactions import txn_of
 
-_NO_TRANSACTIONS = "Transactions of Pulsar's clients are not served yet"
 _NOT_READY = "The producer waits to be the only one"
 
 
@@ -38,8 +41,10 @@ def send(message: CommandSend, session: Session, entry: memoryview | None) -> No
             session.outlet.close_for(f"SEND of an unknown producer {message.producer_id}")
         return
     received = asyncio.get_running_loop().time()
-    if message.HasField("txnid_least_bits") or message.HasField("txnid_most_bits"):
-        producer.refuse(message, ServerError.NOT_ALLOWED_ERROR, _NO_TRANSACTIONS, received)
+    txn = txn_of(message)
+    if txn is not None and not txn.is_possible:
+        reason = f"There is no transaction {txn.key.name}"
+        producer.refuse(message, ServerError.NOT_ALLOWED_ERROR, reason, received)
         return
     if not producer.is_ready:
         producer.refuse(message, ServerError.NOT_ALLOWED_ERROR, _NOT_READY, received)
@@ -48,4 +53,4 @@ def send(message: CommandSend, session: Session, entry: memoryview | None) -> No
     if isinstance(parsed, Refusal):
         producer.refuse(message, send_error(parsed.error), parsed.message or "", received)
         return
-    producer.send(message, parsed, received)
+    producer.send(message, parsed, received, txn)

@@ -28,12 +28,14 @@ RECONNECT_S: Final = 0.5
 
 
 class Announcer:
-    """Collects partitions that have changed here, and tells the other brokers, if any."""
+    """Collects partitions that have changed here, and subscriptions of whose acknowledgements
+    transactions have ended here, and tells the other brokers, if any."""
 
     def __init__(self, feed: ChangeFeed, is_alone: Callable[[], bool]) -> None:
         self._feed = feed
         self._is_alone = is_alone
         self._changed: set[int] = set()
+        self._ended: set[int] = set()
         self._wake = asyncio.Event()
 
     def announce(self, partition_ids: Iterable[int]) -> None:
@@ -43,14 +45,22 @@ class Announcer:
         self._changed.update(partition_ids)
         self._wake.set()
 
+    def announce_ended(self, subscription_ids: Iterable[int]) -> None:
+        """Notes subscriptions with acknowledgements of a transaction that has ended."""
+        if self._is_alone():
+            return
+        self._ended.update(subscription_ids)
+        self._wake.set()
+
     async def run(self) -> None:
         """Sends what is noted, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             changed, self._changed = sorted(self._changed), set()
+            ended, self._ended = sorted(self._ended), set()
             try:
-                await self._feed.publish(changed)
+                await self._feed.publish(changed, ended)
             except StoreUnavailable as error:
                 log.debug("news_not_sent", reason=str(error))
             await asyncio.sleep(COALESCE_S)
@@ -65,22 +75,26 @@ class NewsReader:
         partitions: Partitions,
         cluster: Cluster,
         on_metadata: Callable[[], None],
+        on_ended_acks: Callable[[Sequence[int]], None],
     ) -> None:
         self._feed = feed
         self._partitions = partitions
         self._cluster = cluster
         self._on_metadata = on_metadata
+        self._on_ended_acks = on_ended_acks
         self._changed: set[int] = set()
         self._wake = asyncio.Event()
 
-    def _on_news(self, news: News, partition_ids: Sequence[int]) -> None:
+    def _on_news(self, news: News, ids: Sequence[int]) -> None:
         if news in (News.METADATA, News.RECONNECTED):
             self._on_metadata()
         if news in (News.BROKERS, News.RECONNECTED):
             self._cluster.look()
         if news is News.PARTITIONS:
-            self._changed.update(partition_ids)
+            self._changed.update(ids)
             self._wake.set()
+        elif news is News.ENDED_ACKS:
+            self._on_ended_acks(ids)
         elif news is News.RECONNECTED:
             self._changed.update(self._partitions.watched())
             self._wake.set()

@@ -144,13 +144,16 @@ class FlushDraft:
     def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
         """Why the batch may not join its transaction, or None. A duplicate has joined already."""
         batch = pending.batch
-        known = draft.producer(batch.producer_id)
+        known = draft.producer_of(batch)
         if known.find_duplicate(batch):
             return None
         transaction = self._transaction_of(batch.producer_id)
         is_first = known.txn_first_offset is None
-        if is_first and pending.transaction not in (None, transaction.key):
-            # If a transaction is open here, its producer was checked before (as in Kafka).
+        if pending.transaction not in (None, transaction.key) and (
+            # If a transaction is open here, its producer was checked before (as in Kafka). One
+            # whose key is used once names it with each batch.
+            is_first or _is_used_once(pending.transaction) or _is_used_once(transaction.key)
+        ):
             return self._not_joined(transaction, batch.producer_id, _NOT_ITS)
         joining = transaction.prepare_append(
             pending.partition_id,
@@ -212,3 +215,7 @@ class FlushDraft:
             # The partition may have been deleted since it joined.
             if (log := self._log(partition_id)) is not None:
                 log.prepare_marker(marker, incoming)
+
+
+def _is_used_once(key: TransactionKey | None) -> bool:
+    return key is not None and key.kind.is_used_once

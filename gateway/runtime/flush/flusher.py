@@ -362,7 +362,7 @@ class Flusher:
             return True
         if pending.sequenced is not None and pending.sequenced in self._broken_claims:
             return True
-        if not self.retry_order or not batch.has_producer_id:
+        if not self.retry_order or not batch.has_sequence:
             return False
         now = asyncio.get_running_loop().time()
         state = draft.producer(batch.producer_id)

@@ -68,7 +68,7 @@ class FlushMemory:
         await self.reload_transactions(unknown)
         wanted = [pending.place for pending in appends(work)]
         wanted += [
-            (partition_id, each.metadata.producer_id, None)
+            (partition_id, _asked_of(each), None)
             for each in ending
             for partition_id in each.partitions
         ]
@@ -249,6 +249,12 @@ def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:
     )
 
 
+def _asked_of(ended: StoredTransaction) -> int:
+    """The producer that partitions must know to end its transaction; -1 if they need not."""
+    metadata = ended.metadata
+    return NO_PRODUCER_ID if metadata.key.kind.is_used_once else metadata.producer_id
+
+
 def _tokens(work: Iterable[PendingPublication]) -> set[UUID]:
     return {wanted.token for each in work for wanted in each.publication.tokens}
 
@@ -266,6 +272,6 @@ def _producer_pairs(work: Iterable[PendingAppend]) -> list[tuple[int, int]]:
         {
             (pending.partition_id, pending.batch.producer_id)
             for pending in work
-            if pending.batch.has_producer_id
+            if pending.batch.has_sequence
         }
     )

@@ -18,7 +18,7 @@ from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
 from core.transaction.key import TransactionKey
 from core.transaction.values import Answer, TransactionVersion
-from core.types import NO_OFFSET, NO_TIMESTAMP, RecordBatch
+from core.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordBatch
 from gateway.runtime.flush.outcomes import Unconfirmed
 
 
@@ -49,7 +49,8 @@ class Stream:
 
 
 Place = tuple[int, int, str | None]
-"""A partition, and the producer that writes there: by its id (-1: none), by its name (None)."""
+"""A partition, and the producer that writes there, if the partition's memory of it is asked: by its
+id (-1: not asked), by its name (None)."""
 
 
 @dataclass(slots=True)
@@ -87,7 +88,8 @@ class PendingAppend:
     def place(self) -> Place:
         """What must be known to decide on it."""
         name = None if self.sequenced is None else self.sequenced.name
-        return self.partition_id, self.incoming.batch.producer_id, name
+        batch = self.incoming.batch
+        return self.partition_id, batch.producer_id if batch.has_sequence else NO_PRODUCER_ID, name
 
     def resolve(self, result: AppendResult | Unconfirmed) -> None:
         """Answers, unless the caller has gone."""

@@ -18,10 +18,13 @@ from core.subscription.values import MAX_PERMITS, ConsumerStatus, Delivery
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from core.errors import Error
     from core.ports.leases import Lease
     from core.subscription.dispatch import Changes
     from core.subscription.subscription import Subscription
     from core.subscription.values import SubscriptionType
+    from core.transaction.key import TransactionKey
+    from core.transaction.values import ProducerIdAndEpoch
     from core.types import Payload
     from gateway.runtime.subscriptions.partition import OwnedPartition
     from gateway.runtime.subscriptions.values import Receiver
@@ -58,6 +61,7 @@ class LiveSubscription:
         self.properties = dict(properties or {})
         self.members: dict[Member, None] = {}
         self.is_dropped = False
+        self.taken_in: set[int] = set()  # producers of committed transactions, not yet forgotten
         self.removal: asyncio.TimerHandle | None = None
 
     @property
@@ -74,9 +78,11 @@ class LiveSubscription:
         kind = None
         if dispatcher is not None and dispatcher.type is not self.stored_type:
             kind = self.stored_type = dispatcher.type
-        if effects is None and kind is None:
+        if effects is None and kind is None and not self.taken_in:
             return None
-        return CursorWrite(self.subscription_id, effects or CursorEffects(cursor.mark_delete), kind)
+        taken_in, self.taken_in = tuple(self.taken_in), set()
+        effects = effects or CursorEffects(cursor.mark_delete)
+        return CursorWrite(self.subscription_id, effects, kind, taken_in)
 
 
 class Member:
@@ -156,6 +162,18 @@ class Member:
     def acknowledge_up_to(self, end: int) -> None:
         """All below `end`."""
         self.partition.acknowledge_up_to(self.subscription, end)
+
+    async def acknowledge_in_transaction(
+        self,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        ranges: Sequence[tuple[int, int]],
+        cumulative_end: int | None = None,
+    ) -> Error:
+        """The same if a transaction commits; see PendingAcks.acknowledge."""
+        return await self.partition.acknowledge_in_transaction(
+            self.subscription, key, producer, ranges, cumulative_end
+        )
 
     def stored(self) -> asyncio.Future[bool]:
         """Done once all that was acknowledged is stored (True), or has failed. Others may have the

@@ -41,9 +41,12 @@ if TYPE_CHECKING:
     from core.ports.leases import Lease
     from core.ports.log import StoredBatch
     from core.subscription.dispatch import Dispatcher
+    from core.transaction.key import TransactionKey
+    from core.transaction.values import ProducerIdAndEpoch
     from core.types import Payload
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
+    from gateway.runtime.subscriptions.pending_acks import PendingAcks
     from gateway.runtime.subscriptions.writes import CursorWriter
 
 log = structlog.get_logger(__name__)
@@ -72,6 +75,7 @@ class Surroundings:
     describe: Describe
     pieces: Pieces
     writer: CursorWriter
+    pending_acks: PendingAcks
     clock: Callable[[], int]
     settings: DispatchSettings
     is_valid: Callable[[Lease], bool]
@@ -206,6 +210,7 @@ class OwnedPartition:
                 stored.type,
             )
             subscription.properties = dict(stored.properties)
+            self._around.pending_acks.load(self, subscription, stored.pending)
         return subscription
 
     async def _make(
@@ -527,12 +532,25 @@ class OwnedPartition:
         core = subscription.core
         for start, end in ranges:
             core.acknowledge(start, end, self.log_end)
-        self._acknowledged(subscription)
+        self.acknowledged(subscription)
 
     def acknowledge_up_to(self, subscription: LiveSubscription, end: int) -> None:
         """Acknowledges all below `end`."""
         subscription.core.acknowledge_up_to(end, self.log_end)
-        self._acknowledged(subscription)
+        self.acknowledged(subscription)
+
+    async def acknowledge_in_transaction(
+        self,
+        subscription: LiveSubscription,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        ranges: Sequence[tuple[int, int]],
+        cumulative_end: int | None = None,
+    ) -> Error:
+        """See PendingAcks.acknowledge."""
+        return await self._around.pending_acks.acknowledge(
+            self, subscription, key, producer, ranges, cumulative_end
+        )
 
     def limit(self, settings: DispatchSettings) -> None:
         """Other limits of dispatch, from now on."""
@@ -541,7 +559,8 @@ class OwnedPartition:
             subscription.core.limit(settings)
         self.wake()
 
-    def _acknowledged(self, subscription: LiveSubscription) -> None:
+    def acknowledged(self, subscription: LiveSubscription) -> None:
+        """Something of it is acknowledged now, or not pending any more."""
         if subscription.is_durable and not subscription.is_dropped:
             self._around.writer.later(subscription)
         self.wake()

@@ -17,6 +17,7 @@ from core.ports.log import StoreUnavailable
 from core.shard import shard_of_partition
 from core.subscription.values import DispatchSettings
 from gateway.runtime.subscriptions.partition import OwnedPartition, Surroundings
+from gateway.runtime.subscriptions.pending_acks import PendingAcks
 from gateway.runtime.subscriptions.pieces import Pieces
 from gateway.runtime.subscriptions.writes import CursorWriter
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gateway.runtime.cluster.leases import ShardLeases
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
+    from gateway.runtime.subscriptions.pending_acks import Acknowledge
     from gateway.runtime.subscriptions.values import Describe, Split
 
 log = structlog.get_logger(__name__)
@@ -42,8 +44,8 @@ def _now_ms() -> int:
 class Subscriptions:
     """All partitions that this broker dispatches. One per process.
 
-    translator: gives stored batches in the format that consumers read. describe, split: see
-    Describe and Split.
+    translator: gives stored batches in the format that consumers read. describe, split,
+    acknowledge: see Describe, Split and Acknowledge.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Subscriptions:
         translator: Translator,
         describe: Describe,
         split: Split,
+        acknowledge: Acknowledge,
     ) -> None:
         self._store = store
         self._leases = leases
@@ -62,6 +65,7 @@ class Subscriptions:
         self._is_stopping = False
         self._writer = CursorWriter(store, self._on_failed)
         self._pieces = Pieces(describe, split)
+        self.pending_acks = PendingAcks(store, acknowledge, self._on_failed)
         self._around = Surroundings(
             store,
             partitions,
@@ -69,6 +73,7 @@ class Subscriptions:
             describe,
             self._pieces,
             self._writer,
+            self.pending_acks,
             _now_ms,
             DispatchSettings(),
             leases.is_valid,
@@ -113,6 +118,7 @@ class Subscriptions:
         return None
 
     async def _load(self, partition_id: int, lease: Lease) -> None:
+        await self.pending_acks.settle(partition_id)
         found = await self._store.load(partition_id)
         if self._leases.is_valid(lease) and partition_id not in self._owned:
             self._owned[partition_id] = OwnedPartition(partition_id, lease, self._around, found)

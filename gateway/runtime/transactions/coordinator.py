@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,10 +21,12 @@ from core.ports.leases import Lease
 from core.ports.log import LogStore, StoreUnavailable, VersionMismatch
 from core.ports.transactions import (
     OpenTransactions,
+    PendingAcks,
     PendingOffsets,
     TransactionJoin,
     TransactionStore,
 )
+from core.transaction import single_use
 from core.transaction.coordinator import (
     check_room,
     prepare_end,
@@ -36,7 +38,8 @@ from core.transaction.coordinator import (
     verify_joined,
     verify_write,
 )
-from core.transaction.key import Participant, TransactionKey
+from core.transaction.key import Participant, ParticipantKind, TransactionKey
+from core.transaction.single_use import Begin, prepare_begin
 from core.transaction.values import (
     Answer,
     EndTransaction,
@@ -52,7 +55,7 @@ from core.transaction.values import (
 )
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.outcomes import Unconfirmed
-from gateway.runtime.transactions.pending_offsets import PendingOffsetWriter
+from gateway.runtime.transactions.coalescing import CoalescedWrites
 from gateway.runtime.transactions.producer_ids import ProducerIds
 
 log = structlog.get_logger(__name__)
@@ -62,6 +65,11 @@ LOOK_INTERVAL_S: Final = 0.5
 AT_ONCE: Final = 100
 _FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH})
 JOIN_ATTEMPTS: Final = 20
+_REMEMBERED_MS: Final = 10 * 60_000
+"""How long the end of a transaction is known whose key is used once: clients ask again after a lost
+answer, for some seconds or minutes."""
+_FORGET_INTERVAL_S: Final = 10.0
+_FORGET_AT_ONCE: Final = 20_000
 _NAME_LOGGED: Final = 100  # characters; a transactional id may have 32,767
 
 Prepare = Callable[[TransactionMetadata | None, int], Transition]
@@ -70,6 +78,9 @@ PrepareOnAll = Callable[[StoredTransaction | None, int], Transition]
 """The same, for decisions that depend on the participants."""
 
 OnEnded = Callable[[bool, str, float], None]
+
+OnAcksEnded = Callable[[int, bool, Sequence[int]], None]
+"""(producer id, whether it is committed, ids of subscriptions with acknowledgements in it)."""
 
 
 class Transactions:
@@ -102,13 +113,20 @@ class Transactions:
         self._expiration_interval_ms = expiration_interval_ms
         self._is_alone = is_alone
         self._on_ended = on_ended
-        self._pending = PendingOffsetWriter(store)
+        self._joins = CoalescedWrites(store.join)
+        self._offsets = CoalescedWrites(store.put_pending)
+        self._acks = CoalescedWrites(store.put_pending_acks)
+        self._on_acks_ended: OnAcksEnded = lambda producer_id, is_commit, subscriptions: None
         self._open = OpenTransactions(-1, ())
         self._fenced = 0
 
     def on_ended(self, listener: OnEnded) -> None:
         """Registers a listener; it is called after each end."""
         self._on_ended = listener
+
+    def on_acks_ended(self, listener: OnAcksEnded) -> None:
+        """Registers who is told of each end here of a transaction with acknowledgements."""
+        self._on_acks_ended = listener
 
     @property
     def open_count(self) -> int:
@@ -139,6 +157,37 @@ class Transactions:
             return prepare_init_producer_id(known, request, fresh, _now(), limit)
 
         return await self._decide(request.key, prepare, "fenced")
+
+    async def begin(
+        self,
+        name: Callable[[int], TransactionKey],
+        timeout_ms: int,
+        client_id: str,
+        client_host: str,
+    ) -> Answer:
+        """Opens a transaction with a key that no other one has: `name` makes it of its producer
+        id. Visible to every broker when it returns; durable with what is written in it."""
+        producer_id = await self._producer_ids.next_id()
+        request = Begin(name(producer_id), producer_id, timeout_ms, client_id, client_host)
+        transition = prepare_begin(request, _now(), self._max_timeout_ms())
+        put = transition.put
+        if put is None:
+            self._producer_ids.give_back(producer_id)
+            return transition.answer
+        version = await self._joins.write(TransactionJoin(request.key, 0, put))
+        self._flusher.note_transaction(StoredTransaction(replace(put, version=version)))
+        return transition.answer
+
+    async def end_single(
+        self, key: TransactionKey, producer_id: int, *, is_commit: bool
+    ) -> Answer | Unconfirmed:
+        """Ends a transaction that `begin` has opened, here or at another broker: markers,
+        acknowledgements and state in one commit."""
+
+        def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
+            return single_use.prepare_end(known, is_commit=is_commit, now=_now())
+
+        return await self._decide(key, prepare, "client", producer_id)
 
     async def end(self, key: TransactionKey, request: EndTransaction) -> Answer | Unconfirmed:
         """Markers, offsets, state and the next epoch, in one commit.
@@ -223,15 +272,17 @@ class Transactions:
     ) -> Answer | Unconfirmed:
         begun = time.perf_counter()
         fresh = await self._producer_ids.next_id()
-        ended: list[bool] = []
+        marker: Marker | None = None
+        subscriptions: Sequence[int] = ()
         is_used = False
 
         def decide(stored: StoredTransaction | None) -> Transition:
-            nonlocal is_used
+            nonlocal is_used, marker, subscriptions
             transition = prepare(stored, fresh)
             if transition.put is not None and transition.put.producer_id == fresh:
                 is_used = True
-            ended[:] = [transition.marker.is_commit] if transition.marker else []
+            marker = transition.marker
+            subscriptions = _subscriptions_of(stored) if marker and stored else ()
             return transition
 
         answer = await self._flusher.transition(key, decide, producer_id)
@@ -239,8 +290,10 @@ class Transactions:
             self._producer_ids.give_back(fresh)
         if isinstance(answer, Unconfirmed):
             return answer
-        if ended and answer.error is Error.NONE:
-            self._on_ended(ended[0], why, time.perf_counter() - begun)
+        if marker is not None and answer.error is Error.NONE:
+            self._on_ended(marker.is_commit, why, time.perf_counter() - begun)
+            if subscriptions:
+                self._on_acks_ended(marker.producer_id, marker.is_commit, subscriptions)
         self._counted(answer.error)
         return answer
 
@@ -304,29 +357,97 @@ class Transactions:
         NOT_COORDINATOR if another broker has that lease now. Reads the transaction first: any
         broker may have begun it and made the group join.
         """
+
+        def write(join: TransactionJoin) -> Awaitable[None]:
+            pending = PendingOffsets(lease, join, producer.producer_id, group_id, offsets)
+            return self._offsets.write(pending)
+
         group = Participant.of_group(group_id)
+        return await self._put_pending(key, producer, version, group, write)
+
+    async def acknowledge(
+        self,
+        lease: Lease,
+        subscription_id: int,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        ranges: Sequence[tuple[int, int]],
+        cumulative_end: int | None = None,
+    ) -> Error:
+        """Acknowledgements that count if the transaction commits, after the subscription has
+        accepted them under its partition's lease; durable when it returns. The subscription joins
+        with them.
+
+        NOT_COORDINATOR if another broker has that lease now, or the subscription is gone.
+        """
+
+        def write(join: TransactionJoin) -> Awaitable[None]:
+            return self._acks.write(
+                PendingAcks(
+                    lease, join, producer.producer_id, subscription_id, ranges, cumulative_end
+                )
+            )
+
+        subscription = Participant.of_subscription(subscription_id)
+        known = self._known(key, producer)
+        version = TransactionVersion.V2  # it joins with the write
+        return await self._put_pending(key, producer, version, subscription, write, known)
+
+    async def _put_pending(
+        self,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        version: TransactionVersion,
+        participant: Participant,
+        write: Callable[[TransactionJoin], Awaitable[None]],
+        known_here: StoredTransaction | None = None,
+    ) -> Error:
+        """Writes what is pending together with the participant's join. known_here: from memory,
+        which may be old."""
+        stored, is_fresh = known_here, False
         for _ in range(JOIN_ATTEMPTS):
-            stored = (await self._store.load([key])).get(key)
+            if stored is None:
+                stored, is_fresh = (await self._store.load([key])).get(key), True
             known, _ = _parts(stored)
             participants = stored.participants if stored is not None else frozenset()
-            is_joined = group in participants
+            is_joined = participant in participants
             joining = verify_write(known, producer, version, _now(), is_joined=is_joined)
-            joining = check_room(joining, group, participants)
+            joining = check_room(joining, participant, participants)
             if joining.error is not Error.NONE:
-                return self._counted(joining.error)
+                if is_fresh:
+                    return self._counted(joining.error)
+                stored = None
+                continue
             assert stored is not None and known is not None, "an unknown producer may not write"
-            join = TransactionJoin(key, known.version, joining.put, participants=(group,))
-            pending = PendingOffsets(lease, join, producer.producer_id, group_id, offsets)
+            join = TransactionJoin(key, known.version, joining.put, participants=(participant,))
             try:
-                await self._pending.write(pending)
+                await write(join)
             except VersionMismatch:
-                again = (await self._store.load([key])).get(key)
-                if again is not None and again.metadata.version == known.version:
+                stored = (await self._store.load([key])).get(key)
+                if stored is not None and stored.metadata.version == known.version:
                     return Error.NOT_COORDINATOR  # then the lease has changed
+                is_fresh = True
                 continue
             self._note(stored, join, known.version + (join.put is not None))
             return Error.NONE
         return Error.CONCURRENT_TRANSACTIONS
+
+    def _known(self, key: TransactionKey, producer: ProducerIdAndEpoch) -> StoredTransaction | None:
+        """The transaction in memory, if this broker knows it."""
+        stored = self._flusher.known_transaction(producer.producer_id)
+        return stored if stored is not None and stored.metadata.key == key else None
+
+    async def check(self, key: TransactionKey, producer: ProducerIdAndEpoch) -> Error:
+        """Whether the transaction is open, so that something may join it."""
+        stored, is_fresh = self._known(key, producer), False
+        while True:
+            if stored is None and not is_fresh:
+                stored, is_fresh = (await self._store.load([key])).get(key), True
+            known, _ = _parts(stored)
+            joining = prepare_join(known, producer, TransactionVersion.V2, _now(), is_joined=True)
+            if joining.error is Error.NONE or is_fresh:
+                return joining.error
+            stored = None
 
     async def unstable_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
         """Per group: partitions with an offset that an open transaction may still change."""
@@ -338,9 +459,7 @@ class Transactions:
         producer: ProducerIdAndEpoch,
         prepare: Callable[[StoredTransaction | None], tuple[Joining, TransactionJoin]],
     ) -> Error:
-        stored = self._flusher.known_transaction(producer.producer_id)
-        if stored is not None and stored.metadata.key != key:
-            stored = None
+        stored = self._known(key, producer)
         is_fresh = False
         for _ in range(JOIN_ATTEMPTS):
             joining, join = prepare(stored)
@@ -349,7 +468,7 @@ class Transactions:
                 return self._counted(joining.error)
             if not is_refused:
                 try:
-                    version = await self._store.join(join)
+                    version = await self._joins.write(join)
                 except VersionMismatch:
                     pass
                 else:
@@ -401,7 +520,7 @@ class Transactions:
 
     async def run(self) -> None:
         """Aborts overdue transactions and forgets idle ones, until cancelled."""
-        expire_at = time.monotonic()
+        expire_at = forget_at = time.monotonic()
         is_away = False
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
@@ -410,6 +529,9 @@ class Transactions:
                 if time.monotonic() >= expire_at:
                     await self.expire_idle()
                     expire_at = time.monotonic() + self._expiration_interval_ms() / 1000
+                if time.monotonic() >= forget_at:
+                    await self._store.forget_ended(_REMEMBERED_MS, _FORGET_AT_ONCE)
+                    forget_at = time.monotonic() + _FORGET_INTERVAL_S
             except StoreUnavailable as error:
                 if not is_away:
                     log.info("transactions_not_looked_at", reason=str(error))
@@ -440,6 +562,12 @@ class Transactions:
 
         await asyncio.gather(*(self._decide(key, prepare, "expired") for key in idle.keys))
         return len(idle.keys)
+
+
+def _subscriptions_of(stored: StoredTransaction) -> Sequence[int]:
+    """Ids of the subscriptions that take part."""
+    kind = ParticipantKind.SUBSCRIPTION
+    return [int(each.name) for each in stored.participants if each.kind is kind]
 
 
 def _parts(

@@ -205,7 +205,9 @@ async def test_deleting(broker: Broker) -> None:
 async def test_other_brokers_hear_of_it(make_broker: Any) -> None:
     first, second = [await make_broker() for _ in range(2)]
     runtime: Runtime = second.runtime
-    news = NewsReader(runtime.feed, runtime.partitions, runtime.cluster, runtime.on_metadata)
+    news = NewsReader(
+        runtime.feed, runtime.partitions, runtime.cluster, runtime.on_metadata, lambda ids: None
+    )
     tasks = [asyncio.create_task(news.listen()), asyncio.create_task(news.run())]
     try:
         await make_namespace(first)

@@ -38,7 +38,10 @@ class Broker:
         self.feed, self.announcer = runtime.feed, runtime.announcer
         self.flusher, self.partitions = runtime.flusher, runtime.partitions
         self.metadata_news = 0
-        self.news = NewsReader(self.feed, self.partitions, self.cluster, self._on_metadata)
+        self.ended_acks: list[int] = []
+        self.news = NewsReader(
+            self.feed, self.partitions, self.cluster, self._on_metadata, self.ended_acks.extend
+        )
         self.tasks: list[asyncio.Task[None]] = []
 
     def _on_metadata(self) -> None:
@@ -92,6 +95,13 @@ async def two(database_url: str) -> AsyncIterator[list[Broker]]:
     yield brokers
     for each in brokers:
         await each.stop()
+
+
+async def test_ends_of_transactions_with_acknowledgements_are_told(two: list[Broker]) -> None:
+    here, there = two
+    here.announcer.announce_ended([7, 3])
+    await until(lambda: there.ended_acks == [3, 7])
+    assert here.ended_acks == []
 
 
 async def test_a_reader_at_another_broker_wakes_by_the_news(two: list[Broker], log: Log) -> None:

@@ -1,0 +1,289 @@
+"""Acknowledgements in transactions: on their way into the database, and what becomes of them.
+
+A subscription in memory decides who may acknowledge what (`core.subscription.pending_acks`); then
+the rows are written under the partition's lease and the transaction's version. Any broker may end
+the transaction: the same commit marks the rows, or deletes them. Whoever ends one here tells; other
+brokers send word; and once a second all that is pending is looked at. So the rows are the truth,
+and news only saves time. Knows no rule and no SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from core.errors import Error
+from core.ports.log import CommitUnknown, EffectRefused, StoreUnavailable
+
+if TYPE_CHECKING:
+    from core.ports.leases import Lease
+    from core.ports.subscriptions import StoredAck, SubscriptionStore
+    from core.transaction.key import TransactionKey
+    from core.transaction.values import ProducerIdAndEpoch
+    from gateway.runtime.subscriptions.members import LiveSubscription
+    from gateway.runtime.subscriptions.partition import OwnedPartition
+
+log = structlog.get_logger(__name__)
+
+_LOOK_INTERVAL_S: Final = 1.0
+
+
+class Acknowledge(Protocol):
+    """Writes pending acknowledgements, durably: `Transactions.acknowledge`."""
+
+    def __call__(
+        self,
+        lease: Lease,
+        subscription_id: int,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        ranges: Sequence[tuple[int, int]],
+        cumulative_end: int | None = None,
+    ) -> Awaitable[Error]: ...
+
+
+class _Pending:
+    """A subscription with something pending. By transaction: under_way: writes that are not
+    answered yet; begun: all that were. doubtful: transactions of which memory may have more than
+    the store has."""
+
+    def __init__(self, partition: OwnedPartition, subscription: LiveSubscription) -> None:
+        self.partition = partition
+        self.subscription = subscription
+        self.under_way: Counter[int] = Counter()
+        self.begun: Counter[int] = Counter()
+        self.doubtful: set[int] = set()
+
+    def begin(self, owner: int) -> None:
+        self.under_way[owner] += 1
+        self.begun[owner] += 1
+
+    def finish(self, owner: int) -> None:
+        self.under_way[owner] -= 1
+        if not self.under_way[owner]:
+            del self.under_way[owner]
+
+    def forget(self, owner: int) -> None:
+        self.doubtful.discard(owner)
+        del self.begun[owner]
+
+
+class PendingAcks:
+    """All of this process. A transaction is named by its producer's id."""
+
+    def __init__(
+        self,
+        store: SubscriptionStore,
+        acknowledge: Acknowledge,
+        on_lost: Callable[[Lease, bool], None],
+    ) -> None:
+        self._store = store
+        self._acknowledge = acknowledge
+        self._on_lost = on_lost
+        self._pending: dict[int, _Pending] = {}
+        self._under_way: dict[int, set[asyncio.Future[None]]] = {}  # by partition
+        self._wanted: set[int] = set()
+        self._wake = asyncio.Event()
+
+    async def settle(self, partition_id: int) -> None:
+        """Returns when no write of the partition is under way: what is read then is all."""
+        if waiting := self._under_way.get(partition_id):
+            await asyncio.wait(list(waiting))
+
+    async def acknowledge(
+        self,
+        partition: OwnedPartition,
+        subscription: LiveSubscription,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        ranges: Sequence[tuple[int, int]],
+        cumulative_end: int | None = None,
+    ) -> Error:
+        """Acknowledges in a transaction: these offsets or, unless it is None, all below
+        cumulative_end. Not to be cancelled.
+
+        CONCURRENT_TRANSACTIONS: they are acknowledged, or another transaction has them.
+        INVALID_REQUEST: the subscription is not durable. NOT_LEADER_OR_FOLLOWER: it is not this
+        broker's any more. Raises StoreUnavailable.
+        """
+        subscription_id = subscription.subscription_id
+        if subscription_id is None:
+            return Error.INVALID_REQUEST
+        if subscription.is_dropped:
+            return Error.NOT_LEADER_OR_FOLLOWER
+        owner = producer.producer_id
+        core, log_end = subscription.core, partition.log_end
+        if cumulative_end is None:
+            is_accepted = core.pend(owner, ranges, log_end)
+        else:
+            is_accepted = core.pend_up_to(owner, cumulative_end, log_end)
+        if not is_accepted:
+            return Error.CONCURRENT_TRANSACTIONS
+        pending = self._enter(partition, subscription, subscription_id)
+        pending.begin(owner)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        under_way = self._under_way.setdefault(partition.partition_id, set())
+        under_way.add(done)
+        error = Error.UNKNOWN_SERVER_ERROR
+        try:
+            error = await self._acknowledge(
+                subscription.lease, subscription_id, key, producer, ranges, cumulative_end
+            )
+        except EffectRefused as refused:
+            log.error("pending_ack_refused_by_database", of=subscription_id, reason=str(refused))
+            error = Error.KAFKA_STORAGE_ERROR
+        except CommitUnknown:
+            self._on_lost(subscription.lease, True)
+            raise
+        except StoreUnavailable:
+            self._on_lost(subscription.lease, False)
+            raise
+        finally:
+            done.set_result(None)
+            under_way.discard(done)
+            if not under_way and self._under_way.get(partition.partition_id) is under_way:
+                del self._under_way[partition.partition_id]
+            pending.finish(owner)
+            if error is not Error.NONE:
+                pending.doubtful.add(owner)
+            if owner in pending.doubtful:
+                self.look_again([subscription_id])
+        if error is Error.NOT_COORDINATOR:
+            self._on_lost(subscription.lease, True)
+            return Error.NOT_LEADER_OR_FOLLOWER
+        return error
+
+    def load(
+        self,
+        partition: OwnedPartition,
+        subscription: LiveSubscription,
+        stored: Sequence[StoredAck],
+    ) -> None:
+        """What the store has of a subscription that is loaded now."""
+        if not stored or subscription.subscription_id is None:
+            return
+        pending = self._enter(partition, subscription, subscription.subscription_id)
+        for owner in {each.producer_id for each in stored}:
+            self._take_over(pending, owner, [each for each in stored if each.producer_id == owner])
+
+    def _enter(
+        self, partition: OwnedPartition, subscription: LiveSubscription, subscription_id: int
+    ) -> _Pending:
+        known = self._pending.get(subscription_id)
+        if known is None or known.subscription is not subscription:
+            known = self._pending[subscription_id] = _Pending(partition, subscription)
+        return known
+
+    # What becomes of them.
+
+    def on_ended(self, producer_id: int, is_commit: bool, subscription_ids: Iterable[int]) -> None:
+        """A transaction has ended here."""
+        for subscription_id in subscription_ids:
+            pending = self._pending.get(subscription_id)
+            if pending is None:
+                continue
+            if producer_id in pending.under_way or producer_id in pending.doubtful:
+                pending.doubtful.add(producer_id)
+                self.look_again([subscription_id])
+            else:
+                self._resolve(pending, producer_id, is_commit=is_commit)
+                self._leave_out(subscription_id, pending)
+
+    def look_again(self, subscription_ids: Iterable[int]) -> None:
+        """Transactions with acknowledgements of these may have ended, at any broker."""
+        self._wanted.update(each for each in subscription_ids if each in self._pending)
+        if self._wanted:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Looks at what has ended elsewhere, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(_LOOK_INTERVAL_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._wanted.update(self._pending)
+            self._wake.clear()
+            wanted, self._wanted = self._wanted, set()
+            if not wanted:
+                continue
+            begun = {
+                each: Counter(pending.begun)
+                for each in wanted
+                if (pending := self._pending.get(each)) is not None
+            }
+            try:
+                found = await self._store.read_pending(sorted(wanted))
+            except StoreUnavailable as away:
+                log.debug("pending_acks_not_read", reason=str(away))
+                self._wanted |= wanted
+                await asyncio.sleep(_LOOK_INTERVAL_S)
+                continue
+            for subscription_id, before in begun.items():
+                self._compare(subscription_id, before, found.get(subscription_id, ()))
+
+    def _compare(
+        self, subscription_id: int, begun: Counter[int], stored: Sequence[StoredAck]
+    ) -> None:
+        """What is in memory becomes what the store has. Writes that began after the read, or were
+        under way, are left alone: they are looked at again. begun: as it was before the read."""
+        pending = self._pending.get(subscription_id)
+        if pending is None:
+            return
+        core = pending.subscription.core
+        owners = {each.producer_id for each in stored}
+        owners.update(each for each in core.pending_owners if isinstance(each, int))
+        for owner in owners:
+            if owner in pending.under_way or pending.begun[owner] != begun[owner]:
+                pending.doubtful.add(owner)
+                continue
+            rows = [each for each in stored if each.producer_id == owner]
+            if not rows:
+                self._resolve(pending, owner, is_commit=False)
+            elif owner in pending.doubtful or any(each.is_committed for each in rows):
+                core.abort_pending(owner)
+                pending.forget(owner)
+                self._take_over(pending, owner, rows)
+        if pending.doubtful - pending.under_way.keys():
+            self.look_again([subscription_id])
+        self._leave_out(subscription_id, pending)
+
+    def _take_over(self, pending: _Pending, owner: int, rows: Sequence[StoredAck]) -> None:
+        """Of a transaction whose acknowledgements are not in memory."""
+        subscription, partition = pending.subscription, pending.partition
+        is_committed = False
+        for each in rows:
+            if not each.is_committed:
+                continue
+            is_committed = True
+            if each.is_cumulative:
+                subscription.core.acknowledge_up_to(each.end, each.end)
+            else:
+                subscription.core.acknowledge(each.start, each.end, each.end)
+        if is_committed:
+            subscription.taken_in.add(owner)
+        ranges = [(e.start, e.end) for e in rows if not e.is_committed and not e.is_cumulative]
+        ends = [each.end for each in rows if not each.is_committed and each.is_cumulative]
+        if ranges or ends:
+            subscription.core.load_pending(owner, ranges, max(ends, default=None))
+        partition.acknowledged(subscription)
+
+    def _resolve(self, pending: _Pending, owner: int, *, is_commit: bool) -> None:
+        core = pending.subscription.core
+        pending.forget(owner)
+        if is_commit:
+            core.commit_pending(owner)
+            pending.subscription.taken_in.add(owner)
+        else:
+            core.abort_pending(owner)
+        pending.partition.acknowledged(pending.subscription)
+
+    def _leave_out(self, subscription_id: int, pending: _Pending) -> None:
+        """Nothing of it is pending any more."""
+        is_over = pending.subscription.is_dropped or not pending.subscription.core.pending_owners
+        if is_over and not pending.under_way and self._pending.get(subscription_id) is pending:
+            del self._pending[subscription_id]
