@@ -75,6 +75,20 @@ def acknowledge(messages: int, broker: Broker, *, grouped: bool) -> Figures:
         return rate | charged(broker, before, result["records"], result["cpu_s"])
 
 
+def transact(transactions: int, in_flight: int, messages: int, broker: Broker) -> Figures:
+    """Transactions that take a message, send some, and commit, so many at a time."""
+    url = address(broker)
+    with broker.topic(1) as topic:
+        before = broker.cpu_seconds()
+        result = pulsar_java(
+            "PulsarTransactions", url, topic, transactions, in_flight, messages, SIZE
+        )
+        figures = {key: value for key, value in result.items() if key.endswith("_ms")}
+        figures["transactions_per_s"] = result["transactions"] / result["seconds"]
+        figures["mb_per_s"] = figures["transactions_per_s"] * messages * SIZE / 1e6
+        return figures | charged(broker, before, result["records"], result["cpu_s"])
+
+
 def idle(subscriptions: int, consumers: int, broker: Broker) -> Figures:
     """Memory and CPU: alone, with subscriptions that nobody uses, with consumers that wait."""
     url = address(broker)
@@ -118,6 +132,11 @@ def cases(share: float) -> list[Case]:
         name = f"pulsar/acks/java/{'grouped' if grouped else 'each'}"
         return Case(name, "acks_per_s", partial(acknowledge, acknowledged, grouped=grouped))
 
+    def transacting(in_flight: int, messages: int = 1, *, count: int, quick: bool = False) -> Case:
+        name = f"pulsar/transactions/java/{in_flight}x/{messages}m"
+        run = partial(transact, max(int(count * share), 50), in_flight, messages)
+        return Case(name, "transactions_per_s", run, rounds=3, quick=quick)
+
     return [
         producing(1, quick=True),
         producing(4),
@@ -133,6 +152,9 @@ def cases(share: float) -> list[Case]:
         ),
         acknowledging(grouped=True),
         acknowledging(grouped=False),
+        transacting(1, count=600, quick=True),
+        transacting(16, count=6_000),
+        transacting(4, 1_000, count=300),
         Case(
             f"pulsar/idle/{subscriptions}s/{consumers}c",
             "consumer_kb_each",

@@ -114,6 +114,7 @@ def settings(port: int, web_port: int, journal_sync: str) -> str:
             "defaultRetentionTimeInMinutes=600",
             "defaultRetentionSizeInMB=-1",
             "webSocketServiceEnabled=false",
+            "transactionCoordinatorEnabled=true",
             "",
         ]
     )
