@@ -238,6 +238,11 @@ class Cursor:
 
     # --- storing ---
 
+    @property
+    def is_wholly_stored(self) -> bool:
+        """Whether effects that are taken now leave no range to memory alone."""
+        return len(self._acked) <= self._max_stored
+
     def take_effects(self) -> CursorEffects | None:
         """What is to be stored, or None where nothing has changed.
 

@@ -78,9 +78,11 @@ class LiveSubscription:
         kind = None
         if dispatcher is not None and dispatcher.type is not self.stored_type:
             kind = self.stored_type = dispatcher.type
-        if effects is None and kind is None and not self.taken_in:
+        taken_in: tuple[int, ...] = ()
+        if self.taken_in and cursor.is_wholly_stored:  # else their rows are all there is of some
+            taken_in, self.taken_in = tuple(self.taken_in), set()
+        if effects is None and kind is None and not taken_in:
             return None
-        taken_in, self.taken_in = tuple(self.taken_in), set()
         effects = effects or CursorEffects(cursor.mark_delete)
         return CursorWrite(self.subscription_id, effects, kind, taken_in)
 

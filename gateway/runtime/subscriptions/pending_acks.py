@@ -18,6 +18,7 @@ import structlog
 
 from core.errors import Error
 from core.ports.log import CommitUnknown, EffectRefused, StoreUnavailable
+from core.transaction.values import TransactionVersion
 
 if TYPE_CHECKING:
     from core.ports.leases import Lease
@@ -43,6 +44,7 @@ class Acknowledge(Protocol):
         producer: ProducerIdAndEpoch,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
+        version: TransactionVersion = TransactionVersion.V2,
     ) -> Awaitable[Error]: ...
 
 
@@ -102,6 +104,7 @@ class PendingAcks:
         producer: ProducerIdAndEpoch,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
+        version: TransactionVersion = TransactionVersion.V2,
     ) -> Error:
         """Acknowledges in a transaction: these offsets or, unless it is None, all below
         cumulative_end. Not to be cancelled.
@@ -131,7 +134,7 @@ class PendingAcks:
         error = Error.UNKNOWN_SERVER_ERROR
         try:
             error = await self._acknowledge(
-                subscription.lease, subscription_id, key, producer, ranges, cumulative_end
+                subscription.lease, subscription_id, key, producer, ranges, cumulative_end, version
             )
         except EffectRefused as refused:
             log.error("pending_ack_refused_by_database", of=subscription_id, reason=str(refused))
@@ -180,8 +183,18 @@ class PendingAcks:
 
     # What becomes of them.
 
-    def on_ended(self, producer_id: int, is_commit: bool, subscription_ids: Iterable[int]) -> None:
+    def on_ended(
+        self,
+        key: TransactionKey,
+        producer_id: int,
+        is_commit: bool,
+        subscription_ids: Iterable[int],
+    ) -> None:
         """A transaction has ended here."""
+        if not key.kind.is_used_once:
+            # Its producer may have begun the next one: the rows tell them apart.
+            self.look_again(subscription_ids)
+            return
         for subscription_id in subscription_ids:
             pending = self._pending.get(subscription_id)
             if pending is None:

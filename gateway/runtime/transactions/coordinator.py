@@ -79,8 +79,9 @@ PrepareOnAll = Callable[[StoredTransaction | None, int], Transition]
 
 OnEnded = Callable[[bool, str, float], None]
 
-OnAcksEnded = Callable[[int, bool, Sequence[int]], None]
-"""(producer id, whether it is committed, ids of subscriptions with acknowledgements in it)."""
+OnAcksEnded = Callable[[TransactionKey, int, bool, Sequence[int]], None]
+"""(the transaction, its producer's id, whether it is committed, ids of subscriptions with
+acknowledgements in it)."""
 
 
 class Transactions:
@@ -116,7 +117,7 @@ class Transactions:
         self._joins = CoalescedWrites(store.join)
         self._offsets = CoalescedWrites(store.put_pending)
         self._acks = CoalescedWrites(store.put_pending_acks)
-        self._on_acks_ended: OnAcksEnded = lambda producer_id, is_commit, subscriptions: None
+        self._on_acks_ended: OnAcksEnded = lambda *ended: None
         self._open = OpenTransactions(-1, ())
         self._fenced = 0
 
@@ -293,7 +294,7 @@ class Transactions:
         if marker is not None and answer.error is Error.NONE:
             self._on_ended(marker.is_commit, why, time.perf_counter() - begun)
             if subscriptions:
-                self._on_acks_ended(marker.producer_id, marker.is_commit, subscriptions)
+                self._on_acks_ended(key, marker.producer_id, marker.is_commit, subscriptions)
         self._counted(answer.error)
         return answer
 
@@ -373,10 +374,11 @@ class Transactions:
         producer: ProducerIdAndEpoch,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
+        version: TransactionVersion = TransactionVersion.V2,
     ) -> Error:
         """Acknowledgements that count if the transaction commits, after the subscription has
         accepted them under its partition's lease; durable when it returns. The subscription joins
-        with them.
+        with them, if the version has it so.
 
         NOT_COORDINATOR if another broker has that lease now, or the subscription is gone.
         """
@@ -390,7 +392,6 @@ class Transactions:
 
         subscription = Participant.of_subscription(subscription_id)
         known = self._known(key, producer)
-        version = TransactionVersion.V2  # it joins with the write
         return await self._put_pending(key, producer, version, subscription, write, known)
 
     async def _put_pending(
