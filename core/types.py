@@ -8,6 +8,7 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
+NO_TOPIC_EPOCH = -1
 
 Payload = bytes | bytearray | memoryview
 """The bytes of a stored batch."""

@@ -88,7 +88,6 @@ NOT_SERVED_OF_COMMANDS: dict[CommandType, str] = {
     CommandType.CONNECT: "Nobody is asked who he is: authentication is not looked at.",
     CommandType.SUBSCRIBE: "`read_compacted` on a durable subscription is refused; replicated "
     "subscriptions are taken as plain ones.",
-    CommandType.PRODUCER: "Topic epochs begin anew with the broker.",
     CommandType.SEND: "Those of a transaction are refused.",
     CommandType.ACK: "Those of a transaction are refused.",
     CommandType.LOOKUP: "`advertised_listener_name` is not looked at.",

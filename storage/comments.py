@@ -89,7 +89,10 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "v_topic_partition": (
         "Partitions: where their logs begin and end.",
-        {"terminated_offset": "No record is appended from here on, if it is terminated."},
+        {
+            "terminated_offset": "No record is appended from here on, if it is terminated.",
+            "topic_epoch": "Rises when one of Pulsar's producers has it for itself; fences others.",
+        },
     ),
     "v_record_batch": (
         "The log's index: one row a batch. Ask for one topic and partition.",

@@ -129,6 +129,7 @@ topic_partition = Table(
     Column("batch_count", BigInteger, nullable=False, server_default="0"),
     _timestamp("created_at"),
     Column("terminated_offset", BigInteger, nullable=False, server_default="-1"),
+    Column("topic_epoch", BigInteger, nullable=False, server_default="-1"),
     UniqueConstraint("topic_id", "partition", name="topic_partition_topic_id_partition_key"),
     postgresql_with={"fillfactor": "40"},
 )

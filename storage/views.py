@@ -89,8 +89,8 @@ SELECT t.name AS topic, p.partition, p.log_start_offset,
        {_LAST_STABLE_OFFSET} AS last_stable_offset, p.next_offset AS high_watermark,
        p.next_offset - p.log_start_offset AS offsets, p.batch_count AS batches,
        pg_size_pretty(p.size_bytes) AS size, from_unix_ms(p.max_timestamp) AS newest_record,
-       p.leader_epoch, nullif(p.terminated_offset, -1) AS terminated_offset, p.size_bytes,
-       p.partition_id
+       p.leader_epoch, nullif(p.terminated_offset, -1) AS terminated_offset,
+       nullif(p.topic_epoch, -1) AS topic_epoch, p.size_bytes, p.partition_id
 FROM topic_partition p JOIN topic t USING (topic_id)
 ORDER BY t.name, p.partition
 """,

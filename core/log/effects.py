@@ -6,7 +6,7 @@ from typing import NamedTuple
 from core.log.aborted_txns import AbortedTransaction
 from core.log.named_sequences import NamedSequence
 from core.log.producer_state import ProducerState
-from core.types import NO_OFFSET, Payload, RecordBatch
+from core.types import NO_OFFSET, NO_TOPIC_EPOCH, Payload, RecordBatch
 
 
 class StoredBytes:
@@ -54,12 +54,13 @@ class OpenTransaction(NamedTuple):
 class LogEffects:
     """All that one flush changes in one partition.
 
-    expected_offset, terminated_offset: the version decided on; the store refuses the flush if the
-    partition's next_offset has changed by then, or it was terminated. producers: their whole new
-    state, each once. forgotten: ids of producers that write nothing any more. names: the new state
-    of named producers; the store refuses the flush, too, if one of them was claimed again.
-    open_transactions: all that are open afterwards, oldest first (the store has them in the rows
-    of producers; memory replays this). aborted: those that this flush aborts.
+    expected_offset, terminated_offset, topic_epoch: the version decided on; the store refuses
+    the flush if the partition's next_offset has changed by then, it was terminated, or somebody
+    has been admitted alone. producers: their whole new state, each once. forgotten: ids of
+    producers that write nothing any more. names: the new state of named producers; the store
+    refuses the flush, too, if one of them was claimed again. open_transactions: all that are open
+    afterwards, oldest first (the store has them in the rows of producers; memory replays this).
+    aborted: those that this flush aborts.
     """
 
     partition_id: int
@@ -73,4 +74,5 @@ class LogEffects:
     aborted: tuple[AbortedTransaction, ...] = ()
     names: tuple[NamedSequence, ...] = ()
     terminated_offset: int = NO_OFFSET
+    topic_epoch: int = NO_TOPIC_EPOCH
     forgotten: tuple[int, ...] = ()

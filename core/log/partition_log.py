@@ -19,7 +19,7 @@ from core.log.named_sequences import (
 )
 from core.log.producer_state import ProducerState
 from core.transaction.values import Marker
-from core.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordBatch
+from core.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, NO_TOPIC_EPOCH, RecordBatch
 
 MAX_OFFSET = 2**63 - 1
 PRODUCERS_IN_MEMORY = 1_000
@@ -35,8 +35,9 @@ class PartitionState:
     committed. max_timestamp: greatest of all batches ever appended, or -1. open_transactions: those
     that have written here, oldest first. They change only when next_offset moves, so it is their
     version too; a read of the row must read them in the same snapshot. terminated_offset: the log
-    end when it was terminated, or -1; no record follows, but markers of transactions may. It is
-    part of the version: an append rests on it.
+    end when it was terminated, or -1; no record follows, but markers of transactions may.
+    topic_epoch: how many writers had it for themselves so far (`core.topic.writers`), less one.
+    Both are part of the version: an append rests on them.
     """
 
     partition_id: int
@@ -46,6 +47,7 @@ class PartitionState:
     max_timestamp: int = NO_TIMESTAMP
     open_transactions: tuple[OpenTransaction, ...] = ()
     terminated_offset: int = NO_OFFSET
+    topic_epoch: int = NO_TOPIC_EPOCH
 
     @property
     def is_terminated(self) -> bool:
@@ -95,6 +97,8 @@ Decision = Appended | Duplicate | Refused
 
 TERMINATED = Refused(Error.POLICY_VIOLATION, "The topic is terminated: nothing is added to it")
 
+FENCED = Refused(Error.PRODUCER_FENCED, "Another producer has had the topic for itself since")
+
 NO_NAMES: Mapping[str, NamedSequence | None] = {}
 
 
@@ -141,14 +145,18 @@ class LogDraft:
         *,
         starts_at_zero: bool = False,
         sequenced: SequencedBatch | None = None,
+        topic_epoch: int | None = None,
     ) -> Decision:
         """Decides on one batch, in arrival order.
 
         The producer's state must be loaded if the batch has a sequence (KeyError otherwise: a bug
         in the caller). starts_at_zero: see ProducerState.refusal. sequenced: of a producer that is
-        known by its name, if its partition is deduplicated.
+        known by its name, if its partition is deduplicated. topic_epoch: as its writer was told, if
+        it is one that is admitted.
         """
         batch = incoming.batch
+        if topic_epoch is not None and topic_epoch < self.state.topic_epoch:
+            return FENCED
         if sequenced is not None and (known := self.find_sequenced(sequenced)):
             return known
         if self.state.is_terminated:
@@ -267,6 +275,7 @@ class LogDraft:
             names=self._names.effects() if self._names is not None else (),
             terminated_offset=self.state.terminated_offset,
             forgotten=tuple(self._forgotten),
+            topic_epoch=self.state.topic_epoch,
         )
 
 
@@ -326,11 +335,16 @@ class PartitionLog:
             log_start_offset=max(state.log_start_offset, self.state.log_start_offset),
             leader_epoch=max(state.leader_epoch, self.state.leader_epoch),
             terminated_offset=max(state.terminated_offset, self.state.terminated_offset),
+            topic_epoch=max(state.topic_epoch, self.state.topic_epoch),
         )
 
     def advance(self, state: PartitionState) -> None:
         """Takes over a row alone, from a read or a notification."""
         self.load(state, {})
+
+    def raise_topic_epoch(self, topic_epoch: int) -> None:
+        """Takes over a topic epoch that is stored."""
+        self.state = replace(self.state, topic_epoch=max(topic_epoch, self.state.topic_epoch))
 
     def draft(self) -> LogDraft:
         """A fresh draft on what is known now."""
@@ -358,6 +372,7 @@ class PartitionLog:
             max_timestamp=effects.max_timestamp,
             open_transactions=effects.open_transactions,
             terminated_offset=self.state.terminated_offset,
+            topic_epoch=self.state.topic_epoch,
         )
 
     def trim(self) -> None:

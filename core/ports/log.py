@@ -15,6 +15,7 @@ from core.log.effects import LogEffects
 from core.log.named_sequences import NamedSequence
 from core.log.partition_log import PartitionState
 from core.log.producer_state import ProducerState
+from core.ports.leases import Lease
 from core.staging.values import Guard, PublicationEffects, TokenBatch
 from core.transaction.key import TransactionKey
 from core.transaction.values import StoredTransaction, TransactionEffects
@@ -199,6 +200,11 @@ class LogStore(Protocol):
         """Makes `claim` the latest of the name, which is remembered from now on if it was not, and
         gives what is known of it: nothing of an earlier claim is stored after this. None if there
         is no such partition."""
+
+    async def raise_topic_epoch(self, lease: Lease, partition_id: int, topic_epoch: int) -> None:
+        """The partition's topic epoch is this one at least; batches of writers that were told an
+        earlier one are stored no more, by any broker. lease: of the partition's shard. Raises
+        VersionMismatch where that is another's."""
 
     async def load_transactions(
         self, producer_ids: Sequence[int]

@@ -1,7 +1,8 @@
 """Who may write to a partition at a time: producers by name, and their access modes.
 
 For protocols whose producers have names (Pulsar's); Kafka's write without asking. Pure, and kept in
-memory: a name is free again, and nobody exclusive, once the connection or the broker has gone.
+memory: a name is free again, and nobody exclusive, once the connection or the broker has gone. The
+topic epoch outlives that: it is to be stored before a writer hears that it is alone.
 Sources: AbstractTopic.addProducer, incrementTopicEpochIfNeeded, Producer.isSuccessorTo.
 """
 
@@ -9,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+from core.types import NO_TOPIC_EPOCH
 
 
 class AccessMode(Enum):
@@ -22,11 +25,13 @@ class AccessMode(Enum):
 
 class Denial(Enum):
     """NAME_TAKEN: by a producer that lives. BUSY: there is an exclusive one, or one waits to be.
-    FENCED: an exclusive one cannot be beside others, or was replaced meanwhile."""
+    FENCED: an exclusive one cannot be beside others, or was replaced meanwhile. MOVED: another
+    broker takes writers in."""
 
     NAME_TAKEN = auto()
     BUSY = auto()
     FENCED = auto()
+    MOVED = auto()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +40,7 @@ class Writer:
 
     is_name_given: by its application; else a broker has made the name, and nobody else has it.
     epoch: how often its client has come again. topic_epoch: of the partition, as it was told when
-    it was exclusive before. connection, number: where it is, and how it is called there.
+    it was admitted before. connection, number: where it is, and how it is called there.
     """
 
     name: str
@@ -56,10 +61,10 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """It may write. topic_epoch: the partition's, where it is exclusive. ejected: who may not any
-    more."""
+    """It may write. topic_epoch: the partition's; -1 while nobody has been alone. ejected: who may
+    not any more."""
 
-    topic_epoch: int | None = None
+    topic_epoch: int = NO_TOPIC_EPOCH
     ejected: Sequence[Writer] = ()
 
 
@@ -80,20 +85,18 @@ class Denied:
 REPLACED: Final = Denied(Denial.FENCED, "Another producer has taken its place")
 """What an ejected writer is told."""
 
+MOVED: Final = Denied(Denial.MOVED, "Another broker has the topic: look it up again")
+"""What all writers are told."""
+
 
 class PartitionWriters:
-    """Those of one partition."""
+    """Those of one partition. topic_epoch: as it is stored."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_epoch: int = NO_TOPIC_EPOCH) -> None:
         self._writers: dict[str, Writer] = {}
         self._exclusive: Writer | None = None
         self._waiting: list[Writer] = []
-        self._topic_epoch = -1
-
-    @property
-    def is_forgettable(self) -> bool:
-        """Whether nothing is lost with it: no one is there, and no one ever was exclusive."""
-        return not self._writers and not self._waiting and self._topic_epoch < 0
+        self._topic_epoch = topic_epoch
 
     @property
     def present(self) -> list[Writer]:
@@ -104,6 +107,11 @@ class PartitionWriters:
     def waiting(self) -> list[Writer]:
         """Those whose turn has not come."""
         return list(self._waiting)
+
+    @property
+    def all(self) -> list[Writer]:
+        """Both."""
+        return [*self._writers.values(), *self._waiting]
 
     def admit(self, writer: Writer) -> Admitted | Waiting | Denied:
         """Takes the writer in, if it may be."""
@@ -122,7 +130,7 @@ class PartitionWriters:
                 return Denied(Denial.BUSY, _exclusive_there(exclusive))
             self._leave(replaced)
             self._writers[writer.name] = writer
-            return Admitted(None, replaced)
+            return Admitted(self._topic_epoch, replaced)
         if writer.mode is AccessMode.EXCLUSIVE:
             if exclusive is not None or self._waiting:
                 return Denied(Denial.FENCED, _exclusive_there(exclusive))

@@ -34,7 +34,7 @@ def make(runtime: Runtime, around: Surroundings) -> PulsarFrontEnd:
 def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
     """What handlers may ask."""
     cluster = runtime.cluster
-    producers = Producers(lambda: cluster.broker_id, cluster.incarnation)
+    producers = Producers(cluster, runtime.leases, runtime.subscriptions, runtime.partitions)
     runtime.upkeep.on_blocked(producers.close_all)
     return Services(
         topics=runtime.topics,

@@ -16,8 +16,16 @@ import structlog
 from core.errors import Error
 from core.log.named_sequences import NO_CHUNK, NO_CLAIM, NO_SEQUENCE_ID, SequencedBatch
 from core.log.validation import refuse_size
-from core.ports.log import StoreUnavailable
-from core.topic.writers import REPLACED, Admitted, Denied, PartitionWriters, Waiting, Writer
+from core.ports.log import StoreUnavailable, VersionMismatch
+from core.topic.writers import (
+    MOVED,
+    REPLACED,
+    Admitted,
+    Denied,
+    PartitionWriters,
+    Waiting,
+    Writer,
+)
 from core.types import (
     NO_OFFSET,
     NO_PRODUCER_EPOCH,
@@ -36,15 +44,19 @@ from gateway.runtime.flush.work import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from uuid import UUID
 
+    from core.ports.leases import Lease
     from core.topic.topic import Topic
     from gateway.pulsar.commands_pb2 import CommandSend
     from gateway.pulsar.entries import Entry
     from gateway.pulsar.session import Session
     from gateway.pulsar.topics import Place
     from gateway.pulsar.transactions import TxnId
+    from gateway.runtime.cluster.leases import ShardLeases
+    from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.flush.work import AppendResult
+    from gateway.runtime.log.partitions import Partitions
+    from gateway.runtime.subscriptions.subscriptions import Subscriptions
 
 log = structlog.get_logger(__name__)
 
@@ -61,30 +73,58 @@ _OVER: Final = (
 class Producers:
     """All of this process: names and access modes by partition.
 
-    They hold among the producers of one broker. LOOKUP sends all of a partition's to one, and
-    PRODUCER turns them away elsewhere, so they hold across brokers as long as none comes or goes.
+    The holder of a partition's lease takes its producers in, from the topic epoch on that is
+    stored; when the lease is lost they are closed, and come again where LOOKUP sends them. Each
+    batch bears the epoch that its producer was told, so nothing of one that was replaced at another
+    broker meanwhile enters the log.
     """
 
-    def __init__(self, broker_id: Callable[[], int], incarnation: UUID) -> None:
-        self._partitions: dict[int, PartitionWriters] = {}
+    def __init__(
+        self,
+        cluster: Cluster,
+        leases: ShardLeases,
+        subscriptions: Subscriptions,
+        partitions: Partitions,
+    ) -> None:
+        self._owned: dict[int, _Owned] = {}
         self._told: dict[Writer, Callable[[Admitted | Denied], None]] = {}
-        self._broker_id = broker_id
-        self._incarnation = incarnation.hex[:12]
+        self._cluster = cluster
+        self._leases = leases
+        self._subscriptions = subscriptions
+        self._partitions = partitions
         self._numbers = count()
+        leases.on_lost(self._on_lost)
 
     def make_name(self) -> str:
         """A name that no producer has, here or at another broker, now or ever."""
-        return f"penstock-{self._broker_id()}-{self._incarnation}-{next(self._numbers)}"
+        incarnation = self._cluster.incarnation.hex[:12]
+        return f"penstock-{self._cluster.broker_id}-{incarnation}-{next(self._numbers)}"
+
+    async def own(self, partition_id: int) -> bool:
+        """Whether this broker takes the partition's producers in; `admit` may be called then, at
+        once. Raises StoreUnavailable."""
+        lease = await self._subscriptions.claim(partition_id)
+        if lease is None:
+            return False
+        owned = self._owned.get(partition_id)
+        if owned is None or owned.lease is not lease:
+            # The first batch needs the partition in memory, too.
+            state = (await self._partitions.refresh([partition_id])).get(partition_id)
+            if state is None or not self._leases.is_valid(lease):
+                return False
+            owned = self._owned.get(partition_id)
+            if owned is None or owned.lease is not lease:
+                self._owned[partition_id] = _Owned(lease, state.topic_epoch)
+        return True
 
     def admit(
         self, partition_id: int, writer: Writer, on_verdict: Callable[[Admitted | Denied], None]
     ) -> Admitted | Waiting | Denied:
         """Takes a writer in, and lets go of who is ejected for it. on_verdict: told what becomes of
-        it later: that its turn has come, or that it is out."""
-        writers = self._partitions.setdefault(partition_id, PartitionWriters())
-        verdict = writers.admit(writer)
+        it later: that its turn has come, or that it is out. Before it is told that it may write
+        `keep_epoch` must have stored the verdict's epoch."""
+        verdict = self._owned[partition_id].writers.admit(writer)
         if isinstance(verdict, Denied):
-            self._forget(partition_id)
             return verdict
         self._told[writer] = on_verdict
         if isinstance(verdict, Admitted):
@@ -93,35 +133,65 @@ class Producers:
                     told(REPLACED)
         return verdict
 
+    async def keep_epoch(self, partition_id: int, writer: Writer, topic_epoch: int) -> bool:
+        """Has the epoch stored by which a writer was admitted; False where the writer is out, or
+        another broker has the partition. Raises StoreUnavailable."""
+        if writer not in self._told:
+            return False
+        owned = self._owned[partition_id]
+        if topic_epoch > owned.stored_epoch:
+            try:
+                await self._partitions.raise_topic_epoch(owned.lease, partition_id, topic_epoch)
+            except VersionMismatch:
+                self._leases.give_up(owned.lease)
+                return False
+            owned.stored_epoch = max(owned.stored_epoch, topic_epoch)
+        return writer in self._told
+
     def of(self, partition_id: int) -> PartitionWriters:
         """Who writes to a partition, and who waits to."""
-        return self._partitions.get(partition_id) or PartitionWriters()
+        owned = self._owned.get(partition_id)
+        return PartitionWriters() if owned is None else owned.writers
 
     def remove(self, partition_id: int, writer: Writer) -> None:
         """The writer has gone; those who wait for it are told."""
-        writers = self._partitions.get(partition_id)
-        if writers is None or self._told.pop(writer, None) is None:
+        owned = self._owned.get(partition_id)
+        if owned is None or self._told.pop(writer, None) is None:
             return
-        for following, verdict in writers.remove(writer):
+        for following, verdict in owned.writers.remove(writer):
             if told := self._told.get(following):
                 if isinstance(verdict, Denied):
                     del self._told[following]
                 told(verdict)
-        self._forget(partition_id)
 
     def close_all(self, partition_id: int) -> None:
         """None of a partition's producers may write any more: each is closed, once what it has sent
         is answered, and its client comes again."""
-        writers = self._partitions.get(partition_id)
-        for writer in (*writers.present, *writers.waiting) if writers is not None else ():
+        for writer in self.of(partition_id).all:
             session: Any = writer.connection
             producer = session.producers.get(writer.number)
             if producer is not None and producer.writer is writer:
                 producer.leave()
 
-    def _forget(self, partition_id: int) -> None:
-        if self._partitions[partition_id].is_forgettable:
-            del self._partitions[partition_id]
+    def _on_lost(self, lease: Lease) -> None:
+        for partition_id, owned in list(self._owned.items()):
+            if owned.lease is lease:
+                del self._owned[partition_id]
+                for writer in owned.writers.all:
+                    if told := self._told.pop(writer, None):
+                        told(MOVED)
+
+
+class _Owned:
+    """A partition whose producers are taken in here, under a lease. stored_epoch: at least this
+    topic epoch is stored."""
+
+    __slots__ = ("lease", "stored_epoch", "writers")
+
+    def __init__(self, lease: Lease, topic_epoch: int) -> None:
+        self.lease = lease
+        self.stored_epoch = topic_epoch
+        self.writers = PartitionWriters(topic_epoch)
 
 
 class _Sent:
@@ -148,10 +218,11 @@ class _Sent:
 class Producer:
     """One producer of a session.
 
-    place: as it was when it came. schema_version: of what it brought, as the wire has it. is_ready:
-    whether its turn has come. is_opening: whether its client has no answer yet; denied: why it is
-    out, if that came meanwhile. connected_at: ms since the epoch. last_sequence_id: the highest
-    that was stored under its name when it came; -1 if there is none, or no deduplication.
+    place: as it was when it came. schema_version: of what it brought, as the wire has it.
+    is_ready: whether its turn has come. is_opening: whether its client has no answer yet;
+    denied: why it is out, if that came meanwhile. topic_epoch: by which it was admitted, None
+    before. connected_at: ms since the epoch. last_sequence_id: the highest that was stored
+    under its name when it came; -1 if there is none, or no deduplication.
     """
 
     __slots__ = (
@@ -173,6 +244,7 @@ class Producer:
         "schema_version",
         "session",
         "topic_epoch",
+        "turn",
         "writer",
     )
 
@@ -194,6 +266,7 @@ class Producer:
         self.is_opening = True
         self.denied: Denied | None = None
         self.topic_epoch: int | None = None
+        self.turn: asyncio.Task[None] | None = None  # its turn has come, and is to be stored
         self.last_sequence_id = NO_SEQUENCE_ID
         self._claim = NO_CLAIM
         self._is_leaving = False  # it is closed once all that it has sent is answered
@@ -224,6 +297,12 @@ class Producer:
         if claimed is not None:  # else the first SEND finds the topic gone
             self._claim, self.last_sequence_id = claimed.claim, claimed.highest_sequence_id
             partitions.use_name(partition_id, self.name, 1)
+
+    async def keep_epoch(self) -> bool:
+        """See Producers."""
+        assert self.topic_epoch is not None, "it is let in"
+        producers = self.session.services.producers
+        return await producers.keep_epoch(self.place.partition_id, self.writer, self.topic_epoch)
 
     def _let_go_of_name(self) -> None:
         if self._claim != NO_CLAIM:
@@ -293,6 +372,7 @@ class Producer:
             transaction=None if txn is None else txn.key,
             sequenced=sequenced,
             stream=self._stream,
+            topic_epoch=self.topic_epoch,
         )
         self._await_turn(sent)
         if self._sent[0] is sent:

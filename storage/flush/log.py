@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 _BATCH = Row.of(schema.record_batch)
 # Guards every append: locks the partitions in order of id, moves each if its next_offset is still
-# the one decided on and it was not terminated since, writes index rows, and raises PS001 unless all
-# were moved. If a row changed while the UPDATE waited for its lock, the UPDATE sees the new version
-# and finds no match.
+# the one decided on, and it was neither terminated since nor was anybody admitted alone; writes
+# index rows, and raises PS001 unless all were moved. If a row changed while the UPDATE waited for
+# its lock, the UPDATE sees the new version and finds no match.
 APPEND_BATCHES = f"""
 WITH locked AS MATERIALIZED (
     SELECT partition_id FROM topic_partition
@@ -60,15 +60,15 @@ WITH locked AS MATERIALIZED (
     SET next_offset = e.next_offset, max_timestamp = e.max_timestamp,
         size_bytes = p.size_bytes + e.added_bytes, batch_count = p.batch_count + e.added_batches
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
-                $7::bigint[])
+                $7::bigint[], $8::bigint[])
         AS e (partition_id, expected_offset, next_offset, max_timestamp, added_bytes, added_batches,
-              terminated_offset)
+              terminated_offset, topic_epoch)
     WHERE p.partition_id = e.partition_id AND p.next_offset = e.expected_offset
-      AND p.terminated_offset = e.terminated_offset
+      AND p.terminated_offset = e.terminated_offset AND p.topic_epoch = e.topic_epoch
       AND (SELECT count(*) FROM locked) > 0
     RETURNING p.partition_id
 ), inserted AS (
-    INSERT INTO record_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(8)}
+    INSERT INTO record_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(9)}
 )
 SELECT CASE WHEN (SELECT count(*) FROM moved) <> cardinality($1::bigint[])
             THEN version_mismatch() END
@@ -142,7 +142,7 @@ ORDER BY p.partition_id FOR NO KEY UPDATE OF p
 LOCK_FREE_PARTITIONS = LOCK_PARTITIONS.rstrip() + " SKIP LOCKED"
 
 PARTITION_COLUMNS = """p.partition_id, p.next_offset, p.log_start_offset, p.leader_epoch,
-       p.max_timestamp, p.terminated_offset,
+       p.max_timestamp, p.terminated_offset, p.topic_epoch,
        ARRAY(SELECT s.producer_id FROM producer_state s
              WHERE s.partition_id = p.partition_id AND s.txn_first_offset IS NOT NULL
              ORDER BY s.txn_first_offset),
@@ -395,12 +395,12 @@ def partition_states(result: PGresult) -> dict[int, PartitionState]:
     """Rows of READ_PARTITIONS, by partition id."""
     states = {}
     for row in rows_of(result):
-        partition_id, next_offset, start, epoch, timestamp, terminated = struct.unpack(
-            ">qqqiqq", b"".join(value or b"" for value in row[:6])
+        partition_id, next_offset, start, epoch, timestamp, *later = struct.unpack(
+            ">qqqiqqq", b"".join(value or b"" for value in row[:7])
         )
-        opened = map(OpenTransaction, integers(row[6], "q"), integers(row[7], "q"))
+        opened = map(OpenTransaction, integers(row[7], "q"), integers(row[8], "q"))
         states[partition_id] = PartitionState(
-            partition_id, next_offset, start, epoch, timestamp, tuple(opened), terminated
+            partition_id, next_offset, start, epoch, timestamp, tuple(opened), *later
         )
     return states
 
@@ -454,6 +454,7 @@ def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> 
             effect.added_bytes,
             len(effect.rows),
             effect.terminated_offset,
+            effect.topic_epoch,
         )
         for effect in effects
     ]
@@ -462,7 +463,7 @@ def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> 
         for effect in effects
         for row in effect.rows
     ]
-    return columns("qqqqqqq", partitions) + _BATCH.encode(rows)
+    return columns("qqqqqqqq", partitions) + _BATCH.encode(rows)
 
 
 def _index_row(row: AppendedRow, payload: FlushPayload) -> tuple[int, ...]:

@@ -19,14 +19,22 @@ from core.log.producer_state import AppendedBatch, ProducerState
 from core.ports.log import EpochStart, Loaded, ReadRange, SegmentGone, StoredBatch
 from core.transaction.values import StoredTransaction
 from core.types import BatchFormat, Payload
-from storage.connection.binary import bigint_array, rows_of, text_array, uuid_array
+from storage.connection.binary import (
+    bigint_array,
+    integer_array,
+    rows_of,
+    text_array,
+    uuid_array,
+)
 from storage.connection.client_text import key_of, read, written
 from storage.connection.kept_session import KeptSession
+from storage.flush.groups import HOLD_LEASES
 from storage.flush.log import NAME_COLUMNS, PARTITION_COLUMNS, FlushSession, named_sequence
 from storage.flush.transactions import READ_TRANSACTIONS, transactions
 from storage.schema import CHUNK_BYTES, chunk_table_name
 
 if TYPE_CHECKING:
+    from core.ports.leases import Lease
     from storage.connection.pool import Cursor, Database
     from storage.flush.segments import Segments
 
@@ -41,9 +49,9 @@ SELECT {PARTITION_COLUMNS}, NULL::bigint, NULL::smallint, NULL::bigint, NULL::in
        NULL::bigint[], NULL::integer[], NULL::bigint[], NULL::bigint, NULL::integer
 FROM topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
 UNION ALL
-SELECT s.partition_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, s.producer_id, s.producer_epoch,
-       s.last_timestamp, s.last_sequences, s.last_offsets, s.offset_deltas, s.timestamps,
-       s.txn_first_offset, s.coordinator_epoch
+SELECT s.partition_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, s.producer_id,
+       s.producer_epoch, s.last_timestamp, s.last_sequences, s.last_offsets,
+       s.offset_deltas, s.timestamps, s.txn_first_offset, s.coordinator_epoch
 FROM unnest(%(of_partitions)s::bigint[], %(producer_ids)s::bigint[])
      AS w (partition_id, producer_id)
 JOIN producer_state s USING (partition_id, producer_id)
@@ -54,7 +62,7 @@ LOAD_WITH_NAMES = f"""
 SELECT l.*, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::bigint
 FROM ({LOAD_PARTITIONS_AND_PRODUCERS}) AS l
 UNION ALL
-SELECT n.partition_id, {"NULL, " * 16} {NAME_COLUMNS.partition(",")[2]}
+SELECT n.partition_id, {"NULL, " * 17} {NAME_COLUMNS.partition(",")[2]}
 FROM unnest(%(of_named)s::bigint[], %(name_keys)s::uuid[]) AS w (partition_id, name_key)
 JOIN named_producer n USING (partition_id, name_key)
 """
@@ -164,6 +172,13 @@ UPDATE topic_partition SET terminated_offset = next_offset
 WHERE partition_id = %(partition_id)s AND terminated_offset = -1
 """
 
+# Under the lease of the partition's shard: what a former holder sends comes to nothing. It never
+# falls. A flush that holds the row is waited for; one that comes later finds another version.
+RAISE_TOPIC_EPOCH = """
+UPDATE topic_partition SET topic_epoch = greatest(topic_epoch, $2::bigint)
+WHERE partition_id = $1::bigint
+"""
+
 # The aborted transactions that touch each range, by last offset, the newest last.
 READ_ABORTED = """
 SELECT r.n, a.producer_id, a.first_offset, a.last_offset
@@ -179,6 +194,12 @@ ALLOCATE_PRODUCER_IDS = """
 UPDATE cluster SET next_producer_id = next_producer_id + %(count)s
 RETURNING next_producer_id - %(count)s
 """
+
+CLAIMS = {
+    b"hold_leases": HOLD_LEASES,
+    b"claim_name": CLAIM_NAME,
+    b"raise_topic_epoch": RAISE_TOPIC_EPOCH,
+}
 
 _BIGINT = struct.Struct(">q")
 
@@ -281,7 +302,7 @@ class PostgresLogStore:
         self._database = database
         self._segments = segments
         self._batch_sizes: dict[int, int] = {}  # mean size of batches in a partition's last read
-        self._claims = KeptSession(database, {b"claim_name": CLAIM_NAME})
+        self._claims = KeptSession(database, CLAIMS)
         self._transactions = KeptSession(database, {b"read_transactions": READ_TRANSACTIONS})
 
     def open_flush(self) -> FlushSession:
@@ -321,9 +342,9 @@ class PostgresLogStore:
                 LOAD_WITH_NAMES if names else LOAD_PARTITIONS_AND_PRODUCERS, parameters
             )
             for row in await cursor.fetchall():
-                producer_id, epoch, timestamp, *columns, first_offset, coordinator_epoch = row[8:17]
-                if names and row[17] is not None:
-                    each = _named(row[17:])
+                producer_id, epoch, timestamp, *columns, first_offset, coordinator_epoch = row[9:18]
+                if names and row[18] is not None:
+                    each = _named(row[18:])
                     named[row[0], each.name] = each
                 elif producer_id is None:
                     states[row[0]] = partition_state(row)
@@ -345,6 +366,16 @@ class PostgresLogStore:
         (result, *_) = await self._claims.run_or_fail("claim_name", [(b"claim_name", parameters)])
         found = rows_of(result)
         return named_sequence(found[0]) if found else None
+
+    async def raise_topic_epoch(self, lease: Lease, partition_id: int, topic_epoch: int) -> None:
+        """See LogStore. One round trip, durable when it returns."""
+        await self._claims.run_or_fail(
+            "raise_topic_epoch",
+            [
+                (b"hold_leases", (integer_array([lease.shard]), bigint_array([lease.generation]))),
+                (b"raise_topic_epoch", (_BIGINT.pack(partition_id), _BIGINT.pack(topic_epoch))),
+            ],
+        )
 
     async def load_transactions(self, producer_ids: Sequence[int]) -> dict[int, StoredTransaction]:
         """See LogStore."""
@@ -483,5 +514,5 @@ def _named(row: Sequence[Any]) -> NamedSequence:
 
 def partition_state(row: Sequence[Any]) -> PartitionState:
     """A row that begins with PARTITION_COLUMNS."""
-    opened = tuple(map(OpenTransaction, row[6], row[7]))
-    return PartitionState(row[0], row[1], row[2], row[3], row[4], opened, row[5])
+    opened = tuple(map(OpenTransaction, row[7], row[8]))
+    return PartitionState(row[0], row[1], row[2], row[3], row[4], opened, row[5], row[6])

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from core.subscription.values import ConsumerStatus, SubscriptionType
+from core.types import NO_TOPIC_EPOCH
 from gateway.pulsar.admin.api import AdminCall, endpoint
 from gateway.pulsar.admin.places import (
     gather_all,
@@ -165,6 +166,7 @@ async def _stats(call: AdminCall, owned: OwnedPartition, place: Place) -> dict[s
         "msgInCounter": state.next_offset,
         "publishers": [_publisher(each) for each in writers.present],
         "waitingPublishers": len(writers.waiting),
+        **({} if state.topic_epoch == NO_TOPIC_EPOCH else {"topicEpoch": state.topic_epoch}),
         "subscriptions": subscriptions,
         "replication": {},
         "deduplicationStatus": (

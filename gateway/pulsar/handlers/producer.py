@@ -3,28 +3,33 @@
 Behavior: a topic that is not there is made, if Kafka's `auto.create.topics.enable` lets clients do
 so. Without a name the broker invents one that nobody else has. A name in use is ProducerBusy, but
 for the same client that has come again; whether its holder is still there is looked at meanwhile.
-Access modes are Pulsar's; topic epochs are kept in memory, so they begin anew with the broker.
-Names and modes hold for the broker that has the partition's lease, and others answer
-ServiceNotReady: then the client looks the topic up. Asked again for an id that it has, the answer
-is the same. A schema is looked up among the topic's, and registered if it may follow them; else
-IncompatibleSchema. The answer has its version, which is empty where the producer brings none: then
-it writes whatever the topic has. `initial_subscription_name` is made first, from the earliest on,
-if its namespace lets clients make subscriptions. Where a backlog exceeds a quota of the
-namespace's, the answer is ProducerBlockedQuotaExceededError, or …Exception, by its policy. On a
-topic that is deduplicated (`penstock.deduplication.enabled`) the answer tells the highest
-sequence id that is stored under the name, or -1; what was sent under it before and is not stored
-then never will be. A terminated topic is TopicTerminatedError, here or with
-the first SEND. Sources: ServerCnx.handleProducer, tryAddSchema.
+Access modes are Pulsar's. Who is alone raises the topic epoch, which is stored before the answer;
+with an earlier one a producer that was replaced meanwhile comes back as ProducerFenced, whatever
+became of the broker. Names and modes hold for the broker that has the partition's lease, and others
+answer ServiceNotReady: then the client looks the topic up. When the lease is lost, the producers
+are closed. Asked again for an id that it has, the answer is the same. A schema is looked up among
+the topic's, and registered if it may follow them; else IncompatibleSchema. The answer has its
+version, which is empty where the producer brings none: then it writes whatever the topic has.
+`initial_subscription_name` is made first, from the earliest on, if its namespace lets clients make
+subscriptions. Where a backlog exceeds a quota of the namespace's, the answer is
+ProducerBlockedQuotaExceededError, or …Exception, by its policy. On a topic that is deduplicated
+(`penstock.deduplication.enabled`) the answer tells the highest sequence id that is stored under the
+name, or -1; what was sent under it before and is not stored then never will be. A terminated topic
+is TopicTerminatedError, here or with the first SEND. Sources: ServerCnx.handleProducer,
+tryAddSchema; AbstractTopic.addProducer, PersistentTopic.setTopicEpoch.
 """
 
+import asyncio
 from functools import partial
 
 from core.errors import Refusal
 from core.namespace.rules import allows_auto_subscription
 from core.namespace.values import QuotaPolicy
+from core.ports.log import StoreUnavailable
 from core.schema.values import SchemaRefusal
 from core.subscription.values import SubscriptionType
 from core.topic.writers import AccessMode, Admitted, Denial, Denied, Waiting, Writer
+from core.types import NO_TOPIC_EPOCH
 from gateway.pulsar.api import Refused, command
 from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError, signed
 from gateway.pulsar.commands_pb2 import CommandError, CommandProducer, CommandProducerSuccess
@@ -39,6 +44,7 @@ from gateway.runtime.subscriptions.values import Subscribing
 
 _MOST_PRODUCERS = 10_000  # of one connection
 _MOST_NAME_BYTES = 1_000
+_MOST_TOPIC_EPOCH = 2**62  # far from where the next one would not be stored
 _MODES = {
     ProducerAccessMode.SHARED: AccessMode.SHARED,
     ProducerAccessMode.EXCLUSIVE: AccessMode.EXCLUSIVE,
@@ -49,6 +55,7 @@ _CODES = {
     Denial.NAME_TAKEN: ServerError.PRODUCER_BUSY,
     Denial.BUSY: ServerError.PRODUCER_BUSY,
     Denial.FENCED: ServerError.PRODUCER_FENCED,
+    Denial.MOVED: ServerError.SERVICE_NOT_READY,
 }
 _BLOCKED = {
     QuotaPolicy.PRODUCER_REQUEST_HOLD: ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR,
@@ -79,6 +86,8 @@ async def producer(message: CommandProducer, session: Session) -> _Answer:
         version = await _register(message, place, session)
         if isinstance(version, SchemaRefusal):
             return refused_schema(version)
+        if not await session.services.producers.own(place.partition_id):
+            return NOT_OWNED
         if not _is_wanted(producer_id, session):
             return _CLOSED
         if session.services.partitions.is_known_terminated(place.partition_id):
@@ -143,6 +152,8 @@ def _refuse(message: CommandProducer, session: Session) -> Refused | None:
     if len(message.producer_name.encode()) > _MOST_NAME_BYTES:
         reason = f"A producer's name may have {_MOST_NAME_BYTES} bytes"
         return Refused(ServerError.NOT_ALLOWED_ERROR, reason)
+    if signed(message.topic_epoch) > _MOST_TOPIC_EPOCH:
+        return Refused(ServerError.NOT_ALLOWED_ERROR, "The topic epoch is not one of this topic's")
     if len(session.producers) + len(session.opening) >= _MOST_PRODUCERS:
         reason = f"A connection may have {_MOST_PRODUCERS} producers"
         return Refused(ServerError.TOO_MANY_REQUESTS, reason)
@@ -153,7 +164,7 @@ def _again(message: CommandProducer, known: Producer) -> _Answer:
     if message.topic != str(known.place.name):
         reason = f"Producer {known.producer_id} of this connection writes to {known.place.name}"
         return Refused(ServerError.NOT_ALLOWED_ERROR, reason)
-    return _success(message, known, None)
+    return _success(message, known)
 
 
 async def _admit(
@@ -166,7 +177,7 @@ async def _admit(
         _MODES[ProducerAccessMode(message.producer_access_mode)],
         bool(given) and message.user_provided_producer_name,
         message.epoch,
-        message.topic_epoch if message.HasField("topic_epoch") else None,
+        signed(message.topic_epoch) if message.HasField("topic_epoch") else None,
         session,
         message.producer_id,
     )
@@ -181,41 +192,47 @@ async def _admit(
         made.is_ready = False
     else:
         made.topic_epoch = verdict.topic_epoch
-    if made.is_deduplicated and (refused := await _claim(made)):
+    if refused := await _settle(made):
+        made.detach()
         return refused
     made.is_opening = False
     session.producers[message.producer_id] = made
     session.closed_producers.discard(message.producer_id)
-    return _success(message, made, made.topic_epoch)
+    return _success(message, made)
 
 
-async def _claim(made: Producer) -> Refused | None:
-    """Claims its name, now that no other has it here. Why it is not wanted any more, or None."""
+async def _settle(made: Producer) -> Refusal | Refused | None:
+    """Claims its name, now that no other has it here, and has its epoch stored, now that it is let
+    in. Why it is not wanted any more, or None."""
+    is_kept = True
     try:
-        await made.claim_name()
+        if made.is_deduplicated:
+            await made.claim_name()
+        if made.topic_epoch is not None:  # else its turn comes later
+            is_kept = await made.keep_epoch()
     except BaseException:
         made.detach()
         raise
-    refused = None
     if not _is_wanted(made.producer_id, made.session):
-        refused = _CLOSED
-    elif made.denied is not None:
-        refused = Refused(_CODES[made.denied.denial], made.denied.message)
-    if refused is not None:
-        made.detach()
-    return refused
+        return _CLOSED
+    if made.denied is not None:
+        return Refused(_CODES[made.denied.denial], made.denied.message)
+    return None if is_kept else NOT_OWNED
 
 
 def _on_verdict(message: CommandProducer, made: Producer, verdict: Admitted | Denied) -> None:
     """Later: its turn has come, which is a second answer to the same request; or it is out."""
     session = made.session
     if isinstance(verdict, Admitted):
-        made.is_ready = True
         made.topic_epoch = verdict.topic_epoch
-        if not made.is_opening:
-            session.send(_success(message, made, verdict.topic_epoch))
+        if made.is_opening:
+            made.is_ready = True
+        else:
+            made.turn = asyncio.create_task(_take_turn(message, made))
     elif made.is_opening:
         made.denied = verdict
+    elif verdict.denial is Denial.MOVED:
+        made.leave()
     elif made.is_ready:
         session.close_producer(made)
     else:
@@ -224,9 +241,23 @@ def _on_verdict(message: CommandProducer, made: Producer, verdict: Admitted | De
         session.send(CommandError(request_id=message.request_id, error=code, message=reason))
 
 
-def _success(
-    message: CommandProducer, made: Producer, topic_epoch: int | None
-) -> CommandProducerSuccess:
+async def _take_turn(message: CommandProducer, made: Producer) -> None:
+    """The second answer, once the epoch is stored; or its client comes again."""
+    try:
+        is_kept = await made.keep_epoch()
+    except StoreUnavailable:
+        is_kept = False
+    session = made.session
+    if session.producers.get(made.producer_id) is not made:
+        return
+    if not is_kept:
+        session.close_producer(made)
+        return
+    made.is_ready = True
+    session.send(_success(message, made))
+
+
+def _success(message: CommandProducer, made: Producer) -> CommandProducerSuccess:
     answer = CommandProducerSuccess(
         request_id=message.request_id,
         producer_name=made.name,
@@ -234,6 +265,6 @@ def _success(
         schema_version=made.schema_version,
         producer_ready=made.is_ready,
     )
-    if topic_epoch is not None:
-        answer.topic_epoch = topic_epoch
+    if made.is_ready and made.topic_epoch is not None and made.topic_epoch != NO_TOPIC_EPOCH:
+        answer.topic_epoch = made.topic_epoch
     return answer

@@ -138,7 +138,10 @@ class FlushDraft:
             return refused
         starts_at_zero = pending.transaction_version.starts_at_zero
         return draft.prepare_append(
-            pending.incoming, starts_at_zero=starts_at_zero, sequenced=sequenced
+            pending.incoming,
+            starts_at_zero=starts_at_zero,
+            sequenced=sequenced,
+            topic_epoch=pending.topic_epoch,
         )
 
     def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:

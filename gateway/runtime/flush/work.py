@@ -59,6 +59,7 @@ class PendingAppend:
 
     transaction_version, transaction: its producer's, for a transactional batch. sequenced: what
     tells it from others of a named producer, where they are deduplicated. stream: see Stream.
+    topic_epoch: as its writer was told, if it is one that is admitted (`core.topic.writers`).
     history: the database's history when it was queued. arrival: its ticket, a number in order of
     arrival. parked_at: since when it waits for a locked partition (the loop's seconds).
     """
@@ -70,6 +71,7 @@ class PendingAppend:
     transaction: TransactionKey | None = None
     sequenced: SequencedBatch | None = None
     stream: Stream | None = None
+    topic_epoch: int | None = None
     history: int = 0
     arrival: int = 0
     parked_at: float = 0.0

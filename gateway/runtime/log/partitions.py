@@ -21,6 +21,7 @@ from core.log.effects import IncomingBatch, LogEffects, StoredBytes
 from core.log.named_sequences import NamedSequence, SequencedBatch
 from core.log.partition_log import PartitionLog, PartitionState
 from core.log.retention import retention_class
+from core.ports.leases import Lease
 from core.ports.log import (
     EpochStart,
     LogStore,
@@ -163,13 +164,15 @@ class Partitions:
         transaction: TransactionKey | None = None,
         sequenced: SequencedBatch | None = None,
         stream: Stream | None = None,
+        topic_epoch: int | None = None,
     ) -> asyncio.Future[AppendResult | Unconfirmed]:
         """Queues a batch at once; batches are in the order of these calls.
 
         The future resolves when the batch is committed or refused. If it is transactional:
         transaction_version: how its producer joins partitions. transaction: the one it belongs to.
         sequenced: if batches of the producer's name are to be stored once; see `claim_name`.
-        stream: if none may be stored after one before it was turned away.
+        stream: if none may be stored after one before it was turned away. topic_epoch: as its
+        writer was told; it is refused once another has had the partition for itself since.
         """
         done: asyncio.Future[AppendResult | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
@@ -185,6 +188,7 @@ class Partitions:
                 transaction,
                 sequenced,
                 stream,
+                topic_epoch,
             )
         )
         return done
@@ -199,6 +203,13 @@ class Partitions:
         if known := self._logs.get(partition_id):
             known.forget_name(name)
         return claimed
+
+    async def raise_topic_epoch(self, lease: Lease, partition_id: int, topic_epoch: int) -> None:
+        """Stores a topic epoch, if it is a higher one: see LogStore. Raises StoreUnavailable,
+        VersionMismatch."""
+        await self._store.raise_topic_epoch(lease, partition_id, topic_epoch)
+        if known := self._logs.get(partition_id):
+            known.raise_topic_epoch(topic_epoch)
 
     def use_name(self, partition_id: int, name: str, count: int) -> None:
         """So many more producers are there under a name (fewer, where negative)."""

@@ -93,12 +93,12 @@ class Subscriptions:
         """The broker that dispatches the partition, or is to. Raises StoreUnavailable."""
         return await self._leases.find(shard_of_partition(partition_id))
 
-    async def claim(self, partition_id: int) -> bool:
-        """Whether this broker may dispatch the partition; takes the lease if nobody has it. Raises
-        StoreUnavailable."""
+    async def claim(self, partition_id: int) -> Lease | None:
+        """The lease by which this broker dispatches the partition, taken if nobody has it; None if
+        another broker has. Raises StoreUnavailable."""
         if self._is_stopping:
-            return False
-        return await self._leases.take(shard_of_partition(partition_id)) is not None
+            return None
+        return await self._leases.take(shard_of_partition(partition_id))
 
     async def find(self, partition_id: int) -> OwnedPartition | None:
         """The partition, loaded; None where another broker has it. Raises StoreUnavailable."""

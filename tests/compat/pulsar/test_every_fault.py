@@ -8,10 +8,11 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from compat.pulsar.drivers import Refused
 from core.shard import SHARDS
 from tests.compat.pulsar.clients import numbers, values
 from tests.compat.pulsar.conftest import JAVA, MakeClient, records_of
-from tests.conftest import StartGateway, free_port
+from tests.conftest import Gateway, StartGateway, free_port
 from tests.variants import variants
 
 CLIENTS = [JAVA, "go"]
@@ -77,3 +78,47 @@ def test_of_two_brokers_each_sends_to_the_other(
     with psycopg.connect(database_url) as connection:
         row = connection.execute(owners, [SHARDS, topics]).fetchone()
     assert row == (2,)  # else nobody was sent anywhere
+
+
+FENCED = {
+    "java": "ProducerFencedException",
+    "go": "ProducerFenced",
+    "python": "ProducerFenced",
+}
+
+
+@pytest.mark.parametrize("name", [JAVA, "go", "python"])
+def test_one_that_was_replaced_while_its_broker_was_away_is_fenced(
+    start_gateway: StartGateway, database_url: str, make_client: MakeClient, topic: str, name: str
+) -> None:
+    """The brokers are killed; nobody but the database knows that another had the topic for itself,
+    and it has gone when the first comes again."""
+    kafka_port = free_port()
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+
+    def start(address: str) -> Gateway:
+        return start_gateway("--pulsar-listen", address, database_url=database_url, port=kafka_port)
+
+    broker = start(addresses[0])
+    first = make_client(name, f"pulsar://{addresses[0]}").producer(
+        topic, access="Exclusive", producer_name="first", send_timeout_ms=30_000
+    )
+    first.send(b"first")
+    broker.kill()
+    # It takes the other's place in the cluster, at an address that the first does not know.
+    broker = start(addresses[1])
+    second = make_client(name, f"pulsar://{addresses[1]}").producer(topic, access="Exclusive")
+    second.send(b"second")
+    second.close()
+    broker.kill()
+    broker = start(addresses[0])
+    with pytest.raises(Refused) as refused:
+        first.send(b"late")
+    assert FENCED[name] in str(refused.value), refused.value
+    third = make_client(name, f"pulsar://{addresses[0]}").producer(topic, access="Exclusive")
+    third.send(b"third")
+    stored = records_of(broker.bootstrap, topic, 3)
+    assert [each.value() for each in stored] == [b"first", b"second", b"third"]
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("SELECT topic_epoch FROM v_topic_partition").fetchone()
+    assert row == (2,)

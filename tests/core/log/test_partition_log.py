@@ -10,6 +10,7 @@ from core.log.aborted_txns import AbortedIndex, AbortedTransaction
 from core.log.effects import LogEffects, OpenTransaction
 from core.log.named_sequences import NamedSequence, SequencedBatch
 from core.log.partition_log import (
+    FENCED,
     TERMINATED,
     Appended,
     Duplicate,
@@ -48,6 +49,25 @@ def test_the_last_offsets_there_are() -> None:
         Error.INVALID_RECORD, "the partition has no offsets left"
     )
     assert effects_of(draft).next_offset == 2**63 - 1
+
+
+def test_of_an_earlier_topic_epoch_nothing_enters() -> None:
+    log = log_at(50)
+    log.raise_topic_epoch(4)
+    draft = log.draft()
+    assert draft.prepare_append(incoming(batch(1)), topic_epoch=3) == FENCED
+    assert draft.prepare_append(incoming(batch(1)), topic_epoch=4) == Appended(50)
+    assert draft.prepare_append(incoming(batch(1)), topic_epoch=5) == Appended(
+        51
+    )  # the guard knows
+    assert draft.prepare_append(incoming(batch(1))) == Appended(52)
+    assert effects_of(draft).topic_epoch == 4
+    log.replay(effects_of(draft))
+    assert (log.state.next_offset, log.state.topic_epoch) == (53, 4)
+    # A read from before may come later; an epoch never falls.
+    log.advance(PartitionState(P, 53, topic_epoch=3))
+    log.raise_topic_epoch(2)
+    assert log.state.topic_epoch == 4
 
 
 def test_a_terminated_log_takes_markers_and_no_records() -> None:

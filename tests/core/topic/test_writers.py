@@ -126,11 +126,15 @@ def test_one_whose_turn_comes_too_late_is_told() -> None:
     assert denial(told[1]) is Denial.FENCED
 
 
-def test_nothing_is_kept_of_a_partition_that_nobody_had_for_himself() -> None:
-    made = writers(SHARED)
-    assert not made.is_forgettable
+def test_the_topic_epoch_goes_on_from_what_is_stored() -> None:
+    made = PartitionWriters(6)
+    shared = made.admit(SHARED)
+    assert shared == Admitted(6)
     made.remove(SHARED)
-    assert made.is_forgettable
-    made.admit(EXCLUSIVE)
-    made.remove(EXCLUSIVE)
-    assert not made.is_forgettable
+    assert denial(made.admit(replace(EXCLUSIVE, topic_epoch=5))) is Denial.FENCED
+    assert made.admit(replace(EXCLUSIVE, topic_epoch=6)) == Admitted(6)
+    made.remove(made.all[0])
+    assert made.admit(EXCLUSIVE) == Admitted(7)
+    assert made.admit(FENCING) == Admitted(8, (EXCLUSIVE,))
+    made.remove(FENCING)
+    assert made.admit(SHARED) == Admitted(8)

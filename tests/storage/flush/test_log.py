@@ -485,7 +485,7 @@ def test_the_guard_locks_before_it_updates(any_url: str) -> None:
     with psycopg.connect(any_url, autocommit=True) as connection:
         connection.execute("SET plan_cache_mode = force_generic_plan")
         connection.execute(f"PREPARE guard AS {APPEND_BATCHES}".encode())
-        empty = ", ".join(["NULL"] * 22)
+        empty = ", ".join(["NULL"] * 23)
         plan = "\n".join(
             line for (line,) in connection.execute(f"EXPLAIN EXECUTE guard ({empty})".encode())
         )

@@ -13,7 +13,6 @@ from gateway.pulsar.commands_pb2 import (
     CommandCloseProducer,
     CommandProducer,
 )
-from gateway.pulsar.producers import Producers
 from tests.gateway.pulsar.conftest import Broker
 from tests.gateway.pulsar.conversing import Conversation, entry_of
 
@@ -37,8 +36,8 @@ async def test_a_name_is_made_that_nobody_else_has(broker: Broker) -> None:
         assert not success.HasField("topic_epoch")
         names.append(success.producer_name)
     assert len(set(names)) == 3
-    another = Producers(lambda: 1, broker.runtime.cluster.incarnation)
-    assert another.make_name().rpartition("-")[0] == names[0].rpartition("-")[0]
+    another = broker.front_end.services.producers.make_name()
+    assert another.rpartition("-")[0] == names[0].rpartition("-")[0]
 
 
 async def test_a_given_name_is_its_holders_until_that_has_gone(broker: Broker) -> None:
