@@ -85,7 +85,8 @@ COMMANDS_OF_THE_CONNECTION: dict[CommandType, str] = {
 }
 # What of a command is not served.
 NOT_SERVED_OF_COMMANDS: dict[CommandType, str] = {
-    CommandType.CONNECT: "Nobody is asked who he is: authentication is not looked at.",
+    CommandType.CONNECT: "Nobody is asked who he is: authentication is not looked at. Nothing "
+    "is passed on: a broker that is meant by `proxy_to_broker_url` has to be this one.",
     CommandType.SUBSCRIBE: "`read_compacted` on a durable subscription is refused; replicated "
     "subscriptions are taken as plain ones.",
     CommandType.SEND: "Those of a transaction are refused.",

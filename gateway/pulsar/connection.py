@@ -45,7 +45,8 @@ from gateway.pulsar.framing import (
     max_frame_size,
     parse_frame,
 )
-from gateway.pulsar.session import Services, Session
+from gateway.pulsar.proxied import named_elsewhere
+from gateway.pulsar.session import UNASKED, Services, Session
 from gateway.request_memory import RequestMemory
 
 log = structlog.get_logger(__name__)
@@ -72,6 +73,10 @@ _NOT_FOR_BROKERS: Final = frozenset(
         CommandType.PRODUCER_SUCCESS,
     }
 )
+
+
+def _unasked_error(code: ServerError, reason: str) -> CommandError:
+    return CommandError(request_id=UNASKED, error=code, message=reason)
 
 
 def _observe_nothing(*_: object) -> None:
@@ -409,6 +414,13 @@ class PulsarConnection(asyncio.BufferedProtocol):
         session.protocol_version = max(0, min(connect.protocol_version, LATEST_PROTOCOL_VERSION))
         session.features = connect.feature_flags
         self._has_said_hello = True
+        if connect.proxy_to_broker_url:
+            cluster = session.services.cluster
+            if (meant := named_elsewhere(connect.proxy_to_broker_url, cluster)) is not None:
+                reason = f"This is not the broker that was meant, {connect.proxy_to_broker_url}"
+                session.send(_unasked_error(ServerError.SERVICE_NOT_READY, reason))
+                self.close_for(f"broker {meant.broker_id} is meant, not this one")
+                return
         session.send(
             CommandConnected(
                 server_version=f"Penstock {VERSION}",

@@ -5,7 +5,8 @@ this one for a topic that is not there yet; TopicNotFound where its namespace is
 A transaction coordinator is looked up as a partition of `transaction_coordinator_assign`.
 The client is sent there at once, never redirected to ask there again. While this broker is alone it
 may as well go on by the address that it has, behind whatever maps ports:
-`proxy_through_service_url`. `advertised_listener_name` is not looked at.
+`proxy_through_service_url`; see `gateway/pulsar/proxied.py`. `advertised_listener_name` is not
+looked at.
 """
 
 from core.errors import Refusal

@@ -57,9 +57,7 @@ def test_of_an_earlier_topic_epoch_nothing_enters() -> None:
     draft = log.draft()
     assert draft.prepare_append(incoming(batch(1)), topic_epoch=3) == FENCED
     assert draft.prepare_append(incoming(batch(1)), topic_epoch=4) == Appended(50)
-    assert draft.prepare_append(incoming(batch(1)), topic_epoch=5) == Appended(
-        51
-    )  # the guard knows
+    assert draft.prepare_append(incoming(batch(1)), topic_epoch=5) == Appended(51)
     assert draft.prepare_append(incoming(batch(1))) == Appended(52)
     assert effects_of(draft).topic_epoch == 4
     log.replay(effects_of(draft))
