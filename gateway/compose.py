@@ -3,7 +3,8 @@
 Only this file knows which class of `storage` implements which port; tests wire with it too.
 Opens no socket, decides nothing, and knows no protocol except the bytes of Kafka's markers, and who
 reads which stored format: a log keeps what it has, whether or not its front-end listens now.
-Subscriptions are dispatched as Pulsar's entries; a topic's namespace is what Pulsar's names say.
+Subscriptions are dispatched as Pulsar's entries, by brokers that listen for Pulsar; a topic's
+namespace is what Pulsar's names say.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gateway.pulsar.conversion import read_stored as read_pulsar
 from gateway.pulsar.conversion import write_stored as write_pulsar
 from gateway.pulsar.dispatching import entry_of, pieces_of
 from gateway.pulsar.names import namespace_of
+from gateway.pulsar.session import LISTENER as PULSAR_LISTENER
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer
@@ -123,7 +125,9 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         ),
         is_alone=lambda: cluster.is_alone,
     )
-    leases = ShardLeases(LeaseStore(database), cluster)
+    leases = ShardLeases(
+        LeaseStore(database), cluster, lambda broker: broker.at(PULSAR_LISTENER) is not None
+    )
     staging = Staging(
         PostgresStagingStore(database, segments),
         flusher,

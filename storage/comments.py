@@ -15,7 +15,7 @@ TABLES: Mapping[str, str] = {
     "committed_offset": "Offsets that groups have committed.",
     "config_entry": "Settings of topics, brokers and groups that differ from the default.",
     "consumer_group": "Consumer groups, of both protocols.",
-    "coordinator_lease": "Which broker coordinates the groups of a shard.",
+    "coordinator_lease": "Which broker decides for a shard: of groups, or of partitions.",
     "deleted_partition": "Partitions of deleted topics, whose rows are still to be deleted.",
     "group_member": "Members of groups: subscription and assignment.",
     "leader_epoch": "Where each epoch of a partition began.",
@@ -180,8 +180,9 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "v_coordinator_lease": (
-        "Which broker coordinates the groups of a shard.",
+        "Which broker decides for a shard.",
         {
+            "kind": "groups; or partitions, with their subscriptions and Pulsar's producers.",
             "acquired_at": "When the lease last changed hands.",
             "groups": "How many groups the shard has.",
             "last_holder": "Broker that holds the lease, or held it last.",

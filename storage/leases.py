@@ -13,7 +13,7 @@ from uuid import UUID
 
 from core.ports.leases import Lease
 from core.ports.log import StoreUnavailable
-from storage.connection.binary import integer, rows_of
+from storage.connection.binary import integer, integer_array, rows_of
 from storage.connection.kept_session import KeptSession
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ FROM seen LEFT JOIN taken ON true
 RELEASE = """
 WITH held AS MATERIALIZED (
     SELECT shard FROM coordinator_lease
-    WHERE broker_id = $1::integer AND incarnation = $2::uuid ORDER BY shard FOR NO KEY UPDATE
+    WHERE broker_id = $1::integer AND incarnation = $2::uuid
+      AND ($3::integer[] IS NULL OR shard = ANY ($3::integer[]))
+    ORDER BY shard FOR NO KEY UPDATE
 )
 UPDATE coordinator_lease SET incarnation = '00000000-0000-0000-0000-000000000000'
 WHERE shard = ANY (ARRAY(SELECT shard FROM held))
@@ -134,7 +136,10 @@ class LeaseStore:
             await cursor.execute(FREE)
             return [shard for (shard,) in await cursor.fetchall()]
 
-    async def release(self, broker_id: int, incarnation: UUID) -> None:
+    async def release(
+        self, broker_id: int, incarnation: UUID, shards: Sequence[int] | None = None
+    ) -> None:
         """See LeaseStore."""
-        parameters = (_INTEGER.pack(broker_id), incarnation.bytes)
+        wanted = None if shards is None else integer_array(shards)
+        parameters = (_INTEGER.pack(broker_id), incarnation.bytes, wanted)
         await self._session.run_or_fail("release_leases", [(b"release", parameters)])

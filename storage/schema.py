@@ -404,9 +404,9 @@ published_batch = Table(
     postgresql_with={"fillfactor": "50"},
 )
 
-# Which broker has a shard, and coordinates its groups, while its session lasts. The generation
-# rises whenever the lease changes hands; it is the version that guards every write of the shard's
-# groups.
+# Which broker has a shard, and coordinates its groups or dispatches its partitions, while its
+# session lasts. The generation rises whenever the lease changes hands; it is the version that
+# guards every write of what is in the shard.
 coordinator_lease = Table(
     "coordinator_lease",
     metadata,

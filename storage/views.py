@@ -218,8 +218,9 @@ LEFT JOIN record_batch b ON b.partition_id = a.partition_id AND b.last_offset = 
 LEFT JOIN transaction_state x ON x.producer_id = a.producer_id
 WHERE a.last_offset >= p.log_start_offset
 """,
-    "v_coordinator_lease": """
-SELECT l.shard, CASE WHEN b.broker_id IS NULL THEN 'free' ELSE 'held' END AS state,
+    "v_coordinator_lease": f"""
+SELECT l.shard, CASE WHEN l.shard < {SHARDS} THEN 'groups' ELSE 'partitions' END AS kind,
+       CASE WHEN b.broker_id IS NULL THEN 'free' ELSE 'held' END AS state,
        l.broker_id AS last_holder, e.host || ':' || e.port AS coordinator, l.generation,
        l.acquired_at, (SELECT count(*) FROM consumer_group g WHERE g.shard = l.shard) AS groups
 FROM coordinator_lease l
@@ -314,7 +315,7 @@ SELECT t.name AS topic, p.partition, s.name AS subscription, initcap(s.type) AS 
 FROM subscription s
 JOIN topic_partition p USING (partition_id)
 JOIN topic t USING (topic_id)
-LEFT JOIN coordinator_lease l ON l.shard = p.partition_id % {SHARDS}
+LEFT JOIN coordinator_lease l ON l.shard = {SHARDS} + p.partition_id % {SHARDS}
 LEFT JOIN broker b ON b.broker_id = l.broker_id AND b.incarnation = l.incarnation
     AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
 LEFT JOIN broker_endpoint e ON e.broker_id = b.broker_id AND e.listener = 'pulsar'

@@ -40,5 +40,7 @@ class LeaseStore(Protocol):
     async def free(self) -> list[int]:
         """Shards that had a holder once and have no live one now."""
 
-    async def release(self, broker_id: int, incarnation: UUID) -> None:
-        """Frees all leases of this broker, which stops, at once."""
+    async def release(
+        self, broker_id: int, incarnation: UUID, shards: Sequence[int] | None = None
+    ) -> None:
+        """Frees leases of this broker at once: of these shards, or all."""

@@ -1,7 +1,7 @@
 """Clients that come by another address than the broker's: `proxy_to_broker_url` of CONNECT.
 
 A client that LOOKUP told to go on by its own address (`proxy_through_service_url`, which is said
-while a broker is alone) names the broker that it wants to reach there, as LOOKUP named it. Pulsar's
+while no other listens) names the broker that it wants to reach there, as LOOKUP named it. Pulsar's
 proxy takes that as an order, and passes bytes on; its broker does not look at it, and Pulsar's
 proxy does not pass it to brokers. Here it is looked at, but nothing is passed on: no client is told
 to come by a broker that is not meant. But behind what maps ports or balances load it may still be

@@ -182,8 +182,8 @@ async def count_partitions(text: str, services: Services, *, may_make: bool) -> 
 async def broker_of(
     name: TopicName, topic: Topic | None, services: Services
 ) -> LiveBroker | Refusal:
-    """The broker that Pulsar's clients are sent to for a topic: this one for a topic that is not
-    there yet. It may have no address for them. Raises StoreUnavailable."""
+    """The broker that Pulsar's clients are sent to for a topic: any for a topic that is not there
+    yet. It may have no address for them. Raises StoreUnavailable."""
     if is_coordinator(name):
         owner = owner_of_coordinator(name.partition, services)
         return owner or Refusal(Error.NOT_COORDINATOR, f"{name} is no transaction coordinator")
@@ -191,13 +191,19 @@ async def broker_of(
         return refusal
     if topic is not None and name.partition < len(topic.partition_ids):
         return await owner_of(topic.partition_ids[max(name.partition, 0)], services)
-    return services.cluster.this
+    return any_broker(services) or services.cluster.this
 
 
 async def owner_of(partition_id: int, services: Services) -> LiveBroker:
     """The broker that Pulsar's clients are sent to for a partition: the one that dispatches it, or
     is to. It may have no address for them. Raises StoreUnavailable."""
     return await services.subscriptions.owner_of(partition_id)
+
+
+def any_broker(services: Services) -> LiveBroker | None:
+    """A broker that Pulsar's clients can reach: this one, or else the first that they can."""
+    cluster = services.cluster
+    return next((each for each in (cluster.this, *cluster.live) if each.at(LISTENER)), None)
 
 
 def service_url(broker: LiveBroker, services: Services) -> str:

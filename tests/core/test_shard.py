@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from core.shard import SHARDS, shard_of
+from core.shard import SHARDS, is_of_partitions, shard_of, shard_of_partition
 
 
 def test_shards_are_the_same_for_ever() -> None:
@@ -14,3 +14,10 @@ def test_names_spread_over_all_shards() -> None:
     shards = Counter(shard_of(f"group-{n}") for n in range(6_400))
     assert set(shards) == set(range(SHARDS))
     assert max(shards.values()) < 200
+
+
+def test_groups_and_partitions_have_shards_of_their_own() -> None:
+    of_partitions = {shard_of_partition(each) for each in range(7, 7 + SHARDS)}
+    assert of_partitions == set(range(SHARDS, 2 * SHARDS))
+    assert all(map(is_of_partitions, of_partitions))
+    assert not any(map(is_of_partitions, range(SHARDS)))

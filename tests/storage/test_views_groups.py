@@ -284,9 +284,9 @@ async def test_who_coordinates_can_be_read(watched: Watched) -> None:
     )
     await watched.commit(G, (1, 0))
     assert watched.log.rows(
-        "SELECT shard, last_holder, coordinator, generation, groups FROM v_coordinator_lease"
+        "SELECT shard, kind, last_holder, coordinator, generation, groups FROM v_coordinator_lease"
         " WHERE state = 'held'"
-    ) == [(shard, 1, "h:9092", 1, 1)]
+    ) == [(shard, "groups", 1, "h:9092", 1, 1)]
     assert watched.log.value("SELECT coordinator FROM v_group") == "h:9092"
     watched.log.rows("UPDATE broker SET heartbeat_at = now() - interval '1 hour'")
     assert watched.log.rows(

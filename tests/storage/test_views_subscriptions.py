@@ -23,7 +23,7 @@ def held(log: Log) -> Log:
     log.psql.execute(
         "INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)"
         " SELECT n, 1, %s, 1 FROM generate_series(0, %s) AS n",
-        (uuid4(), SHARDS - 1),
+        (uuid4(), 2 * SHARDS - 1),
     )
     return log
 

@@ -1,12 +1,12 @@
 """LOOKUP: the broker to connect to for a topic.
 
-Behavior: of the live brokers that Pulsar's clients can reach, the one that leads the partition;
-this one for a topic that is not there yet; TopicNotFound where its namespace is not there either.
-A transaction coordinator is looked up as a partition of `transaction_coordinator_assign`.
-The client is sent there at once, never redirected to ask there again. While this broker is alone it
-may as well go on by the address that it has, behind whatever maps ports:
-`proxy_through_service_url`; see `gateway/pulsar/proxied.py`. `advertised_listener_name` is not
-looked at.
+Behavior: of the live brokers that listen for Pulsar's clients, the one that dispatches the
+partition; this one for a topic that is not there yet; TopicNotFound where its namespace is not
+there either. A transaction coordinator is looked up as a partition of
+`transaction_coordinator_assign`. The client is sent there at once, never redirected to ask there
+again. While no other broker listens for Pulsar it may as well go on by the address that it has,
+behind whatever maps ports: `proxy_through_service_url`; see `gateway/pulsar/proxied.py`.
+`advertised_listener_name` is not looked at.
 """
 
 from core.errors import Refusal
@@ -33,13 +33,17 @@ async def lookup(message: CommandLookupTopic, session: Session) -> CommandLookup
     except StoreUnavailable:
         return _failed(message, ServerError.SERVICE_NOT_READY, "The database is away")
     if broker.at(LISTENER) is None:
-        reason = "The broker that has the topic does not listen for Pulsar's clients"
+        reason = (
+            "The broker that has the topic does not listen for Pulsar's clients; it gives it away"
+        )
         return _failed(message, ServerError.SERVICE_NOT_READY, reason)
     answer = CommandLookupTopicResponse(
         request_id=message.request_id,
         response=LookupResult.CONNECT,
         authoritative=True,
-        proxy_through_service_url=services.cluster.is_alone,
+        proxy_through_service_url=not any(
+            each.at(LISTENER) for each in services.cluster.live if each != broker
+        ),
     )
     url = service_url(broker, services)
     if services.is_tls:

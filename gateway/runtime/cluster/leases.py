@@ -1,7 +1,8 @@
 """This broker's shards: takes leases, confirms them by heartbeats, and loses them.
 
 A lease lasts as long as its holder's session. Other brokers go by the database's clock; the holder
-goes by its own clock, which ends sooner. Does not know what is in a shard.
+goes by its own clock, which ends sooner. Shards of partitions are for brokers that consumers can
+reach. Does not know what else is in a shard.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import structlog
 from core.leadership import choose_leader
 from core.ports.leases import Lease, LeaseStore
 from core.ports.topics import Heartbeat
+from core.shard import SHARDS, is_of_partitions
 from core.types import LiveBroker
 from gateway.runtime.cluster.membership import Cluster, session_clock
 
@@ -23,11 +25,19 @@ class ShardLeases:
 
     A lease is held from `take` until it is lost. Each `take` raises its generation, so that nothing
     decided under an earlier one can be written once the shard has been read.
+
+    can_dispatch: whether those to whom a broker dispatches can reach it.
     """
 
-    def __init__(self, store: LeaseStore, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        store: LeaseStore,
+        cluster: Cluster,
+        can_dispatch: Callable[[LiveBroker], bool] = lambda broker: True,
+    ) -> None:
         self._store = store
         self._cluster = cluster
+        self._can_dispatch = can_dispatch
         self._held: dict[int, Lease] = {}
         self._taken_at: dict[int, float] = {}
         self._forgotten: set[int] = set()  # ours by the last heartbeat, but not held here
@@ -63,8 +73,10 @@ class ShardLeases:
 
     @property
     def shards(self) -> tuple[int, ...]:
-        """The shards whose leases are valid now."""
-        return tuple(self._held) if self.is_live else ()
+        """The shards of groups whose leases are valid now."""
+        if not self.is_live:
+            return ()
+        return tuple(shard for shard in self._held if not is_of_partitions(shard))
 
     async def find(self, shard: int) -> LiveBroker:
         """The shard's live holder, else the live broker that the hash chooses for it.
@@ -81,8 +93,21 @@ class ShardLeases:
         live = {each.broker_id: each for each in await self._cluster.look_now()}
         if holder is not None and holder in live:
             return live[holder]
-        chosen = choose_leader(shard, live)
+        chosen = self._choose(shard)
         return self._cluster.this if chosen is None else live[chosen]
+
+    def _choose(self, shard: int) -> int | None:
+        """The live broker that the hash gives a free shard to."""
+        return choose_leader(shard % SHARDS, self._fit(shard))
+
+    def _fit(self, shard: int) -> frozenset[int]:
+        """The live brokers that may have a shard: of partitions, those that can dispatch, or all
+        while none can, so that what time brings is done to their subscriptions."""
+        live = self._cluster.live_ids
+        if not is_of_partitions(shard):
+            return live
+        fit = (each.broker_id for each in self._cluster.live if self._can_dispatch(each))
+        return frozenset(fit) or live
 
     # --- taking ---
 
@@ -91,7 +116,7 @@ class ShardLeases:
         to the database. Raises StoreUnavailable."""
         if lease := self.held(shard):
             return lease
-        if not self.is_live:
+        if not self.is_live or self._cluster.broker_id not in self._fit(shard):
             return None
         task = self._acquiring.get(shard)
         if task is None:
@@ -123,18 +148,31 @@ class ShardLeases:
         """
         if not self.is_live:
             return []
-        is_alone, live = self._cluster.is_alone, self._cluster.live_ids
+        await self._hand_over()
+        is_alone = self._cluster.is_alone
         wanted = set(self._forgotten)
         # While this broker is alone, only leases that it has lost itself become free.
         if not (is_alone and self._has_claimed_all):
             free = await self._store.free()
             own_id = self._cluster.broker_id
-            wanted |= {shard for shard in free if choose_leader(shard, live) == own_id}
+            wanted |= {shard for shard in free if self._choose(shard) == own_id}
         leases = [await self.take(shard) for shard in sorted(wanted)]
         self._has_claimed_all = is_alone and None not in leases
         return [lease for lease in leases if lease is not None]
 
     # --- losing ---
+
+    async def _hand_over(self) -> None:
+        """Frees what others are for by now."""
+        own_id = self._cluster.broker_id
+        others = [
+            shard for shard in {*self._held, *self._forgotten} if own_id not in self._fit(shard)
+        ]
+        if others:
+            for shard in others:
+                self._lose(shard)
+            log.info("coordinator_leases_handed_over", shards=len(others))
+            await self._store.release(own_id, self._cluster.incarnation, others)
 
     def give_up(self, lease: Lease) -> None:
         """A write under the lease may or may not have been stored, and may still be on its way:

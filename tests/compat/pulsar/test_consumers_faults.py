@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import psycopg
 import pulsar
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from pulsar import ConsumerType
 
-from tests.compat.pulsar.conftest import ClientOf
+from core.shard import SHARDS, shard_of
+from tests.compat.pulsar.conftest import ClientOf, make_topic
 from tests.compat.pulsar.test_consumers import nothing_comes, numbers, send, take
 from tests.conftest import StartGateway, free_port
 from tests.variants import variants
@@ -137,3 +140,40 @@ def test_a_broker_that_was_stopped_delivers_nothing_when_it_goes_on(
         found.append(message.data())
         each.acknowledge(message)
     assert found == [b"new"]
+
+
+def test_a_broker_without_pulsar_came_first(
+    start_gateway: StartGateway, database_url: str, client_of: ClientOf, topic: str
+) -> None:
+    """It coordinates groups, the one among them whose shard has the number of the partition's; and
+    goes on with it. Pulsar's clients have the topic at the broker that they can reach."""
+    first = start_gateway(database_url=database_url)
+    make_topic(first.bootstrap, topic, 1)
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("SELECT partition_id FROM v_topic_partition").fetchone()
+    assert row is not None
+    group = next(
+        name
+        for name in (f"group-{number}" for number in range(10_000))
+        if shard_of(name) == row[0] % SHARDS
+    )
+    kafka = Consumer({"bootstrap.servers": first.bootstrap, "group.id": group})
+    kafka.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+    port = free_port()
+    # No other listens for Pulsar: clients go on by the address that they have.
+    told = ("--pulsar-advertise", "broker.invalid:6650")
+    start_gateway("--pulsar-listen", f"127.0.0.1:{port}", *told, database_url=database_url)
+    client = client_of(f"pulsar://127.0.0.1:{port}")
+    consumer = client.subscribe(topic, "s")
+    send(client, topic, numbers(10))
+    assert take(consumer, 10) == numbers(10)
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            "SELECT kind, coordinator = %s FROM v_coordinator_lease ORDER BY kind",
+            [first.bootstrap],
+        ).fetchall()
+    assert rows == [("groups", True), ("partitions", False)]
+    kafka.commit(offsets=[TopicPartition(topic, 0, 8)], asynchronous=False)
+    (committed,) = kafka.committed([TopicPartition(topic, 0)], 30)
+    assert committed.offset == 8
+    kafka.close()

@@ -74,9 +74,9 @@ def test_of_two_brokers_each_sends_to_the_other(
         consumer.close()
         assert writer.consumer(each, type="Shared").nothing_comes(100)
     owners = "SELECT count(DISTINCT l.broker_id) FROM coordinator_lease l, v_topic_partition p "
-    owners += "WHERE l.shard = p.partition_id %% %s AND p.topic = ANY(%s)"
+    owners += "WHERE l.shard = %s + p.partition_id %% %s AND p.topic = ANY(%s)"
     with psycopg.connect(database_url) as connection:
-        row = connection.execute(owners, [SHARDS, topics]).fetchone()
+        row = connection.execute(owners, [SHARDS, SHARDS, topics]).fetchone()
     assert row == (2,)  # else nobody was sent anywhere
 
 

@@ -218,13 +218,16 @@ async def coordinators(url: str) -> AsyncIterator[MakeCoordinator]:
             heartbeats: bool = True,
             watches: bool = True,
             database_url: str = url,
+            dispatches: bool = False,
         ) -> Coordinator:
             queries: Counter[str] = Counter()
             database = Database(database_url, observe=lambda name, seconds: queries.update([name]))
             stack.push_async_callback(database.close)
+            port = next(ports)
+            listeners = ("kafka", "pulsar") if dispatches else ("kafka",)
             cluster = Cluster(
                 ClusterStore(database),
-                endpoints=[Endpoint("kafka", "127.0.0.1", next(ports))],
+                endpoints=[Endpoint(each, "127.0.0.1", port) for each in listeners],
                 version="test",
                 session_timeout_s=session_timeout_s,
                 heartbeat_interval_s=0.1,

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from core.ports.log import StoreUnavailable
-from core.shard import SHARDS
+from core.shard import shard_of_partition
 from core.topic.rules import NewTopic
 from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError
 from gateway.pulsar.commands_pb2 import CommandCloseProducer, CommandProducer
@@ -113,7 +113,7 @@ async def taken_over(brokers: tuple[Broker, Broker], rows: Rows) -> None:
     rows.run(f"UPDATE broker SET heartbeat_at = '-infinity' WHERE broker_id = {broker_id}")
     assert await other.runtime.subscriptions.claim(p)
     rows.run(f"UPDATE broker SET heartbeat_at = clock_timestamp() WHERE broker_id = {broker_id}")
-    assert one.runtime.leases.held(p % SHARDS)
+    assert one.runtime.leases.held(shard_of_partition(p))
 
 
 async def test_a_former_holder_admits_nobody_alone(

@@ -8,7 +8,8 @@ import pytest
 
 from core.leadership import choose_leader
 from core.ports.leases import Lease
-from core.shard import SHARDS
+from core.ports.log import StoreUnavailable
+from core.shard import SHARDS, shard_of_partition
 from tests.gateway.runtime.coordinators import MakeCoordinator, Psql, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -210,3 +211,70 @@ async def test_a_restarted_broker_takes_what_it_had(
     broker = await make_coordinator()
     await until(lambda: broker.leases.held(5) is not None)
     assert broker.leases.held(5) == Lease(5, 9)
+
+
+PARTITIONS = range(10_000, 10_000 + SHARDS)
+
+
+async def test_partitions_are_for_brokers_that_can_dispatch(
+    make_coordinator: MakeCoordinator,
+) -> None:
+    groups_only = await make_coordinator()
+    fit = [await make_coordinator(dispatches=True) for _ in range(2)]
+    await groups_only.cluster.heartbeat()
+    chosen = set()
+    for partition in PARTITIONS:
+        shard = shard_of_partition(partition)
+        assert await groups_only.leases.take(shard) is None
+        (found,) = {(await each.leases.find(shard)).broker_id for each in (groups_only, *fit)}
+        chosen.add(found)
+    assert chosen == {each.cluster.broker_id for each in fit}
+    # Groups are for all of them.
+    assert await groups_only.leases.take(partition % SHARDS) is not None
+    for each in fit:
+        assert await each.leases.find(partition % SHARDS) == groups_only.cluster.this
+
+
+async def test_while_no_broker_can_dispatch_one_that_cannot_has_partitions(
+    make_coordinator: MakeCoordinator,
+) -> None:
+    groups_only = await make_coordinator()
+    shards = [shard_of_partition(each) for each in PARTITIONS]
+    for shard in (*shards, 7):
+        assert await groups_only.leases.take(shard) is not None
+    lost: list[Lease] = []
+    groups_only.leases.on_lost(lost.append)
+    assert groups_only.leases.shards == (7,)
+    fit = await make_coordinator(dispatches=True)
+    await until(lambda: all(map(fit.leases.held, shards)))  # unasked
+    assert {each.shard for each in lost} == set(shards)
+    assert groups_only.leases.shards == (7,)
+    for broker in (groups_only, fit):
+        assert await broker.leases.find(shards[0]) == fit.cluster.this
+    await fit.leases.release()
+    await fit.cluster.leave()
+    await until(lambda: all(map(groups_only.leases.held, shards)))
+
+
+async def test_what_was_not_freed_in_time_is_freed_later(
+    make_coordinator: MakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups_only = await make_coordinator(watches=False, heartbeats=False)
+    shard = shard_of_partition(0)
+    assert await groups_only.leases.take(shard) is not None
+    fit = await make_coordinator(dispatches=True)
+    await groups_only.cluster.heartbeat()
+    store = groups_only.leases._store
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "release", away)
+        with pytest.raises(StoreUnavailable):
+            await groups_only.leases.claim()
+    assert groups_only.leases.held(shard) is None
+    assert await fit.leases.take(shard) is None
+    await groups_only.cluster.heartbeat()
+    await groups_only.leases.claim()
+    assert await fit.leases.take(shard) is not None
