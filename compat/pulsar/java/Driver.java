@@ -157,6 +157,7 @@ public class Driver {
                 List<Object> ids = new ArrayList<>();
                 consumerOf(call).getLastMessageIds().forEach(each -> ids.add(id(each)));
                 return ids;
+            case "at_end": return ((Consumer<?>) named(call, "consumer")).hasReachedEndOfTopic();
             case "events": return events.get(call.get("consumer").asInt());
             case "join":
                 try {

@@ -200,6 +200,10 @@ class Consumer:
         """What its listener was told: "active -1", "inactive 0"."""
         return list(self._call("events", consumer=self._number))
 
+    def is_at_end(self) -> bool:
+        """Whether it has been told that it has reached the end of its topic."""
+        return bool(self._call("at_end", consumer=self._number))
+
     def unsubscribe(self, **how: Any) -> None:
         self._call("unsubscribe", consumer=self._number, **how)
 

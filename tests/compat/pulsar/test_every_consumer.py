@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -432,3 +435,32 @@ def test_all_messages_of_a_slow_queue_of_one(stock: Client, topic: str) -> None:
     consumer = stock.consumer(topic, type="Shared", queue=0 if stock.name == "java" else 1)
     stock.send(topic, *numbers(10))
     assert values(consumer.take(10)) == numbers(10)
+
+
+def test_at_the_end_of_a_terminated_topic_a_client_stays(
+    both: Both, stock: Client, topic: str
+) -> None:
+    """Go's and C++'s close their connection when they are told of the end; so they are not."""
+    consumer = stock.consumer(topic, is_receipted=True)
+    stock.send(topic, *numbers(5))
+    _rest(both, "POST", f"{topic}/terminate")
+    assert values(consumer.take(5)) == numbers(5)
+    (before,) = _rest(both, "GET", f"{topic}/stats")["subscriptions"]["s"]["consumers"]
+    deadline = time.monotonic() + 30
+    while _rest(both, "GET", f"{topic}/stats")["subscriptions"]["s"]["msgBacklog"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    if stock.name == "java":
+        while not consumer.is_at_end():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert consumer.nothing_comes(500)
+    (after,) = _rest(both, "GET", f"{topic}/stats")["subscriptions"]["s"]["consumers"]
+    for name in ("address", "connectedSince"):
+        assert after[name] == before[name]
+
+
+def _rest(both: Both, method: str, path: str) -> Any:
+    url = f"{both.http_url}/admin/v2/persistent/public/default/{path}"
+    with urlopen(Request(url, method=method), timeout=30) as answer:
+        return json.load(answer)
