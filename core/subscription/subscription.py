@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from core.subscription.cursor import Cursor
 from core.subscription.dispatch import Changes, Dispatcher
 from core.subscription.key_shared import KeySharedDispatcher
-from core.subscription.offset_ranges import OffsetRange
+from core.subscription.offset_ranges import OffsetRange, OffsetRanges
 from core.subscription.pending_acks import Owner, PendingAcks
 from core.subscription.shared import SharedDispatcher
 from core.subscription.single_active import ExclusiveDispatcher, FailoverDispatcher
@@ -153,6 +153,26 @@ class Subscription:
         meanwhile is delivered again."""
         for each in self._pending.release(owner).free:
             self._show(*each)
+
+    def keep_pending(
+        self, owner: Owner, ranges: Iterable[tuple[int, int]], cumulative_end: int | None
+    ) -> None:
+        """The transaction holds just this from now on: what else it held is as with
+        `abort_pending`, and what it holds already stays untouched."""
+        held = OffsetRanges()
+        for each in self._pending.release(owner).free:
+            held.add(*each)
+        self._pending.load(owner, [OffsetRange(*each) for each in ranges], cumulative_end or 0)
+        kept, up_to = self._pending.of(owner)
+        keeping = OffsetRanges()
+        for each in [*kept, *([OffsetRange(0, up_to)] if up_to else [])]:
+            keeping.add(*each)
+        for each in held:
+            for gone in keeping.missing(*each):
+                self._show(*gone)
+        for each in keeping:
+            for new in held.missing(*each):
+                self._hold_back(*new)
 
     def _hold_back(self, start: int, end: int) -> None:
         if self.dispatcher is not None:

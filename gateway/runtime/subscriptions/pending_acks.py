@@ -254,36 +254,30 @@ class PendingAcks:
             if owner in pending.under_way or pending.begun[owner] != begun[owner]:
                 pending.doubtful.add(owner)
                 continue
-            rows = [each for each in stored if each.producer_id == owner]
-            if not rows:
-                self._resolve(pending, owner, is_commit=False)
-            elif owner in pending.doubtful or any(each.is_committed for each in rows):
-                core.abort_pending(owner)
-                pending.forget(owner)
-                self._take_over(pending, owner, rows)
+            self._take_over(pending, owner, [e for e in stored if e.producer_id == owner])
         if pending.doubtful - pending.under_way.keys():
             self.look_again([subscription_id])
         self._leave_out(subscription_id, pending)
 
     def _take_over(self, pending: _Pending, owner: int, rows: Sequence[StoredAck]) -> None:
-        """Of a transaction whose acknowledgements are not in memory."""
-        subscription, partition = pending.subscription, pending.partition
-        is_committed = False
+        """What is in memory of a transaction's producer becomes what the store has. It may have
+        committed one and begun the next."""
+        subscription, core = pending.subscription, pending.subscription.core
         for each in rows:
             if not each.is_committed:
                 continue
-            is_committed = True
-            if each.is_cumulative:
-                subscription.core.acknowledge_up_to(each.end, each.end)
-            else:
-                subscription.core.acknowledge(each.start, each.end, each.end)
-        if is_committed:
             subscription.taken_in.add(owner)
+            if each.is_cumulative:
+                core.acknowledge_up_to(each.end, each.end)
+            else:
+                core.acknowledge(each.start, each.end, each.end)
         ranges = [(e.start, e.end) for e in rows if not e.is_committed and not e.is_cumulative]
         ends = [each.end for each in rows if not each.is_committed and each.is_cumulative]
-        if ranges or ends:
-            subscription.core.load_pending(owner, ranges, max(ends, default=None))
-        partition.acknowledged(subscription)
+        core.keep_pending(owner, ranges, max(ends, default=None))
+        pending.doubtful.discard(owner)
+        if owner not in core.pending_owners:
+            pending.forget(owner)
+        pending.partition.acknowledged(subscription)
 
     def _resolve(self, pending: _Pending, owner: int, *, is_commit: bool) -> None:
         core = pending.subscription.core

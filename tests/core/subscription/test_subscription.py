@@ -244,3 +244,42 @@ class TestTransactions:
         assert driver.abort("u") == [("a", 0)]
         assert driver.got[0].remaining == ((2, 4),)
         assert driver.counts() == {0: 2 if type.has_one_active else 1}
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_one_producer_s_next_transaction_keeps_what_it_holds(type: SubscriptionType) -> None:  # noqa: A002
+    """Its first one has committed, and the next has begun, before anybody heard of it: nothing of
+    the batch comes again that its consumer has in hand."""
+    driver = Driver(type)
+    driver.join("a", 20)
+    driver.append(6, key=1)
+    assert driver.run() == [("a", 0)]
+    subscription = driver.subscription
+    assert subscription.pend("p", [(0, 2)], driver.log_end)
+    assert subscription.pend("p", [(2, 4)], driver.log_end)
+    subscription.acknowledge(0, 2, driver.log_end)
+    subscription.keep_pending("p", [(2, 4)], None)
+    assert driver.run() == []
+    assert subscription.pending_of("p") == (((2, 4),), None)
+    assert (driver.cursor.mark_delete, subscription.pending_count) == (2, 2)
+    subscription.keep_pending("p", [(2, 4), (4, 5)], None)  # one that memory did not have
+    assert subscription.pending_count == 3
+    assert driver.run() == []
+    subscription.keep_pending("p", [], None)  # aborted
+    assert driver.run() == [("a", 0)]
+    assert driver.got[0].remaining == ((2, 6),)
+    assert not subscription.pending_owners
+
+
+def test_all_below_an_offset_is_kept_as_well() -> None:
+    driver = Driver(SubscriptionType.EXCLUSIVE)
+    driver.join("a", 20)
+    driver.fill(count=6)
+    assert len(driver.run()) == 6
+    assert driver.subscription.pend_up_to("p", 2, driver.log_end)
+    driver.subscription.acknowledge_up_to(2, driver.log_end)
+    driver.subscription.keep_pending("p", [], 4)
+    assert driver.run() == []
+    assert driver.subscription.pending_of("p") == ((), 4)
+    driver.subscription.keep_pending("p", [], None)
+    assert driver.run() == [("a", offset) for offset in range(2, 6)]
