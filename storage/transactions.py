@@ -12,12 +12,18 @@ from random import randrange
 from typing import TYPE_CHECKING
 
 from core.ports.transactions import (
+    AckingSubscription,
     OpenTransactions,
     PendingAcks,
     PendingOffsets,
     TransactionJoin,
 )
-from core.transaction.key import Participant, TransactionKey, TransactionKind
+from core.transaction.key import (
+    Participant,
+    ParticipantKind,
+    TransactionKey,
+    TransactionKind,
+)
 from core.transaction.values import (
     StoredTransaction,
     TransactionEffects,
@@ -146,7 +152,20 @@ DELETE FROM transaction_state t WHERE t.txn_key IN (
 """
 LIST_ALL = f"""
 SELECT {METADATA.of_table("t")}, '{{}}'::bigint[], '{{}}'::integer[], '{{}}'::text[]
-FROM transaction_state t ORDER BY t.transactional_id
+FROM transaction_state t
+WHERE t.kind <> {TransactionKind.TXN_ID:d} OR t.started_at >= 0
+ORDER BY t.transactional_id
+"""
+NEWEST = "SELECT coalesce(max(producer_id), -1) FROM transaction_state"
+SUBSCRIPTIONS_OF = f"""
+SELECT t.producer_id, s.partition_id, s.name, a.end_offset
+FROM transaction_state t JOIN transaction_participant j USING (txn_key)
+JOIN subscription s
+  ON s.subscription_id = CASE j.kind WHEN {ParticipantKind.SUBSCRIPTION:d} THEN j.name::bigint END
+LEFT JOIN pending_ack a ON a.subscription_id = s.subscription_id
+  AND a.producer_id = t.producer_id AND a.start_offset = {CUMULATIVE}
+WHERE t.producer_id = ANY ($1::bigint[])
+ORDER BY s.partition_id, s.name, t.producer_id
 """
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
@@ -178,6 +197,8 @@ READS = {
     b"idle": IDLE,
     b"forget_ended": FORGET_ENDED,
     b"list_all": LIST_ALL,
+    b"newest": NEWEST,
+    b"subscriptions_of": SUBSCRIPTIONS_OF,
     b"now": NOW,
 }
 
@@ -287,6 +308,25 @@ class PostgresTransactionStore:
         now, listed, *_ = await self._reads.run_or_fail("list_transactions", statements)
         found = [each.metadata for _, each in transactions(listed)]
         return integer(now.get_value(0, 0)), found
+
+    async def newest_producer_id(self) -> int:
+        """See TransactionStore."""
+        (result, *_) = await self._reads.run_or_fail("newest_producer_id", [(b"newest", ())])
+        return integer(result.get_value(0, 0))
+
+    async def subscriptions_of(self, producer_ids: Sequence[int]) -> list[AckingSubscription]:
+        """See TransactionStore."""
+        statement = (b"subscriptions_of", (bigint_array(producer_ids),))
+        (result, *_) = await self._reads.run_or_fail("subscriptions_of_transactions", [statement])
+        return [
+            AckingSubscription(
+                integer(producer_id),
+                integer(partition_id),
+                (name or b"").decode(),
+                None if end is None else integer(end),
+            )
+            for producer_id, partition_id, name, end in rows_of(result)
+        ]
 
 
 def _joined(join: TransactionJoin, put: TransactionMetadata | None, step: int) -> int:

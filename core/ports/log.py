@@ -216,6 +216,10 @@ class LogStore(Protocol):
     ) -> list[Sequence[AbortedTransaction]]:
         """Per (partition id, from offset, to offset): the aborted transactions in that range."""
 
+    async def count_aborted(self, partition_id: int, producer_id: int | None = None) -> int:
+        """How many aborted transactions the partition still has; of this producer, if one is
+        given."""
+
     async def read(self, ranges: Sequence[ReadRange], max_bytes: int) -> list[list[StoredBatch]]:
         """Batches of each range by offset, at most max_bytes in all, but always the first one.
 

@@ -73,6 +73,20 @@ class PendingAcks:
     cumulative_end: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AckingSubscription:
+    """A subscription that takes part in an open transaction, as people are shown it.
+
+    producer_id: of the transaction. cumulative_end: it acknowledges all below; None: only what it
+    has named.
+    """
+
+    producer_id: int
+    partition_id: int
+    name: str
+    cumulative_end: int | None
+
+
 class TransactionStore(Protocol):
     """The transactions' rows."""
 
@@ -116,4 +130,11 @@ class TransactionStore(Protocol):
         """Deletes those whose key is used once, so long after their end; at most so many."""
 
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
-        """All transactions, and the time by the database's clock (ms)."""
+        """All transactions, and the time by the database's clock (ms). Of those whose key is used
+        once only the open ones: of the others there may be a hundred thousand."""
+
+    async def newest_producer_id(self) -> int:
+        """The highest producer id that a transaction has, or had some minutes ago; -1: none."""
+
+    async def subscriptions_of(self, producer_ids: Sequence[int]) -> Sequence[AckingSubscription]:
+        """Those that take part in these producers' open transactions, by partition and name."""

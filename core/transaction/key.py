@@ -5,8 +5,11 @@ protocol nor their meaning. Both are keys in every flush, so they hash without a
 Enum's own hash is one).
 """
 
+import re
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_TXN_ID: Final = re.compile(r"\((0|[1-9][0-9]{0,18}),(0|[1-9][0-9]{0,18})\)")
 
 
 class TransactionKind(IntEnum):
@@ -39,6 +42,19 @@ class TransactionKey(NamedTuple):
     def of_pulsar(cls, coordinator_id: int, sequence: int) -> "TransactionKey":
         """A TxnID, as Pulsar writes it for people: its most and its least bits."""
         return cls(TransactionKind.TXN_ID, f"({coordinator_id},{sequence})")
+
+    @classmethod
+    def read_pulsar(cls, text: str) -> "TransactionKey | None":
+        """A TxnID as `of_pulsar` writes it; None where the text is none."""
+        return cls(TransactionKind.TXN_ID, text) if _TXN_ID.fullmatch(text) else None
+
+    @property
+    def txn_id(self) -> tuple[int, int]:
+        """Coordinator and sequence of a TxnID. ValueError for a key of another kind."""
+        found = _TXN_ID.fullmatch(self.name)
+        if found is None or self.kind is not TransactionKind.TXN_ID:
+            raise ValueError(f"{self} is no TxnID")
+        return int(found[1]), int(found[2])
 
 
 class ParticipantKind(IntEnum):

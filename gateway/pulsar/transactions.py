@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 COORDINATORS: Final = "transaction_coordinator_assign"
 """The topic of `pulsar/system` whose partitions are the coordinators; it is not in the log."""
 
-_COUNT: Final = "penstock.transaction.coordinators"
+COORDINATORS_SETTING: Final = "penstock.transaction.coordinators"
+"""How many there are."""
+
 _LEAST_TOO_LARGE: Final = 2**63
 
 
@@ -77,7 +79,7 @@ def is_coordinator(name: TopicName) -> bool:
 
 def count_coordinators(services: Services) -> int:
     """How many there are; every client asks for it when it starts."""
-    return services.configs.broker_int(_COUNT)
+    return services.configs.broker_int(COORDINATORS_SETTING)
 
 
 def owner_of_coordinator(number: int, services: Services) -> LiveBroker | None:

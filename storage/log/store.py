@@ -190,6 +190,12 @@ JOIN aborted_transaction a
 ORDER BY r.n, a.last_offset
 """
 
+COUNT_ABORTED = """
+SELECT count(*) FROM aborted_transaction
+WHERE partition_id = %(partition_id)s
+  AND (%(producer_id)s::bigint IS NULL OR producer_id = %(producer_id)s::bigint)
+"""
+
 ALLOCATE_PRODUCER_IDS = """
 UPDATE cluster SET next_producer_id = next_producer_id + %(count)s
 RETURNING next_producer_id - %(count)s
@@ -400,6 +406,16 @@ class PostgresLogStore:
             for n, *columns in await cursor.fetchall():
                 found[n - 1].append(AbortedTransaction(*columns))
         return list(found)
+
+    async def count_aborted(self, partition_id: int, producer_id: int | None = None) -> int:
+        """See LogStore."""
+        async with self._database.reader("count_aborted") as cursor:
+            await cursor.execute(
+                COUNT_ABORTED, {"partition_id": partition_id, "producer_id": producer_id}
+            )
+            (row,) = await cursor.fetchall()
+        count: int = row[0]
+        return count
 
     async def read(self, ranges: Sequence[ReadRange], max_bytes: int) -> list[list[StoredBatch]]:
         """See LogStore: two round trips, and one more for each further segment touched."""

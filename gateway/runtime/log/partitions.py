@@ -512,6 +512,11 @@ class Partitions:
         """The first batch with the greatest timestamp. Raises StoreUnavailable."""
         return await self._store.find_max_timestamp(partition_id)
 
+    async def count_aborted(self, partition_id: int, producer_id: int | None = None) -> int:
+        """Aborted transactions that readers of committed data leave out; of this producer, if one
+        is given. Raises StoreUnavailable."""
+        return await self._store.count_aborted(partition_id, producer_id)
+
     async def epoch_starts(self, partition_id: int) -> list[EpochStart]:
         """The partition's leader epochs, oldest first. Raises StoreUnavailable."""
         return await self._store.epoch_starts(partition_id)

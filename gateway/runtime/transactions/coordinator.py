@@ -20,6 +20,7 @@ from core.log.producer_state import ProducerState
 from core.ports.leases import Lease
 from core.ports.log import LogStore, StoreUnavailable, VersionMismatch
 from core.ports.transactions import (
+    AckingSubscription,
     OpenTransactions,
     PendingAcks,
     PendingOffsets,
@@ -514,8 +515,17 @@ class Transactions:
         return await self._store.load(keys)
 
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
-        """All transactions, and the time by the database's clock (ms)."""
+        """All transactions, and the time by the database's clock (ms). Of those whose key is used
+        once only the open ones."""
         return await self._store.list_all()
+
+    async def newest_producer_id(self) -> int:
+        """The highest producer id that a transaction has, or had some minutes ago; -1: none."""
+        return await self._store.newest_producer_id()
+
+    async def subscriptions_of(self, producer_ids: Sequence[int]) -> Sequence[AckingSubscription]:
+        """Those that take part in these producers' open transactions, by partition and name."""
+        return await self._store.subscriptions_of(producer_ids)
 
     # Timeouts.
 

@@ -25,7 +25,7 @@ class Rest:
 
     async def __call__(self, method: str, path: str, body: Any = BODY) -> tuple[int, Any]:
         """The status, and the answer's JSON: a reason alone, where there is one."""
-        path = path if path.startswith("/lookup/") else f"/admin/v2{path}"
+        path = path if path.startswith(("/lookup/", "/admin/")) else f"/admin/v2{path}"
         path, _, query = path.partition("?")
         sent: list[Any] = []
         content = b"" if body is BODY else body if isinstance(body, bytes) else json.dumps(body)
