@@ -1,10 +1,12 @@
 """`penstock txn`: list, describe, abort, and which transactions hold back readers.
 
 Knows flags and tables; what is asked of a broker is asked through kafka-python's admin client, so
-all of it works with any Kafka from 3.0 on. Exit codes: 0 done, 1 the broker refused, did not answer
-or does not know an id, 2 a wrong argument.
+all of it works with any Kafka from 3.0 on. Penstock shows transactions of Pulsar's by ids such as
+`pulsar:(3,1234)`, made of their TxnID. Exit codes: 0 done, 1 the broker refused, did not answer or
+does not know an id, 2 a wrong argument.
 """
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from kafka.admin import TransactionDescription
 
 transactions = typer.Typer(
-    help="List, describe and abort transactions of any Kafka broker; which ones hold readers up.",
+    help="List, describe and abort transactions of any Kafka broker; which ones hold readers up. "
+    "Penstock's list has Pulsar's open ones, too, as pulsar:(3,1234).",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -51,6 +54,7 @@ _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _INVALID_REGULAR_EXPRESSION: Final = 128  # has no name in kafka-python yet
 _OFFSETS_TOPIC: Final = "__consumer_offsets"
+_PULSAR: Final = re.compile(r"pulsar:\([0-9]+,([0-9]+)\)")
 
 Ids = Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID", help="One or more.")]
 
@@ -213,6 +217,7 @@ def abort(
     """Abort what is open under transactional ids, and fence its producer.
 
     As a new producer with the same id would (InitProducerId). Ids with nothing open are left alone.
+    Of Pulsar's, messages and acknowledgements are undone.
     """
     rows = [_aborted(bootstrap_server, each) for each in dict.fromkeys(ids)]
     if as_json:
@@ -227,8 +232,6 @@ def abort(
 
 
 def _aborted(bootstrap: str, name: str) -> dict[str, Any]:
-    from kafka.protocol.producer import InitProducerIdRequest
-
     was_open = False
 
     def ask(client: "KafkaAdminClient") -> tuple[bool, str | None]:
@@ -239,18 +242,32 @@ def _aborted(bootstrap: str, name: str) -> dict[str, Any]:
         if found.state.value not in _OPEN:
             return was_open, None  # open before, and the answer was lost or had to be waited for
         was_open = True
-        request = InitProducerIdRequest(
-            transactional_id=name,
-            transaction_timeout_ms=found.transaction_timeout_ms,
-            producer_id=-1,
-            producer_epoch=-1,
-        )
-        answer = send(client, request, found.coordinator_id)
+        answer = send(client, _abort_request(name, found), found.coordinator_id)
         raise_if_retriable(answer.error_code)
         return True, sentence(answer.error_code) if answer.error_code else None
 
     is_aborted, error = ask_patiently(bootstrap, ask)
     return {"transactional_id": name, "aborted": is_aborted and error is None, "error": error}
+
+
+def _abort_request(name: str, found: "TransactionDescription") -> Any:
+    from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest
+
+    # A producer of Kafka's may have such an id, but not this producer id with it.
+    pulsars = _PULSAR.fullmatch(name)
+    if pulsars is not None and int(pulsars[1]) == found.producer_id:
+        return EndTxnRequest(
+            transactional_id=name,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            committed=False,
+        )
+    return InitProducerIdRequest(
+        transactional_id=name,
+        transaction_timeout_ms=found.transaction_timeout_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
 
 
 # --- blocking ---

@@ -29,6 +29,8 @@ import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.transaction.Transaction;
+import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.client.impl.MessageIdImpl;
 import org.apache.pulsar.common.policies.data.SchemaMetadata;
 import org.apache.pulsar.common.schema.SchemaInfo;
@@ -101,9 +103,13 @@ public class Admin {
             case "reader":
                 return keep(Admin.<PulsarClient>named(call, "client").newReader()
                     .topic(call.get("topic").asText()).startMessageId(MessageId.earliest).create());
+            case "begin": return begin(call);
             case "send":
-                return Admin.<Producer<byte[]>>named(call, "producer")
-                    .send(call.get("value").asText().getBytes(StandardCharsets.UTF_8));
+                byte[] value = call.get("value").asText().getBytes(StandardCharsets.UTF_8);
+                Producer<byte[]> producer = named(call, "producer");
+                return (call.has("txn") ? producer.newMessage(Admin.<Transaction>named(call, "txn"))
+                    : producer.newMessage()).value(value).send();
+            case "commit": return Admin.<Transaction>named(call, "txn").commit().get(60, TimeUnit.SECONDS);
             case "receive": return receive(call);
             case "has_reached_end":
                 Object reader = named(call, "of");
@@ -128,7 +134,16 @@ public class Admin {
     private static PulsarClient client(JsonNode call) throws Exception {
         ClientBuilder builder = PulsarClient.builder().serviceUrl(call.get("url").asText());
         if (call.has("trust")) builder.tlsTrustCertsFilePath(call.get("trust").asText());
-        return builder.build();
+        return builder.enableTransaction(call.path("transactions").asBoolean()).build();
+    }
+
+    /** A transaction: its number here, and the two of its id. */
+    private static Object begin(JsonNode call) throws Exception {
+        Transaction opened = Admin.<PulsarClient>named(call, "client").newTransaction()
+            .withTransactionTimeout(call.path("timeout_s").asInt(60), TimeUnit.SECONDS)
+            .build().get(60, TimeUnit.SECONDS);
+        TxnID id = opened.getTxnID();
+        return Map.of("txn", keep(opened), "most", id.getMostSigBits(), "least", id.getLeastSigBits());
     }
 
     private static Object receive(JsonNode call) throws Exception {
@@ -137,7 +152,10 @@ public class Admin {
         if (from instanceof Reader) return ((Reader<?>) from).readNext(within, TimeUnit.MILLISECONDS);
         Consumer<?> consumer = (Consumer<?>) from;
         Message<?> message = consumer.receive(within, TimeUnit.MILLISECONDS);
-        if (message != null) consumer.acknowledge(message);
+        if (message != null && call.has("txn"))
+            consumer.acknowledgeAsync(message.getMessageId(), Admin.<Transaction>named(call, "txn"))
+                .get(60, TimeUnit.SECONDS);
+        else if (message != null) consumer.acknowledge(message);
         return message;
     }
 
@@ -186,6 +204,7 @@ public class Admin {
     private static Object argument(JsonNode given, Type type) {
         if (given.isNull()) return null;
         if (type == MessageId.class) return id(given.asText());
+        if (type == TxnID.class) return new TxnID(given.get("most").asLong(), given.get("least").asLong());
         if (type == SchemaInfo.class)
             return SchemaInfo.builder().name(given.path("name").asText())
                 .type(SchemaType.valueOf(given.get("type").asText()))

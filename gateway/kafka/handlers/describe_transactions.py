@@ -2,7 +2,9 @@
 
 Behavior: any broker answers for any id, by a fresh read. Groups whose offsets take part show as
 partitions of `__consumer_offsets`, the ones Kafka would keep them in: there is no such topic here,
-but tools that look at a transaction see that it has offsets.
+but tools that look at a transaction see that it has offsets. An id such as `pulsar:(3,1234)` is a
+transaction of Pulsar's, unless a producer has it (`transactional_ids.py`); the partitions are those
+that it writes to, and not those of its acknowledgements.
 
 Versions: v0, flexible.
 """
@@ -13,12 +15,13 @@ from typing import Any, Final
 
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
-from core.transaction.key import TransactionKey
+from core.transaction.key import ParticipantKind, TransactionKey
 from core.transaction.values import StoredTransaction, TransactionState
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeTransactionsRequest, DescribeTransactionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
+from gateway.kafka.transactional_ids import pulsar_key, shown_id
 
 _State = DescribeTransactionsResponse.TransactionState
 _TopicData = _State.TopicData
@@ -41,9 +44,11 @@ async def describe_transactions(
 ) -> DescribeTransactionsResponse:
     """Describe each id."""
     wanted = [
-        TransactionKey.of_kafka(each)
+        key
         for each in request.transactional_ids
         if transactional_id_refusal(each) is Error.NONE
+        for key in (TransactionKey.of_kafka(each), pulsar_key(each))
+        if key is not None
     ]
     found = await ctx.transactions.describe(wanted)
     partitions: Mapping[int, _Partition] = {}
@@ -56,6 +61,8 @@ async def describe_transactions(
     states = []
     for each in request.transactional_ids:
         stored = found.get(TransactionKey.of_kafka(each))
+        if stored is None and (key := pulsar_key(each)) is not None:
+            stored = found.get(key)
         if not each:
             states.append(_refused(each, Error.INVALID_REQUEST))
         elif stored is None or stored.metadata.state is TransactionState.DEAD:
@@ -70,12 +77,13 @@ def _described(stored: StoredTransaction, partitions: Mapping[int, _Partition]) 
     for partition_id in stored.partitions:
         if partition := partitions.get(partition_id):  # else deleted since it joined
             numbers[partition[0]].add(partition[1])
-    for group in stored.participants:
-        numbers[_OFFSETS_TOPIC].add(_offsets_partition(group.name))
+    for participant in stored.participants:
+        if participant.kind is ParticipantKind.GROUP:
+            numbers[_OFFSETS_TOPIC].add(_offsets_partition(participant.name))
     known = stored.metadata
     return _State(
         error_code=0,
-        transactional_id=known.key.name,
+        transactional_id=shown_id(known.key),
         transaction_state=known.state.value,
         transaction_timeout_ms=known.timeout_ms,
         transaction_start_time_ms=known.started_at,

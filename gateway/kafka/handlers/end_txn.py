@@ -1,5 +1,10 @@
 """EndTxn (key 26): commits or aborts: markers, offsets, state and next epoch in one commit.
 
+Behavior: an abort of an id such as `pulsar:(3,1234)` by its producer id, which is the 1234, ends
+that transaction of Pulsar's, as `penstock txn abort` wants it (`transactional_ids.py`). A commit
+does not: that is for whoever has opened it. No producer of Kafka's can be meant, since ids of
+producers are given out once.
+
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 is how V2 of
 transactions ends one (KIP-890): the epoch rises, and the answer tells it.
 """
@@ -13,6 +18,7 @@ from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import coordinator_error, kafka_code
 from gateway.kafka.late_requests import refuse_late
+from gateway.kafka.transactional_ids import pulsar_key
 from gateway.runtime.flush.outcomes import Unconfirmed
 
 
@@ -39,6 +45,13 @@ async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse
         return EndTxnResponse(error_code=kafka_code(refusal))
     producer, _ = _about(request)
     version = ctx.transaction_version
+    key = pulsar_key(request.transactional_id)
+    if key is not None and not request.committed and key.txn_id[1] == producer.producer_id:
+        aborted = await ctx.transactions.end_single(key, producer.producer_id, is_commit=False)
+        if isinstance(aborted, Unconfirmed):
+            return EndTxnResponse(error_code=kafka_code(coordinator_error(aborted)))
+        if aborted.error is not Error.INVALID_PRODUCER_ID_MAPPING:
+            return EndTxnResponse(error_code=kafka_code(aborted.error))
     answer = await ctx.transactions.end(
         TransactionKey.of_kafka(request.transactional_id),
         EndTransaction(producer, request.committed, version),

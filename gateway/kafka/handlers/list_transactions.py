@@ -3,7 +3,9 @@
 Behavior: every broker could list them all; each lists those that FindCoordinator sends to it, since
 clients ask all brokers and put the answers together. A filter by duration leaves what is open for
 longer, by the database's clock; Kafka shows ids that never had a transaction too. A pattern must
-match the whole id, in RE2's syntax. A state that does not exist is named in the answer.
+match the whole id, in RE2's syntax. A state that does not exist is named in the answer. Open
+transactions of Pulsar's are listed by ids such as `pulsar:(3,1234)` (`transactional_ids.py`); those
+that have ended are not: each was one of many, and only DescribeTransactions knows it for a while.
 
 Versions: v1 filter by duration (KIP-994); v2 by pattern (KIP-1152); all flexible.
 """
@@ -13,11 +15,13 @@ from typing import Any, Final
 
 from core.errors import Error
 from core.group.subscribed_topics import InvalidRegularExpression
+from core.transaction.key import TransactionKey
 from core.transaction.values import TransactionMetadata, TransactionState
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListTransactionsRequest, ListTransactionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
+from gateway.kafka.transactional_ids import shown_id
 from gateway.runtime.groups.topic_images import compiled
 
 _State = ListTransactionsResponse.TransactionState
@@ -49,8 +53,8 @@ async def list_transactions(
     found = [
         known
         for known in _filtered(request, every, now)
-        if (matches is None or matches(known.key.name.encode()))
-        and ctx.cluster.coordinator_of(known.key).broker_id == ctx.cluster.broker_id
+        if (matches is None or matches(shown_id(known.key).encode()))
+        and _coordinator_of(known.key, ctx) == ctx.cluster.broker_id
     ]
     return ListTransactionsResponse(
         error_code=0,
@@ -77,9 +81,14 @@ def _filtered(
         yield known
 
 
+def _coordinator_of(key: TransactionKey, ctx: RequestContext) -> int:
+    """The broker that clients are sent to for it by the id that they are shown."""
+    return ctx.cluster.coordinator_of(TransactionKey.of_kafka(shown_id(key))).broker_id
+
+
 def _listed(known: TransactionMetadata) -> Any:
     return _State(
-        transactional_id=known.key.name,
+        transactional_id=shown_id(known.key),
         producer_id=known.producer_id,
         transaction_state=known.state.value,
     )

@@ -22,6 +22,7 @@ class Admin:
         self.brokers = partial(self._ask, "brokers")
         self.clusters = partial(self._ask, "clusters")
         self.tenants = partial(self._ask, "tenants")
+        self.transactions = partial(self._ask, "transactions")
         self.namespaces = partial(self._ask, "namespaces")
 
     def _ask(self, part: str, method: str, *arguments: Any) -> Any:

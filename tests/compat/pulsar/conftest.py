@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat.pulsar import drivers
+from tests.compat.pulsar.administering import Admin
 from tests.compat.pulsar.clients import Client, Python
 from tests.conftest import Gateway, free_port, gateways
 from tests.databases import Copies
@@ -99,6 +100,18 @@ def java_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[drivers.Ca
 def go_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[drivers.Call]:
     """One process with the Go clients of a session."""
     yield from _driver(drivers.go_command, tmp_path_factory.mktemp("pulsar-go"))
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[drivers.Call]:
+    """One JVM with the admin classes of a session, and a client."""
+    yield from _driver(drivers.admin_command, tmp_path_factory.mktemp("pulsar-admin"))
+
+
+@pytest.fixture(scope="session")
+def admin(java: drivers.Call, both: Both) -> Admin:
+    """Of the session's gateway."""
+    return Admin(java, both.http_url)
 
 
 def _driver(command: Callable[[], list[str]], directory: Path) -> Iterator[drivers.Call]:

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 from pulsar import CompressionType, ConsumerType, InitialPosition
 
-from compat.pulsar.drivers import Call, DriverUnavailable, Refused, admin_command, driver
+from compat.pulsar.drivers import Call, Refused
 from tests.compat.pulsar.administering import Admin
 from tests.compat.pulsar.conftest import WITHIN_S, Both, ClientOf, make_topic
 from tests.conftest import Gateway, StartGateway, free_port
@@ -30,22 +30,6 @@ pytestmark = pytest.mark.java
 
 WITHIN_MS = 30_000
 DEFAULT = "persistent://public/default/"
-
-
-@pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
-    """One JVM with the admin classes of a session."""
-    try:
-        command = admin_command()
-    except DriverUnavailable as missing:
-        pytest.skip(str(missing))
-    with driver(command, tmp_path_factory.mktemp("pulsar-admin") / "errors") as call:
-        yield call
-
-
-@pytest.fixture(scope="session")
-def admin(java: Call, both: Both) -> Admin:
-    return Admin(java, both.http_url)
 
 
 def send(client: pulsar.Client, topic: str, values: list[bytes], **settings: Any) -> list[Any]:

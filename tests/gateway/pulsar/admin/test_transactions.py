@@ -72,7 +72,7 @@ async def test_stats_of_coordinators(broker: Broker, rest: Rest) -> None:
     assert (status, len(every)) == (200, 16)
     assert every["3"] == {**quiet, "leastSigBits": -1, "lowWaterMark": 0}
     client = await broker.client()
-    first, second, ended = [await begin(client) for _ in range(3)]
+    first, _, ended = [await begin(client) for _ in range(3)]
     await commit(client, ended)
     low, newest = first["txnid_least_bits"], ended["txnid_least_bits"]
     wanted = {**quiet, "ongoingTxnSize": 2, "leastSigBits": newest, "lowWaterMark": low - 1}
