@@ -129,9 +129,10 @@ WHERE t.started_at >= 0
   AND t.started_at + t.timeout_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 ORDER BY t.started_at LIMIT $1::bigint
 """
-COUNT_OPEN = """
+COUNT_OPEN = f"""
 SELECT count(*),
-       coalesce((extract(epoch FROM clock_timestamp()) * 1000)::bigint - min(t.started_at), 0)
+       coalesce((extract(epoch FROM clock_timestamp()) * 1000)::bigint - min(t.started_at), 0),
+       count(*) FILTER (WHERE t.kind = {TransactionKind.TXN_ID:d})
 FROM transaction_state t WHERE t.started_at >= 0
 """
 IDLE = f"""
@@ -288,8 +289,8 @@ class PostgresTransactionStore:
         """See TransactionStore."""
         statements: list[Statement] = [(b"overdue", (bigint(limit),)), (b"count_open", ())]
         result, counted, *_ = await self._reads.run_or_fail("overdue_transactions", statements)
-        count, oldest_ms = (integer(counted.get_value(0, column)) for column in range(2))
-        return replace(_found(result), open_count=count, oldest_ms=oldest_ms)
+        count, oldest, single = (integer(counted.get_value(0, column)) for column in range(3))
+        return replace(_found(result), open_count=count, oldest_ms=oldest, single_use_count=single)
 
     async def idle(self, expiration_ms: int, limit: int) -> OpenTransactions:
         """See TransactionStore."""

@@ -32,13 +32,15 @@ class OpenTransactions:
     """Transactions that are overdue, or idle, by the database's clock.
 
     now_ms: that clock's time. keys: the longest overdue first. open_count and oldest_ms: how many
-    are open at all, and for how long the oldest one.
+    are open at all, and for how long the oldest one. single_use_count: those of them whose key is
+    used once.
     """
 
     now_ms: int
     keys: Sequence[TransactionKey]
     open_count: int = 0
     oldest_ms: int = 0
+    single_use_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What is counted of transactions: how they end, how fast, what is open, and who is fenced.
 
-Under penstock_… names: Kafka counts none of it but what is being loaded. Knows no rule.
+Under penstock_… names, for both protocols: Kafka counts none of it but what is being loaded. What
+Pulsar counts has its own names as well. Knows no rule.
 """
 
 from collections.abc import Callable
@@ -8,11 +9,18 @@ from typing import Final
 
 from prometheus_client import Counter, Histogram
 
+from core.transaction.key import TransactionKind
 from gateway.metrics.registry import Metrics
 from gateway.runtime.flush.flusher import Flusher
-from gateway.runtime.transactions.coordinator import Transactions
+from gateway.runtime.transactions.coordinator import Ended, Transactions
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
+# Of pulsar_txn_execution_latency, as Pulsar has them.
+_MILLISECONDS: Final = (
+    *(10, 20, 50, 100, 500, 1_000, 5_000, 15_000, 30_000, 60_000),
+    *(300_000, 1_500_000, 3_000_000),
+)
+_PROTOCOLS: Final = {TransactionKind.TRANSACTIONAL_ID: "kafka", TransactionKind.TXN_ID: "pulsar"}
 _ENDS: Final = (
     (True, "client"),
     (False, "client"),
@@ -28,7 +36,7 @@ def watch_transactions(metrics: Metrics, transactions: Transactions, flusher: Fl
         "penstock_transactions",
         "Transactions that this broker has ended, and who made it: the client, a later producer of"
         " the same id (fenced), the timeout, or a marker from outside.",
-        ("outcome", "by"),
+        ("outcome", "by", "protocol"),
         registry=metrics.registry,
     )
     seconds = Histogram(
@@ -39,11 +47,16 @@ def watch_transactions(metrics: Metrics, transactions: Transactions, flusher: Fl
         registry=metrics.registry,
     )
     for is_commit, why in _ENDS:  # so that each is there before it happens
-        ended.labels(_outcome(is_commit), why)
+        for protocol in _PROTOCOLS.values():
+            if (why, protocol) != ("fenced", "pulsar"):  # nobody fences them
+                ended.labels(_outcome(is_commit), why, protocol)
+    on_pulsars = _watch_pulsars(metrics, transactions)
 
-    def on_ended(is_commit: bool, why: str, took: float) -> None:
-        ended.labels(_outcome(is_commit), why).inc()
-        seconds.labels(_outcome(is_commit)).observe(took)
+    def on_ended(of: Ended) -> None:
+        ended.labels(_outcome(of.is_commit), of.why, _PROTOCOLS[of.kind]).inc()
+        seconds.labels(_outcome(of.is_commit)).observe(of.seconds)
+        if of.kind is TransactionKind.TXN_ID:
+            on_pulsars(of)
 
     transactions.on_ended(on_ended)
     metrics.watch(
@@ -58,6 +71,42 @@ def watch_transactions(metrics: Metrics, transactions: Transactions, flusher: Fl
     )
     watch_fenced(metrics, "coordinator", lambda: transactions.fenced)
     watch_fenced(metrics, "produce", lambda: flusher.fenced)
+
+
+def _watch_pulsars(metrics: Metrics, transactions: Transactions) -> Callable[[Ended], None]:
+    """Makes the metrics that Pulsar has; gives what has to hear of each end."""
+    metrics.watch(
+        "pulsar_txn_active_count",
+        "Pulsar's transactions open in the whole cluster.",
+        lambda: transactions.open_single_use_count,
+    )
+    metrics.watch(
+        "pulsar_txn_created_total",
+        "Pulsar's transactions that clients have begun at this broker.",
+        lambda: transactions.begun,
+    )
+    committed, aborted, timed_out = (
+        Counter(f"pulsar_txn_{name}", f"{of} at this broker.", registry=metrics.registry)
+        for name, of in (
+            ("committed", "Pulsar's transactions that were committed"),
+            ("aborted", "Pulsar's transactions that were aborted, also by their timeout,"),
+            ("timeout", "Pulsar's transactions that were aborted by their timeout"),
+        )
+    )
+    latency = Histogram(
+        "pulsar_txn_execution_latency",
+        "Milliseconds from the beginning of a transaction of Pulsar's to its end.",
+        buckets=_MILLISECONDS,
+        registry=metrics.registry,
+    )
+
+    def on_ended(of: Ended) -> None:
+        (committed if of.is_commit else aborted).inc()
+        if of.why == "timeout":
+            timed_out.inc()
+        latency.observe(of.open_ms)
+
+    return on_ended
 
 
 def watch_fenced(metrics: Metrics, by: str, read: Callable[[], float]) -> None:

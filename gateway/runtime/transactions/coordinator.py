@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -39,7 +39,12 @@ from core.transaction.coordinator import (
     verify_joined,
     verify_write,
 )
-from core.transaction.key import Participant, ParticipantKind, TransactionKey
+from core.transaction.key import (
+    Participant,
+    ParticipantKind,
+    TransactionKey,
+    TransactionKind,
+)
 from core.transaction.single_use import Begin, prepare_begin
 from core.transaction.values import (
     Answer,
@@ -54,6 +59,7 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
+from core.types import NO_TIMESTAMP
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.transactions.coalescing import CoalescedWrites
@@ -78,7 +84,23 @@ Prepare = Callable[[TransactionMetadata | None, int], Transition]
 PrepareOnAll = Callable[[StoredTransaction | None, int], Transition]
 """The same, for decisions that depend on the participants."""
 
-OnEnded = Callable[[bool, str, float], None]
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A transaction that this broker has ended.
+
+    why: "client", "fenced", "timeout" or "marker". seconds: that the commit took. open_ms: for how
+    long the transaction was open before.
+    """
+
+    kind: TransactionKind
+    is_commit: bool
+    why: str
+    seconds: float
+    open_ms: int
+
+
+OnEnded = Callable[[Ended], None]
 
 OnAcksEnded = Callable[[TransactionKey, int, bool, Sequence[int]], None]
 """(the transaction, its producer's id, whether it is committed, ids of subscriptions with
@@ -89,8 +111,6 @@ class Transactions:
     """The coordinator. `run` in the background; every other method may raise StoreUnavailable.
 
     is_alone: whether no other broker is live, so that all of a transaction's writes come here.
-    on_ended: called for each transaction that this broker has ended: whether committed, why
-    ("client", "fenced", "timeout", "marker"), and how many seconds the commit took.
     """
 
     def __init__(
@@ -104,7 +124,6 @@ class Transactions:
         expiration_ms: Callable[[], int],
         expiration_interval_ms: Callable[[], int],
         is_alone: Callable[[], bool],
-        on_ended: OnEnded = lambda is_commit, why, seconds: None,
     ) -> None:
         self._store = store
         self._log_store = log_store
@@ -114,13 +133,14 @@ class Transactions:
         self._expiration_ms = expiration_ms
         self._expiration_interval_ms = expiration_interval_ms
         self._is_alone = is_alone
-        self._on_ended = on_ended
+        self._on_ended: OnEnded = lambda ended: None
         self._joins = CoalescedWrites(store.join)
         self._offsets = CoalescedWrites(store.put_pending)
         self._acks = CoalescedWrites(store.put_pending_acks)
         self._on_acks_ended: OnAcksEnded = lambda *ended: None
         self._open = OpenTransactions(-1, ())
         self._fenced = 0
+        self._begun = 0
 
     def on_ended(self, listener: OnEnded) -> None:
         """Registers a listener; it is called after each end."""
@@ -134,6 +154,16 @@ class Transactions:
     def open_count(self) -> int:
         """Transactions open at the last look, whichever broker began them."""
         return self._open.open_count
+
+    @property
+    def open_single_use_count(self) -> int:
+        """Those of them whose key is used once."""
+        return self._open.single_use_count
+
+    @property
+    def begun(self) -> int:
+        """Transactions that `begin` has opened here."""
+        return self._begun
 
     @property
     def oldest_s(self) -> float:
@@ -177,6 +207,7 @@ class Transactions:
             self._producer_ids.give_back(producer_id)
             return transition.answer
         version = await self._joins.write(TransactionJoin(request.key, 0, put))
+        self._begun += 1
         self._flusher.note_transaction(StoredTransaction(replace(put, version=version)))
         return transition.answer
 
@@ -275,15 +306,17 @@ class Transactions:
         begun = time.perf_counter()
         fresh = await self._producer_ids.next_id()
         marker: Marker | None = None
+        started_at = NO_TIMESTAMP
         subscriptions: Sequence[int] = ()
         is_used = False
 
         def decide(stored: StoredTransaction | None) -> Transition:
-            nonlocal is_used, marker, subscriptions
+            nonlocal is_used, marker, started_at, subscriptions
             transition = prepare(stored, fresh)
             if transition.put is not None and transition.put.producer_id == fresh:
                 is_used = True
             marker = transition.marker
+            started_at = stored.metadata.started_at if stored else NO_TIMESTAMP
             subscriptions = _subscriptions_of(stored) if marker and stored else ()
             return transition
 
@@ -293,7 +326,9 @@ class Transactions:
         if isinstance(answer, Unconfirmed):
             return answer
         if marker is not None and answer.error is Error.NONE:
-            self._on_ended(marker.is_commit, why, time.perf_counter() - begun)
+            open_ms = max(_now() - started_at, 0) if started_at != NO_TIMESTAMP else 0
+            seconds = time.perf_counter() - begun
+            self._on_ended(Ended(key.kind, marker.is_commit, why, seconds, open_ms))
             if subscriptions:
                 self._on_acks_ended(key, marker.producer_id, marker.is_commit, subscriptions)
         self._counted(answer.error)

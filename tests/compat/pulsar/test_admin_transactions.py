@@ -12,6 +12,7 @@ import pytest
 
 from compat.java import tools
 from compat.pulsar.drivers import Call, Refused
+from tests.cli.test_transactions import Shell
 from tests.compat.pulsar.administering import Admin
 from tests.compat.pulsar.conftest import Both
 from tests.compat.pulsar.test_admin import DEFAULT, NOT_FOUND, eventually, refusal
@@ -178,3 +179,33 @@ def test_kafkas_tools_show_and_end_it(
     assert rows(run("describe-producers", *place).stdout) == []
     with pytest.raises(Refused):
         client.commit(txn)
+
+
+def test_penstock_txn(both: Both, client: Client, topic: str) -> None:
+    txn = Shell(both.gateway.bootstrap)
+    client.send()
+    only_acks, its_id = client.begin()
+    client.acknowledge_next(only_acks)
+    writing, of_writing = client.begin()
+    first = int(client.send(writing).partition(":")[2])
+    names = [f"pulsar:{name_of(each)}" for each in (its_id, of_writing)]
+
+    listed = {each["transactional_id"]: each for each in txn.json("list")}
+    assert [listed[name]["state"] for name in names] == ["Ongoing"] * 2
+    found = txn.json("describe", *names)
+    assert [each["partitions"] for each in found] == [{}, {topic: [0]}]
+    assert found[0]["age_ms"] + found[0]["timeout_left_ms"] == 60_000
+    [row] = [each for each in txn.json("blocking") if each["topic"] == topic]
+    assert (row["transactional_id"], row["first_offset"]) == (names[1], first)
+
+    code, printed, complained = txn("abort", *names, "pulsar:(3,99999999)")
+    assert (code, printed) == (1, f"Aborted {names[0]}\nAborted {names[1]}\n")
+    assert complained == "pulsar:(3,99999999): there is no such transactional id.\n"
+    assert txn("abort", names[0]) == (0, f"Nothing is open under {names[0]}\n", "")
+    assert [each["state"] for each in txn.json("describe", *names)] == ["CompleteAbort"] * 2
+    for each in (only_acks, writing):
+        with pytest.raises(Refused):
+            client.commit(each)
+    again, _ = client.begin()
+    client.acknowledge_next(again)
+    client.commit(again)

@@ -10,6 +10,7 @@ import pytest
 
 from core.errors import Error
 from core.ports.log import Locked, ToLock
+from core.transaction.key import TransactionKey
 from core.transaction.values import (
     Answer,
     Marker,
@@ -480,10 +481,10 @@ async def test_what_is_counted(here: Coordinator, log: Log) -> None:
     watch_transactions(metrics, transactions, here.broker.flusher)
     value = metrics.registry.get_sample_value
 
-    def ends() -> dict[tuple[str, str], float]:
+    def ends() -> dict[tuple[str, str, str], float]:
         samples = (each for family in metrics.registry.collect() for each in family.samples)
         return {
-            (each.labels["outcome"], each.labels["by"]): each.value
+            (each.labels["outcome"], each.labels["by"], each.labels["protocol"]): each.value
             for each in samples
             if each.name == "penstock_transactions_total" and each.value
         }
@@ -506,7 +507,12 @@ async def test_what_is_counted(here: Coordinator, log: Log) -> None:
     assert await transactions.abort_overdue() == 0
     assert value("penstock_transactions_open") == 0
     assert value("penstock_transaction_oldest_seconds") == 0
-    assert ends() == {("commit", "client"): 1, ("abort", "client"): 1, ("abort", "fenced"): 1}
+    assert ends() == {
+        ("commit", "client", "kafka"): 1,
+        ("abort", "client", "kafka"): 1,
+        ("abort", "fenced", "kafka"): 1,
+    }
+    assert value("pulsar_txn_committed_total") == value("pulsar_txn_created_total") == 0
     assert value("penstock_transaction_end_seconds_count", {"outcome": "commit"}) == 1
     assert value("penstock_transaction_end_seconds_count", {"outcome": "abort"}) == 2
     fenced = "penstock_transactions_fenced_requests"
@@ -516,3 +522,36 @@ async def test_what_is_counted(here: Coordinator, log: Log) -> None:
     assert (await here.write(p, producer, 9)).error is Error.INVALID_PRODUCER_EPOCH
     assert value(fenced, {"by": "coordinator"}) == 2
     assert value(fenced, {"by": "produce"}) == 1
+
+
+async def test_what_is_counted_of_pulsars(here: Coordinator, log: Log) -> None:
+    metrics = Metrics()
+    transactions = here.transactions
+    watch_transactions(metrics, transactions, here.broker.flusher)
+    value = metrics.registry.get_sample_value
+
+    async def begin() -> tuple[TransactionKey, int]:
+        def name(sequence: int) -> TransactionKey:
+            return TransactionKey.of_pulsar(3, sequence)
+
+        begun = await transactions.begin(name, 60_000, "", "")
+        return name(begun.producer.producer_id), begun.producer.producer_id
+
+    for is_commit in (True, True, False):
+        await transactions.end_single(*await begin(), is_commit=is_commit)
+    await begin()
+    log.rows("UPDATE transaction_state SET started_at = started_at - 70000 RETURNING 1")
+    assert await transactions.abort_overdue() == 1
+    assert value("pulsar_txn_active_count") == value("penstock_transactions_open") == 1
+    await transactions.add_partitions(KEY, await here.init(), log.new_partitions(1))
+    await transactions.abort_overdue()
+    assert (value("pulsar_txn_active_count"), value("penstock_transactions_open")) == (0, 1)
+    counted = {
+        name: value(f"pulsar_txn_{name}_total")
+        for name in ("created", "committed", "aborted", "timeout")
+    }
+    assert counted == {"created": 4, "committed": 2, "aborted": 2, "timeout": 1}
+    assert value("pulsar_txn_execution_latency_bucket", {"le": "60000.0"}) == 3
+    assert value("pulsar_txn_execution_latency_bucket", {"le": "300000.0"}) == 4
+    labels = {"outcome": "abort", "by": "timeout", "protocol": "pulsar"}
+    assert value("penstock_transactions_total", labels) == 1
