@@ -166,6 +166,7 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Per partition the oldest open transaction: readers of committed data wait for it.",
         {
             "age": "For how long it has been open.",
+            "protocol": "Whose transaction: Kafka or Pulsar.",
             "records_waiting": "Records that such readers do not see yet.",
             "since": "When the transaction began.",
             "state": "Kafka's name of its state; hanging: nobody will end it.",
@@ -262,6 +263,7 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "How many messages each subscription has not acknowledged.",
         {
             "backlog": "Messages to be acknowledged, without markers and what was aborted.",
+            "pending": "Of them, those that open transactions have acknowledged.",
             "mark_delete": "All messages before this offset are acknowledged.",
             "subscription": "The subscription's name.",
         },

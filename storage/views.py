@@ -165,7 +165,8 @@ SELECT x.transactional_id, x.state, x.producer_id, x.producer_epoch,
        x.coordinator_epoch, CASE x.kind WHEN 0 THEN 'Kafka' ELSE 'Pulsar' END AS protocol
 FROM transaction_state x ORDER BY x.transactional_id
 """,
-    # messages: all below end_offset where the acknowledgement is cumulative; then start is empty.
+    # A committed one whose transaction is forgotten, since no cursor has taken it in for so long,
+    # has no id any more.
     "v_pending_ack": """
 SELECT t.name AS topic, p.partition, s.name AS subscription, x.transactional_id,
        CASE WHEN a.is_committed THEN 'committed' ELSE 'pending' END AS state,
@@ -192,7 +193,8 @@ SELECT t.name AS topic, p.partition, x.transactional_id, coalesce(x.state, 'hang
        date_trunc('milliseconds', clock_timestamp() - r.since) AS age,
        date_trunc('milliseconds', from_unix_ms(x.started_at) - clock_timestamp())
            + make_interval(secs => x.timeout_ms / 1000.0) AS timeout_left,
-       nullif(x.client_id, '') AS client_id, nullif(x.client_host, '') AS client_host
+       nullif(x.client_id, '') AS client_id, nullif(x.client_host, '') AS client_host,
+       CASE x.kind WHEN 0 THEN 'Kafka' WHEN 1 THEN 'Pulsar' END AS protocol
 FROM (
     SELECT DISTINCT ON (partition_id) partition_id, producer_id, producer_epoch, updated_at,
            count(*) OVER (PARTITION BY partition_id) AS transactions
@@ -334,14 +336,14 @@ ORDER BY t.name, p.partition, c.subscription, c.consumer
 """,
     # backlog: messages that the subscription has not acknowledged and can be given: up to the last
     # stable offset, without control batches and what was aborted. The latter as in v_group_lag.
+    # pending: of them, those that an open transaction has acknowledged, which nobody is given.
     "v_subscription_backlog": f"""
 SELECT t.name AS topic, p.partition, s.name AS subscription, s.mark_delete, p.log_start_offset,
        r.last_stable_offset, p.next_offset AS high_watermark,
-       (SELECT coalesce(sum(upper(left_over) - lower(left_over)), 0)::bigint
-        FROM unnest(
-            int8multirange(int8range(r.next_read, greatest(r.next_read, r.last_stable_offset)))
-            - coalesce(acknowledged.ranges, '{{}}') - coalesce(control.ranges, '{{}}')
-            - coalesce(aborted.ranges, '{{}}')) AS left_over) AS backlog
+       (SELECT coalesce(sum(upper(e) - lower(e)), 0)::bigint
+        FROM unnest(left_over.ranges) AS e) AS backlog,
+       (SELECT coalesce(sum(upper(e) - lower(e)), 0)::bigint
+        FROM unnest(left_over.ranges * coalesce(pending.ranges, '{{}}')) AS e) AS pending
 FROM subscription s
 JOIN topic_partition p USING (partition_id)
 JOIN topic t USING (topic_id)
@@ -357,6 +359,10 @@ CROSS JOIN LATERAL (
           SELECT greatest(w.start_offset, 0), w.end_offset FROM pending_ack w
           WHERE w.subscription_id = s.subscription_id AND w.is_committed) AS a
 ) AS acknowledged
+CROSS JOIN LATERAL (
+    SELECT range_agg(int8range(greatest(w.start_offset, 0), w.end_offset)) AS ranges
+    FROM pending_ack w WHERE w.subscription_id = s.subscription_id AND NOT w.is_committed
+) AS pending
 CROSS JOIN LATERAL (
     SELECT range_agg(int8range(b.base_offset, b.last_offset + 1)) AS ranges
     FROM record_batch b
@@ -379,6 +385,11 @@ CROSS JOIN LATERAL (
     WHERE w.partition_id = p.partition_id AND w.last_offset >= r.next_read
       AND w.first_offset < r.last_stable_offset AND extent.offsets BETWEEN 1 AND 20000
 ) AS aborted
+CROSS JOIN LATERAL (
+    SELECT int8multirange(int8range(r.next_read, greatest(r.next_read, r.last_stable_offset)))
+           - coalesce(acknowledged.ranges, '{{}}') - coalesce(control.ranges, '{{}}')
+           - coalesce(aborted.ranges, '{{}}') AS ranges
+) AS left_over
 ORDER BY t.name, p.partition, s.name
 """,
     "v_schema": """

@@ -93,6 +93,8 @@ async def test_a_transaction_can_be_read(watched: Watched) -> None:
         "timeout": timedelta(seconds=60),
         "partitions": "flights 0-2; taxis 0",
         "groups": "another (0); flights-to-lake (2)",
+        "subscriptions": None,
+        "protocol": "Kafka",
         "client_id": "writer-1",
         "client_host": "/10.0.0.1",
         "coordinator_epoch": 3,
@@ -136,6 +138,7 @@ async def test_which_transaction_holds_back_what(watched: Watched) -> None:
         "transactions_behind": 1,
         "client_id": "c",
         "client_host": None,
+        "protocol": "Kafka",
     }
     assert (second["partition"], second["records_waiting"]) == (1, 1)
     assert watched.partition() == [(0, 5, 19), (0, 0, 1), (0, 0, 0)]

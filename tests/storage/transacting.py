@@ -19,7 +19,7 @@ from core.ports.leases import Lease
 from core.ports.log import ToLock
 from core.ports.transactions import PendingOffsets, TransactionJoin
 from core.shard import shard_of
-from core.transaction.key import Participant
+from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import (
     Marker,
     StoredTransaction,
@@ -168,9 +168,11 @@ class Broker:
         held = TransactionEffects(metadata.key, metadata.version, None, tuple(joined))
         await self.flush.commit(effects, [held])
 
-    async def end(self, *names: str, commit: bool = True, skip_locked: bool = False) -> bool:
+    async def end(
+        self, *names: str | TransactionKey, commit: bool = True, skip_locked: bool = False
+    ) -> bool:
         """Ends what is open under the ids, by what is read under the lock; whether any was."""
-        keys = [named(name) for name in names]
+        keys = [named(each) if isinstance(each, str) else each for each in names]
         locked = await self.flush.lock(ToLock((), (), keys), skip_locked=skip_locked)
         done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         drafts: dict[int, LogDraft] = {}
