@@ -89,8 +89,6 @@ NOT_SERVED_OF_COMMANDS: dict[CommandType, str] = {
     "is passed on: a broker that is meant by `proxy_to_broker_url` has to be this one.",
     CommandType.SUBSCRIBE: "`read_compacted` on a durable subscription is refused; replicated "
     "subscriptions are taken as plain ones.",
-    CommandType.SEND: "Those of a transaction are refused.",
-    CommandType.ACK: "Those of a transaction are refused.",
     CommandType.LOOKUP: "`advertised_listener_name` is not looked at.",
     CommandType.GET_TOPICS_OF_NAMESPACE: "Nothing is non-persistent.",
 }
@@ -227,8 +225,7 @@ def _pulsar_support() -> list[str]:
             ),
         ),
         "### Commands that are not there yet",
-        "Transactions are answered by an ERROR, NotAllowedError; AUTH_RESPONSE, for which nobody "
-        "has asked, closes the connection.",
+        "AUTH_RESPONSE closes the connection: nobody has asked for it.",
         ", ".join(f"{each.name} ({each})" for each in missing_commands()) + ".",
     ]
 
@@ -253,7 +250,8 @@ def _http_support() -> list[str]:
         "On `--http-listen`, 127.0.0.1:8080 by default. Of Pulsar's REST, anything else below "
         "`/admin/` is 501 with a sentence. A topic's path names the topic as Pulsar's clients do; "
         "what is about one partition is redirected (307) to the broker that has it, what is about "
-        "all is asked of each.",
+        "all is asked of each. What is about transactions is answered by any broker, but for what "
+        "a subscription has pending.",
         "### Of Penstock's own",
         _table(("method", "path", "what it does"), map(_endpoint, OPERATIONS)),
         "### Of Pulsar's REST",

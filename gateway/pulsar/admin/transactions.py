@@ -171,7 +171,7 @@ async def metadata(call: AdminCall) -> Any:
 
 @endpoint("GET", f"{_AT}/slowTransactions/{{timeout}}")
 async def slow(call: AdminCall) -> dict[str, Any]:
-    """Open transactions that may last longer than so many milliseconds; of a coordinator, or all"""
+    """Open transactions whose time to live is longer than so many milliseconds."""
     services, timeout_ms = call.services.pulsar, call.number("timeout")
     numbers = await _coordinators_asked_for(call)
     wanted = [
