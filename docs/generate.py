@@ -108,8 +108,6 @@ NOT_OF_CLIENTS = {
     CommandType.WATCH_TOPIC_LIST_SUCCESS,
     CommandType.WATCH_TOPIC_UPDATE,
     CommandType.TOPIC_MIGRATED,
-    CommandType.END_TXN_ON_PARTITION,
-    CommandType.END_TXN_ON_SUBSCRIPTION,
     *(each for each in CommandType if each.name.endswith("_RESPONSE")),
 } - {CommandType.AUTH_RESPONSE}
 

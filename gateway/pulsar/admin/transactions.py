@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from core.config.rules import (
     AlterOperation,
@@ -386,8 +387,9 @@ def _state_in_pending_ack(opened: LiveSubscription, start: int, end: int) -> str
 async def _subscription_of(
     call: AdminCall, owned: OwnedPartition, place: Place
 ) -> LiveSubscription:
-    """Raises ClientError. Here its name comes as a path's segment does, and not as a form's."""
-    name = str(call.request.path_params["subscription"])
+    """Raises ClientError. Here clients encode its name once, as a path's segment: unlike elsewhere,
+    see `subscription_of`."""
+    name = unquote(str(call.request.path_params["subscription"]))
     opened = await owned.open(subscribing(place, name))
     if opened is None:
         raise ClientError(404, f"Subscription {name} not found on {place.name}")

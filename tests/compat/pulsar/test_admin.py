@@ -911,6 +911,8 @@ def test_two_brokers_answer_as_one(
             name = f"{topic}-partition-{partition}"
             each.topics("createSubscription", name, f"of {number}", "earliest")
             assert f"of {number}" in each.topics("getStats", name)["subscriptions"]
+            pending = each.transactions("getPendingAckStats", name, f"of {number}", False)
+            assert pending["ongoingTxnSize"] == 0
         each.topics("createSubscription", topic, f"all of {number}", "latest")
         whole = each.topics("getPartitionedStats", topic, True)
         assert len(whole["partitions"]) == 8

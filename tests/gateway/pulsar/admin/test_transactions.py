@@ -308,8 +308,8 @@ async def test_what_a_subscription_has_pending(broker: Broker, rest: Rest) -> No
     assert [await state(0), await state(3), await state(4)] == ["MarkDelete"] * 2 + ["PendingAck"]
     assert await state(7, ledger_id=ledger - 1) == "MarkDelete"
     assert await state(0, ledger_id=ledger + 1) == "NotInPendingAck"
-    missing = 404, f"Subscription none not found on {TOPIC}"
-    assert await rest("GET", f"{AT}/pendingAckStats/{IN_T}/none") == missing
+    missing = 404, f"Subscription a+b/c d not found on {TOPIC}"
+    assert await rest("GET", f"{AT}/pendingAckStats/{IN_T}/a+b%2Fc%20d") == missing
 
 
 @pytest.mark.parametrize(
