@@ -138,13 +138,21 @@ async def _count(services: Services) -> int:
 async def _coordinators_asked_for(call: AdminCall) -> Sequence[int]:
     """The one of the query, else all. Raises ClientError."""
     count = await _count(call.services.pulsar)
-    given = call.request.query_params.get("coordinatorId")
+    given = _number_of_query(call, "coordinatorId")
     if given is None:
         return range(count)
-    if not given.isdecimal() or int(given) >= count:
-        reason = f"Transaction coordinator not found! coordinator id : {given[:100]}"
-        raise ClientError(404, reason)
-    return [int(given)]
+    if not 0 <= given < count:
+        raise ClientError(404, f"Transaction coordinator not found! coordinator id : {given}")
+    return [given]
+
+
+def _number_of_query(call: AdminCall, name: str) -> int | None:
+    """Raises ClientError."""
+    given = call.request.query_params.get(name)
+    try:
+        return None if given is None else int(given)
+    except ValueError:
+        raise ClientError(400, f"{name} is a whole number") from None
 
 
 async def _open(services: Services) -> list[tuple[TxnId, TransactionMetadata]]:
@@ -354,9 +362,7 @@ async def pending_ack_internal_stats(call: AdminCall) -> Refused:
 async def position_in_pending_ack(call: AdminCall) -> Any:
     """Whether an entry, or one message of a batch, is acknowledged in an open transaction."""
     ledger, entry = call.number("ledger") & NO_ID, call.number("entry") & NO_ID
-    index = call.request.query_params.get("batchIndex")
-    if index is not None and not index.lstrip("-").isdecimal():
-        raise ClientError(400, "batchIndex is a number")
+    index = _number_of_query(call, "batchIndex")
 
     async def act(owned: OwnedPartition, place: Place) -> dict[str, str]:
         opened = await _subscription_of(call, owned, place)
@@ -364,11 +370,11 @@ async def position_in_pending_ack(call: AdminCall) -> Any:
         start = entry_offset(position, place.partition_id)
         stored = await owned.entry_at(start) if start >= 0 else None
         count = stored.record_count if stored and stored.base_offset == start else 1
-        if index is None or int(index) < 0:
+        if index is None or index < 0:
             return {"state": _state_in_pending_ack(opened, start, start + count)}
-        if int(index) >= count:
+        if index >= count:
             return {"state": "InvalidPosition"}
-        at = start + int(index)
+        at = start + index
         return {"state": _state_in_pending_ack(opened, at, at + 1)}
 
     return await on_one(call, act)

@@ -59,7 +59,7 @@ def test_what_there_is_not(web: Web) -> None:
     assert web.ask("POST", "/metrics")[0] == 405
     for method, path in (
         ("GET", "/admin/v2/functions"),
-        ("GET", "/admin/v3/transactions/coordinatorStats"),
+        ("GET", "/admin/v3/sinks"),
         ("PATCH", "/admin/v2/clusters"),
     ):
         status, said = web.ask(method, path)

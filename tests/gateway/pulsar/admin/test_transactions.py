@@ -82,6 +82,8 @@ async def test_stats_of_coordinators(broker: Broker, rest: Rest) -> None:
     missing = 404, "Transaction coordinator not found! coordinator id : 16"
     assert await rest("GET", f"{AT}/coordinatorStats?coordinatorId=16") == missing
     assert (await rest("GET", f"{AT}/coordinatorStats?coordinatorId=-1"))[0] == 404
+    for wrong in ("x", "9" * 5000):
+        assert (await rest("GET", f"{AT}/coordinatorStats?coordinatorId={wrong}"))[0] == 400
 
 
 async def test_more_coordinators(broker: Broker, rest: Rest) -> None:
@@ -308,6 +310,12 @@ async def test_what_a_subscription_has_pending(broker: Broker, rest: Rest) -> No
     assert [await state(0), await state(3), await state(4)] == ["MarkDelete"] * 2 + ["PendingAck"]
     assert await state(7, ledger_id=ledger - 1) == "MarkDelete"
     assert await state(0, ledger_id=ledger + 1) == "NotInPendingAck"
+    for entry in (-1, -(2**63), 2**63 - 1, 2**64, 10**30):
+        assert await state(entry) in ("MarkDelete", "NotInPendingAck", "PendingAck")
+        assert await state(0, "?batchIndex=" + "9" * 30) == "InvalidPosition"
+    at = f"{AT}/positionStatsInPendingAck/{IN_T}/s/{ledger}"
+    for wrong in ("0?batchIndex=x", "x", f"0?batchIndex={'9' * 5000}", "9" * 5000):
+        assert (await rest("GET", f"{at}/{wrong}"))[0] == 400
     missing = 404, f"Subscription a+b/c d not found on {TOPIC}"
     assert await rest("GET", f"{AT}/pendingAckStats/{IN_T}/a+b%2Fc%20d") == missing
 
