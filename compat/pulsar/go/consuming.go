@@ -121,7 +121,7 @@ func (kept *driver) receive(given *call) (any, error) {
 		}
 		shown := show(message, given.Schema)
 		if given.Acknowledge {
-			if err := consumer.Ack(message); err != nil {
+			if err := acknowledge(consumer, message, kept.transaction(given), false); err != nil {
 				return nil, err
 			}
 		} else {
@@ -165,10 +165,7 @@ func (kept *driver) eachMessage(
 
 func (kept *driver) acknowledge(given *call) error {
 	return kept.eachMessage(given, func(consumer pulsar.Consumer, message pulsar.Message) error {
-		if given.IsCumulative {
-			return consumer.AckCumulative(message)
-		}
-		return consumer.Ack(message)
+		return acknowledge(consumer, message, kept.transaction(given), given.IsCumulative)
 	})
 }
 

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -31,9 +32,13 @@ type call struct {
 	View     int    `json:"view"`
 	Object   int    `json:"object"`
 	Job      int    `json:"job"`
+	// Of what is made in one, or what ends it.
+	Transaction int `json:"transaction"`
 
 	URL                string `json:"url"`
 	OperationTimeoutMs int64  `json:"operation_timeout_ms"`
+	HasTransactions    bool   `json:"has_transactions"`
+	TTLMs              int64  `json:"ttl_ms"`
 	Topic              string `json:"topic"`
 	Schema             *typed `json:"schema"`
 	ProducerName       string `json:"producer_name"`
@@ -137,11 +142,13 @@ func main() {
 }
 
 // nameOf is what stands for an exception's class: the client's own code, or the broker's, which its
-// text has behind "server error:".
+// text has behind "error:".
 func nameOf(err error) string {
-	if _, found, is := strings.Cut(err.Error(), "server error: "); is {
-		name, _, _ := strings.Cut(found, ":")
-		return name
+	for _, before := range []string{"server error: ", "ack response error: "} {
+		if _, found, is := strings.Cut(err.Error(), before); is {
+			name, _, _ := strings.Cut(found, ":")
+			return name
+		}
 	}
 	var ours *pulsar.Error
 	if errors.As(err, &ours) {
@@ -215,6 +222,14 @@ func (kept *driver) call(given *call) (any, error) {
 			shown = append(shown, showID(each))
 		}
 		return shown, err
+	case "begin":
+		return kept.begin(given)
+	case "commit":
+		return nil, kept.transaction(given).Commit(context.Background())
+	case "abort":
+		return nil, kept.transaction(given).Abort(context.Background())
+	case "state":
+		return states[kept.transaction(given).GetState()], nil
 	case "events":
 		return kept.events[given.Consumer].told(), nil
 	case "reader":
@@ -248,9 +263,10 @@ func (kept *driver) client(given *call) (any, error) {
 	logger := logrus.New()
 	logger.SetLevel(logrus.ErrorLevel) // to stderr
 	client, err := pulsar.NewClient(pulsar.ClientOptions{
-		URL:              given.URL,
-		OperationTimeout: time.Duration(given.OperationTimeoutMs) * time.Millisecond,
-		Logger:           log.NewLoggerWithLogrus(logger),
+		URL:               given.URL,
+		OperationTimeout:  time.Duration(given.OperationTimeoutMs) * time.Millisecond,
+		EnableTransaction: given.HasTransactions,
+		Logger:            log.NewLoggerWithLogrus(logger),
 	})
 	if err != nil {
 		return nil, err

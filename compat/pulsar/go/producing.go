@@ -86,6 +86,7 @@ func (kept *driver) send(given *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		sent.Transaction = kept.transaction(given)
 		place := place
 		told := func(id pulsar.MessageID, _ *pulsar.ProducerMessage, err error) {
 			receipts <- receipt{place, id, err}

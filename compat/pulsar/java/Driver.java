@@ -53,6 +53,7 @@ import org.apache.pulsar.client.api.schema.GenericObject;
 import org.apache.pulsar.client.api.schema.GenericRecord;
 import org.apache.pulsar.client.api.schema.GenericRecordBuilder;
 import org.apache.pulsar.client.api.schema.GenericSchema;
+import org.apache.pulsar.client.api.transaction.Transaction;
 import org.apache.pulsar.client.impl.ZeroQueueConsumerImpl;
 import org.apache.pulsar.common.schema.KeyValue;
 import org.apache.pulsar.common.schema.KeyValueEncodingType;
@@ -130,7 +131,7 @@ public class Driver {
             case "entries": return entries(named(call, "view"));
             case "partitions":
                 return clientOf(call).getPartitionsForTopic(text(call, "topic")).get();
-            case "send": return send(named(call, "producer"), call.get("messages"));
+            case "send": return send(call);
             case "sequence":
                 return Driver.<Producer<Object>>named(call, "producer").getLastSequenceId();
             case "receive": return receive(call);
@@ -158,6 +159,11 @@ public class Driver {
                 consumerOf(call).getLastMessageIds().forEach(each -> ids.add(id(each)));
                 return ids;
             case "at_end": return ((Consumer<?>) named(call, "consumer")).hasReachedEndOfTopic();
+            case "begin": return begin(call);
+            case "commit": Driver.<Transaction>named(call, "transaction").commit().get(); return null;
+            case "abort": Driver.<Transaction>named(call, "transaction").abort().get(); return null;
+            case "state":
+                return Driver.<Transaction>named(call, "transaction").getState().name();
             case "events": return events.get(call.get("consumer").asInt());
             case "join":
                 try {
@@ -206,7 +212,24 @@ public class Driver {
             .serviceUrl(text(call, "url"))
             .operationTimeout(call.path("operation_timeout_ms").asInt(30_000), MILLISECONDS)
             .ioThreads(1).listenerThreads(1)
+            .enableTransaction(is(call, "has_transactions"))
             .build();
+    }
+
+    // --- transactions ---
+
+    private static Object begin(JsonNode call) throws Exception {
+        Transaction transaction = clientOf(call).newTransaction()
+            .withTransactionTimeout(call.path("ttl_ms").asLong(60_000), MILLISECONDS)
+            .build().get();
+        return Map.of("number", keep(transaction),
+            "most", transaction.getTxnID().getMostSigBits(),
+            "least", transaction.getTxnID().getLeastSigBits());
+    }
+
+    /** The one that a call is in, or null. */
+    private static Transaction transaction(JsonNode call) {
+        return call.has("transaction") ? named(call, "transaction") : null;
     }
 
     // --- producers ---
@@ -239,10 +262,13 @@ public class Driver {
     }
 
     /** Hands all of them over, then waits for the receipt of each. */
-    private static Object send(Producer<Object> producer, JsonNode messages) throws Exception {
+    private static Object send(JsonNode call) throws Exception {
+        Producer<Object> producer = named(call, "producer");
+        Transaction transaction = transaction(call);
         List<CompletableFuture<MessageId>> sent = new ArrayList<>();
-        for (JsonNode each : messages) {
-            TypedMessageBuilder<Object> message = producer.newMessage();
+        for (JsonNode each : call.get("messages")) {
+            TypedMessageBuilder<Object> message = transaction == null
+                ? producer.newMessage() : producer.newMessage(transaction);
             if (each.has("schema")) message = producer.newMessage(schema(each.get("schema")));
             message.value(value(each));
             if (each.has("key")) message.key(text(each, "key"));
@@ -350,7 +376,9 @@ public class Driver {
         for (long wanted = call.get("count").asLong(); found.size() < wanted; ) {
             Message<Object> message = next(consumer, call.get("within_ms").asInt());
             if (message == null) break;
-            if (is(call, "acknowledge")) acknowledged.add(consumer.acknowledgeAsync(message));
+            if (is(call, "acknowledge"))
+                acknowledged.add(
+                    consumer.acknowledgeAsync(message.getMessageId(), transaction(call)));
             ObjectNode shown = show(message);
             if (!is(call, "acknowledge")) {
                 kept.put(++last, message);
@@ -389,8 +417,8 @@ public class Driver {
         for (JsonNode each : call.get("messages")) {
             Message<Object> message = message(call, each);
             acknowledged.add(is(call, "is_cumulative")
-                ? consumer.acknowledgeCumulativeAsync(message)
-                : consumer.acknowledgeAsync(message));
+                ? consumer.acknowledgeCumulativeAsync(message.getMessageId(), transaction(call))
+                : consumer.acknowledgeAsync(message.getMessageId(), transaction(call)));
         }
         for (CompletableFuture<Void> each : acknowledged) each.get();
     }

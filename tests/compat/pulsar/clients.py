@@ -108,14 +108,54 @@ def _message(shown: dict[str, Any]) -> Message:
     )
 
 
+class Transaction:
+    """id: (most, least bits) of its TxnID. number: of the driver."""
+
+    def __init__(self, call: Call, made: dict[str, Any]) -> None:
+        self._call = call
+        self.number: int = made["number"]
+        self.id: tuple[int, int] = (made["most"], made["least"])
+
+    def commit(self) -> None:
+        self._call("commit", transaction=self.number)
+
+    def abort(self) -> None:
+        self._call("abort", transaction=self.number)
+
+    @property
+    def state(self) -> str:
+        """What the client takes it for, in Java's words: OPEN, COMMITTING, TIME_OUT, ..."""
+        return str(self._call("state", transaction=self.number))
+
+
+def _in(transaction: Transaction | None) -> dict[str, int]:
+    return {} if transaction is None else {"transaction": transaction.number}
+
+
 class Producer:
     def __init__(self, call: Call, made: dict[str, Any]) -> None:
         self._call = call
         self._number = made["number"]
         self.name: str = made["name"]
 
-    def send(self, *messages: dict[str, Any] | bytes | None) -> list[Id]:
+    def send(
+        self, *messages: dict[str, Any] | bytes | None, transaction: Transaction | None = None
+    ) -> list[Id]:
         """Hands all over, then waits for the receipts. bytes (or None): a message's value."""
+        return [_id(each) for each in self._send(messages, transaction)]
+
+    def send_later(
+        self, *messages: dict[str, Any] | bytes | None, transaction: Transaction | None = None
+    ) -> Later:
+        """Hands all over, and does not wait."""
+        return Later(self._call, self._send(messages, transaction, later=True))
+
+    def _send(
+        self,
+        messages: Sequence[dict[str, Any] | bytes | None],
+        transaction: Transaction | None,
+        **how: Any,
+    ) -> Any:
         given = [each if isinstance(each, dict) else {"value": each} for each in messages]
         encoded = []
         for each in given:
@@ -124,7 +164,9 @@ class Producer:
                 if name in message:
                     message[name] = _base64(message[name])
             encoded.append(message)
-        return [_id(each) for each in self._call("send", producer=self._number, messages=encoded)]
+        return self._call(
+            "send", producer=self._number, messages=encoded, **_in(transaction), **how
+        )
 
     def last_sequence_id(self) -> int:
         return int(self._call("sequence", producer=self._number))
@@ -157,9 +199,11 @@ class Consumer:
         )
         return [_message(each) for each in shown]
 
-    def take(self, count: int, *, acknowledge: bool = True) -> list[Message]:
+    def take(
+        self, count: int, *, acknowledge: bool = True, transaction: Transaction | None = None
+    ) -> list[Message]:
         """The next `count` messages, acknowledged one by one."""
-        found = self.some(count, WITHIN_MS, acknowledge=acknowledge)
+        found = self.some(count, WITHIN_MS, acknowledge=acknowledge, **_in(transaction))
         assert len(found) == count, f"{len(found)} of {count}: {values(found)[-20:]}"
         return found
 
@@ -168,12 +212,18 @@ class Consumer:
         assert not found, f"there came {found}"
         return True
 
-    def acknowledge(self, *messages: Message, is_cumulative: bool = False) -> None:
+    def acknowledge(
+        self,
+        *messages: Message,
+        is_cumulative: bool = False,
+        transaction: Transaction | None = None,
+    ) -> None:
         self._call(
             "acknowledge",
             consumer=self._number,
             messages=[each.number for each in messages],
             is_cumulative=is_cumulative,
+            **_in(transaction),
         )
 
     def give_back(self, *messages: Message) -> None:
@@ -272,6 +322,10 @@ class Client:
     def producer(self, topic: str, **settings: Any) -> Producer:
         made = self._call("producer", client=self._number, topic=topic, **_encoded(settings))
         return Producer(self._call, made)
+
+    def begin(self, **settings: Any) -> Transaction:
+        """A transaction, of a client made with has_transactions; ttl_ms: of a minute, else."""
+        return Transaction(self._call, self._call("begin", client=self._number, **settings))
 
     def producer_later(self, topic: str, **settings: Any) -> Callable[..., Producer]:
         """For a producer that waits until it may: a function that waits and gives it."""
