@@ -124,6 +124,7 @@ class Session:
         self.closed_producers: set[int] = set()
         self.closed_consumers: set[int] = set()
         self.opening_consumers: set[int] = set()  # ids of consumers that are being made
+        self.coordinators: set[int] = set()  # of transactions, which it was given here
         self.is_lost = False
         self.on_writable: set[Callable[[], None]] = set()
 

@@ -94,7 +94,13 @@ def owner_of_coordinator(number: int, services: Services) -> LiveBroker | None:
 
 
 def refuse_coordinator(number: int, session: Session) -> Failed | None:
-    """Why a command for a coordinator is not served here: the client looks it up again."""
+    """Why a command for a coordinator is not served here: the client looks it up again.
+
+    A connection keeps those that it was given, though they have moved to a broker that has joined:
+    Go's client looks none up again while its connection lasts, and would fail for ever.
+    """
+    if number in session.coordinators:
+        return None
     services = session.services
     owner = owner_of_coordinator(number, services)
     if owner is not None and owner.broker_id == services.cluster.this.broker_id:

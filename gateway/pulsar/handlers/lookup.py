@@ -4,9 +4,10 @@ Behavior: of the live brokers that listen for Pulsar's clients, the one that dis
 partition; this one for a topic that is not there yet; TopicNotFound where its namespace is not
 there either. A transaction coordinator is looked up as a partition of
 `transaction_coordinator_assign`. The client is sent there at once, never redirected to ask there
-again. While no other broker listens for Pulsar it may as well go on by the address that it has,
-behind whatever maps ports: `proxy_through_service_url`; see `gateway/pulsar/proxied.py`.
-`advertised_listener_name` is not looked at.
+again. While no other broker has ever listened for Pulsar it may as well go on by the address that
+it has, behind whatever maps ports: `proxy_through_service_url`; see `gateway/pulsar/proxied.py`.
+After that it has addresses of others, too, and would take one that is dead: Go's takes the next in
+its list each time. `advertised_listener_name` is not looked at.
 """
 
 from core.errors import Refusal
@@ -41,9 +42,7 @@ async def lookup(message: CommandLookupTopic, session: Session) -> CommandLookup
         request_id=message.request_id,
         response=LookupResult.CONNECT,
         authoritative=True,
-        proxy_through_service_url=not any(
-            each.at(LISTENER) for each in services.cluster.live if each != broker
-        ),
+        proxy_through_service_url=services.cluster.was_always_alone_at(LISTENER),
     )
     url = service_url(broker, services)
     if services.is_tls:

@@ -1,7 +1,8 @@
 """TC_CLIENT_CONNECT_REQUEST: a client wants to work with a coordinator by this connection.
 
 Behavior: success where the coordinator is this broker's, else TransactionCoordinatorNotFound: then
-the client looks it up again. Nothing is remembered: each command names its coordinator.
+the client looks it up again. The connection keeps it: a broker that joins takes over coordinators,
+but of what it was given a client hears only when the connection ends.
 """
 
 from gateway.pulsar.api import command
@@ -22,4 +23,6 @@ async def tc_client_connect_request(
     answer = CommandTcClientConnectResponse(request_id=message.request_id)
     if failed := refuse_coordinator(message.tc_id, session):
         answer.error, answer.message = failed
+    else:
+        session.coordinators.add(message.tc_id)
     return answer

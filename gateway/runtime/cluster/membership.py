@@ -74,6 +74,7 @@ class Cluster:
         self._cluster_id = ""
         self._this = LiveBroker(-1, rack, tuple(endpoints))
         self._live: tuple[LiveBroker, ...] = ()
+        self._listeners_of_others: set[str] = set()
         self._leaders: dict[int, int] = {}
         self._wake = asyncio.Event()
         self._one_heartbeat = asyncio.Lock()
@@ -137,6 +138,11 @@ class Cluster:
     def is_alone(self) -> bool:
         """Whether no other broker is known to be live, so that no news need be sent."""
         return len(self._live) <= 1
+
+    def was_always_alone_at(self, listener: str) -> bool:
+        """Whether no other broker with a listener of this name has been live since this one
+        joined."""
+        return listener not in self._listeners_of_others
 
     @property
     def is_lowest(self) -> bool:
@@ -206,6 +212,12 @@ class Cluster:
             return
         log.info("live_brokers", brokers=[each.broker_id for each in live])
         self._live = live
+        self._listeners_of_others.update(
+            each.listener
+            for broker in live
+            if broker is not self._this
+            for each in broker.endpoints
+        )
         self._leaders = {}
         if self._on_change is not None:
             self._on_change()

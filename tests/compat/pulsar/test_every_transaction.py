@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -17,7 +16,6 @@ import pytest
 from tests.compat.pulsar.clients import (
     Client,
     Consumer,
-    Message,
     Producer,
     Transaction,
     eventually,

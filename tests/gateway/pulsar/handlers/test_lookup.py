@@ -82,6 +82,18 @@ async def test_alone_it_is_this_broker_by_whatever_address(
     assert answer.proxy_through_service_url
 
 
+async def test_the_last_of_several_is_reached_by_its_own_address(make_broker: Any) -> None:
+    """What the client has is a list of addresses, of which some are dead."""
+    first, second = [await make_broker() for _ in range(2)]
+    await first.runtime.cluster.heartbeat()
+    await second.runtime.cluster.leave()
+    await first.runtime.cluster.heartbeat()
+    assert first.runtime.cluster.is_alone
+    answer = await lookup(await first.client(), "not-yet")
+    assert answer.broker_service_url == "pulsar://127.0.0.1:6650"
+    assert not answer.proxy_through_service_url
+
+
 async def test_a_name_that_is_none(client: Conversation) -> None:
     answer = await lookup(client, "non-persistent://public/default/x")
     assert (answer.response, answer.error) == (LookupResult.FAILED, ServerError.NOT_ALLOWED_ERROR)

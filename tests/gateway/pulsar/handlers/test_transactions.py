@@ -199,6 +199,26 @@ async def test_coordinators_are_spread_over_brokers(make_broker: Any) -> None:
     assert set(owners) == {0, 1}
 
 
+async def test_a_connection_keeps_the_coordinators_that_it_was_given(make_broker: Any) -> None:
+    """Though another broker joins, whose they are then for everybody else: Go's client does not
+    look them up again while its connection lasts."""
+    first = await make_broker()
+    client = await first.client()
+    for number in range(16):
+        connect = CommandTcClientConnectRequest(tc_id=number)
+        await client.ask(connect, CommandType.TC_CLIENT_CONNECT_RESPONSE)
+    txns = [await begin(client, coordinator=number) for number in range(16)]
+    second = await make_broker()
+    await first.runtime.cluster.heartbeat()
+    stranger = await first.client()
+    told = [await commit(stranger, txn) for txn in txns]
+    assert set(told) == {None, ServerError.TRANSACTION_COORDINATOR_NOT_FOUND}
+    for txn in txns:
+        assert await commit(client, txn) is None
+        assert await commit(client, await begin(client, coordinator=txn["txnid_most_bits"])) is None
+    assert second.runtime.cluster.live_ids == first.runtime.cluster.live_ids
+
+
 async def test_ids_rise_and_never_repeat(make_broker: Any) -> None:
     seen = []
     for _ in range(2):
