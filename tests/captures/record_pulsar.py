@@ -12,6 +12,7 @@ beside it in JSON what our own definition reads there, for people and for diffs.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import json
 import re
@@ -27,27 +28,40 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from compat.pulsar import drivers
 from gateway.framing import Framer, make_scratch
 from gateway.pulsar import entries, framing, ids
 from gateway.pulsar.commands import CommandType
 from gateway.pulsar.commands_pb2 import (
     CommandAckResponse,
+    CommandAddPartitionToTxnResponse,
+    CommandAddSubscriptionToTxnResponse,
     CommandConnected,
+    CommandEndTxnResponse,
     CommandError,
     CommandGetLastMessageIdResponse,
     CommandGetSchemaResponse,
     CommandGetTopicsOfNamespaceResponse,
     CommandLookupTopicResponse,
+    CommandNewTxnResponse,
     CommandPartitionedTopicMetadataResponse,
     CommandPong,
     CommandProducerSuccess,
     CommandSuccess,
+    CommandTcClientConnectResponse,
 )
 
 CAPTURES = Path(__file__).with_name("pulsar")
 LEDGER = 7
 WITHIN_S = 20.0
 MAX_MESSAGE_SIZE = 4096  # small, so that chunks are
+COORDINATORS = "transaction_coordinator_assign"
+TXN_ANSWERS: dict[CommandType, Callable[..., Message]] = {
+    CommandType.NEW_TXN: CommandNewTxnResponse,
+    CommandType.ADD_PARTITION_TO_TXN: CommandAddPartitionToTxnResponse,
+    CommandType.ADD_SUBSCRIPTION_TO_TXN: CommandAddSubscriptionToTxnResponse,
+    CommandType.END_TXN: CommandEndTxnResponse,
+}
 
 
 def folder_of(command: CommandType) -> Path:
@@ -150,8 +164,9 @@ class Broker:
             case CommandType.PING:
                 yield CommandPong()
             case CommandType.PARTITIONED_METADATA:
+                is_coordinators = asked.topic.endswith(COORDINATORS)
                 yield CommandPartitionedTopicMetadataResponse(
-                    request_id=asked.request_id, partitions=0, response=0
+                    request_id=asked.request_id, partitions=int(is_coordinators), response=0
                 )
             case CommandType.LOOKUP:
                 yield CommandLookupTopicResponse(
@@ -191,6 +206,13 @@ class Broker:
                 | CommandType.CLOSE_CONSUMER
             ):
                 yield CommandSuccess(request_id=asked.request_id)
+            case CommandType.TC_CLIENT_CONNECT_REQUEST:
+                yield CommandTcClientConnectResponse(request_id=asked.request_id)
+            case _ if command in TXN_ANSWERS:
+                # Java's and Go's clients want the id again, which (0, 7) always is here.
+                yield TXN_ANSWERS[command](
+                    request_id=asked.request_id, txnid_most_bits=0, txnid_least_bits=7
+                )
             case CommandType.PONG | CommandType.REDELIVER_UNACKNOWLEDGED_MESSAGES:
                 pass
             case _:
@@ -377,6 +399,73 @@ def play_python_consumers(client: Any, broker: Broker, topic: str) -> None:
             client.create_reader(topic, begin).close()
 
 
+def play_java(broker: Broker) -> str:
+    """What Java's client does in transactions."""
+    return play_transactions(broker, "java", drivers.java_command())
+
+
+def play_go(broker: Broker) -> str:
+    """What Go's client does in transactions."""
+    return play_transactions(broker, "go", drivers.go_command())
+
+
+def play_transactions(broker: Broker, name: str, command: list[str]) -> str:
+    """What a driver's client sends of a transaction, from its start to its end."""
+    topic = "persistent://public/default/captured"
+    C = CommandType
+    value = base64.b64encode(b"in it").decode()
+    errors = CAPTURES.with_name(f"{name}.log")
+    with drivers.driver(command, errors) as call:
+        with broker.playing(name, C.TC_CLIENT_CONNECT_REQUEST):
+            client = call("client", url=broker.url, has_transactions=True)
+        settings = {"client": client, "topic": topic, "send_timeout_ms": 0}
+        producer = call("producer", **settings)["number"]
+        with broker.playing(name, C.NEW_TXN):
+            txn = call("begin", client=client, ttl_ms=30_000)["number"]
+
+        def send(producer: int, count: int) -> None:
+            call("send", producer=producer, transaction=txn, messages=[{"value": value}] * count)
+
+        with broker.playing(f"{name}_in_transaction", C.ADD_PARTITION_TO_TXN, C.SEND):
+            send(producer, 1)
+        batching = call("producer", is_batched=True, batch_delay_ms=500, **settings)["number"]
+        with broker.playing(f"{name}_batch_in_transaction", C.SEND):
+            send(batching, 3)
+        consumer = call(
+            "consumer", client=client, topics=[topic], subscription="s", is_by_index=True
+        )
+        found = call("receive", consumer=consumer, count=4, within_ms=10_000)
+        assert len(found) == 4
+        for scene, place, first in (
+            ("in_transaction", 0, [C.ADD_SUBSCRIPTION_TO_TXN]),
+            ("batch_index_in_transaction", 2, []),
+        ):
+            with broker.playing(f"{name}_{scene}", *first, C.ACK):
+                call(
+                    "acknowledge",
+                    consumer=consumer,
+                    transaction=txn,
+                    messages=[found[place]["number"]],
+                )
+        if name == "java":  # Go's has none
+            with broker.playing("java_cumulative_in_transaction", C.ACK):
+                call(
+                    "acknowledge",
+                    consumer=consumer,
+                    transaction=txn,
+                    messages=[found[3]["number"]],
+                    is_cumulative=True,
+                )
+        with broker.playing(f"{name}_commit", C.END_TXN):
+            call("commit", transaction=txn)
+        aborted = call("begin", client=client)["number"]
+        with broker.playing(f"{name}_abort", C.END_TXN):
+            call("abort", transaction=aborted)
+    errors.unlink()
+    version = (Path(drivers.__file__).with_name(name) / "VERSION").read_text().strip()
+    return f"Apache Pulsar's {name.capitalize()} client {version}"
+
+
 def keep(recorded: dict[tuple[CommandType, str], list[bytes]], who: str, *, replace: bool) -> None:
     for (command, scene), frames in sorted(recorded.items()):
         folder = folder_of(command)
@@ -397,7 +486,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.captures.record_pulsar")
     parser.add_argument("--replace", action="store_true", help="also captures that exist")
     options = parser.parse_args()
-    players: list[Callable[[Broker], str]] = [play_python]
+    players: list[Callable[[Broker], str]] = [play_python, play_java, play_go]
     for play in players:
         broker = Broker()
         keep(broker.recorded, play(broker), replace=options.replace)

@@ -4,16 +4,24 @@ import json
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.log.records import RecordSet
 from gateway.kafka import conversion as kafka
 from gateway.pulsar import entries, framing
-from gateway.pulsar.commands import CommandType, CompressionType, encode_command, parse_command
+from gateway.pulsar.commands import (
+    CommandType,
+    CompressionType,
+    TxnAction,
+    encode_command,
+    parse_command,
+)
 from gateway.pulsar.conversion import read_entry, write_entry
 from gateway.pulsar.entries import Entry
 from gateway.pulsar.keys import sticky_key
+from gateway.pulsar.transactions import txn_of
 from tests.captures import record_pulsar
 
 FRAMES = sorted(record_pulsar.CAPTURES.glob("*/*.bin"))
@@ -46,6 +54,8 @@ def test_there_are_captures_of_what_producers_and_consumers_send() -> None:
             *(CommandType.CONNECT, CommandType.LOOKUP, CommandType.PARTITIONED_METADATA),
             *(CommandType.PRODUCER, CommandType.SEND, CommandType.SUBSCRIBE, CommandType.FLOW),
             *(CommandType.ACK, CommandType.SEEK, CommandType.REDELIVER_UNACKNOWLEDGED_MESSAGES),
+            *(CommandType.TC_CLIENT_CONNECT_REQUEST, CommandType.NEW_TXN, CommandType.END_TXN),
+            *(CommandType.ADD_PARTITION_TO_TXN, CommandType.ADD_SUBSCRIPTION_TO_TXN),
         )
     }
 
@@ -123,3 +133,25 @@ def test_chunks_make_up_their_message() -> None:
 def test_an_empty_message_is_not_null() -> None:
     (record,) = read_entry(sent("empty")).records
     assert record is not None and record.value == b""
+
+
+@pytest.mark.parametrize("client", ["java", "go"])
+def test_transactions(client: str) -> None:
+    """Where each client puts the id, (0, 7); Go's leaves it out of the entry."""
+
+    def message_of(command: CommandType, scene: str) -> Any:
+        capture = record_pulsar.folder_of(command) / f"{client}{scene}.bin"
+        return framing.parse_frame(frame_of(capture))[0].message
+
+    assert message_of(CommandType.NEW_TXN, "").txn_ttl_seconds == 30_000  # milliseconds
+    for scene in ("_in_transaction", "_batch_in_transaction"):
+        assert txn_of(message_of(CommandType.SEND, scene)) == (0, 7)
+        entry = entry_of(record_pulsar.folder_of(CommandType.SEND) / f"{client}{scene}.bin")
+        assert entry.metadata.HasField("txnid_least_bits") == (client == "java")
+    index = message_of(CommandType.ACK, "_batch_index_in_transaction")
+    assert txn_of(index) == (0, 7)
+    assert index.HasField("request_id")
+    assert list(index.message_id[0].ack_set) == [0b101]
+    assert index.message_id[0].HasField("batch_size") == (client == "java")
+    ends = [message_of(CommandType.END_TXN, f"_{each}").txn_action for each in ("commit", "abort")]
+    assert ends == [TxnAction.COMMIT, TxnAction.ABORT]
