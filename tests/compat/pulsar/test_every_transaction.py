@@ -252,6 +252,56 @@ def test_gos_batches_are_of_their_first_messages_transaction(stock: Client, topi
     assert found[0] in (b"one", b"other")
 
 
+@of("go")
+def test_gos_batching_producer_keeps_an_ended_transactions_id(stock: Client, topic: str) -> None:
+    """Its plain batches bear the id of the last transaction: refused, so that nobody waits for an
+    end that never comes. Its batches of the next transaction are in order again."""
+    settings = {"is_batched": True, "send_timeout_ms": 1_000}
+    producer = stock.producer(topic, **settings)
+    for number in range(2):
+        transaction = stock.begin()
+        producer.send(b"%d" % number, transaction=transaction)
+        transaction.commit()
+    assert refusal(lambda: producer.send(b"plain")) == "TimeoutError"
+    stock.producer(topic, **settings).send(b"plain")  # by one that was in no transaction
+    assert values(stock.reader(topic).rest()) == [b"0", b"1", b"plain"]
+
+
+def test_keys_keep_their_order_when_what_was_aborted_comes_again(
+    stock: Client, make_client: MakeClient, topic: str
+) -> None:
+    """Key_Shared: what is aborted comes before the key's next, whichever consumer has it."""
+    other = make_client(stock.name, has_transactions=True)
+    members = [
+        (client, client.consumer(topic, type="Key_Shared", is_earliest=True))
+        for client in (stock, other)
+    ]
+    producer = stock.producer(topic)
+    sent = 0
+    done: dict[bytes | None, list[int]] = {}
+    deadline = time.monotonic() + 60
+    for round_ in itertools.count():
+        if sent < 40:
+            producer.send(
+                *({"value": b"%d" % n, "key": f"k{n % 5}"} for n in range(sent, sent + 10))
+            )
+            sent += 10
+        elif sum(map(len, done.values())) == sent:
+            break
+        assert time.monotonic() < deadline, done
+        for place, (client, consumer) in enumerate(members):
+            found = consumer.some(100, 50)  # all, so that none is on its way
+            transaction = client.begin()
+            consumer.acknowledge(*found, transaction=transaction)
+            is_commit = (round_ + place) % 3 == 1
+            end(transaction, is_commit=is_commit)
+            if is_commit:
+                for each in found:
+                    done.setdefault(each.key, []).append(int(each.value or b""))
+    assert {key: sorted(each) for key, each in done.items()} == done
+    assert len(done) == 5
+
+
 # --- acknowledging ---
 
 
