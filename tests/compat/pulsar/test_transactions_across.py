@@ -303,7 +303,7 @@ def test_kafkas_tool_shows_pulsars_transactions(
     producer = stock.producer(topic, send_timeout_ms=0)
     transaction = stock.begin()
     producer.send(b"1", transaction=transaction)
-    name = "({},{})".format(*transaction.id)
+    name = "pulsar:({},{})".format(*transaction.id)
 
     def run(*words: str) -> list[dict[str, str]]:
         done = shell(TRANSACTIONS, "--bootstrap-server", bootstrap, *words, check=False)
