@@ -34,6 +34,7 @@ class TxnFlaw(Enum):
     ZOMBIE = "written after its successor"
     OFFSETS_APART = "offsets without their records, or records without their offsets"
     HANGING = "never ended"
+    VIEWS_APART = "another one to Kafka's readers than to Pulsar's"
 
 
 @dataclass(frozen=True, slots=True)
