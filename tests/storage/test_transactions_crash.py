@@ -12,8 +12,12 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from core.ports.leases import Lease
 from core.ports.log import VersionMismatch
+from core.ports.subscriptions import NewSubscription
+from core.ports.transactions import PendingAcks, TransactionJoin
 from core.transaction.draft import TransactionDraft
+from core.transaction.key import Participant
 from core.transaction.values import (
     ProducerIdAndEpoch,
     StoredTransaction,
@@ -23,11 +27,13 @@ from core.transaction.values import (
 )
 from storage.connection.client_text import key_of
 from storage.server.embedded import EmbeddedPostgres
+from storage.subscriptions.store import SubscriptionStore
 from tests.conftest import SMALL_POSTGRES
 from tests.keys import groups, named
-from tests.storage.transacting import LEASES, Broker, offset, row_of
+from tests.storage.transacting import LEASES, Broker, offset, opened, row_of
 
 pytestmark = pytest.mark.fault
+LEASE = Lease(7, 1)
 
 
 @dataclass
@@ -60,6 +66,25 @@ class Crashing:
         self.server.start()
         await self.broker.close()
         self.broker = Broker(self.server.url)
+
+    async def subscribe(self, partition_id: int) -> int:
+        store = SubscriptionStore(self.broker.database)
+        made = await store.create(LEASE, NewSubscription(partition_id, "s", 0))
+        assert made is not None
+        return made
+
+    async def acknowledge(
+        self, stored: StoredTransaction, subscription_id: int, *ranges: tuple[int, int]
+    ) -> None:
+        of = (Participant.of_subscription(subscription_id),)
+        join = TransactionJoin(stored.metadata.key, stored.metadata.version, participants=of)
+        wanted = PendingAcks(LEASE, join, stored.metadata.producer_id, subscription_id, ranges)
+        await self.broker.store.put_pending_acks([wanted])
+
+    def acks(self) -> list[tuple[Any, ...]]:
+        """What is stored: start, end, is_committed."""
+        query = "SELECT start_offset, end_offset, is_committed FROM pending_ack ORDER BY 1"
+        return self.rows(query)
 
     def joined(self) -> list[int]:
         return [
@@ -171,12 +196,55 @@ async def test_pending_offsets_are_durable_with_their_transaction(
     assert await crashing.broker.offsets("g") == {p: 5}
 
 
+async def test_pending_acknowledgements_are_durable_with_their_transaction(
+    crashing: Crashing,
+) -> None:
+    """Also where the transaction itself began without waiting for the disk."""
+    p, q = crashing.new_partitions(2)
+    s = await crashing.subscribe(p)
+    (opened_at,) = await crashing.broker.store.join(
+        [TransactionJoin(named("t"), 0, opened(row_of("t")))]
+    )
+    stored = await crashing.broker.load("t")
+    assert stored.metadata.version == opened_at
+    await crashing.acknowledge(stored, s, (0, 2), (5, 6))
+    await crashing.broker.join(stored, (q,))  # this one does not reach the disk
+    await crashing.crash()
+    found = await crashing.broker.load("t")
+    assert found.metadata == stored.metadata
+    assert found.participants == {Participant.of_subscription(s)}
+    assert (crashing.joined(), crashing.acks()) == ([], [(0, 2, False), (5, 6, False)])
+    assert await crashing.broker.end("t")
+    assert crashing.acks() == [(0, 2, True), (5, 6, True)]
+
+
+async def test_a_transaction_that_a_crash_has_lost_acknowledges_nothing(crashing: Crashing) -> None:
+    (p,) = crashing.new_partitions(1)
+    s = await crashing.subscribe(p)
+    opening = TransactionJoin(named("t"), 0, opened(row_of("t")))
+    await crashing.broker.store.join([opening])
+    answered = await crashing.broker.load("t")
+    await crashing.crash()
+    assert await crashing.broker.find("t") is None  # it was asynchronous indeed
+    with pytest.raises(VersionMismatch):
+        await crashing.acknowledge(answered, s, (0, 1))
+    assert await crashing.broker.end("t") is False
+    # Nor does its version fit the next that is begun under that key.
+    await crashing.broker.store.join([opening])
+    if (await crashing.broker.load("t")).metadata.version != answered.metadata.version:
+        with pytest.raises(VersionMismatch):
+            await crashing.acknowledge(answered, s, (0, 1))
+    assert crashing.acks() == []
+
+
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 async def test_an_end_is_durable_with_all_it_brings(crashing: Crashing, commit: bool) -> None:
     p, q = crashing.new_partitions(2)
+    s = await crashing.subscribe(p)
     stored = await crashing.broker.begin("t", partitions=(p, q))
     await crashing.broker.append(stored, p, q)
     await crashing.broker.pend(stored, "g", offset(p, 5))
+    await crashing.acknowledge(stored, s, (0, 1))
     assert await crashing.broker.end("t", commit=commit)
     await crashing.crash()
     done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
@@ -187,6 +255,7 @@ async def test_an_end_is_durable_with_all_it_brings(crashing: Crashing, commit: 
         frozenset(),
     )
     assert await crashing.broker.offsets("g") == ({p: 5} if commit else {})
+    assert crashing.acks() == ([(0, 1, True)] if commit else [])
     states, _, _ = await crashing.broker.logs.load([p, q])
     assert [(each.next_offset, each.last_stable_offset) for each in states.values()] == [(2, 2)] * 2
     aborted = await crashing.broker.logs.aborted([(p, 0, 9), (q, 0, 9)])
@@ -195,9 +264,11 @@ async def test_an_end_is_durable_with_all_it_brings(crashing: Crashing, commit: 
 
 async def test_killed_in_the_middle_it_is_wholly_open(crashing: Crashing) -> None:
     p, q = crashing.new_partitions(2)
+    s = await crashing.subscribe(p)
     stored = await crashing.broker.begin("t", partitions=(p, q))
     await crashing.broker.append(stored, p, q)
     await crashing.broker.pend(stored, "g", offset(p, 5))
+    await crashing.acknowledge(stored, s, (0, 1))
     stored = await crashing.broker.load("t")
     torn = psycopg.connect(crashing.server.url)
     # As far as an end gets before its commit.
@@ -205,11 +276,15 @@ async def test_killed_in_the_middle_it_is_wholly_open(crashing: Crashing) -> Non
     torn.execute("UPDATE transaction_state SET state = 'CompleteCommit', version = version + 1")
     torn.execute("UPDATE producer_state SET txn_first_offset = NULL")
     torn.execute("DELETE FROM pending_offset")
+    torn.execute("UPDATE pending_ack SET is_committed = true")
+    torn.execute("DELETE FROM transaction_participant")
     torn.execute("DELETE FROM transaction_partition")
     await crashing.crash()
     torn.close()
     assert await crashing.broker.load("t") == stored
     key = UUID(bytes=key_of("g"))
     assert crashing.rows("SELECT group_key FROM pending_offset") == [(key,)]
+    assert crashing.acks() == [(0, 1, False)]
     assert await crashing.broker.end("t")
     assert await crashing.broker.offsets("g") == {p: 5}
+    assert crashing.acks() == [(0, 1, True)]
