@@ -11,17 +11,19 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from storage.server.embedded import EmbeddedPostgres
-from tests.conftest import Gateway, free_port
+from storage.server.embedded import PORT, EmbeddedPostgres
+from tests.conftest import Gateway, free_port, open_directory
 from tests.faults.history import Anomaly, History, check, compare, summary
+from tests.faults.proxies import CommitProxy, running
 from tests.faults.reading import Log, read_all_ways
 
 PARTITIONS = 4
@@ -65,6 +67,21 @@ def kill_postmaster(data_dir: Path) -> None:
             time.sleep(0.02)
         else:
             return
+
+
+@pytest.fixture
+def commit_proxy(server: EmbeddedPostgres, seed: int) -> Iterator[CommitProxy]:
+    """A proxy before the server's socket; it cuts nothing until its `share` is set."""
+    with open_directory() as directory:
+        socket = server.data_dir / "run" / f".s.PGSQL.{PORT}"
+        proxy = CommitProxy(directory, socket, seed)
+        with running(proxy):
+            yield proxy
+
+
+def url_through(proxy: CommitProxy) -> str:
+    """The server's URL, through the proxy."""
+    return f"postgresql://postgres@/penstock?host={quote(str(proxy.directory))}"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import contextlib
 import math
 import random
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,8 @@ class Cut(Enum):
     AFTER_COMMIT = "after the commit, before its answer gets back"
 
 
+RUN_S = 0.02
+"""In which the server has run what has reached it."""
 _HELD_BACK = {b"P", b"B", b"D", b"E", b"C"}  # Parse, Bind, Describe, Execute, Close
 
 
@@ -165,7 +167,8 @@ class CommitProxy(_Loop):
     """Stands before PostgreSQL on a unix socket and cuts connections at the commit of a flush.
 
     That is the pipeline with the append in it, up to its Sync: one implicit transaction, or the end
-    of a block that was opened before and ends with the prepared COMMIT.
+    of a block that was opened before and ends with the prepared COMMIT. on_cut: called each time,
+    before the connection ends.
     """
 
     def __init__(self, directory: Path, server_socket: Path, seed: int) -> None:
@@ -174,6 +177,9 @@ class CommitProxy(_Loop):
         self._server_socket = server_socket
         self._random = random.Random(seed)
         self._next: Cut | None = None
+        self._cut_after: int | None = None
+        self.executed = 0  # statements of the last commit that was cut after some
+        self.on_cut: Callable[[], None] = lambda: None
         self.share = 0.0
         self.done: dict[tuple[Cut, str], int] = {}
 
@@ -200,6 +206,19 @@ class CommitProxy(_Loop):
     def cut_next(self, cut: Cut) -> None:
         """Cuts the next commit there."""
         self._next = cut
+
+    def cut_next_after(self, count: int) -> None:
+        """Cuts the next commit when the server has run so many of its statements."""
+        self._cut_after = count
+
+    def pieces_of(self, pipeline: Sequence[bytes]) -> Sequence[bytes] | None:
+        """What reaches the server of a commit that is cut after some statements, else None."""
+        count, self._cut_after = self._cut_after, None
+        if count is None:
+            return None
+        ends = [at for at, message in enumerate(pipeline, 1) if message[:1] == b"E"]
+        self.executed = min(count, len(ends))
+        return pipeline[: ends[self.executed - 1]] if self.executed else ()
 
     def draw(self, shape: str) -> Cut | None:
         """Whether this commit is cut, and where."""
@@ -256,8 +275,16 @@ class _Session:
                 continue
             cut = None
             if kind == b"S" and b"append_batches" in statements:
+                pieces = self._proxy.pieces_of(pipeline)
+                if pieces is not None:
+                    self._upstream.writelines(pieces)
+                    await self._upstream.drain()
+                    await asyncio.sleep(RUN_S)
+                    self._proxy.on_cut()
+                    return
                 cut = self._proxy.draw("in a block" if b"commit" in statements else "implicit")
             if cut is Cut.BEFORE_COMMIT:
+                self._proxy.on_cut()
                 return
             self._swallow = cut is Cut.AFTER_COMMIT
             self._upstream.writelines(pipeline)
@@ -265,6 +292,7 @@ class _Session:
             pipeline, statements = [], set()
             if cut is Cut.AFTER_COMMIT:
                 await self._committed.wait()
+                self._proxy.on_cut()
                 return
 
     async def _to_client(self) -> None:

@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 import psycopg
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from storage.server.embedded import PORT, EmbeddedPostgres
-from tests.conftest import StartGateway, open_directory
-from tests.faults.conftest import PARTITIONS, create_topic, query, verify
+from storage.server.embedded import EmbeddedPostgres
+from tests.conftest import StartGateway
+from tests.faults.conftest import PARTITIONS, create_topic, query, url_through, verify
 from tests.faults.history import Outcome
 from tests.faults.load import Load
 from tests.faults.proxies import BrokerProxy, CommitProxy, Cut, running
 from tests.variants import variants
 
 pytestmark = pytest.mark.fault
-
-
-@pytest.fixture
-def commit_proxy(server: EmbeddedPostgres, seed: int) -> Iterator[CommitProxy]:
-    """A proxy before the server's socket; it cuts nothing until its `share` is set."""
-    with open_directory() as directory:
-        socket = server.data_dir / "run" / f".s.PGSQL.{PORT}"
-        proxy = CommitProxy(directory, socket, seed)
-        with running(proxy):
-            yield proxy
-
-
-def url_through(proxy: CommitProxy) -> str:
-    """The server's URL, through the proxy."""
-    return f"postgresql://postgres@/penstock?host={quote(str(proxy.directory))}"
 
 
 @pytest.mark.parametrize("shape", variants("implicit", "in a block"))
