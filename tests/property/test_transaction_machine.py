@@ -33,10 +33,12 @@ from tests.property.transaction_brokers import (
 )
 from tests.property.transaction_clients import Clients
 from tests.property.transaction_world import (
+    MESSAGES,
     Broker,
     Instance,
     Kind,
     Sent,
+    Txn,
     as_the_consumer_filters,
     is_committed,
 )
@@ -48,8 +50,9 @@ PARTITION = st.sampled_from(PARTITIONS)
 ID = st.sampled_from(IDS)
 VERSION = st.sampled_from([V1, V2])
 WHICH = st.integers(0, 10**6)
+OFFSETS = st.lists(st.integers(0, MESSAGES - 1), min_size=1, max_size=3, unique=True).map(tuple)
 ACT = st.sampled_from(
-    ["write"] * 8 + ["offsets"] * 3 + ["commit"] * 4 + ["abort"] * 2 + ["recover"]
+    ["write"] * 8 + ["acks"] * 4 + ["offsets"] * 3 + ["commit"] * 4 + ["abort"] * 2 + ["recover"]
 )
 ENDS = ["answers lost", "crash before", "crash after"]
 LUCK = st.sampled_from(["well"] * 8 + ["the database crashes", *ENDS])
@@ -57,6 +60,7 @@ TROUBLE = st.sampled_from(
     ["the overdue are aborted"] * 2
     + ["time passes", "the idle are forgotten", "a marker comes from outside", "a plain batch"]
     + ["a request is lost", "a broker crashes", "the database crashes"]
+    + ["the subscription moves", "the ended are forgotten"]
 )
 
 
@@ -67,6 +71,7 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
         for key, version in zip(IDS, versions, strict=True):
             self.an_instance_starts(key, version, 0)
         self.all_requests_arrive(0)
+        self.take_over(0)
 
     # What clients do.
 
@@ -84,10 +89,16 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
         which=WHICH,
         acts=st.lists(st.tuples(ACT, PARTITION, BROKER, LUCK), min_size=1, max_size=6),
         records=st.integers(1, 2),
+        offsets=OFFSETS,
         at_once=st.sampled_from([True, True, False]),
     )
     def a_client_acts(
-        self, which: int, acts: list[tuple[str, int, int, str]], records: int, at_once: bool
+        self,
+        which: int,
+        acts: list[tuple[str, int, int, str]],
+        records: int,
+        offsets: tuple[int, ...],
+        at_once: bool,
     ) -> None:
         """at_once: each request is answered before the next, or sent again until it is."""
         for act, p, broker, luck in acts:
@@ -96,7 +107,7 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
                 if not able:
                     return
                 before = len(self.network)
-                self.act(able[which % len(able)], act, p, records)
+                self.act(able[which % len(able)], act, p, records, offsets)
                 if not at_once or len(self.network) == before:
                     break
                 sent = self.network.pop()
@@ -114,6 +125,16 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
         self.arrive(self.brokers[broker], [sent], "well")
         if luck == "the database crashes":
             self.crash_database()
+
+    @rule(broker=BROKER, timeout_ms=st.sampled_from([1, TIMEOUT_MS, MAX_TIMEOUT_MS]))
+    def a_transaction_begins(self, broker: int, timeout_ms: int) -> None:
+        """One of Pulsar's."""
+        if sum(each.is_single and not each.is_dead for each in self.instances) < 3:
+            self.begin_single(self.brokers[broker], timeout_ms)
+
+    @rule(broker=BROKER)
+    def somebody_looks_at_pending_acknowledgements(self, broker: int) -> None:
+        self.look(broker)
 
     @rule(which=WHICH)
     def a_request_is_sent_once_more(self, which: int) -> None:
@@ -163,7 +184,13 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
                 self.now += (1, TIMEOUT_MS // 2, TIMEOUT_MS)[by % 3]
             case "the overdue are aborted":
                 self.now += TIMEOUT_MS * 2 * (by % 3 == 0)
-                self.abort_overdue(broker, key)
+                for each in (key, *self.singles):
+                    self.abort_overdue(broker, each)
+            case "the ended are forgotten":
+                for each in self.singles[: by % 3]:
+                    self.forget_ended(each)
+            case "the subscription moves":
+                self.take_over(broker)
             case "the idle are forgotten":
                 self.now += EXPIRATION_MS * (by % 4 == 0)
                 self.forget_idle(broker, key)
@@ -179,6 +206,11 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
                 self.brokers[broker] = Broker()
             case "the database crashes":
                 self.crash_database()
+
+    @property
+    def singles(self) -> list[TransactionKey]:
+        """Keys that are used once, and are there."""
+        return [each for each in self.store.rows if each.kind.is_used_once]
 
     # What must always hold.
 
@@ -242,6 +274,38 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
         assert all(each.txn and each.txn.fate is True for each in self.store.committed_offsets)
 
     @invariant()
+    def what_is_used_once_has_one_end(self) -> None:
+        for each in self.instances:
+            if each.is_single and each.txn and each.txn.told is not None:
+                assert each.txn.fate is each.txn.told, "it has ended otherwise than was told"
+
+    @invariant()
+    def acknowledgements_are_as_their_transactions(self) -> None:
+        """Each message is acknowledged by one committed transaction, and those of others are not,
+        whoever dispatches the subscription and whatever it knows."""
+        committed: dict[int, Txn] = {}
+        for txn in self.txns:
+            if txn.fate is True:
+                for sent in txn.sent:
+                    for offset in sent.acks if sent.is_stored else ():
+                        assert committed.setdefault(offset, txn) is txn, "acknowledged twice"
+        stored = {offset for (_, offset), is_committed in self.store.acks.items() if is_committed}
+        assert stored | self.store.cursor == set(committed)
+        for broker in self.brokers:
+            subscription = broker.subscription
+            if subscription is None or subscription.lease != self.store.lease:
+                continue
+            held = {
+                offset
+                for owner in subscription.core.pending_owners
+                for start, end in subscription.core.pending_of(owner)[0]
+                for offset in range(start, end)
+            }
+            assert subscription.acknowledged <= set(committed), "acknowledged, and not committed"
+            # Nobody else gets what is acknowledged, or may be.
+            assert {offset for _, offset in self.store.acks} <= held | subscription.acknowledged
+
+    @invariant()
     def what_is_open_has_a_transaction_that_will_end_it(self) -> None:
         for p, state in self.store.states.items():
             for open_ in state.open_transactions:
@@ -268,9 +332,12 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
         """When all timeouts have been applied, nothing hangs."""
         if not hasattr(self, "store"):
             return
-        self.now += MAX_TIMEOUT_MS
-        for key in IDS:
+        self.now += MAX_TIMEOUT_MS + 1
+        for key in (*IDS, *self.singles):
             self.abort_overdue(0, key)
+        self.take_over(0)
+        self.look(0)
+        assert not self.store.acks
         for state in self.store.states.values():
             assert state.open_transactions == ()
             assert state.last_stable_offset == state.high_watermark
@@ -280,6 +347,7 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
         assert all(not each for each in self.open.values())
         self.the_log_and_what_is_known_of_it_agree()
         self.a_transaction_is_whole()
+        self.acknowledgements_are_as_their_transactions()
 
 
 TestTransactionMachine = TransactionMachine.TestCase

@@ -20,6 +20,7 @@ from core.log.partition_log import (
     Refused,
 )
 from core.ports.transactions import TransactionJoin
+from core.transaction import single_use
 from core.transaction.coordinator import (
     prepare_end,
     prepare_expiry,
@@ -37,6 +38,7 @@ from core.transaction.values import (
     InitProducerId,
     Joining,
     Marker,
+    ProducerIdAndEpoch,
     StoredTransaction,
     TransactionEffects,
     TransactionMetadata,
@@ -47,7 +49,10 @@ from core.transaction.values import (
 from tests.batches import batch, control_batch, incoming
 from tests.keys import named
 from tests.property.transaction_world import (
+    MESSAGES,
+    SUBSCRIPTION,
     Broker,
+    Dispatched,
     Instance,
     Kind,
     ModelStore,
@@ -227,6 +232,13 @@ class Brokers:
                     stored and stored.metadata, asked, self.fresh(), self.now, MAX_TIMEOUT_MS
                 ),
             ).answer
+        if sent.instance.is_single:
+            return group.transition(
+                key,
+                lambda stored: single_use.prepare_end(
+                    stored and stored.metadata, is_commit=sent.is_commit, now=self.now
+                ),
+            ).answer
         request = EndTransaction(sent.producer, sent.is_commit, sent.instance.version)
         return group.transition(
             key,
@@ -273,7 +285,8 @@ class Brokers:
                 continue
             assert event.txn is not None
             assert event.instance is self.owner[key], "a zombie has written"
-            assert event.txn.fate is None or event.instance.version is V1, "written after the end"
+            may_be_late = event.instance.version is V1 and not event.instance.is_single
+            assert event.txn.fate is None or may_be_late, "written after the end"
             assert event.txn.fate is not True
             event.is_stored = True
             if event.txn not in self.open[key]:
@@ -290,7 +303,7 @@ class Brokers:
                 assert txn.end is not None, "nobody has asked for this"
                 assert txn.end.is_commit
                 for sent in txn.sent:
-                    if sent.kind in (Kind.WRITE, Kind.OFFSETS):
+                    if sent.kind in (Kind.WRITE, Kind.OFFSETS, Kind.ACK):
                         assert sent.is_stored, "something that was acknowledged is missing"
                     if sent.kind is Kind.OFFSETS:
                         assert sent in self.store.committed_offsets
@@ -320,6 +333,8 @@ class Brokers:
 
     def take_part(self, broker: Broker, sent: Sent) -> Answer:
         """Joins, which nobody waits for to reach the disk, and offsets, which are durable."""
+        if sent.kind is Kind.ACK:
+            return self.acknowledge(broker, sent)
         is_fresh = False
         while True:
             group = Group(self.store, broker, self.now, is_fresh=is_fresh)
@@ -350,6 +365,110 @@ class Brokers:
                 assert not is_fresh
             is_fresh = True
 
+    def acknowledge(self, broker: Broker, sent: Sent) -> Answer:
+        """Of the subscription, if the broker dispatches it: first its memory decides."""
+        subscription = broker.subscription
+        if subscription is None:
+            return Answer(Error.NOT_LEADER_OR_FOLLOWER)
+        owner = sent.producer.producer_id
+        if not subscription.core.pend(owner, [(n, n + 1) for n in sent.acks], MESSAGES):
+            return Answer(Error.CONCURRENT_TRANSACTIONS)
+        answer = self.put_acks(broker, subscription, sent)
+        if answer.error is Error.NOT_LEADER_OR_FOLLOWER:
+            broker.subscription = None
+        elif answer.error is not Error.NONE:
+            subscription.load(self.store)  # what of it is stored?
+        return answer
+
+    def put_acks(self, broker: Broker, subscription: Dispatched, sent: Sent) -> Answer:
+        is_fresh = False
+        while True:
+            group = Group(self.store, broker, self.now, is_fresh=is_fresh)
+            stored = group.known(sent.instance.key)
+            joined = stored.participants if stored else frozenset()
+            joining = verify_write(
+                stored and stored.metadata,
+                sent.producer,
+                V2,
+                self.now,
+                is_joined=SUBSCRIPTION in joined,
+            )
+            if joining.error is Error.NONE:
+                assert stored is not None
+                assert joining.put is None, "an ended one has begun again"
+                version = stored.metadata.version
+                of = (SUBSCRIPTION,)
+                join = TransactionJoin(sent.instance.key, version, None, participants=of)
+                if self.store.holds(join):
+                    owner = sent.producer.producer_id
+                    if not self.store.put_acks(owner, sent.acks, subscription.lease):
+                        return Answer(Error.NOT_LEADER_OR_FOLLOWER)
+                    self.store.join(join, self.now)
+                    self.follow([(join.key, sent)])
+                    self.durable = self.store.copy()
+                    broker.transactions[join.key] = self.store.rows[join.key]
+                    return Answer()
+                assert not is_fresh
+            elif is_fresh:
+                return Answer(joining.error)
+            is_fresh = True
+
+    # Transactions whose key is used once.
+
+    def begin_single(self, broker: Broker, timeout_ms: int) -> Instance:
+        """NEW_TXN, which does not wait for the disk."""
+        producer_id = self.fresh()
+        key = TransactionKey.of_pulsar(0, producer_id)
+        request = single_use.Begin(key, producer_id, timeout_ms, "client", "host")
+        put = single_use.prepare_begin(request, self.now, MAX_TIMEOUT_MS).put
+        assert put is not None
+        join = TransactionJoin(key, 0, put)
+        assert self.store.holds(join)
+        self.store.join(join, self.now)
+        broker.transactions[key] = self.store.rows[key]
+        instance = Instance(key, V1, ProducerIdAndEpoch(producer_id, 0), txn=Txn())
+        assert instance.txn is not None
+        self.instances.append(instance)
+        self.txns.append(instance.txn)
+        self.owner[key], self.open[key] = instance, [instance.txn]
+        return instance
+
+    def forget_ended(self, key: TransactionKey) -> None:
+        """Nothing is left of it but its row."""
+        stored = self.store.rows.get(key)
+        if stored is None or stored.metadata.started_at >= 0:
+            return
+        assert not (stored.partitions or stored.participants)
+        del self.store.rows[key]
+        self.durable = self.store.copy()
+        for each in self.instances:
+            if each.key == key:
+                each.is_disturbed = True
+
+    # The subscription.
+
+    def take_over(self, broker: int) -> None:
+        """The lease changes hands, or is taken again; the last holder need not know."""
+        self.store.lease += 1
+        self.durable = self.store.copy()
+        self.brokers[broker].subscription = Dispatched(self.store)
+
+    def look(self, broker: int) -> None:
+        """At the rows of what is pending; then the cursor is written, unless the lease is
+        another's by now."""
+        subscription = self.brokers[broker].subscription
+        if subscription is None:
+            return
+        if subscription.lease != self.store.lease:
+            self.brokers[broker].subscription = None
+            return
+        subscription.load(self.store)
+        self.store.cursor = subscription.acknowledged
+        for place, is_committed in list(self.store.acks.items()):
+            if is_committed:
+                del self.store.acks[place]
+        self.durable = self.store.copy()
+
     def joining(self, stored: StoredTransaction | None, sent: Sent) -> Joining:
         known = stored.metadata if stored else None
         if sent.kind is Kind.JOIN:
@@ -366,6 +485,8 @@ class Brokers:
         self.store = self.durable.copy()
         for each in self.instances:
             each.is_disturbed = True
+            if each.is_single and each.key not in self.store.rows:
+                self.open[each.key] = []
 
     def change(
         self, broker: int, key: TransactionKey, decide: Callable[[Group], Decide | None]

@@ -8,14 +8,23 @@ from tests.batches import batch
 from tests.property.transaction_brokers import V1, V2, Brokers
 from tests.property.transaction_world import Instance, Kind, Sent, Txn
 
+_MEETING = (Error.CONCURRENT_TRANSACTIONS, Error.NOT_LEADER_OR_FOLLOWER)
+"""What an acknowledgement may always be told: another one has the message, or the subscription."""
+
 
 class Clients(Brokers):
-    """Producers as librdkafka (V1) and Kafka's own (V2) behave."""
+    """Producers as librdkafka (V1) and Kafka's own (V2) behave, and clients of Pulsar's."""
 
-    def act(self, instance: Instance, act: str, p: int, records: int) -> None:
+    def act(
+        self, instance: Instance, act: str, p: int, records: int, offsets: tuple[int, ...] = ()
+    ) -> None:
         match act:
             case "write":
                 self.write(instance, p, records)
+            case "acks" if instance.is_single:
+                self.send_acks(instance, offsets)
+            case "offsets" | "recover" if instance.is_single:
+                pass
             case "offsets":
                 self.commit_offsets(instance)
             case "commit" | "abort" if instance.txn:
@@ -64,10 +73,15 @@ class Clients(Brokers):
         is_ready = instance.version is V2 or (txn and txn.has_group)
         self.send(Kind.OFFSETS if is_ready else Kind.JOIN_GROUP, instance)
 
+    def send_acks(self, instance: Instance, offsets: tuple[int, ...]) -> None:
+        txn = instance.txn
+        if txn and not txn.is_failed and offsets:
+            self.send(Kind.ACK, instance).acks = offsets
+
     def end(self, instance: Instance, *, is_commit: bool) -> None:
         txn = instance.txn
         assert txn is not None
-        asked = (Kind.WRITE, Kind.OFFSETS, Kind.JOIN, Kind.JOIN_GROUP)
+        asked = (Kind.WRITE, Kind.OFFSETS, Kind.ACK, Kind.JOIN, Kind.JOIN_GROUP)
         if instance.version is V1 and txn.unanswered(Kind.WRITE):
             instance.needs_bump = True  # their sequences are lost
         is_whole = not (txn.is_failed or txn.unanswered(*asked))
@@ -97,6 +111,9 @@ class Clients(Brokers):
             txn.has_group = True
         elif sent.kind is Kind.END and txn:
             txn.told = sent.is_commit
+            if instance.is_single:
+                instance.is_dead = True  # whatever is on its way comes late
+                return
             instance.txn = None
             instance.become(answer.producer)
             if instance.version is V1:
@@ -109,6 +126,8 @@ class Clients(Brokers):
 
     def check_refusal(self, sent: Sent, error: Error) -> None:
         """Whoever has done nothing wrong is not refused."""
+        if sent.kind is Kind.ACK and error in _MEETING:
+            return
         if sent.instance.is_disturbed:
             return
         if sent.txn and sent.txn.end and sent is not sent.txn.end:

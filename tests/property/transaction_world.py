@@ -6,6 +6,7 @@ applies whole flushes, or nothing. It decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -14,7 +15,10 @@ from core.log.effects import LogEffects, OpenTransaction
 from core.log.partition_log import PartitionLog, PartitionState
 from core.log.producer_state import ProducerState
 from core.ports.transactions import TransactionJoin
-from core.transaction.key import TransactionKey
+from core.subscription.cursor import Cursor
+from core.subscription.subscription import Subscription
+from core.subscription.values import DispatchSettings
+from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import (
     Answer,
     Marker,
@@ -27,6 +31,9 @@ from core.transaction.values import (
 from core.types import RecordBatch
 
 NOBODY = ProducerIdAndEpoch()
+MESSAGES = 12
+"""That the subscription has."""
+SUBSCRIPTION = Participant.of_subscription(1)
 
 
 class Kind(Enum):
@@ -37,6 +44,7 @@ class Kind(Enum):
     JOIN_GROUP = auto()
     WRITE = auto()
     OFFSETS = auto()
+    ACK = auto()
     END = auto()
 
 
@@ -76,6 +84,11 @@ class Instance:
     is_dead: bool = False
     is_disturbed: bool = False
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it has but one transaction, and its key is never used again (Pulsar's)."""
+        return self.key.kind.is_used_once
+
     def become(self, producer: ProducerIdAndEpoch) -> None:
         """Sequences restart with each epoch."""
         if producer != self.producer:
@@ -107,6 +120,7 @@ class Sent:
     partition: int = 0
     batch: RecordBatch | None = None
     is_commit: bool = False
+    acks: tuple[int, ...] = ()
     is_answered: bool = False
     is_stored: bool = False
     first_end: tuple[Answer, int] | None = None
@@ -125,13 +139,20 @@ class Row:
 
 @dataclass
 class ModelStore:
-    """The rows. The row of a transactional id has its joins in it."""
+    """The rows. The row of a transaction has its joins in it.
+
+    One subscription has pending acknowledgements, by producer and offset: whether each is
+    committed; `cursor` is what is acknowledged otherwise, `lease` the generation of its holder's.
+    """
 
     states: dict[int, PartitionState]
     log: dict[int, list[Row]]
     aborted: dict[int, list[AbortedTransaction]]
     rows: dict[TransactionKey, StoredTransaction] = field(default_factory=dict)
     pending: dict[int, Sent] = field(default_factory=dict)
+    acks: dict[tuple[int, int], bool] = field(default_factory=dict)
+    cursor: frozenset[int] = frozenset()
+    lease: int = 1
     producers: dict[tuple[int, int], ProducerState] = field(default_factory=dict)
     committed_offsets: list[Sent] = field(default_factory=list)
 
@@ -143,6 +164,7 @@ class ModelStore:
             aborted={p: list(each) for p, each in self.aborted.items()},
             rows=dict(self.rows),
             pending=dict(self.pending),
+            acks=dict(self.acks),
             committed_offsets=list(self.committed_offsets),
             producers=dict(self.producers),
         )
@@ -188,6 +210,8 @@ class ModelStore:
             known = replace(known or StoredTransaction(metadata), metadata=metadata)
         assert known is not None, "only what is there is held still"
         if each.marker is not None:
+            if SUBSCRIPTION in each.participants:
+                self.end_acks(each.marker)
             offsets = self.pending.pop(each.marker.producer_id, None) if each.participants else None
             if offsets and each.marker.is_commit:
                 self.committed_offsets.append(offsets)
@@ -195,11 +219,29 @@ class ModelStore:
         joined = known.partitions | set(each.joined)
         self.rows[each.key] = replace(known, partitions=joined)
 
+    def end_acks(self, marker: Marker) -> None:
+        """COMMIT_ACKS and DROP_ACKS."""
+        for place, is_committed in list(self.acks.items()):
+            if place[0] == marker.producer_id and not is_committed:
+                if marker.is_commit:
+                    self.acks[place] = True
+                else:
+                    del self.acks[place]
+
+    def put_acks(self, producer_id: int, offsets: Iterable[int], lease: int) -> bool:
+        """Whether the lease is held and none of them is committed already."""
+        if lease != self.lease or any(self.acks.get((producer_id, each)) for each in offsets):
+            return False
+        self.acks.update({(producer_id, each): False for each in offsets})
+        return True
+
     def append(self, each: LogEffects, rows: list[Row]) -> None:
         """Index rows, producers, aborted transactions; what is open is read from the producers."""
         p = each.partition_id
         for producer in each.producers:
             self.producers[p, producer.producer_id] = producer
+        for producer_id in each.forgotten:
+            self.producers.pop((p, producer_id), None)
         opened = [
             OpenTransaction(producer_id, state.txn_first_offset)
             for (of, producer_id), state in self.producers.items()
@@ -215,11 +257,43 @@ class ModelStore:
         self.log[p] += rows
 
 
+class Dispatched:
+    """The subscription in the memory of who has its lease; all it knows was read under that.
+
+    owned: offsets with the transactions that hold them.
+    """
+
+    def __init__(self, store: ModelStore) -> None:
+        self.lease = store.lease
+        self.core = Subscription(Cursor(), DispatchSettings())
+        self.load(store)
+
+    def load(self, store: ModelStore) -> None:
+        """What the rows say, of what is not known of them yet."""
+        for offset in store.cursor:
+            self.core.acknowledge(offset, offset + 1, MESSAGES)
+        for owner in set(self.core.pending_owners):
+            rows = {offset for of, offset in store.acks if of == owner}
+            if not rows or any(store.acks[owner, each] for each in rows):
+                self.core.abort_pending(owner)
+        for (owner, offset), is_committed in store.acks.items():
+            if is_committed:
+                self.core.acknowledge(offset, offset + 1, MESSAGES)
+            else:
+                self.core.load_pending(owner, [(offset, offset + 1)], None)
+
+    @property
+    def acknowledged(self) -> frozenset[int]:
+        cursor = self.core.cursor
+        return frozenset(n for n in range(MESSAGES) if cursor.count_acknowledged(n, n + 1))
+
+
 @dataclass
 class Broker:
     """What one broker remembers."""
 
     transactions: dict[TransactionKey, StoredTransaction | None] = field(default_factory=dict)
+    subscription: Dispatched | None = None
     logs: dict[int, PartitionLog] = field(default_factory=dict)
 
 
