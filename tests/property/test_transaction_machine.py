@@ -132,6 +132,36 @@ class TransactionMachine(Clients, RuleBasedStateMachine):
         if sum(each.is_single and not each.is_dead for each in self.instances) < 3:
             self.begin_single(self.brokers[broker], timeout_ms)
 
+    @rule(
+        broker=BROKER,
+        p=PARTITION,
+        offsets=OFFSETS,
+        end=st.sampled_from(["commit", "commit", "abort"]),
+        meanwhile=st.sampled_from(["nothing"] * 3 + ["time's over", "crash", "the lease moves"]),
+        luck=LUCK,
+    )
+    def a_transaction_goes_its_way(
+        self, broker: int, p: int, offsets: tuple[int, ...], end: str, meanwhile: str, luck: str
+    ) -> None:
+        """One of Pulsar's, from its beginning to its end, which comes once more later on."""
+        instance = self.begin_single(self.brokers[broker], TIMEOUT_MS)
+        for act in ("acks", "write", "write", end):
+            if act == end and meanwhile == "time's over":
+                self.now += 2 * TIMEOUT_MS
+                self.abort_overdue(1 - broker, instance.key)
+            elif act == end and meanwhile == "crash":
+                self.crash_database()
+            elif act == end and meanwhile == "the lease moves":
+                self.take_over(1 - broker)
+            if not instance.may_send:
+                return
+            before = len(self.network)
+            self.act(instance, act, p, 1, offsets)
+            if len(self.network) > before:
+                self.deliver(sent := self.network.pop(), broker, luck if act == end else "well")
+                if act in ("acks", end):
+                    self.network.append(sent)
+
     @rule(broker=BROKER)
     def somebody_looks_at_pending_acknowledgements(self, broker: int) -> None:
         self.look(broker)

@@ -366,7 +366,9 @@ class Brokers:
             is_fresh = True
 
     def acknowledge(self, broker: Broker, sent: Sent) -> Answer:
-        """Of the subscription, if the broker dispatches it: first its memory decides."""
+        """At the broker that believes to dispatch the subscription: first its memory decides."""
+        if broker.subscription is None:
+            broker = next((each for each in self.brokers if each.subscription), broker)
         subscription = broker.subscription
         if subscription is None:
             return Answer(Error.NOT_LEADER_OR_FOLLOWER)
