@@ -112,7 +112,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         tail_cache_bytes=configs.broker_int("penstock.tail.cache.bytes"),
         announce=announcer.announce,
     )
-    producer_ids = ProducerIds(log_store)
+    producer_ids = ProducerIds(log_store, lambda: cluster.live_ids)
     transactions = Transactions(
         PostgresTransactionStore(database),
         log_store,

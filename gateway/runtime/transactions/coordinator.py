@@ -199,7 +199,7 @@ class Transactions:
     ) -> Answer:
         """Opens a transaction with a key that no other one has: `name` makes it of its producer
         id. Visible to every broker when it returns; durable with what is written in it."""
-        producer_id = await self._producer_ids.next_id()
+        producer_id = await self._producer_ids.next_rising_id()
         request = Begin(name(producer_id), producer_id, timeout_ms, client_id, client_host)
         transition = prepare_begin(request, _now(), self._max_timeout_ms())
         put = transition.put

@@ -233,6 +233,43 @@ async def test_ids_rise_and_never_repeat(make_broker: Any) -> None:
     assert seen == sorted(set(seen))
 
 
+async def test_ids_of_a_coordinator_rise_whoever_has_it(make_broker: Any) -> None:
+    first = await make_broker()
+    brokers, seen = [first], []
+
+    async def next_ids(coordinator: int) -> None:
+        for broker in brokers:
+            client = await broker.client()
+            txns = []
+            for _ in range(3):
+                wanted = CommandNewTxn(tc_id=coordinator, txn_ttl_seconds=60_000)
+                answer = await client.ask(wanted, CommandType.NEW_TXN_RESPONSE)
+                if error_of(answer) is ServerError.TRANSACTION_COORDINATOR_NOT_FOUND:
+                    break
+                seen.append(answer.txnid_least_bits)
+                txns.append(answer.txnid_least_bits)
+                # Ends, Kafka's as well, take no id that a later transaction could have.
+                key = TransactionKey.of_kafka(f"k{len(seen)}")
+                await broker.runtime.transactions.init_producer_id(
+                    InitProducerId(key, 60_000, ProducerIdAndEpoch(), "", "")
+                )
+                least = txns.pop()
+                await broker.runtime.transactions.end_single(
+                    TransactionKey.of_pulsar(coordinator, least), least, is_commit=True
+                )
+
+    await next_ids(3)
+    brokers.append(await make_broker())  # its ids begin higher
+    await first.runtime.cluster.heartbeat()
+    await next_ids(3)
+    moved = brokers.pop()
+    await moved.runtime.cluster.leave()
+    await first.runtime.cluster.heartbeat()
+    await next_ids(3)
+    assert len(seen) == 9
+    assert seen == sorted(set(seen))
+
+
 @pytest.mark.parametrize("ttl_ms", [0, 15 * 60_000 + 1, 2**64 - 1])
 async def test_a_time_to_live_has_bounds(broker: Broker, ttl_ms: int) -> None:
     client = await broker.client()
