@@ -130,7 +130,7 @@ async def test_two_transactions_may_put_the_same(world: World) -> None:
     assert rows(world) == [(s, 7, 3, 5, False), (s, 8, 3, 5, False)]
 
 
-@pytest.mark.parametrize("lease", [Lease(7, 2), Lease(7, 0), Lease(99, 1)])
+@pytest.mark.parametrize("lease", [Lease(7, 2), Lease(7, 0), Lease(199, 1)])
 async def test_another_lease_leaves_nothing(world: World, lease: Lease) -> None:
     (s,) = await subscriptions(world)
     stored = await world.here.begin("t")

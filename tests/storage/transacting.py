@@ -40,10 +40,10 @@ from tests.keys import named
 T0 = 1_750_000_000_000
 LEASES = (
     "INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)"
-    " SELECT shard, 1, gen_random_uuid(), 1 FROM generate_series(0, 63) AS shard"
+    " SELECT shard, 1, gen_random_uuid(), 1 FROM generate_series(0, 127) AS shard"
     " ON CONFLICT DO NOTHING"
 )
-"""Every shard's lease with generation 1."""
+"""Every lease of groups and of partitions, with generation 1."""
 
 
 def row_of(name: str, producer_id: int = 7, **fields: Any) -> TransactionMetadata:
