@@ -105,6 +105,8 @@ _MOST = "partitions/confluent/1kB/10000p"
 _PULSAR = "pulsar/produce/java/1KiB/1p"
 _PULSAR_READ = "pulsar/consume/java/1KiB/1p"
 _PULSAR_ONE = "pulsar/send-sync/java/1KiB"
+_PULSAR_TXN = "pulsar/transactions/java/1x/1m"
+_PULSAR_TXNS = "pulsar/transactions/java/16x/1m"
 _SPARK_SINK = "spark/exactly-once/100B/4p"
 _GOALS = (
     ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
@@ -132,6 +134,9 @@ _GOALS = (
     ("Pulsar send p50, ms", _PULSAR_ONE, "p50_ms", None, 2.5),
     ("Pulsar send p50, times Pulsar sync", _PULSAR_ONE, "p50_ms", "pulsar-sync", 1.0),
     ("Pulsar receipts of acks, acks/s", "pulsar/acks/java/each", "acks_per_s", None, 5000.0),
+    ("Pulsar transactions, times Pulsar", _PULSAR_TXN, "transactions_per_s", "pulsar-sync", 3.0),
+    ("Pulsar commit p50, ms", _PULSAR_TXN, "commit_p50_ms", None, 4.0),
+    ("16 in flight, times Pulsar", _PULSAR_TXNS, "transactions_per_s", "pulsar-sync", 0.8),
     ("Spark reads, times Kafka", "spark/read/100B/4p", "rows_per_s", "kafka-nosync", 0.9),
     ("Spark writes, times Kafka", "spark/write/100B/4p", "rows_per_s", "kafka-nosync", 0.6),
     ("exactly-once sink, times the stock sink", _SPARK_SINK, "to_stock_ratio", None, 1.0),
