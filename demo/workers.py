@@ -200,9 +200,7 @@ def work_by_key(
         if database_url is not None:
             # What the killed one had done and not acknowledged is worked on again.
             deadline = time.monotonic() + PATIENCE_S
-            while (
-                left := left_of(database_url, topic, SUBSCRIPTION)
-            ) and time.monotonic() < deadline:
+            while (left := _left(database_url, topic)) and time.monotonic() < deadline:
                 _hear(pipes, done, 0.2)
             done.left = left
         stop.set()
@@ -235,13 +233,13 @@ def _kill_busiest(pipes: dict[Connection, _Running], done: Worked) -> None:
     done.killed = (name, count)
 
 
-def left_of(database_url: str, topic: str, subscription: str) -> int:
+def _left(database_url: str, topic: str) -> int:
     """What PostgreSQL says that the subscription has not acknowledged."""
     with psycopg.connect(database_url) as connection:
         row = connection.execute(
             "SELECT coalesce(sum(backlog), 0)::bigint FROM v_subscription_backlog"
             " WHERE topic = %s AND subscription = %s",
-            (topic, subscription),
+            (topic, SUBSCRIPTION),
         ).fetchone()
     assert row is not None  # a sum is always a row
     return int(row[0])
