@@ -18,7 +18,6 @@ import structlog
 
 from core.errors import Error
 from core.ports.log import CommitUnknown, EffectRefused, StoreUnavailable
-from core.transaction.values import TransactionVersion
 
 if TYPE_CHECKING:
     from core.ports.leases import Lease
@@ -44,7 +43,6 @@ class Acknowledge(Protocol):
         producer: ProducerIdAndEpoch,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
-        version: TransactionVersion = TransactionVersion.V2,
     ) -> Awaitable[Error]: ...
 
 
@@ -75,7 +73,8 @@ class _Pending:
 
 
 class PendingAcks:
-    """All of this process. A transaction is named by its producer's id."""
+    """All of this process. A transaction is named by its producer's id, which no other one has:
+    those of Kafka's producers, who keep theirs, acknowledge nothing."""
 
     def __init__(
         self,
@@ -104,7 +103,6 @@ class PendingAcks:
         producer: ProducerIdAndEpoch,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
-        version: TransactionVersion = TransactionVersion.V2,
     ) -> Error:
         """Acknowledges in a transaction: these offsets or, unless it is None, all below
         cumulative_end. Not to be cancelled.
@@ -134,7 +132,7 @@ class PendingAcks:
         error = Error.UNKNOWN_SERVER_ERROR
         try:
             error = await self._acknowledge(
-                subscription.lease, subscription_id, key, producer, ranges, cumulative_end, version
+                subscription.lease, subscription_id, key, producer, ranges, cumulative_end
             )
         except EffectRefused as refused:
             log.error("pending_ack_refused_by_database", of=subscription_id, reason=str(refused))
@@ -183,18 +181,8 @@ class PendingAcks:
 
     # What becomes of them.
 
-    def on_ended(
-        self,
-        key: TransactionKey,
-        producer_id: int,
-        is_commit: bool,
-        subscription_ids: Iterable[int],
-    ) -> None:
+    def on_ended(self, producer_id: int, is_commit: bool, subscription_ids: Iterable[int]) -> None:
         """A transaction has ended here."""
-        if not key.kind.is_used_once:
-            # Its producer may have begun the next one: the rows tell them apart.
-            self.look_again(subscription_ids)
-            return
         for subscription_id in subscription_ids:
             pending = self._pending.get(subscription_id)
             if pending is None:
@@ -248,7 +236,7 @@ class PendingAcks:
         if pending is None:
             return
         core = pending.subscription.core
-        owners = {each.producer_id for each in stored}
+        owners = {each.producer_id for each in stored} | pending.doubtful
         owners.update(each for each in core.pending_owners if isinstance(each, int))
         for owner in owners:
             if owner in pending.under_way or pending.begun[owner] != begun[owner]:
@@ -260,8 +248,7 @@ class PendingAcks:
         self._leave_out(subscription_id, pending)
 
     def _take_over(self, pending: _Pending, owner: int, rows: Sequence[StoredAck]) -> None:
-        """What is in memory of a transaction's producer becomes what the store has. It may have
-        committed one and begun the next."""
+        """What is in memory of a transaction becomes what the store has."""
         subscription, core = pending.subscription, pending.subscription.core
         for each in rows:
             if not each.is_committed:

@@ -574,6 +574,36 @@ async def test_what_is_pending_comes_back_with_a_broker(make_broker: Any, query:
     assert query("SELECT count(*) FROM pending_ack") == [(0,)]
 
 
+async def test_what_ends_while_it_is_looked_at_is_looked_at_once_more(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not for ever, while another transaction is open."""
+    await produce(broker, 2)
+    client, other = await broker.client(), await broker.client()
+    await subscribe(client)
+    ids = [each.message_id for each in await messages(client, 2)]
+    kept, ended = await begin(client), await begin(client)
+    assert await acknowledge(client, kept, ids[0]) is None
+    assert await acknowledge(client, ended, ids[1]) is None
+    store = broker.runtime.subscriptions.pending_acks._store
+    read, reads = store.read_pending, []
+
+    async def read_and_end(subscription_ids: Any) -> Any:
+        found = await read(subscription_ids)
+        reads.append(found)
+        if len(reads) == 1:
+            assert await abort(other, ended) is None
+        return found
+
+    monkeypatch.setattr(store, "read_pending", read_and_end)
+    async with background(broker):
+        (again,) = await asyncio.wait_for(messages(client, 1), 20)
+        assert again.message_id == ids[1]
+        await asyncio.sleep(0.5)
+        assert 1 <= len(reads) <= 3
+        assert await commit(other, kept) is None
+
+
 async def test_a_subscription_that_goes_takes_its_own_along(broker: Broker, query: Any) -> None:
     await produce(broker, 1)
     client = await broker.client()
