@@ -157,8 +157,8 @@ class Subscription:
     def keep_pending(
         self, owner: Owner, ranges: Iterable[tuple[int, int]], cumulative_end: int | None
     ) -> None:
-        """The transaction holds just this from now on: what else it held is as with
-        `abort_pending`, and what it holds already stays untouched."""
+        """The transaction holds just this from now on, as the store has it: what else it held is as
+        with `abort_pending`, and what it holds already stays untouched."""
         held = OffsetRanges()
         for each in self._pending.release(owner).free:
             held.add(*each)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
     from gateway.runtime.staging import Staging
-    from gateway.runtime.subscriptions.subscriptions import Subscriptions
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.topics.topics import Topics
     from gateway.runtime.transactions.coordinator import Transactions
@@ -95,7 +94,6 @@ class Services:
     producer_ids: ProducerIds
     groups: Groups
     transactions: Transactions
-    subscriptions: Subscriptions
     staging: Staging
     fetch_sessions: FetchSessions
     late_requests: LateRequests

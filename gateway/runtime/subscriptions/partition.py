@@ -29,7 +29,6 @@ from core.subscription.values import (
     Refused,
     SubscriptionType,
 )
-from core.transaction.values import TransactionVersion
 from core.types import IsolationLevel
 from gateway.runtime.log.partitions import Found, Want
 from gateway.runtime.subscriptions.extents import Extents
@@ -419,7 +418,7 @@ class OwnedPartition:
         self, subscription: LiveSubscription, count: int | None = None
     ) -> Refusal | None:
         """Acknowledges the next so many messages, or all. Raises StoreUnavailable."""
-        state = await self.look()
+        state = await self._look()
         if state is None or subscription.is_dropped:
             return NOT_OWNED
         if count is None:
@@ -430,7 +429,7 @@ class OwnedPartition:
 
     async def expire(self, subscription: LiveSubscription, end: int) -> Refusal | None:
         """Acknowledges all below `end`, as far as there is a log. Raises StoreUnavailable."""
-        state = await self.look()
+        state = await self._look()
         if state is None or subscription.is_dropped:
             return NOT_OWNED
         subscription.core.acknowledge_up_to(end, self.log_end)
@@ -440,7 +439,7 @@ class OwnedPartition:
         """Acknowledges all below `end` for every durable subscription, as far as transactions have
         ended; it is stored soon. Raises StoreUnavailable."""
         async with self._changing:
-            state = await self.look()
+            state = await self._look()
             if state is None:
                 return
             for name in self.names:
@@ -452,7 +451,7 @@ class OwnedPartition:
         self.wake()
         return None if await asyncio.shield(self.stored(subscription)) else NOT_OWNED
 
-    async def look(self) -> PartitionState | None:
+    async def _look(self) -> PartitionState | None:
         """The partition as it is now; None where it is not this broker's any more."""
         state = (await self._around.partitions.refresh([self.partition_id])).get(self.partition_id)
         if state is None or self.is_dropped:
@@ -465,7 +464,7 @@ class OwnedPartition:
     ) -> StoredBatch | None:
         """The entry at this position, from 1 on, of those that are not acknowledged, translated;
         None where there are fewer. Raises StoreUnavailable."""
-        if await self.look() is None:
+        if await self._look() is None:
             return None
         cursor = subscription.core.cursor
         offset = cursor.mark_delete
@@ -547,11 +546,10 @@ class OwnedPartition:
         producer: ProducerIdAndEpoch,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
-        version: TransactionVersion = TransactionVersion.V2,
     ) -> Error:
         """See PendingAcks.acknowledge."""
         return await self._around.pending_acks.acknowledge(
-            self, subscription, key, producer, ranges, cumulative_end, version
+            self, subscription, key, producer, ranges, cumulative_end
         )
 
     def limit(self, settings: DispatchSettings) -> None:

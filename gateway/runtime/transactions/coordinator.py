@@ -102,9 +102,8 @@ class Ended:
 
 OnEnded = Callable[[Ended], None]
 
-OnAcksEnded = Callable[[TransactionKey, int, bool, Sequence[int]], None]
-"""(the transaction, its producer's id, whether it is committed, ids of subscriptions with
-acknowledgements in it)."""
+OnAcksEnded = Callable[[int, bool, Sequence[int]], None]
+"""(producer id, whether it is committed, ids of subscriptions with acknowledgements in it)."""
 
 
 class Transactions:
@@ -330,7 +329,7 @@ class Transactions:
             seconds = time.perf_counter() - begun
             self._on_ended(Ended(key.kind, marker.is_commit, why, seconds, open_ms))
             if subscriptions:
-                self._on_acks_ended(key, marker.producer_id, marker.is_commit, subscriptions)
+                self._on_acks_ended(marker.producer_id, marker.is_commit, subscriptions)
         self._counted(answer.error)
         return answer
 
@@ -410,11 +409,10 @@ class Transactions:
         producer: ProducerIdAndEpoch,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
-        version: TransactionVersion = TransactionVersion.V2,
     ) -> Error:
         """Acknowledgements that count if the transaction commits, after the subscription has
         accepted them under its partition's lease; durable when it returns. The subscription joins
-        with them, if the version has it so.
+        with them.
 
         NOT_COORDINATOR if another broker has that lease now, or the subscription is gone.
         """
@@ -428,6 +426,7 @@ class Transactions:
 
         subscription = Participant.of_subscription(subscription_id)
         known = self._known(key, producer)
+        version = TransactionVersion.V2  # it joins with the write
         return await self._put_pending(key, producer, version, subscription, write, known)
 
     async def _put_pending(

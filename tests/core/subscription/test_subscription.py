@@ -247,9 +247,8 @@ class TestTransactions:
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_one_producer_s_next_transaction_keeps_what_it_holds(type: SubscriptionType) -> None:  # noqa: A002
-    """Its first one has committed, and the next has begun, before anybody heard of it: nothing of
-    the batch comes again that its consumer has in hand."""
+def test_what_is_kept_is_not_given_out_again(type: SubscriptionType) -> None:  # noqa: A002
+    """Memory follows the store: nothing of the batch comes again that its consumer has in hand."""
     driver = Driver(type)
     driver.join("a", 20)
     driver.append(6, key=1)
