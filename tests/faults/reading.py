@@ -167,3 +167,42 @@ async def read_with_aiokafka(bootstrap: str, topic: str, partitions: int) -> Log
         }
     finally:
         await consumer.stop()
+
+
+def read_by_offset(
+    bootstrap: str, topic: str, partitions: int, isolation: str
+) -> dict[int, dict[int, bytes]]:
+    """Values by partition and offset, from the beginning to the end that a confluent-kafka consumer
+    of this isolation level has by now.
+
+    That end is asked for: a broker may hear late what another one has written last, and tell a
+    fetch of an earlier one.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "verifier",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+    consumer.assign(places)
+    ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in places}
+    found: dict[int, dict[int, bytes]] = {partition: {} for partition in range(partitions)}
+    at_end: set[int] = set()
+    deadline = time.monotonic() + READ_WITHIN_S
+    while len(at_end) < partitions:
+        assert time.monotonic() < deadline, f"no end of the partitions in sight: {at_end}"
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            is_end = message.error().name() == "_PARTITION_EOF"
+            if is_end and message.offset() >= ends[message.partition()]:
+                at_end.add(message.partition())
+        else:
+            found[message.partition()][message.offset()] = message.value()
+    consumer.close()
+    return found

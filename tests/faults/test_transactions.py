@@ -17,6 +17,7 @@ from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import Gateway, StartGateway, free_port, wait_until_ready
 from tests.faults.conftest import PARTITIONS, create_topic, embedded_url, kill_postmaster, query
 from tests.faults.coordination import Wire
+from tests.faults.reading import read_by_offset
 from tests.faults.txn_history import TxnAnomaly, TxnFlaw, check_transactions
 from tests.faults.txn_load import TIMEOUT_MS, JavaTxnLoad, LibrdkafkaTxnLoad, TxnLoad
 from tests.variants import variants
@@ -55,39 +56,9 @@ def verify_transactions(load: TxnLoad, gateway: Gateway, url: str) -> None:
 
 
 def read(bootstrap: str, topic: str, isolation: str) -> dict[int, list[bytes]]:
-    """All partitions from their beginning to the end that such a reader has by now.
-
-    That end is asked for: a broker may hear late what another one has written last, and tell a
-    fetch of an earlier one.
-    """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "verifier",
-            "enable.auto.commit": False,
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-        }
-    )
-    places = [TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)]
-    consumer.assign(places)
-    ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in places}
-    found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
-    at_end: set[int] = set()
-    deadline = time.monotonic() + 60
-    while len(at_end) < PARTITIONS:
-        assert time.monotonic() < deadline, f"no end of the partitions in sight: {at_end}"
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        if message.error():
-            is_end = message.error().name() == "_PARTITION_EOF"
-            if is_end and message.offset() >= ends[message.partition()]:
-                at_end.add(message.partition())
-        else:
-            found[message.partition()].append(message.value())
-    consumer.close()
-    return found
+    """What such a reader has by now, in order."""
+    found = read_by_offset(bootstrap, topic, PARTITIONS, isolation)
+    return {partition: list(values.values()) for partition, values in found.items()}
 
 
 def committed_offset(bootstrap: str, load: TxnLoad, name: str) -> int:

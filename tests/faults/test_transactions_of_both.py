@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import StartGateway
 from tests.faults.conftest import PARTITIONS, create_topic, query
 from tests.faults.consumption import check_consumption, fates, left_over, written_late
 from tests.faults.pulsar_txn_load import PulsarTxnLoad, drain
+from tests.faults.reading import read_by_offset
 from tests.faults.test_pulsar import SESSION_S, Broker, Cluster, read_with_reader
 from tests.faults.txn_history import Ending, TxnAnomaly, TxnFlaw, TxnHistory, check_transactions
 from tests.faults.txn_load import TIMEOUT_MS, LibrdkafkaTxnLoad
@@ -90,8 +90,8 @@ def verify(cluster: Cluster, kafka: LibrdkafkaTxnLoad, pulsar: PulsarTxnLoad) ->
         time.sleep(0.2)
     broken = [TxnAnomaly(TxnFlaw.HANGING, str(each)) for each in left]
     history = TxnHistory({**kafka.history.attempts, **pulsar.history.attempts})
-    committed = read_by_offset(cluster.bootstrap, "read_committed")
-    everything = read_by_offset(cluster.bootstrap, "read_uncommitted")
+    committed = read_by_offset(cluster.bootstrap, TOPIC, PARTITIONS, "read_committed")
+    everything = read_by_offset(cluster.bootstrap, TOPIC, PARTITIONS, "read_uncommitted")
     by_reader = {n: read_with_reader(cluster, pulsar.topic_of(n)) for n in range(PARTITIONS)}
     flaws = [
         *broken,
@@ -131,36 +131,4 @@ def compare(kafkas: Views, pulsars: Views) -> list[TxnAnomaly]:
         if apart:
             where = f"partition {n}: {len(values)} and {len(pulsars[n])}: {apart}"
             found.append(TxnAnomaly(TxnFlaw.VIEWS_APART, where))
-    return found
-
-
-def read_by_offset(bootstrap: str, isolation: str) -> Views:
-    """All partitions from their beginning to the end that such a reader has by now."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "verifier",
-            "enable.auto.commit": False,
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-        }
-    )
-    places = [TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)]
-    consumer.assign(places)
-    ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in places}
-    found: Views = {partition: {} for partition in range(PARTITIONS)}
-    at_end: set[int] = set()
-    deadline = time.monotonic() + 60
-    while len(at_end) < PARTITIONS:
-        assert time.monotonic() < deadline, f"no end of the partitions in sight: {at_end}"
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        if message.error():
-            is_end = message.error().name() == "_PARTITION_EOF"
-            if is_end and message.offset() >= ends[message.partition()]:
-                at_end.add(message.partition())
-        else:
-            found[message.partition()][message.offset()] = message.value()
-    consumer.close()
     return found
