@@ -155,7 +155,7 @@ class Dispatcher(ABC):
         if end > position:
             self.cursor.pass_gap(position, end)
 
-    def _remaining(self, entry: Entry) -> tuple[tuple[OffsetRange, ...] | None, int]:
+    def remaining_of(self, entry: Entry) -> tuple[tuple[OffsetRange, ...] | None, int]:
         """What of the entry is not acknowledged (None: all of it), and how many messages."""
         size = entry.last_offset + 1 - entry.base_offset
         cursor = self.cursor

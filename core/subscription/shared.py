@@ -332,7 +332,7 @@ class SharedDispatcher(Dispatcher):
     ) -> None:
         """The consumer takes entries and gets this one, if there is anything left of it."""
         offset = entry.base_offset
-        remaining, count = self._remaining(entry)
+        remaining, count = self.remaining_of(entry)
         if not count:
             self._nothing_left(entry)
             return

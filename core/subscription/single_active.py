@@ -143,7 +143,7 @@ class SingleActiveDispatcher(Dispatcher):
             position = entry.last_offset + 1
             if active.hash_ranges and not active.wants(entry.key_hash):
                 continue
-            remaining, count = self._remaining(entry)
+            remaining, count = self.remaining_of(entry)
             if not count:
                 continue
             active.permits -= count

@@ -149,11 +149,11 @@ class Member:
         self.receiver.deliver(delivery, payload)
         self._pass_on()
 
-    def give_back_permits(self, delivery: Delivery) -> None:
-        """The entry could not be given."""
+    def give_back_permits(self, delivery: Delivery, given: int = 0) -> None:
+        """The entry could not be given, but for so many of its messages."""
         dispatcher = self.subscription.core.dispatcher
         if dispatcher is not None:
-            dispatcher.flow(self, message_count(delivery), has_more=self._held > 0)
+            dispatcher.flow(self, message_count(delivery) - given, has_more=self._held > 0)
 
     # --- what it asks ---
 

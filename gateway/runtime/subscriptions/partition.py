@@ -838,13 +838,26 @@ class OwnedPartition:
         for delivery in deliveries:
             payload = payloads.get(delivery.entry.base_offset)
             if payload is not None:
-                self._give(delivery, payload)
+                self._give_what_is_left(dispatcher, delivery, payload)
             else:  # it has been deleted meanwhile
                 entry = delivery.entry
                 self.acknowledge(subscription, [(entry.base_offset, entry.last_offset + 1)])
                 member = delivery.consumer_id
                 assert isinstance(member, Member)
                 member.give_back_permits(delivery)
+
+    def _give_what_is_left(
+        self, dispatcher: Dispatcher, delivery: Delivery, payload: Payload
+    ) -> None:
+        """What was acknowledged while its bytes were read is not given any more."""
+        remaining, count = dispatcher.remaining_of(delivery.entry)
+        if remaining != delivery.remaining:
+            member = delivery.consumer_id
+            assert isinstance(member, Member)
+            member.give_back_permits(delivery, count)
+            delivery = delivery._replace(remaining=remaining)
+        if count:
+            self._give(delivery, payload)
 
     def _give(self, delivery: Delivery, payload: Payload) -> None:
         member = delivery.consumer_id

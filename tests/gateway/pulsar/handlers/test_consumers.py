@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from gateway.pulsar.commands_pb2 import (
     CommandUnsubscribe,
     MessageIdData,
 )
-from gateway.pulsar.ids import NO_ID, earliest
+from gateway.pulsar.ids import NO_ID, earliest, unacknowledged_words
 from tests.gateway.pulsar.conftest import Broker
 from tests.gateway.pulsar.conversing import Conversation, entry_of
 
@@ -226,3 +227,43 @@ async def test_a_connection_that_has_gone_gives_back(broker: Broker) -> None:
         (1, 1),
         (2, 1),
     ]
+
+
+@pytest.mark.parametrize("done", [1, 3])
+async def test_what_is_acknowledged_while_it_is_read_again_does_not_come(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """An entry that is to be delivered again is read again, and that may take its time."""
+    client = await broker.client()
+    await client.produce_to(TOPIC)
+    client.send(entry_of(b"x" * 30, num_messages_in_batch=3), num_messages=3)
+    await client.hear(CommandType.SEND_RECEIPT)
+    await subscribe(client, permits=6)
+    (found,) = await messages(client, 1)
+    partitions = broker.runtime.partitions
+    read, is_reading, may_go_on = partitions.read, asyncio.Event(), asyncio.Event()
+
+    async def read_slowly(*wanted: Any) -> Any:
+        answer = await read(*wanted)
+        is_reading.set()
+        await may_go_on.wait()
+        return answer
+
+    monkeypatch.setattr(partitions, "read", read_slowly)
+    client.say(
+        CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=[found.message_id])
+    )
+    await asyncio.wait_for(is_reading.wait(), 20)
+    each = MessageIdData()
+    each.CopyFrom(found.message_id)
+    each.ack_set.extend(unacknowledged_words([range(done)], 3))
+    ack = CommandAck(consumer_id=1, ack_type=AckType.INDIVIDUAL, message_id=[each])
+    assert not (await client.ask(ack, CommandType.ACK_RESPONSE)).HasField("error")
+    may_go_on.set()
+    if done < 3:
+        (again,) = await messages(client, 1)
+        assert again.ack_set == [0b110]
+    await asyncio.sleep(0.05)
+    stats = CommandConsumerStats(consumer_id=1)
+    told = await client.ask(stats, CommandType.CONSUMER_STATS_RESPONSE)
+    assert (told.available_permits, told.unacked_messages) == (3 - (3 - done), 3 - done)
