@@ -155,7 +155,9 @@ def test_the_database_goes_away_while_records_are_sent(
 
     monkeypatch.setattr(Interrupts, "lines_of", lines)
     said = with_database.said("produce", "t", *(["--transactional-id", "x"] * transactional))
-    assert "its database is away; try again" in said[-1]
+    # Which of its sentences depends on whether the client was refused last, or waited.
+    assert "its database is away" in said[-1]
+    assert "; try again" in said[-1]
     if transactional:
         assert said[0].startswith("The transaction stays open until its timeout: the broker does")
         assert said[1] == "Aborted: nothing is in t."

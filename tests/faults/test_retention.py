@@ -105,23 +105,25 @@ def test_retention_deletion_and_consumers_at_once(
     load = Load(gateway.bootstrap, "load", PARTITIONS, seed, large_share=0.2)
     follower = Follower(gateway.bootstrap, "load", seed)
     deleted_topics = moved = 0
-    with load.running(), follower.running():
-        load.wait_for_progress()
-        end = time.monotonic() + max(seconds, 4)
-        while time.monotonic() < end:
-            partition = chance.randrange(PARTITIONS)
-            if chance.random() < 0.5:
-                whole = TopicPartition("load", partition, -1)  # up to the high watermark
-                admin.delete_records([whole])[whole].result(10)
-                moved += 1
-            name = f"churn-{deleted_topics}"
-            create_topic(gateway.bootstrap, name, 2, {"retention.ms": "100"})
-            for _ in range(20):
-                churn.produce(name, b"c" * 5_000, partition=chance.randrange(2))
-            churn.flush(0.05)  # some are on their way when the topic goes
-            admin.delete_topics([name])[name].result(10)
-            deleted_topics += 1
-        load.wait_for_progress()
+    with follower.running():
+        with load.running():
+            load.wait_for_progress()
+            end = time.monotonic() + max(seconds, 4)
+            while time.monotonic() < end:
+                partition = chance.randrange(PARTITIONS)
+                if chance.random() < 0.5:
+                    whole = TopicPartition("load", partition, -1)  # up to the high watermark
+                    admin.delete_records([whole])[whole].result(10)
+                    moved += 1
+                name = f"churn-{deleted_topics}"
+                create_topic(gateway.bootstrap, name, 2, {"retention.ms": "100"})
+                for _ in range(20):
+                    churn.produce(name, b"c" * 5_000, partition=chance.randrange(2))
+                churn.flush(0.05)  # some are on their way when the topic goes
+                admin.delete_topics([name])[name].result(10)
+                deleted_topics += 1
+            load.wait_for_progress()
+        # Not before: under load the log may go faster than it can be followed.
         eventually(lambda: follower.seen, "the follower sees something")
     churn.purge()
     churn.flush(5)
