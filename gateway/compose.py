@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from core.config.values import broker_int
 from core.namespace.rules import schema_policy
+from core.transaction.values import OpenTransaction
 from core.types import BatchFormat, Endpoint
 from core.version import VERSION
 from gateway.kafka.conversion import read_stored as read_kafka
@@ -143,11 +144,13 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         translations.into(BatchFormat.PULSAR, write_pulsar),
         entry_of,
         pieces_of,
-        transactions.acknowledge,
+        transactions,
     )
 
-    def on_acks_ended(producer_id: int, is_commit: bool, subscription_ids: Sequence[int]) -> None:
-        subscriptions.pending_acks.on_ended(producer_id, is_commit, subscription_ids)
+    def on_acks_ended(
+        ended: OpenTransaction, is_commit: bool, subscription_ids: Sequence[int]
+    ) -> None:
+        subscriptions.pending_acks.on_ended(ended, is_commit, subscription_ids)
         announcer.announce_ended(subscription_ids)
 
     transactions.on_acks_ended(on_acks_ended)

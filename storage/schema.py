@@ -330,7 +330,8 @@ pending_offset = Table(
 )
 
 # Acknowledgements that take effect if their producer's transaction commits: ranges of offsets, or
-# all below end_offset (is_cumulative; start_offset is -1). An abort deletes them, a commit marks
+# all below end_offset (is_cumulative; start_offset is -1). open_version: which of its transactions,
+# by the version of transaction_state's row while it is open. An abort deletes them, a commit marks
 # them: from then on they are acknowledged. Whoever holds the cursor takes them into it, and deletes
 # them with the write of it.
 pending_ack = Table(
@@ -338,6 +339,7 @@ pending_ack = Table(
     metadata,
     Column("subscription_id", BigInteger, primary_key=True, autoincrement=False),
     Column("producer_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("open_version", BigInteger, primary_key=True, autoincrement=False),
     Column("start_offset", BigInteger, primary_key=True, autoincrement=False),
     Column("end_offset", BigInteger, nullable=False),
     Column("is_cumulative", Boolean, nullable=False),

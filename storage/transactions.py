@@ -104,18 +104,17 @@ HOLD_SUBSCRIPTIONS = """
 SELECT subscription_id FROM subscription WHERE subscription_id = ANY ($1::bigint[])
 ORDER BY subscription_id FOR KEY SHARE
 """
-# Guarded by the lease and the transaction's row; the subscriptions are held. What was committed of
-# an earlier transaction with the same producer must be in the cursor before.
+# Guarded by the lease and the transaction's row; the subscriptions are held.
 PUT_PENDING_ACKS = """
 WITH put AS (
     INSERT INTO pending_ack AS a
-        (subscription_id, producer_id, start_offset, end_offset, is_cumulative)
-    SELECT e.* FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[])
-        AS e (subscription_id, producer_id, start_offset, end_offset, is_cumulative)
+        (subscription_id, producer_id, open_version, start_offset, end_offset, is_cumulative)
+    SELECT e.*
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[])
+        AS e (subscription_id, producer_id, open_version, start_offset, end_offset, is_cumulative)
     JOIN subscription s USING (subscription_id)
-    ON CONFLICT (subscription_id, producer_id, start_offset) DO UPDATE
+    ON CONFLICT (subscription_id, producer_id, open_version, start_offset) DO UPDATE
     SET end_offset = greatest(a.end_offset, excluded.end_offset)
-    WHERE NOT a.is_committed
     RETURNING 1
 )
 SELECT CASE WHEN (SELECT count(*) FROM put) <> cardinality($1::bigint[])
@@ -164,7 +163,8 @@ FROM transaction_state t JOIN transaction_participant j USING (txn_key)
 JOIN subscription s
   ON s.subscription_id = CASE j.kind WHEN {ParticipantKind.SUBSCRIPTION:d} THEN j.name::bigint END
 LEFT JOIN pending_ack a ON a.subscription_id = s.subscription_id
-  AND a.producer_id = t.producer_id AND a.start_offset = {CUMULATIVE}
+  AND a.producer_id = t.producer_id AND a.open_version = t.version
+  AND a.start_offset = {CUMULATIVE}
 WHERE t.producer_id = ANY ($1::bigint[])
 ORDER BY s.partition_id, s.name, t.producer_id
 """
@@ -403,18 +403,18 @@ def _pending_columns(pending: Sequence[PendingOffsets]) -> list[bytes]:
 
 def _ack_columns(pending: Sequence[PendingAcks]) -> list[bytes]:
     """Parameters of PUT_PENDING_ACKS: each place once, with the greatest end."""
-    ends: dict[tuple[int, int, int], int] = {}
+    ends: dict[tuple[int, int, int, int], int] = {}
     for each in pending:
         ranges = list(each.ranges)
         if each.cumulative_end is not None:
             ranges.append((CUMULATIVE, each.cumulative_end))
         for start, end in ranges:
-            place = each.subscription_id, each.producer_id, start
+            place = each.subscription_id, *each.transaction, start
             ends[place] = max(end, ends.get(place, end))
     rows = sorted(ends.items())
     return [
-        *columns("qqqq", [(*place, end) for place, end in rows]),
-        boolean_array([start == CUMULATIVE for (_, _, start), _ in rows]),
+        *columns("qqqqq", [(*place, end) for place, end in rows]),
+        boolean_array([start == CUMULATIVE for (*_, start), _ in rows]),
     ]
 
 

@@ -172,7 +172,9 @@ SELECT t.name AS topic, p.partition, s.name AS subscription, x.transactional_id,
        CASE WHEN a.is_committed THEN 'committed' ELSE 'pending' END AS state,
        CASE WHEN NOT a.is_cumulative THEN a.start_offset END AS start_offset, a.end_offset,
        a.is_cumulative, a.producer_id,
-       date_trunc('milliseconds', clock_timestamp() - from_unix_ms(x.started_at)) AS age
+       CASE WHEN NOT a.is_committed
+            THEN date_trunc('milliseconds', clock_timestamp() - from_unix_ms(x.started_at))
+            END AS age
 FROM pending_ack a
 JOIN subscription s USING (subscription_id)
 JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)

@@ -12,15 +12,16 @@ from uuid import UUID
 from core.ports.leases import Lease
 from core.subscription.cursor import CursorEffects, StoredCursor
 from core.subscription.values import SubscriptionType
+from core.transaction.values import OpenTransaction
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAck:
-    """An acknowledgement in a transaction, by its producer's id: of offsets from start on, below
-    end; of all below end (is_cumulative). is_committed: the transaction is, so it counts; the
-    cursor has not taken it in yet."""
+    """An acknowledgement in a transaction: of offsets from start on, below end; of all below end
+    (is_cumulative). is_committed: the transaction is, so it counts; the cursor has not taken it in
+    yet."""
 
-    producer_id: int
+    transaction: OpenTransaction
     start: int
     end: int
     is_cumulative: bool
@@ -53,13 +54,13 @@ class NewSubscription:
 
 @dataclass(frozen=True, slots=True)
 class CursorWrite:
-    """What has changed of one subscription. type: None leaves it as it is. taken_in: producers
-    whose committed acknowledgements the cursor has now."""
+    """What has changed of one subscription. type: None leaves it as it is. taken_in: committed
+    transactions whose acknowledgements the cursor has now."""
 
     subscription_id: int
     effects: CursorEffects
     type: SubscriptionType | None = None
-    taken_in: tuple[int, ...] = ()
+    taken_in: tuple[OpenTransaction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Protocol
 from core.group.records import CommittedOffset
 from core.ports.leases import Lease
 from core.transaction.key import Participant, TransactionKey
-from core.transaction.values import StoredTransaction, TransactionMetadata
+from core.transaction.values import OpenTransaction, StoredTransaction, TransactionMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class PendingAcks:
     """Acknowledgements of a subscription that take effect if their transaction commits.
 
     lease: of the partition's shard, under which its holder accepted them. join: the subscription,
-    and the version this was decided on. ranges: offsets, from the first on, below the second of
+    and the transaction's version. ranges: offsets, from the first on, below the second of
     each pair. cumulative_end: all below it, too, unless None.
     """
 
     lease: Lease
     join: TransactionJoin
-    producer_id: int
+    transaction: OpenTransaction
     subscription_id: int
     ranges: Sequence[tuple[int, int]]
     cumulative_end: int | None = None
@@ -115,8 +115,8 @@ class TransactionStore(Protocol):
         """
 
     async def put_pending_acks(self, pending: Sequence[PendingAcks]) -> Sequence[None]:
-        """The same for acknowledgements. Raises VersionMismatch also where a subscription is gone,
-        or has not taken in what an earlier transaction of the same producer has committed."""
+        """The same for acknowledgements. Raises VersionMismatch also where a subscription is
+        gone."""
 
     async def pending_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
         """Per group: partitions with offsets of an open transaction. One round trip."""

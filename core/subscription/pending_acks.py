@@ -1,19 +1,20 @@
 """Acknowledgements in open transactions: who holds what of a subscription, and what conflicts.
 
 They are *pending*: neither acknowledged, nor anybody else's to acknowledge, until their
-transaction ends. Knows of the cursor only what it asks. Rules: Pulsar's PendingAckHandleImpl; but
-who asks again for what it holds is not refused, since a client repeats what got no answer.
+transaction ends. Knows of the cursor only what it asks. Rules: Pulsar's PendingAckHandleImpl. A
+transaction that acknowledges a message a second time has worked on a second copy of it, and
+conflicts with itself; but who got no answer may ask again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from core.subscription.offset_ranges import OffsetRange, OffsetRanges
 
 Owner = Hashable
-"""Whatever names a transaction for the runtime; never used for another one."""
+"""Whatever names a transaction for the runtime; never another one, of the same producer either."""
 
 
 class Acknowledged(Protocol):
@@ -42,7 +43,7 @@ class PendingAcks:
     needs those any more; after a seek somebody may.
     """
 
-    __slots__ = ("_cursor", "_owned", "_single", "_up_to", "_up_to_owner")
+    __slots__ = ("_cursor", "_owned", "_single", "_unanswered", "_up_to", "_up_to_owner")
 
     def __init__(self, cursor: Acknowledged) -> None:
         self._cursor = cursor
@@ -50,25 +51,39 @@ class PendingAcks:
         self._single = OffsetRanges()  # all of them together
         self._up_to = 0  # of the cumulative one; 0 where there is none
         self._up_to_owner: Owner = None
+        self._unanswered: dict[Owner, OffsetRanges] = {}
 
     # --- taking ---
 
     def take(self, owner: Owner, ranges: Collection[OffsetRange]) -> list[OffsetRange] | None:
         """The transaction acknowledges these offsets: what it did not hold before. None: something
-        of that is acknowledged, or another one's, so that nothing was taken."""
+        of that is acknowledged, another one's, its own and answered, or asked for twice at once;
+        nothing was taken."""
+        if len(ranges) > 1 and _overlap(ranges):
+            return None
         fresh = [part for each in ranges for part in self._not_held(owner, *each)]
         if any(self._is_taken(owner, *each) for each in fresh):
             return None
+        if _length(fresh) < _length(ranges):
+            again = _without(ranges, fresh)
+            if not self._is_unanswered(owner, again):
+                return None
+            for each in again:
+                self._unanswered[owner].remove(*each)
         self._add(owner, fresh)
         return fresh
 
     def take_up_to(self, owner: Owner, end: int) -> bool:
         """The transaction acknowledges all below; False: nothing was taken, since all of it is
-        acknowledged, or another one holds some of it, or holds all below another offset."""
+        acknowledged, or another one holds some of it, or holds all below another offset, or it has
+        been told that it holds as much."""
         if self._up_to:
             if self._up_to_owner != owner:
                 return False
             if end <= self._up_to:
+                if not self._is_unanswered(owner, [OffsetRange(end - 1, end)]):
+                    return False
+                self._unanswered[owner].remove(0, end)
                 return True
         start = self._cursor.mark_delete
         if end <= start:
@@ -78,6 +93,8 @@ class PendingAcks:
         if self._single.count_within(start, end) > known:
             return False
         self._up_to, self._up_to_owner = end, owner
+        if owner in self._unanswered:  # it is to hear of all of them now
+            self._unanswered[owner].remove(0, end)
         return True
 
     def load(self, owner: Owner, ranges: Collection[OffsetRange], up_to: int) -> None:
@@ -86,6 +103,17 @@ class PendingAcks:
         self._add(owner, [part for each in ranges for part in self._single.missing(*each)])
         if up_to and (not self._up_to or self._up_to_owner == owner):
             self._up_to, self._up_to_owner = max(up_to, self._up_to), owner
+
+    def leave_unanswered(self, owner: Owner, ranges: Collection[OffsetRange], up_to: int) -> None:
+        """Nobody has told the client whether these were taken: it may ask once more. up_to: 0 for
+        none."""
+        unanswered = self._unanswered.setdefault(owner, OffsetRanges())
+        for each in [*ranges, *([OffsetRange(0, up_to)] if up_to else [])]:
+            unanswered.add(*each)
+
+    def _is_unanswered(self, owner: Owner, ranges: Iterable[OffsetRange]) -> bool:
+        unanswered = self._unanswered.get(owner)
+        return unanswered is not None and not any(unanswered.missing(*each) for each in ranges)
 
     def _not_held(self, owner: Owner, start: int, end: int) -> list[OffsetRange]:
         if self._up_to and self._up_to_owner == owner:
@@ -115,10 +143,13 @@ class PendingAcks:
 
     # --- letting go ---
 
-    def release(self, owner: Owner) -> Released:
-        """The transaction has ended and holds nothing any more; what it held."""
+    def release(self, owner: Owner, *, goes_on: bool = False) -> Released:
+        """The transaction holds nothing any more; what it held. goes_on: it is not over, and may
+        still ask for what is unanswered."""
         ranges, up_to = self.of(owner)
         self._owned.pop(owner, None)
+        if not goes_on:
+            self._unanswered.pop(owner, None)
         for start, end in ranges:
             self._single.remove(start, end)
         if up_to is not None:
@@ -142,6 +173,22 @@ class PendingAcks:
         """What the transaction holds: single ranges, in order; and all below what (None: no)."""
         up_to = self._up_to if self._up_to and self._up_to_owner == owner else None
         return tuple(self._owned.get(owner, ())), up_to
+
+
+def _length(ranges: Iterable[OffsetRange]) -> int:
+    return sum(end - start for start, end in ranges)
+
+
+def _overlap(ranges: Iterable[OffsetRange]) -> bool:
+    known = OffsetRanges()
+    return any(known.add(start, end) < end - start for start, end in ranges)
+
+
+def _without(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:
+    left_out = OffsetRanges()
+    for each in others:
+        left_out.add(*each)
+    return [part for each in ranges for part in left_out.missing(*each)]
 
 
 def _above(offset: int, ranges: Collection[OffsetRange]) -> list[OffsetRange]:

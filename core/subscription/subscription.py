@@ -120,7 +120,7 @@ class Subscription:
         return True
 
     def pend_up_to(self, owner: Owner, end: int, log_end: int) -> bool:
-        """The same for all below `end`. What it took before it may ask for again, or less."""
+        """The same for all below `end`."""
         end = min(end, log_end)
         if end <= 0:
             return True
@@ -128,6 +128,13 @@ class Subscription:
         if is_taken:
             self._hold_back(0, end)
         return is_taken
+
+    def leave_unanswered(
+        self, owner: Owner, ranges: Iterable[tuple[int, int]], cumulative_end: int | None
+    ) -> None:
+        """Nobody has told the client what became of this: it may ask once more."""
+        asked = [OffsetRange(start, end) for start, end in ranges if start < end]
+        self._pending.leave_unanswered(owner, asked, cumulative_end or 0)
 
     def load_pending(
         self, owner: Owner, ranges: Iterable[tuple[int, int]], cumulative_end: int | None
@@ -160,9 +167,11 @@ class Subscription:
         """The transaction holds just this from now on, as the store has it: what else it held is as
         with `abort_pending`, and what it holds already stays untouched."""
         held = OffsetRanges()
-        for each in self._pending.release(owner).free:
+        kept_ranges = [OffsetRange(*each) for each in ranges]
+        goes_on = bool(kept_ranges or cumulative_end)
+        for each in self._pending.release(owner, goes_on=goes_on).free:
             held.add(*each)
-        self._pending.load(owner, [OffsetRange(*each) for each in ranges], cumulative_end or 0)
+        self._pending.load(owner, kept_ranges, cumulative_end or 0)
         kept, up_to = self._pending.of(owner)
         keeping = OffsetRanges()
         for each in [*kept, *([OffsetRange(0, up_to)] if up_to else [])]:

@@ -5,6 +5,7 @@ Values only. Every time is milliseconds since the epoch, by the database's clock
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from core.errors import Error
 from core.transaction.key import Participant, TransactionKey
@@ -60,6 +61,14 @@ class ProducerIdAndEpoch:
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class OpenTransaction(NamedTuple):
+    """One of the transactions of a producer. version: of its key's row while it is open, which no
+    other transaction has."""
+
+    producer_id: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,9 +206,9 @@ class Consumer:
         assert member is not None
         is_cumulative = command.ack_type == AckType.CUMULATIVE
         trouble: Failed | None = None
+        ranges: list[tuple[int, int]] = []
         self.session.outlet.begin(1)
         try:
-            ranges: list[tuple[int, int]] = []
             for each in command.message_id:
                 found = self._ranges(each, is_cumulative, None)
                 if found is None:
@@ -218,10 +218,11 @@ class Consumer:
                 ranges += found
             if ranges:
                 up_to = max(end for _, end in ranges) if is_cumulative else None
-                error = await member.acknowledge_in_transaction(
-                    txn.key, txn.producer, () if is_cumulative else ranges, up_to
-                )
+                those = (txn.key, txn.producer, () if is_cumulative else ranges, up_to)
+                error = await member.acknowledge_in_transaction(*those)
                 trouble = None if error is Error.NONE else failed(error, txn)
+                if self.session.is_lost and trouble is None:
+                    member.leave_unanswered(*those)
         except StoreUnavailable as away:
             trouble = Failed(ServerError.SERVICE_NOT_READY, f"The database is away: {away}")
         finally:

@@ -49,8 +49,10 @@ ON CONFLICT (subscription_id, start_offset) DO UPDATE SET end_offset = excluded.
 # Acknowledgements of committed transactions that the cursor has now.
 FORGET_ACKS = """
 DELETE FROM pending_ack a
-USING unnest($1::bigint[], $2::bigint[]) AS e (subscription_id, producer_id)
-WHERE a.subscription_id = e.subscription_id AND a.producer_id = e.producer_id AND a.is_committed
+USING unnest($1::bigint[], $2::bigint[], $3::bigint[])
+    AS e (subscription_id, producer_id, open_version)
+WHERE a.subscription_id = e.subscription_id AND a.producer_id = e.producer_id
+  AND a.open_version = e.open_version AND a.is_committed
 """
 
 STATEMENTS: Mapping[bytes, str] = {
@@ -107,6 +109,6 @@ def _statements(writes: list[CursorWrite]) -> Iterator[Statement]:
     put = [(each.subscription_id, *row) for each in writes for row in each.effects.put]
     if put:
         yield b"put_ranges", columns("qqq", put)
-    taken_in = [(each.subscription_id, of) for each in writes for of in each.taken_in]
+    taken_in = [(each.subscription_id, *of) for each in writes for of in each.taken_in]
     if taken_in:
-        yield b"forget_acks", columns("qq", taken_in)
+        yield b"forget_acks", columns("qqq", taken_in)

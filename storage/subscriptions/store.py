@@ -20,6 +20,7 @@ from core.ports.subscriptions import (
 from core.subscription.cursor import StoredCursor
 from core.subscription.offset_ranges import OffsetRange
 from core.subscription.values import SubscriptionType
+from core.transaction.values import OpenTransaction
 from storage.connection.binary import (
     bigint_array,
     integer,
@@ -48,13 +49,14 @@ SELECT s.subscription_id, s.name, s.type, s.mark_delete, s.properties,
        array(SELECT r.end_offset FROM subscription_range r
              WHERE r.subscription_id = s.subscription_id ORDER BY r.start_offset),
        (SELECT jsonb_agg(jsonb_build_array(
-            a.producer_id, a.start_offset, a.end_offset, a.is_cumulative, a.is_committed))
+            a.producer_id, a.open_version, a.start_offset, a.end_offset, a.is_cumulative,
+            a.is_committed))
         FROM pending_ack a WHERE a.subscription_id = s.subscription_id)
 FROM subscription s WHERE s.partition_id = %(partition_id)s
 """
 READ_PENDING = """
-SELECT a.subscription_id, a.producer_id, a.start_offset, a.end_offset, a.is_cumulative,
-       a.is_committed
+SELECT a.subscription_id, a.producer_id, a.open_version, a.start_offset, a.end_offset,
+       a.is_cumulative, a.is_committed
 FROM pending_ack a WHERE a.subscription_id = ANY (%(subscription_ids)s::bigint[])
 """
 # Of a partition that is there, and stays until this is committed: deleting locks its row first.
@@ -134,7 +136,7 @@ class SubscriptionStore:
                     StoredCursor(mark_delete, tuple(map(OffsetRange, starts, ends))),
                     None if kind is None else SubscriptionType[kind],
                     {read(key): read(value) for key, value in properties.items()},
-                    tuple(StoredAck(*each) for each in pending or ()),
+                    tuple(map(_ack, pending or ())),
                 )
                 for subscription_id, name, kind, mark_delete, properties, starts, ends, pending in (
                     await cursor.fetchall()
@@ -147,7 +149,7 @@ class SubscriptionStore:
         async with self._database.reader("pending_acks") as cursor:
             await cursor.execute(READ_PENDING, {"subscription_ids": list(subscription_ids)})
             for subscription_id, *row in await cursor.fetchall():
-                found.setdefault(subscription_id, []).append(StoredAck(*row))
+                found.setdefault(subscription_id, []).append(_ack(row))
         return found
 
     async def create(self, lease: Lease, new: NewSubscription) -> int | None:
@@ -198,6 +200,11 @@ class SubscriptionStore:
                 await cursor.execute(HIDE_OTHERS, {**broker, "numbers": numbers})
             elif gone:
                 await cursor.execute(HIDE, {**broker, "gone": list(gone)})
+
+
+def _ack(row: Sequence[Any]) -> StoredAck:
+    producer_id, open_version, *rest = row
+    return StoredAck(OpenTransaction(producer_id, open_version), *rest)
 
 
 def _shown(consumer: LiveConsumer) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class Transaction:
 
     single: set[int] = field(default_factory=set)
     up_to: int = 0
+    unanswered: set[int] = field(default_factory=set)
 
     @property
     def held(self) -> set[int]:
@@ -101,6 +102,7 @@ class World:
         self.veiled: set[int] = set()  # entries of which nothing was left but what was pending
         self.transactions: dict[str, Transaction] = deepcopy(self.stored_transactions)
         for owner, each in self.transactions.items():
+            each.unanswered.clear()  # nobody knows any more
             self.subscription.load_pending(owner, ranges_of(each.single), each.up_to or None)
         self.settle()
 
@@ -222,12 +224,23 @@ class World:
         fresh = wanted - mine.held
         others = [each for name, each in self.transactions.items() if name != owner]
         conflicts = bool(fresh & self.acked) or any(fresh & each.held for each in others)
+        asked = sum(max(min(end, self.log_end) - start, 0) for start, end in ranges)
+        conflicts = conflicts or asked > len(wanted) or not wanted - fresh <= mine.unanswered
         assert self.subscription.pend(owner, ranges, self.log_end) is not conflicts
-        if not conflicts and fresh:
+        if not conflicts and wanted:
+            mine.unanswered -= wanted
             mine.single |= fresh
             self.transactions[owner] = mine
         self.settle()
         return not conflicts
+
+    def leave_unanswered(
+        self, owner: str, ranges: list[tuple[int, int]], up_to: int | None = None
+    ) -> None:
+        """The client was not told of what it has acknowledged."""
+        self.subscription.leave_unanswered(owner, ranges, up_to)
+        unanswered = self.transactions[owner].unanswered
+        unanswered.update(range(up_to or 0), *(range(*each) for each in ranges))
 
     def pend_up_to(self, owner: str, end: int) -> bool:
         end = min(end, self.log_end)
@@ -236,10 +249,13 @@ class World:
         mark_delete = self.subscription.cursor.mark_delete
         wanted = set(range(mark_delete, end))
         conflicts = any(each.up_to or wanted & each.single for each in others) or not wanted
-        if 0 < end <= mine.up_to or not end:
+        if not end:
             conflicts = False
+        elif end <= mine.up_to:
+            conflicts = end - 1 not in mine.unanswered
         assert self.subscription.pend_up_to(owner, end, self.log_end) is not conflicts
         if not conflicts and end:
+            mine.unanswered -= set(range(end))
             mine.up_to = max(end, mine.up_to)
             self.transactions[owner] = mine
         self.settle()

@@ -158,7 +158,7 @@ class DispatchMachine(RuleBasedStateMachine):
         repeat=st.booleans(),
     )
     def pend(self, owner: str, parts: list[tuple[bool, int, int, int]], repeat: bool) -> None:
-        """Of what somebody has, or of anything; and again, since the answer was lost."""
+        """Of what somebody has, or of anything; and again, whether the answer was lost or not."""
         outstanding = self.world.outstanding()
         ranges = []
         for is_had, which, index, count in parts:
@@ -169,8 +169,10 @@ class DispatchMachine(RuleBasedStateMachine):
             ranges.append((start, min(start + count, entry.last_offset + 1)))
         is_taken = self.world.pend(owner, ranges)
         if repeat and is_taken:
+            self.world.leave_unanswered(owner, ranges)
             assert self.world.pend(owner, ranges[:1])
-            assert self.world.pend(owner, ranges)
+        if is_taken:
+            assert not self.world.pend(owner, ranges)
         self.world.run()
 
     @rule(owner=OWNERS, count=st.integers(0, 12), skipped=st.sampled_from([0, 0, 4]))
@@ -178,8 +180,10 @@ class DispatchMachine(RuleBasedStateMachine):
         """Below the mark-delete offset there may be what others hold."""
         mark_delete = self.world.subscription.cursor.mark_delete
         self.world.acknowledge_up_to(mark_delete + skipped)
-        end = mark_delete + skipped + count
-        if self.world.pend_up_to(owner, end):
+        end = min(mark_delete + skipped + count, self.world.log_end)
+        if self.world.pend_up_to(owner, end) and end:
+            assert not self.world.pend_up_to(owner, end)
+            self.world.leave_unanswered(owner, [], end)
             assert self.world.pend_up_to(owner, end)
         self.world.run()
 

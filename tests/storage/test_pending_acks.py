@@ -18,6 +18,7 @@ from core.subscription.cursor import CursorEffects
 from core.transaction.key import Participant
 from core.transaction.values import (
     Marker,
+    OpenTransaction,
     StoredTransaction,
     TransactionEffects,
     TransactionState,
@@ -65,7 +66,11 @@ def acks(
     of = (Participant.of_subscription(subscription_id),)
     put = opened(metadata) if opens else None
     join = TransactionJoin(metadata.key, metadata.version, put, participants=of)
-    return PendingAcks(lease, join, metadata.producer_id, subscription_id, ranges, up_to)
+    return PendingAcks(lease, join, opening(stored), subscription_id, ranges, up_to)
+
+
+def opening(stored: StoredTransaction) -> OpenTransaction:
+    return OpenTransaction(stored.metadata.producer_id, stored.metadata.version)
 
 
 async def put(world: World, *wanted: PendingAcks) -> None:
@@ -76,7 +81,7 @@ def rows(world: World) -> list[tuple[object, ...]]:
     """What is stored: subscription, producer, start, end, is_committed."""
     return world.rows(
         "SELECT subscription_id, producer_id, start_offset, end_offset, is_committed"
-        " FROM pending_ack ORDER BY 1, 2, 3"
+        " FROM pending_ack ORDER BY 1, 2, 3, 4"
     )
 
 
@@ -95,15 +100,17 @@ async def test_what_is_put_is_read_back(world: World) -> None:
     await put(world, acks(stored, s, (3, 5), (9, 10), up_to=2), acks(stored, other, (0, 2**40)))
     store = SubscriptionStore(world.log.database)
     found = await store.read_pending([s, other, 10**9])
-    single = [StoredAck(7, 3, 5, False, False), StoredAck(7, 9, 10, False, False)]
+    t = opening(stored)
+    single = [StoredAck(t, 3, 5, False, False), StoredAck(t, 9, 10, False, False)]
     assert sorted(found.pop(s), key=lambda each: each.start) == [
-        StoredAck(7, -1, 2, True, False),
+        StoredAck(t, -1, 2, True, False),
         *single,
     ]
-    assert found == {other: [StoredAck(7, 0, 2**40, False, False)]}
+    assert found == {other: [StoredAck(t, 0, 2**40, False, False)]}
     (partition_id,) = {p for (p,) in world.rows("SELECT partition_id FROM subscription")}
-    loaded = {each.subscription_id: len(each.pending) for each in await store.load(partition_id)}
-    assert loaded == {s: 3, other: 1}
+    loaded = {each.subscription_id: each.pending for each in await store.load(partition_id)}
+    assert {each: len(pending) for each, pending in loaded.items()} == {s: 3, other: 1}
+    assert {ack.transaction for pending in loaded.values() for ack in pending} == {t}
     assert joins(world) == sorted([str(s), str(other)])
     assert (await world.here.load("t")).participants == {
         Participant.of_subscription(s),
@@ -230,17 +237,26 @@ async def test_an_end_that_has_missed_a_subscription_is_decided_again(world: Wor
 
 async def test_what_is_committed_is_neither_committed_nor_dropped_again(world: World) -> None:
     """Kafka's keys are used again, with the same producer: nothing of an earlier transaction that
-    no cursor has taken in yet is touched by a later end, nor may anything be put onto it."""
+    no cursor has taken in yet is touched by a later one, which may have the same offsets."""
     (s,) = await subscriptions(world)
-    await put(world, acks(await world.here.begin("t"), s, (0, 1)))
+    first = await world.here.begin("t")
+    await put(world, acks(first, s, (0, 1)))
     assert await world.here.end("t")
     await world.here.reopen(await world.here.load("t"))
     again = await world.here.load("t")
-    with pytest.raises(VersionMismatch):
-        await put(world, acks(again, s, (0, 9)))
-    await put(world, acks(again, s, (1, 2)))
+    await put(world, acks(again, s, (0, 9), (12, 13)))
+    assert rows(world) == [(s, 7, 0, 1, True), (s, 7, 0, 9, False), (s, 7, 12, 13, False)]
     assert await world.here.end("t", commit=False)
     assert rows(world) == [(s, 7, 0, 1, True)]
+    await world.here.reopen(await world.here.load("t"))
+    last = await world.here.load("t")
+    await put(world, acks(last, s, (0, 2)))
+    assert await world.here.end("t")
+    # Each is forgotten for itself: the cursor has not taken in the last one yet.
+    await take_in(world, s, 1, opening(first))
+    assert rows(world) == [(s, 7, 0, 2, True)]
+    await take_in(world, s, 2, opening(last))
+    assert rows(world) == []
 
 
 async def test_the_same_end_twice_finds_nothing_to_do(world: World) -> None:
@@ -257,10 +273,14 @@ async def test_the_same_end_twice_finds_nothing_to_do(world: World) -> None:
 
 
 async def take_in(
-    world: World, subscription_id: int, mark_delete: int, *producers: int, lease: Lease = LEASE
+    world: World,
+    subscription_id: int,
+    mark_delete: int,
+    *transactions: OpenTransaction,
+    lease: Lease = LEASE,
 ) -> None:
     flush = SubscriptionStore(world.log.database).open_flush()
-    write = CursorWrite(subscription_id, CursorEffects(mark_delete), taken_in=producers)
+    write = CursorWrite(subscription_id, CursorEffects(mark_delete), taken_in=transactions)
     try:
         await flush.commit([GuardedWrites(lease, (write,))])
     finally:
@@ -273,10 +293,10 @@ async def test_a_cursor_takes_in_what_is_committed_and_nothing_else(world: World
     for n, stored in enumerate(began):
         await put(world, acks(stored, one, (n, n + 1)), acks(stored, two, (n, n + 1)))
     assert await world.here.end("t")
-    await take_in(world, one, 1, 7, 8)
+    await take_in(world, one, 1, *map(opening, began))
     assert rows(world) == [(one, 8, 1, 2, False), (two, 7, 0, 1, True), (two, 8, 1, 2, False)]
     with pytest.raises(VersionMismatch):
-        await take_in(world, two, 1, 7, lease=Lease(7, 2))
+        await take_in(world, two, 1, opening(began[0]), lease=Lease(7, 2))
     assert len(rows(world)) == 3
 
 
@@ -409,11 +429,13 @@ class Worker:
         wanted = []
         for name in self.some(NAMES):
             stored = await self.broker.load(name)
-            opens = stored.metadata.state is not TransactionState.ONGOING
+            if stored.metadata.state is not TransactionState.ONGOING:
+                await self.broker.reopen(stored)
+                stored = await self.broker.load(name)
             for subscription_id in await self.ids():
                 starts = self.random.sample(range(60), 5)
                 ranges = [(start, start + 1) for start in starts]
-                wanted.append(acks(stored, subscription_id, *ranges, up_to=3, opens=opens))
+                wanted.append(acks(stored, subscription_id, *ranges, up_to=3))
         if wanted:
             self.random.shuffle(wanted)
             await self.broker.store.put_pending_acks(wanted)
@@ -436,7 +458,7 @@ class Worker:
             CursorWrite(
                 each.subscription_id,
                 CursorEffects(each.cursor.mark_delete),
-                taken_in=tuple({ack.producer_id for ack in each.pending if ack.is_committed}),
+                taken_in=tuple({ack.transaction for ack in each.pending if ack.is_committed}),
             )
             for each in loaded
         )

@@ -19,6 +19,7 @@ from core.ports.transactions import PendingAcks, TransactionJoin
 from core.transaction.draft import TransactionDraft
 from core.transaction.key import Participant
 from core.transaction.values import (
+    OpenTransaction,
     ProducerIdAndEpoch,
     StoredTransaction,
     TransactionEffects,
@@ -78,7 +79,8 @@ class Crashing:
     ) -> None:
         of = (Participant.of_subscription(subscription_id),)
         join = TransactionJoin(stored.metadata.key, stored.metadata.version, participants=of)
-        wanted = PendingAcks(LEASE, join, stored.metadata.producer_id, subscription_id, ranges)
+        transaction = OpenTransaction(stored.metadata.producer_id, stored.metadata.version)
+        wanted = PendingAcks(LEASE, join, transaction, subscription_id, ranges)
         await self.broker.store.put_pending_acks([wanted])
 
     def acks(self) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from core.ports.transactions import AckingSubscription, PendingAcks, Transaction
 from core.shard import shard_of_partition
 from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import (
+    OpenTransaction,
     StoredTransaction,
     TransactionEffects,
     TransactionMetadata,
@@ -67,7 +68,14 @@ class Topic:
         known = stored.metadata
         participant = Participant.of_subscription(subscription_id)
         join = TransactionJoin(known.key, known.version, participants=(participant,))
-        acks = PendingAcks(lease, join, known.producer_id, subscription_id, ranges, up_to)
+        acks = PendingAcks(
+            lease,
+            join,
+            OpenTransaction(known.producer_id, known.version),
+            subscription_id,
+            ranges,
+            up_to,
+        )
         await self.broker.store.put_pending_acks([acks])
 
     def backlog(self) -> list[tuple[str, int, int]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from core.subscription.subscription import Subscription
     from core.subscription.values import SubscriptionType
     from core.transaction.key import TransactionKey
-    from core.transaction.values import ProducerIdAndEpoch
+    from core.transaction.values import OpenTransaction, ProducerIdAndEpoch
     from core.types import Payload
     from gateway.runtime.subscriptions.partition import OwnedPartition
     from gateway.runtime.subscriptions.values import Receiver
@@ -61,7 +61,10 @@ class LiveSubscription:
         self.properties = dict(properties or {})
         self.members: dict[Member, None] = {}
         self.is_dropped = False
-        self.taken_in: set[int] = set()  # producers of committed transactions, not yet forgotten
+        # Committed transactions whose acknowledgements the cursor has: those whose rows are still
+        # to be deleted; and all of which there may be rows, by the look at rows before.
+        self.taken_in: set[OpenTransaction] = set()
+        self.applied: dict[OpenTransaction, int] = {}
         self.removal: asyncio.TimerHandle | None = None
 
     @property
@@ -78,7 +81,7 @@ class LiveSubscription:
         kind = None
         if dispatcher is not None and dispatcher.type is not self.stored_type:
             kind = self.stored_type = dispatcher.type
-        taken_in: tuple[int, ...] = ()
+        taken_in: tuple[OpenTransaction, ...] = ()
         if self.taken_in and cursor.is_wholly_stored:  # else their rows are all there is of some
             taken_in, self.taken_in = tuple(self.taken_in), set()
         if effects is None and kind is None and not taken_in:
@@ -176,6 +179,17 @@ class Member:
         return await self.partition.acknowledge_in_transaction(
             self.subscription, key, producer, ranges, cumulative_end
         )
+
+    def leave_unanswered(
+        self,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        ranges: Sequence[tuple[int, int]],
+        cumulative_end: int | None = None,
+    ) -> None:
+        """Nobody has told the client that it has acknowledged these in a transaction: the same
+        again is no conflict."""
+        self.partition.leave_unanswered(self.subscription, key, producer, ranges, cumulative_end)
 
     def stored(self) -> asyncio.Future[bool]:
         """Done once all that was acknowledged is stored (True), or has failed. Others may have the

@@ -326,6 +326,8 @@ class OwnedPartition:
         async with self._changing:
             partitions = self._around.partitions
             state = (await partitions.refresh([self.partition_id])).get(self.partition_id)
+            # What was committed before is not to be acknowledged again behind it.
+            await self._around.pending_acks.take_in(subscription.subscription_id)
             if self.is_dropped or subscription.is_dropped or state is None:
                 return NOT_OWNED
             self._close_consumers(subscription)
@@ -550,6 +552,19 @@ class OwnedPartition:
         """See PendingAcks.acknowledge."""
         return await self._around.pending_acks.acknowledge(
             self, subscription, key, producer, ranges, cumulative_end
+        )
+
+    def leave_unanswered(
+        self,
+        subscription: LiveSubscription,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        ranges: Sequence[tuple[int, int]],
+        cumulative_end: int | None = None,
+    ) -> None:
+        """See Member.leave_unanswered."""
+        self._around.pending_acks.leave_unanswered(
+            subscription, key, producer, ranges, cumulative_end
         )
 
     def limit(self, settings: DispatchSettings) -> None:

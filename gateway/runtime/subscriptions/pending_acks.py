@@ -1,16 +1,17 @@
 """Acknowledgements in transactions: on their way into the database, and what becomes of them.
 
-A subscription in memory decides who may acknowledge what (`core.subscription.pending_acks`); then
-the rows are written under the partition's lease and the transaction's version. Any broker may end
-the transaction: the same commit marks the rows, or deletes them. Whoever ends one here tells; other
-brokers send word; and once a second all that is pending is looked at. So the rows are the truth,
-and news only saves time. Knows no rule and no SQL.
+A transaction is told from all others, of the same producer too. A subscription in memory decides
+who may acknowledge what (`core.subscription.pending_acks`); then the rows are written under the
+partition's lease and the transaction's version. Any broker may end the transaction: the same commit
+marks the rows, or deletes them. Whoever ends one here tells; other brokers send word; and once a
+second all that is pending is looked at. So the rows are the truth, and news only saves time. Knows
+no rule and no SQL.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,6 +19,7 @@ import structlog
 
 from core.errors import Error
 from core.ports.log import CommitUnknown, EffectRefused, StoreUnavailable
+from core.transaction.values import OpenTransaction
 
 if TYPE_CHECKING:
     from core.ports.leases import Lease
@@ -32,15 +34,24 @@ log = structlog.get_logger(__name__)
 _LOOK_INTERVAL_S: Final = 1.0
 
 
-class Acknowledge(Protocol):
-    """Writes pending acknowledgements, durably: `Transactions.acknowledge`."""
+class Transactions(Protocol):
+    """What is asked of the coordinator; see there."""
 
-    def __call__(
+    def known_open(
+        self, key: TransactionKey, producer: ProducerIdAndEpoch
+    ) -> OpenTransaction | None: ...
+
+    def find_open(
+        self, key: TransactionKey, producer: ProducerIdAndEpoch
+    ) -> Awaitable[OpenTransaction | Error]: ...
+
+    def acknowledge(
         self,
         lease: Lease,
         subscription_id: int,
         key: TransactionKey,
         producer: ProducerIdAndEpoch,
+        transaction: OpenTransaction,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
     ) -> Awaitable[Error]: ...
@@ -54,40 +65,41 @@ class _Pending:
     def __init__(self, partition: OwnedPartition, subscription: LiveSubscription) -> None:
         self.partition = partition
         self.subscription = subscription
-        self.under_way: Counter[int] = Counter()
-        self.begun: Counter[int] = Counter()
-        self.doubtful: set[int] = set()
+        self.under_way: Counter[OpenTransaction] = Counter()
+        self.begun: Counter[OpenTransaction] = Counter()
+        self.doubtful: set[OpenTransaction] = set()
 
-    def begin(self, owner: int) -> None:
+    def begin(self, owner: OpenTransaction) -> None:
         self.under_way[owner] += 1
         self.begun[owner] += 1
 
-    def finish(self, owner: int) -> None:
+    def finish(self, owner: OpenTransaction) -> None:
         self.under_way[owner] -= 1
         if not self.under_way[owner]:
             del self.under_way[owner]
 
-    def forget(self, owner: int) -> None:
+    def forget(self, owner: OpenTransaction) -> None:
         self.doubtful.discard(owner)
         del self.begun[owner]
 
 
 class PendingAcks:
-    """All of this process. A transaction is named by its producer's id, which no other one has:
-    those of Kafka's producers, who keep theirs, acknowledge nothing."""
+    """All of this process."""
 
     def __init__(
         self,
         store: SubscriptionStore,
-        acknowledge: Acknowledge,
+        transactions: Transactions,
         on_lost: Callable[[Lease, bool], None],
     ) -> None:
         self._store = store
-        self._acknowledge = acknowledge
+        self._transactions = transactions
         self._on_lost = on_lost
         self._pending: dict[int, _Pending] = {}
         self._under_way: dict[int, set[asyncio.Future[None]]] = {}  # by partition
         self._wanted: set[int] = set()
+        self._looking = asyncio.Lock()
+        self._looks = 0
         self._wake = asyncio.Event()
 
     async def settle(self, partition_id: int) -> None:
@@ -107,16 +119,22 @@ class PendingAcks:
         """Acknowledges in a transaction: these offsets or, unless it is None, all below
         cumulative_end. Not to be cancelled.
 
-        CONCURRENT_TRANSACTIONS: they are acknowledged, or another transaction has them.
-        INVALID_REQUEST: the subscription is not durable. NOT_LEADER_OR_FOLLOWER: it is not this
-        broker's any more. Raises StoreUnavailable.
+        CONCURRENT_TRANSACTIONS: they are acknowledged, or another transaction has them, or this one
+        has and was told so. INVALID_REQUEST: the subscription is not durable.
+        NOT_LEADER_OR_FOLLOWER: it is not this broker's any more. Else why the transaction is not
+        open. Raises StoreUnavailable.
         """
         subscription_id = subscription.subscription_id
         if subscription_id is None:
             return Error.INVALID_REQUEST
+        owner = self._transactions.known_open(key, producer)
+        if owner is None:
+            found = await self._transactions.find_open(key, producer)
+            if isinstance(found, Error):
+                return found
+            owner = found
         if subscription.is_dropped:
             return Error.NOT_LEADER_OR_FOLLOWER
-        owner = producer.producer_id
         core, log_end = subscription.core, partition.log_end
         if cumulative_end is None:
             is_accepted = core.pend(owner, ranges, log_end)
@@ -131,8 +149,8 @@ class PendingAcks:
         under_way.add(done)
         error = Error.UNKNOWN_SERVER_ERROR
         try:
-            error = await self._acknowledge(
-                subscription.lease, subscription_id, key, producer, ranges, cumulative_end
+            error = await self._transactions.acknowledge(
+                subscription.lease, subscription_id, key, producer, owner, ranges, cumulative_end
             )
         except EffectRefused as refused:
             log.error("pending_ack_refused_by_database", of=subscription_id, reason=str(refused))
@@ -150,6 +168,7 @@ class PendingAcks:
                 del self._under_way[partition.partition_id]
             pending.finish(owner)
             if error is not Error.NONE:
+                core.leave_unanswered(owner, ranges, cumulative_end)
                 pending.doubtful.add(owner)
             if owner in pending.doubtful:
                 self.look_again([subscription_id])
@@ -157,6 +176,19 @@ class PendingAcks:
             self._on_lost(subscription.lease, True)
             return Error.NOT_LEADER_OR_FOLLOWER
         return error
+
+    def leave_unanswered(
+        self,
+        subscription: LiveSubscription,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        ranges: Sequence[tuple[int, int]],
+        cumulative_end: int | None = None,
+    ) -> None:
+        """Nobody has told the client of these, though they are stored: it may ask once more."""
+        owner = self._transactions.known_open(key, producer)
+        if owner is not None and owner in subscription.core.pending_owners:
+            subscription.core.leave_unanswered(owner, ranges, cumulative_end)
 
     def load(
         self,
@@ -168,8 +200,7 @@ class PendingAcks:
         if not stored or subscription.subscription_id is None:
             return
         pending = self._enter(partition, subscription, subscription.subscription_id)
-        for owner in {each.producer_id for each in stored}:
-            self._take_over(pending, owner, [each for each in stored if each.producer_id == owner])
+        self._take_over_all(pending, {each.transaction for each in stored}, stored)
 
     def _enter(
         self, partition: OwnedPartition, subscription: LiveSubscription, subscription_id: int
@@ -181,17 +212,20 @@ class PendingAcks:
 
     # What becomes of them.
 
-    def on_ended(self, producer_id: int, is_commit: bool, subscription_ids: Iterable[int]) -> None:
+    def on_ended(
+        self, owner: OpenTransaction, is_commit: bool, subscription_ids: Iterable[int]
+    ) -> None:
         """A transaction has ended here."""
         for subscription_id in subscription_ids:
             pending = self._pending.get(subscription_id)
             if pending is None:
                 continue
-            if producer_id in pending.under_way or producer_id in pending.doubtful:
-                pending.doubtful.add(producer_id)
+            is_known = owner in pending.subscription.core.pending_owners
+            if owner in pending.under_way or owner in pending.doubtful or not is_known:
+                pending.doubtful.add(owner)
                 self.look_again([subscription_id])
             else:
-                self._resolve(pending, producer_id, is_commit=is_commit)
+                self._resolve(pending, owner, is_commit=is_commit)
                 self._leave_out(subscription_id, pending)
 
     def look_again(self, subscription_ids: Iterable[int]) -> None:
@@ -212,52 +246,85 @@ class PendingAcks:
             wanted, self._wanted = self._wanted, set()
             if not wanted:
                 continue
-            begun = {
-                each: Counter(pending.begun)
-                for each in wanted
-                if (pending := self._pending.get(each)) is not None
-            }
             try:
-                found = await self._store.read_pending(sorted(wanted))
+                await self._look(wanted)
             except StoreUnavailable as away:
                 log.debug("pending_acks_not_read", reason=str(away))
                 self._wanted |= wanted
                 await asyncio.sleep(_LOOK_INTERVAL_S)
-                continue
+
+    async def take_in(self, subscription_id: int | None) -> None:
+        """What has been committed before is acknowledged when this returns; writes under way are
+        left alone. Raises StoreUnavailable."""
+        if subscription_id in self._pending:
+            await self._look({subscription_id})
+
+    async def _look(self, subscription_ids: Iterable[int]) -> None:
+        async with self._looking:  # or an older read might come last
+            self._looks += 1
+            begun = {
+                each: Counter(pending.begun)
+                for each in subscription_ids
+                if (pending := self._pending.get(each)) is not None
+            }
+            found = await self._store.read_pending(sorted(begun))
             for subscription_id, before in begun.items():
                 self._compare(subscription_id, before, found.get(subscription_id, ()))
 
     def _compare(
-        self, subscription_id: int, begun: Counter[int], stored: Sequence[StoredAck]
+        self,
+        subscription_id: int,
+        begun: Counter[OpenTransaction],
+        stored: Sequence[StoredAck],
     ) -> None:
         """What is in memory becomes what the store has. Writes that began after the read, or were
         under way, are left alone: they are looked at again. begun: as it was before the read."""
         pending = self._pending.get(subscription_id)
         if pending is None:
             return
-        core = pending.subscription.core
-        owners = {each.producer_id for each in stored} | pending.doubtful
-        owners.update(each for each in core.pending_owners if isinstance(each, int))
-        for owner in owners:
-            if owner in pending.under_way or pending.begun[owner] != begun[owner]:
-                pending.doubtful.add(owner)
-                continue
-            self._take_over(pending, owner, [e for e in stored if e.producer_id == owner])
+        applied = pending.subscription.applied
+        owners = {each.transaction for each in stored} | pending.doubtful
+        for each in [e for e, look in applied.items() if look < self._looks and e not in owners]:
+            del applied[each]  # it has no rows any more
+        for owner in pending.subscription.core.pending_owners:
+            assert isinstance(owner, OpenTransaction)
+            owners.add(owner)
+        unsure = {
+            each
+            for each in owners
+            if each in pending.under_way or pending.begun[each] != begun[each]
+        }
+        pending.doubtful |= unsure
+        self._take_over_all(pending, owners - unsure, stored)
         if pending.doubtful - pending.under_way.keys():
             self.look_again([subscription_id])
         self._leave_out(subscription_id, pending)
 
-    def _take_over(self, pending: _Pending, owner: int, rows: Sequence[StoredAck]) -> None:
-        """What is in memory of a transaction becomes what the store has."""
+    def _take_over_all(
+        self, pending: _Pending, owners: Iterable[OpenTransaction], stored: Sequence[StoredAck]
+    ) -> None:
+        """What is in memory of transactions becomes what the store has."""
+        rows: dict[OpenTransaction, list[StoredAck]] = defaultdict(list)
+        for each in stored:
+            rows[each.transaction].append(each)
+        for owner in owners:
+            self._take_over(pending, owner, rows.get(owner, ()))
+
+    def _take_over(
+        self, pending: _Pending, owner: OpenTransaction, rows: Sequence[StoredAck]
+    ) -> None:
         subscription, core = pending.subscription, pending.subscription.core
-        for each in rows:
-            if not each.is_committed:
-                continue
-            subscription.taken_in.add(owner)
-            if each.is_cumulative:
-                core.acknowledge_up_to(each.end, each.end)
-            else:
-                core.acknowledge(each.start, each.end, each.end)
+        if owner in subscription.applied:  # a seek may have been behind it
+            pending.forget(owner)
+            return
+        committed = [each for each in rows if each.is_committed]
+        if committed:
+            self._note_applied(subscription, owner)
+            for each in committed:
+                if each.is_cumulative:
+                    core.acknowledge_up_to(each.end, each.end)
+                else:
+                    core.acknowledge(each.start, each.end, each.end)
         ranges = [(e.start, e.end) for e in rows if not e.is_committed and not e.is_cumulative]
         ends = [each.end for each in rows if not each.is_committed and each.is_cumulative]
         core.keep_pending(owner, ranges, max(ends, default=None))
@@ -266,12 +333,16 @@ class PendingAcks:
             pending.forget(owner)
         pending.partition.acknowledged(subscription)
 
-    def _resolve(self, pending: _Pending, owner: int, *, is_commit: bool) -> None:
+    def _note_applied(self, subscription: LiveSubscription, owner: OpenTransaction) -> None:
+        subscription.taken_in.add(owner)
+        subscription.applied[owner] = self._looks
+
+    def _resolve(self, pending: _Pending, owner: OpenTransaction, *, is_commit: bool) -> None:
         core = pending.subscription.core
         pending.forget(owner)
         if is_commit:
             core.commit_pending(owner)
-            pending.subscription.taken_in.add(owner)
+            self._note_applied(pending.subscription, owner)
         else:
             core.abort_pending(owner)
         pending.partition.acknowledged(pending.subscription)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gateway.runtime.cluster.leases import ShardLeases
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
-    from gateway.runtime.subscriptions.pending_acks import Acknowledge
+    from gateway.runtime.subscriptions.pending_acks import Transactions
     from gateway.runtime.subscriptions.values import Describe, Split
 
 log = structlog.get_logger(__name__)
@@ -56,7 +56,7 @@ class Subscriptions:
         translator: Translator,
         describe: Describe,
         split: Split,
-        acknowledge: Acknowledge,
+        transactions: Transactions,
     ) -> None:
         self._store = store
         self._leases = leases
@@ -65,7 +65,7 @@ class Subscriptions:
         self._is_stopping = False
         self._writer = CursorWriter(store, self._on_failed)
         self._pieces = Pieces(describe, split)
-        self.pending_acks = PendingAcks(store, acknowledge, self._on_failed)
+        self.pending_acks = PendingAcks(store, transactions, self._on_failed)
         self._around = Surroundings(
             store,
             partitions,

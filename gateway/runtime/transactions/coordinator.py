@@ -52,6 +52,7 @@ from core.transaction.values import (
     InitProducerId,
     Joining,
     Marker,
+    OpenTransaction,
     ProducerIdAndEpoch,
     StoredTransaction,
     TransactionMetadata,
@@ -59,7 +60,7 @@ from core.transaction.values import (
     TransactionVersion,
     Transition,
 )
-from core.types import NO_TIMESTAMP
+from core.types import NO_PRODUCER_ID, NO_TIMESTAMP
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.transactions.coalescing import CoalescedWrites
@@ -102,8 +103,8 @@ class Ended:
 
 OnEnded = Callable[[Ended], None]
 
-OnAcksEnded = Callable[[int, bool, Sequence[int]], None]
-"""(producer id, whether it is committed, ids of subscriptions with acknowledgements in it)."""
+OnAcksEnded = Callable[[OpenTransaction, bool, Sequence[int]], None]
+"""(which one, whether it is committed, ids of subscriptions with acknowledgements in it)."""
 
 
 class Transactions:
@@ -306,17 +307,20 @@ class Transactions:
         fresh = await self._producer_ids.next_id()
         marker: Marker | None = None
         started_at = NO_TIMESTAMP
+        ended = OpenTransaction(NO_PRODUCER_ID, 0)
         subscriptions: Sequence[int] = ()
         is_used = False
 
         def decide(stored: StoredTransaction | None) -> Transition:
-            nonlocal is_used, marker, started_at, subscriptions
+            nonlocal ended, is_used, marker, started_at, subscriptions
             transition = prepare(stored, fresh)
             if transition.put is not None and transition.put.producer_id == fresh:
                 is_used = True
             marker = transition.marker
             started_at = stored.metadata.started_at if stored else NO_TIMESTAMP
             subscriptions = _subscriptions_of(stored) if marker and stored else ()
+            if subscriptions and stored:
+                ended = OpenTransaction(stored.metadata.producer_id, stored.metadata.version)
             return transition
 
         answer = await self._flusher.transition(key, decide, producer_id)
@@ -329,7 +333,7 @@ class Transactions:
             seconds = time.perf_counter() - begun
             self._on_ended(Ended(key.kind, marker.is_commit, why, seconds, open_ms))
             if subscriptions:
-                self._on_acks_ended(marker.producer_id, marker.is_commit, subscriptions)
+                self._on_acks_ended(ended, marker.is_commit, subscriptions)
         self._counted(answer.error)
         return answer
 
@@ -407,27 +411,29 @@ class Transactions:
         subscription_id: int,
         key: TransactionKey,
         producer: ProducerIdAndEpoch,
+        transaction: OpenTransaction,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
     ) -> Error:
-        """Acknowledgements that count if the transaction commits, after the subscription has
+        """Acknowledgements that count if this transaction commits, after the subscription has
         accepted them under its partition's lease; durable when it returns. The subscription joins
         with them.
 
         NOT_COORDINATOR if another broker has that lease now, or the subscription is gone.
+        INVALID_TXN_STATE, or what else its producer is told, once the transaction has ended.
         """
 
         def write(join: TransactionJoin) -> Awaitable[None]:
             return self._acks.write(
-                PendingAcks(
-                    lease, join, producer.producer_id, subscription_id, ranges, cumulative_end
-                )
+                PendingAcks(lease, join, transaction, subscription_id, ranges, cumulative_end)
             )
 
         subscription = Participant.of_subscription(subscription_id)
         known = self._known(key, producer)
         version = TransactionVersion.V2  # it joins with the write
-        return await self._put_pending(key, producer, version, subscription, write, known)
+        return await self._put_pending(
+            key, producer, version, subscription, write, known, transaction
+        )
 
     async def _put_pending(
         self,
@@ -437,9 +443,10 @@ class Transactions:
         participant: Participant,
         write: Callable[[TransactionJoin], Awaitable[None]],
         known_here: StoredTransaction | None = None,
+        only: OpenTransaction | None = None,
     ) -> Error:
         """Writes what is pending together with the participant's join. known_here: from memory,
-        which may be old."""
+        which may be old. only: in no other transaction of the producer's."""
         stored, is_fresh = known_here, False
         for _ in range(JOIN_ATTEMPTS):
             if stored is None:
@@ -449,9 +456,12 @@ class Transactions:
             is_joined = participant in participants
             joining = verify_write(known, producer, version, _now(), is_joined=is_joined)
             joining = check_room(joining, participant, participants)
-            if joining.error is not Error.NONE:
+            error = joining.error
+            if error is Error.NONE and only is not None and not _is(only, known):
+                error = Error.INVALID_TXN_STATE
+            if error is not Error.NONE:
                 if is_fresh:
-                    return self._counted(joining.error)
+                    return self._counted(error)
                 stored = None
                 continue
             assert stored is not None and known is not None, "an unknown producer may not write"
@@ -475,15 +485,22 @@ class Transactions:
 
     async def check(self, key: TransactionKey, producer: ProducerIdAndEpoch) -> Error:
         """Whether the transaction is open, so that something may join it."""
-        stored, is_fresh = self._known(key, producer), False
-        while True:
-            if stored is None and not is_fresh:
-                stored, is_fresh = (await self._store.load([key])).get(key), True
-            known, _ = _parts(stored)
-            joining = prepare_join(known, producer, TransactionVersion.V2, _now(), is_joined=True)
-            if joining.error is Error.NONE or is_fresh:
-                return joining.error
-            stored = None
+        found = self.known_open(key, producer) or await self.find_open(key, producer)
+        return found if isinstance(found, Error) else Error.NONE
+
+    def known_open(
+        self, key: TransactionKey, producer: ProducerIdAndEpoch
+    ) -> OpenTransaction | None:
+        """The producer's open transaction as this broker remembers it: it may have ended
+        elsewhere. None: ask `find_open`."""
+        found = _open(self._known(key, producer), producer)
+        return found if isinstance(found, OpenTransaction) else None
+
+    async def find_open(
+        self, key: TransactionKey, producer: ProducerIdAndEpoch
+    ) -> OpenTransaction | Error:
+        """The producer's open transaction, by a fresh read; or why nothing may join it."""
+        return _open((await self._store.load([key])).get(key), producer)
 
     async def unstable_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
         """Per group: partitions with an offset that an open transaction may still change."""
@@ -607,6 +624,26 @@ class Transactions:
 
         await asyncio.gather(*(self._decide(key, prepare, "expired") for key in idle.keys))
         return len(idle.keys)
+
+
+def _open(
+    stored: StoredTransaction | None, producer: ProducerIdAndEpoch
+) -> OpenTransaction | Error:
+    known, _ = _parts(stored)
+    joining = prepare_join(known, producer, TransactionVersion.V2, _now(), is_joined=True)
+    if joining.error is not Error.NONE:
+        return joining.error
+    if known is None or known.state is not TransactionState.ONGOING:
+        return Error.INVALID_TXN_STATE
+    return OpenTransaction(known.producer_id, known.version)
+
+
+def _is(transaction: OpenTransaction, known: TransactionMetadata | None) -> bool:
+    return (
+        known is not None
+        and known.state is TransactionState.ONGOING
+        and transaction == (known.producer_id, known.version)
+    )
 
 
 def _subscriptions_of(stored: StoredTransaction) -> Sequence[int]:

@@ -37,10 +37,13 @@ def pending(cursor: Cursor) -> PendingAcks:
         ("t2", [(9, 11)], None),  # below the mark-delete offset
         ("t2", [(24, 26)], None),
         ("t2", [(25, 26)], [(25, 26)]),
-        ("t2", [(12, 14), (13, 15)], [(12, 14), (13, 15)]),
-        ("t1", [(30, 35)], []),  # a retry
-        ("t1", [(32, 34)], []),
-        ("t1", [(28, 37)], [(28, 30), (35, 37)]),
+        ("t2", [(12, 14), (14, 15)], [(12, 14), (14, 15)]),
+        ("t2", [(12, 14), (13, 15)], None),  # two copies of 13 at once
+        ("t2", [(12, 14), (12, 14)], None),
+        ("t1", [(28, 30), (35, 37)], [(28, 30), (35, 37)]),
+        ("t1", [(30, 35)], None),  # a second copy
+        ("t1", [(32, 34)], None),
+        ("t1", [(28, 37)], None),
         ("t1", [(30, 35), (24, 26)], None),
         ("t2", [], []),
     ],
@@ -76,24 +79,49 @@ def test_only_one_holds_all_below_and_may_move_on(pending: PendingAcks) -> None:
     assert pending.take_up_to("t2", 15)
     assert not pending.take_up_to("t1", 13)
     assert not pending.take_up_to("t1", 40)
-    for end in (15, 12, 18, 18):
-        assert pending.take_up_to("t2", end)
+    for end, is_taken in ((15, False), (12, False), (18, True), (18, False)):
+        assert pending.take_up_to("t2", end) is is_taken
     assert pending.of("t2") == ((), 18)
     assert pending.take("t1", ranges((17, 19))) is None
     assert pending.take("t1", ranges((18, 19))) == [(18, 19)]
-    assert pending.take("t2", ranges((12, 14))) == []
-    assert pending.take("t2", ranges((12, 14), (19, 20))) == [(19, 20)]
+    assert pending.take("t2", ranges((12, 14))) is None
+    assert pending.take("t2", ranges((19, 20))) == [(19, 20)]
     assert not pending.take_up_to("t2", 19)
 
 
-def test_a_retry_is_no_conflict_whatever_became_of_it(pending: PendingAcks, cursor: Cursor) -> None:
-    cursor.acknowledge_up_to(40)
-    assert pending.take("t1", ranges((30, 35))) == []
-    assert pending.take("t2", ranges((30, 35))) is None
+@pytest.mark.parametrize("is_acknowledged", [False, True])
+def test_who_was_not_answered_may_ask_once_more(
+    pending: PendingAcks, cursor: Cursor, is_acknowledged: bool
+) -> None:
+    """Whatever became of it."""
+    if is_acknowledged:
+        cursor.acknowledge_up_to(40)
+    pending.leave_unanswered("t1", ranges((31, 34)), 0)
+    assert pending.take("t1", ranges((30, 33))) is None  # of 30 it was told
+    assert pending.take("t2", ranges((31, 33))) is None
+    assert pending.take("t1", ranges((31, 33))) == []
+    assert pending.take("t1", ranges((31, 34))) is None
+    assert pending.take("t1", ranges((33, 34), (41, 42))) == [(41, 42)]
+    assert pending.take("t1", ranges((33, 34))) is None
+
+
+def test_who_was_not_answered_may_ask_for_all_below_once_more(
+    pending: PendingAcks, cursor: Cursor
+) -> None:
     assert pending.take_up_to("t1", 45)
     cursor.acknowledge_up_to(50)
+    pending.leave_unanswered("t1", (), 45)
     assert pending.take_up_to("t1", 45)
+    assert not pending.take_up_to("t1", 45)
     assert not pending.take_up_to("t1", 46)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_nothing_is_unanswered_of_what_is_over(pending: PendingAcks, goes_on: bool) -> None:
+    pending.leave_unanswered("t1", ranges((30, 35)), 0)
+    pending.release("t1", goes_on=goes_on)
+    pending.load("t1", ranges((30, 35)), 0)
+    assert pending.take("t1", ranges((30, 35))) == ([] if goes_on else None)
 
 
 @pytest.mark.parametrize("up_to", [0, 36])
@@ -141,4 +169,4 @@ def test_any_name_will_do_for_a_transaction(cursor: Cursor) -> None:
     assert pending.take_up_to(0, 12)
     assert not pending.take_up_to(None, 12)
     assert pending.take(None, ranges((11, 12))) is None
-    assert pending.take(0, ranges((11, 12))) == []
+    assert pending.take(0, ranges((12, 13))) == [(12, 13)]

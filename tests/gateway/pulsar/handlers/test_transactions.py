@@ -113,6 +113,13 @@ async def acknowledge(
     return error_of(answer)
 
 
+def say_acknowledge(client: Conversation, txn: Txn, request_id: int, *ids: MessageIdData) -> None:
+    """Does not wait for the answer."""
+    kind = AckType.INDIVIDUAL
+    wanted = CommandAck(consumer_id=1, ack_type=kind, message_id=ids, request_id=request_id, **txn)
+    client.say(wanted)
+
+
 async def is_quiet(client: Conversation) -> bool:
     """Whether no message has come, even after a moment."""
     await asyncio.sleep(0.05)
@@ -305,9 +312,11 @@ async def test_what_has_ended_takes_nothing_in(broker: Broker) -> None:
     await subscribe(client)
     (found,) = await messages(client, 1)
     assert await acknowledge(client, txn, found.message_id) is ServerError.INVALID_TXN_STATUS
-    async with background(broker):  # what was refused is not withheld
-        again = await asyncio.wait_for(messages(client, 1), 20)
-    assert again[0].message_id == found.message_id
+    client.transport.close()  # what was refused is not withheld
+    client = await broker.client()
+    await subscribe(client)
+    (again,) = await messages(client, 1)
+    assert again.message_id == found.message_id
 
 
 async def test_partitions_that_are_not_there_do_not_join(broker: Broker) -> None:
@@ -474,12 +483,64 @@ async def test_one_of_two_transactions_gets_a_message(broker: Broker) -> None:
     first, second = [each.message_id for each in await messages(client, 2)]
     one, two = await begin(client), await begin(client)
     assert await acknowledge(client, one, first) is None
-    assert await acknowledge(client, one, first) is None  # the same again
+    assert (
+        await acknowledge(client, one, first) is ServerError.TRANSACTION_CONFLICT
+    )  # a second copy
+    assert await acknowledge(client, one, second, second) is ServerError.TRANSACTION_CONFLICT
     assert await acknowledge(client, two, first, second) is ServerError.TRANSACTION_CONFLICT
     assert await acknowledge(client, two, second) is None
     assert await commit(client, one) is None
     assert await acknowledge(client, two, first) is ServerError.TRANSACTION_CONFLICT
     assert await commit(client, two) is None
+
+
+async def test_two_copies_at_once_are_a_conflict(broker: Broker) -> None:
+    """Also while the first acknowledgement is still on its way into the store."""
+    await produce(broker, 1)
+    client = await broker.client()
+    await subscribe(client)
+    (found,) = await messages(client, 1)
+    txn = await begin(client)
+    for request_id in (1001, 1002):
+        say_acknowledge(client, txn, request_id, found.message_id)
+    answers = [await client.hear(CommandType.ACK_RESPONSE) for _ in range(2)]
+    assert {each.request_id: error_of(each) for each in answers} == {
+        1001: None,
+        1002: ServerError.TRANSACTION_CONFLICT,
+    }
+
+
+async def test_who_was_not_answered_may_acknowledge_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost while the acknowledgement is on its way into the store."""
+    await produce(broker, 2)
+    client = await broker.client()
+    await subscribe(client)
+    ids = [each.message_id for each in await messages(client, 2)]
+    txn = await begin(client)
+    writes = broker.runtime.transactions._acks
+    write, goes_on, is_stored = writes.write, asyncio.Event(), asyncio.Event()
+
+    async def write_late(wanted: Any) -> Any:
+        await goes_on.wait()
+        await write(wanted)
+        is_stored.set()
+
+    monkeypatch.setattr(writes, "write", write_late)
+    say_acknowledge(client, txn, 1001, ids[0])
+    assert await is_quiet(client)  # so it has arrived
+    client.transport.close()
+    client = await broker.client()
+    await subscribe(client)
+    (second,) = await messages(client, 1)  # so the connection is known to be lost
+    assert second.message_id == ids[1]
+    goes_on.set()
+    await asyncio.wait_for(is_stored.wait(), 20)
+    assert await acknowledge(client, txn, ids[0]) is None
+    assert await acknowledge(client, txn, ids[0]) is ServerError.TRANSACTION_CONFLICT
+    assert await commit(client, txn) is None
+    assert await read_all(broker, 0, subscription="s") == []
 
 
 async def test_parts_of_a_batch_are_no_conflict(broker: Broker) -> None:
