@@ -70,13 +70,15 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """From where, to where, as whom, and how much at once."""
+    """From where, to where, as whom, and how much at once. service_url: where Pulsar's clients
+    find the broker, if one reads."""
 
     bootstrap: str
     source: str
     target: str
     group: str
     batch: int
+    service_url: str = ""
 
 
 def add_up(job: Job, pipe: Connection) -> None:
@@ -161,10 +163,21 @@ def delays_of(
 ) -> Delays:
     """Has them added up from `source`, whose partitions end at `ends`; DelaysFailed."""
     total = sum(ends.values())
-    batch = max(1, min(BATCH, total // (4 * KILLS)))
-    job = Job(bootstrap, source, f"{source}-delays", f"{source}-adder", batch)
+    job = Job(bootstrap, source, f"{source}-delays", f"{source}-adder", batch_of(total))
     make_topic(bootstrap, job.target)
-    killed = run_and_kill(job, ends, advance)
+    killed = run_and_kill(
+        job, add_up, total, lambda: committed_offsets(bootstrap, job.group) == ends, advance
+    )
+    return what_came_out(job, killed)
+
+
+def batch_of(total: int) -> int:
+    """How many flights go into a transaction, so that there are enough to be killed in."""
+    return max(1, min(BATCH, total // (4 * KILLS)))
+
+
+def what_came_out(job: Job, killed: int) -> Delays:
+    """The totals that are committed, and what was taken back."""
     committed = read(job, "read_committed")
     everything = read(job, "read_uncommitted")
     return Delays(committed, killed, (everything.flights - committed.flights).total())
@@ -181,14 +194,19 @@ def make_topic(bootstrap: str, name: str) -> None:
         raise DelaysFailed(f"{name}: {refused.args[0].str()}") from None
 
 
-def run_and_kill(job: Job, ends: dict[int, int], advance: Callable[[int], None]) -> int:
-    """Until the group is where the flights end; how often the process was killed on the way."""
-    total = sum(ends.values())
+def run_and_kill(
+    job: Job,
+    work: Callable[[Job, Connection], None],
+    total: int,
+    is_done: Callable[[], bool],
+    advance: Callable[[int], None],
+) -> int:
+    """Has a process work until all is done; how often it was killed on the way."""
     added = killed = 0
     deadline = time.monotonic() + PATIENCE_S
     while True:
         under_way = 0
-        with running(job) as pipe:
+        with running(job, work) as pipe:
             while (count := hear(pipe)) is not None:
                 if time.monotonic() > deadline:
                     raise DelaysFailed(f"nothing has been added up for {PATIENCE_S:.0f} s")
@@ -197,7 +215,7 @@ def run_and_kill(job: Job, ends: dict[int, int], advance: Callable[[int], None])
                     advance(under_way)
                     deadline = time.monotonic() + PATIENCE_S
                 under_way = count
-                if not count and committed_offsets(job.bootstrap, job.group) == ends:
+                if not count and is_done():
                     advance(total - added)  # what was committed by a process as it was killed
                     return killed
                 if count and killed < KILLS and added * KILLS >= total * killed:
@@ -208,11 +226,11 @@ def run_and_kill(job: Job, ends: dict[int, int], advance: Callable[[int], None])
 
 
 @contextmanager
-def running(job: Job) -> Iterator[Connection]:
+def running(job: Job, work: Callable[[Job, Connection], None]) -> Iterator[Connection]:
     """The process; killed afterwards."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=add_up, args=(job, theirs), daemon=True)
+    process = context.Process(target=work, args=(job, theirs), daemon=True)
     process.start()
     theirs.close()
     try:

@@ -5,7 +5,8 @@ keyed by the aircraft's tail number (some are missing: their key is null); aioka
 read them back; then a group of three processes, one for each client, shares them, and one of the
 three is killed half-way (`demo.group`); a process that is killed again and again adds up each
 carrier's delays in transactions (`demo.delays`); three processes with Pulsar's client share them by
-airplane, and one is killed (`demo.workers`); PostgreSQL counts. Knows clients and SQL, as any user
+airplane, and one is killed (`demo.workers`); Pulsar's consumer and Kafka's producer add the delays
+up in one transaction (`demo.bridge`); PostgreSQL counts. Knows clients and SQL, as any user
 does; must not know the server: it starts one with `penstock serve` if no address is given.
 """
 
@@ -37,6 +38,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
+from demo.bridge import bridged_delays_of
 from demo.delays import DelaysFailed, delays_of
 from demo.group import GroupFailed, Processed, process_in_group
 from demo.workers import WorkersFailed, work_by_key
@@ -363,6 +365,18 @@ def run(
                 *differences(records, worked.records),
             )
             steps.append(Step(what, count, seconds, problems, worked.told()))
+        if service_url is not None and database_url is not None:
+            what = "Pulsar reads, Kafka writes"
+            bridged, seconds = timed(
+                what,
+                lambda advance: bridged_delays_of(
+                    bootstrap, service_url, database_url, topic, len(records), advance
+                ),
+            )
+            added = bridged.totals.flights.total()
+            steps.append(
+                Step(what, added, seconds, tuple(bridged.problems(records)), bridged.told())
+            )
     if database_url is not None:
         started = time.monotonic()
         counted, unread = count_with_sql(database_url, topic)

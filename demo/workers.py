@@ -200,7 +200,9 @@ def work_by_key(
         if database_url is not None:
             # What the killed one had done and not acknowledged is worked on again.
             deadline = time.monotonic() + PATIENCE_S
-            while (left := _left(database_url, topic)) and time.monotonic() < deadline:
+            while (
+                left := left_of(database_url, topic, SUBSCRIPTION)
+            ) and time.monotonic() < deadline:
                 _hear(pipes, done, 0.2)
             done.left = left
         stop.set()
@@ -233,13 +235,13 @@ def _kill_busiest(pipes: dict[Connection, _Running], done: Worked) -> None:
     done.killed = (name, count)
 
 
-def _left(database_url: str, topic: str) -> int:
+def left_of(database_url: str, topic: str, subscription: str) -> int:
     """What PostgreSQL says that the subscription has not acknowledged."""
     with psycopg.connect(database_url) as connection:
         row = connection.execute(
             "SELECT coalesce(sum(backlog), 0)::bigint FROM v_subscription_backlog"
             " WHERE topic = %s AND subscription = %s",
-            (topic, SUBSCRIPTION),
+            (topic, subscription),
         ).fetchone()
     assert row is not None  # a sum is always a row
     return int(row[0])

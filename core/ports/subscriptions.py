@@ -121,6 +121,9 @@ class SubscriptionStore(Protocol):
     ) -> Mapping[int, Sequence[StoredAck]]:
         """Acknowledgements in transactions, by subscription; those that have none are omitted."""
 
+    async def find_id(self, partition_id: int, name: str) -> int | None:
+        """A subscription's id, if there is one of this name."""
+
     async def create(self, lease: Lease, new: NewSubscription) -> int | None:
         """Its id; None where the partition is gone. Raises VersionMismatch where the lease is
         another's, EffectRefused where there is one of this name."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
     from gateway.runtime.staging import Staging
+    from gateway.runtime.subscriptions.subscriptions import Subscriptions
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.topics.topics import Topics
     from gateway.runtime.transactions.coordinator import Transactions
@@ -94,6 +95,7 @@ class Services:
     producer_ids: ProducerIds
     groups: Groups
     transactions: Transactions
+    subscriptions: Subscriptions
     staging: Staging
     fetch_sessions: FetchSessions
     late_requests: LateRequests

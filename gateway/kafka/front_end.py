@@ -40,6 +40,7 @@ def services_of(runtime: Runtime) -> Services:
         producer_ids=runtime.producer_ids,
         groups=runtime.groups,
         transactions=runtime.transactions,
+        subscriptions=runtime.subscriptions,
         staging=runtime.staging,
         late_requests=LateRequests(),
         fetch_sessions=FetchSessions(

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from core.ports.subscriptions import (
     LiveConsumer,
@@ -35,8 +36,6 @@ from storage.flush.groups import HOLD_LEASES
 from storage.flush.subscriptions import SubscriptionFlush
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from core.ports.leases import Lease
     from storage.connection.pool import Database
     from storage.connection.session import Statement
@@ -53,6 +52,10 @@ SELECT s.subscription_id, s.name, s.type, s.mark_delete, s.properties,
             a.is_committed))
         FROM pending_ack a WHERE a.subscription_id = s.subscription_id)
 FROM subscription s WHERE s.partition_id = %(partition_id)s
+"""
+FIND = """
+SELECT subscription_id FROM subscription
+WHERE partition_id = %(partition_id)s AND name_key = %(name_key)s
 """
 READ_PENDING = """
 SELECT a.subscription_id, a.producer_id, a.open_version, a.start_offset, a.end_offset,
@@ -142,6 +145,14 @@ class SubscriptionStore:
                     await cursor.fetchall()
                 )
             ]
+
+    async def find_id(self, partition_id: int, name: str) -> int | None:
+        """See SubscriptionStore."""
+        wanted = {"partition_id": partition_id, "name_key": UUID(bytes=key_of(name))}
+        async with self._database.reader("find_subscription") as cursor:
+            await cursor.execute(FIND, wanted)
+            row = await cursor.fetchone()
+            return None if row is None else int(row[0])
 
     async def read_pending(self, subscription_ids: Sequence[int]) -> dict[int, list[StoredAck]]:
         """See SubscriptionStore."""

@@ -2,7 +2,8 @@
 
 Behavior: costs no fsync; what the group's coordinator writes next makes it durable. A transaction
 has about 1,000 groups at most, with a million characters in all: one more is TRANSACTION_ABORTABLE,
-INVALID_TXN_STATE before v4. V2 clients do not send it.
+INVALID_TXN_STATE before v4. V2 clients do not send it. The group may be a subscription of Pulsar's
+(`subscription_groups.py`).
 
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890).
 """
@@ -16,6 +17,7 @@ from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.late_requests import refuse_late
+from gateway.kafka.subscription_groups import find_subscription
 
 
 def _unavailable(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
@@ -42,6 +44,8 @@ async def add_offsets_to_txn(
         return AddOffsetsToTxnResponse(error_code=kafka_code(refusal))
     producer, _ = _about(request)
     key = TransactionKey.of_kafka(request.transactional_id)
-    group = Participant.of_group(request.group_id)
-    error = await ctx.transactions.add_participant(key, producer, group)
+    participant = Participant.of_group(request.group_id)
+    if (named := await find_subscription(request.group_id, ctx)) is not None:
+        participant = Participant.of_subscription(named.subscription_id)
+    error = await ctx.transactions.add_participant(key, producer, participant)
     return AddOffsetsToTxnResponse(error_code=kafka_code(ctx.known(error)))

@@ -2,6 +2,7 @@
 
 Behavior: for a group the live holder of its lease; where nobody has it, the broker that may take
 it. For a transactional id every broker would do: the one that all name alike keeps memory warm.
+For an id that names a subscription of Pulsar's (`subscription_groups.py`), who dispatches it.
 Share groups are refused, with a sentence. The error is UNSUPPORTED_VERSION: of the codes that end
 the search, it is the one whose own text says what is the matter where a client drops the sentence.
 
@@ -19,6 +20,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import NO_ERROR, kafka_code
+from gateway.kafka.subscription_groups import find_subscription
 from gateway.kafka.unavailable import COORDINATOR_AWAY
 
 _GROUP, _TRANSACTION, _SHARE = range(3)  # CoordinatorType
@@ -45,8 +47,14 @@ async def find_coordinator(
     if request.key_type != _GROUP:
         refusal = _refusal(request.key_type, ctx.api_version)
         return _answer([(key, refusal) for key in _keys(request, ctx)], ctx)
-    found = [(key, await ctx.groups.find_coordinator(key)) for key in _keys(request, ctx)]
+    found = [(key, await _coordinator_of(key, ctx)) for key in _keys(request, ctx)]
     return _answer(found, ctx)
+
+
+async def _coordinator_of(group_id: str, ctx: RequestContext) -> LiveBroker:
+    if (named := await find_subscription(group_id, ctx)) is not None:
+        return await ctx.services.subscriptions.owner_of(named.partition_id)
+    return await ctx.groups.find_coordinator(group_id)
 
 
 def _keys(request: FindCoordinatorRequest, ctx: RequestContext) -> list[str]:

@@ -2,7 +2,8 @@
 
 Behavior: fenced by the group (generation and member, KIP-447) and by the transaction; durable when
 answered, invisible until the transaction ends. V1 must have joined by AddOffsetsToTxn; V2 joins
-here, within the same limits.
+here, within the same limits. The group may be a subscription of Pulsar's, on which messages are
+acknowledged then (`subscription_groups.py`).
 
 Versions: v2 leader epoch; v3 flexible, and says which member commits; v4 knows
 TRANSACTION_ABORTABLE; v5 is V2 of transactions (KIP-890).
@@ -20,6 +21,11 @@ from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse,
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import NEVER, kafka_code
 from gateway.kafka.late_requests import kept_name, refuse_late
+from gateway.kafka.subscription_groups import (
+    SubscriptionGroup,
+    acknowledge,
+    find_subscription,
+)
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = _Topic.TxnOffsetCommitResponsePartition
@@ -80,10 +86,32 @@ async def txn_offset_commit(
                     now,
                 )
         errors.append(found)
-    if offsets:
+    named = await find_subscription(request.group_id, ctx)
+    if named is not None and offsets:
+        refusal = await _acknowledge(request, named, offsets, ctx)
+        errors = [[refusal if e is Error.NONE else e for e in found] for found in errors]
+    elif offsets:
         verdict = ctx.known(await _commit(request, list(offsets.values()), ctx))
         errors = [[verdict if e is Error.NONE else e for e in found] for found in errors]
     return _answer(request, errors)
+
+
+async def _acknowledge(
+    request: TxnOffsetCommitRequest,
+    named: SubscriptionGroup,
+    offsets: dict[int, CommittedOffset],
+    ctx: RequestContext,
+) -> Error:
+    """On a subscription of Pulsar's, in the partition that the group id names."""
+    refusal = transactional_id_refusal(request.transactional_id)
+    if refusal is not Error.NONE:
+        return refusal
+    wanted = offsets.pop(named.partition_id, None)
+    if wanted is None or offsets:
+        return ctx.known(Error.INVALID_REQUEST)
+    key = TransactionKey.of_kafka(request.transactional_id)
+    producer, _ = _about(request)
+    return ctx.known(await acknowledge(named, key, producer, wanted.offset, wanted.metadata, ctx))
 
 
 async def _commit(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from core.ports.log import StoredBatch
     from core.subscription.dispatch import Dispatcher
     from core.transaction.key import TransactionKey
-    from core.transaction.values import ProducerIdAndEpoch
+    from core.transaction.values import OpenTransaction, ProducerIdAndEpoch
     from core.types import Payload
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
@@ -420,7 +420,7 @@ class OwnedPartition:
         self, subscription: LiveSubscription, count: int | None = None
     ) -> Refusal | None:
         """Acknowledges the next so many messages, or all. Raises StoreUnavailable."""
-        state = await self._look()
+        state = await self.look()
         if state is None or subscription.is_dropped:
             return NOT_OWNED
         if count is None:
@@ -431,7 +431,7 @@ class OwnedPartition:
 
     async def expire(self, subscription: LiveSubscription, end: int) -> Refusal | None:
         """Acknowledges all below `end`, as far as there is a log. Raises StoreUnavailable."""
-        state = await self._look()
+        state = await self.look()
         if state is None or subscription.is_dropped:
             return NOT_OWNED
         subscription.core.acknowledge_up_to(end, self.log_end)
@@ -441,7 +441,7 @@ class OwnedPartition:
         """Acknowledges all below `end` for every durable subscription, as far as transactions have
         ended; it is stored soon. Raises StoreUnavailable."""
         async with self._changing:
-            state = await self._look()
+            state = await self.look()
             if state is None:
                 return
             for name in self.names:
@@ -453,7 +453,7 @@ class OwnedPartition:
         self.wake()
         return None if await asyncio.shield(self.stored(subscription)) else NOT_OWNED
 
-    async def _look(self) -> PartitionState | None:
+    async def look(self) -> PartitionState | None:
         """The partition as it is now; None where it is not this broker's any more."""
         state = (await self._around.partitions.refresh([self.partition_id])).get(self.partition_id)
         if state is None or self.is_dropped:
@@ -466,7 +466,7 @@ class OwnedPartition:
     ) -> StoredBatch | None:
         """The entry at this position, from 1 on, of those that are not acknowledged, translated;
         None where there are fewer. Raises StoreUnavailable."""
-        if await self._look() is None:
+        if await self.look() is None:
             return None
         cursor = subscription.core.cursor
         offset = cursor.mark_delete
@@ -548,10 +548,11 @@ class OwnedPartition:
         producer: ProducerIdAndEpoch,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
+        transaction: OpenTransaction | None = None,
     ) -> Error:
         """See PendingAcks.acknowledge."""
         return await self._around.pending_acks.acknowledge(
-            self, subscription, key, producer, ranges, cumulative_end
+            self, subscription, key, producer, ranges, cumulative_end, transaction
         )
 
     def leave_unanswered(

@@ -115,9 +115,11 @@ class PendingAcks:
         producer: ProducerIdAndEpoch,
         ranges: Sequence[tuple[int, int]],
         cumulative_end: int | None = None,
+        transaction: OpenTransaction | None = None,
     ) -> Error:
         """Acknowledges in a transaction: these offsets or, unless it is None, all below
-        cumulative_end. Not to be cancelled.
+        cumulative_end. transaction: in no other one of the producer's; to be told where it has
+        more than one. Not to be cancelled.
 
         CONCURRENT_TRANSACTIONS: they are acknowledged, or another transaction has them, or this one
         has and was told so. INVALID_REQUEST: the subscription is not durable.
@@ -127,7 +129,7 @@ class PendingAcks:
         subscription_id = subscription.subscription_id
         if subscription_id is None:
             return Error.INVALID_REQUEST
-        owner = self._transactions.known_open(key, producer)
+        owner = transaction or self._transactions.known_open(key, producer)
         if owner is None:
             found = await self._transactions.find_open(key, producer)
             if isinstance(found, Error):

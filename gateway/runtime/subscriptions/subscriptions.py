@@ -123,6 +123,10 @@ class Subscriptions:
         if self._leases.is_valid(lease) and partition_id not in self._owned:
             self._owned[partition_id] = OwnedPartition(partition_id, lease, self._around, found)
 
+    async def find_id(self, partition_id: int, name: str) -> int | None:
+        """A durable subscription's id, whoever dispatches it. Raises StoreUnavailable."""
+        return await self._store.find_id(partition_id, name)
+
     # --- losing ---
 
     def _on_lease_lost(self, lease: Lease) -> None:

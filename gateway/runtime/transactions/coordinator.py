@@ -502,6 +502,27 @@ class Transactions:
         """The producer's open transaction, by a fresh read; or why nothing may join it."""
         return _open((await self._store.load([key])).get(key), producer)
 
+    async def find_joined(
+        self,
+        key: TransactionKey,
+        producer: ProducerIdAndEpoch,
+        participant: Participant,
+        version: TransactionVersion,
+    ) -> OpenTransaction | Error:
+        """The producer's open transaction with this participant, for a write in it: V2 joins now,
+        V1 must have joined. By a fresh read."""
+        if version.joins_with_write:
+            error = await self.add_participant(key, producer, participant, version)
+            if error is not Error.NONE:
+                return Error.INVALID_PRODUCER_EPOCH if error is Error.PRODUCER_FENCED else error
+        stored = (await self._store.load([key])).get(key)
+        known, _ = _parts(stored)
+        is_joined = stored is not None and participant in stored.participants
+        joining = verify_write(known, producer, version, _now(), is_joined=is_joined)
+        if joining.error is not Error.NONE:
+            return self._counted(joining.error)
+        return _open(stored, producer)
+
     async def unstable_partitions(self, group_ids: Sequence[str]) -> list[frozenset[int]]:
         """Per group: partitions with an offset that an open transaction may still change."""
         return await self._store.pending_partitions(group_ids)
