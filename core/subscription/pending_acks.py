@@ -55,23 +55,40 @@ class PendingAcks:
 
     # --- taking ---
 
-    def take(self, owner: Owner, ranges: Collection[OffsetRange]) -> list[OffsetRange] | None:
-        """The transaction acknowledges these offsets: what it did not hold before. None: something
-        of that is acknowledged, another one's, its own and answered, or asked for twice at once;
-        nothing was taken."""
-        if len(ranges) > 1 and _overlap(ranges):
-            return None
-        fresh = [part for each in ranges for part in self._not_held(owner, *each)]
-        if any(self._is_taken(owner, *each) for each in fresh):
-            return None
-        if _length(fresh) < _length(ranges):
-            again = _without(ranges, fresh)
-            if not self._is_unanswered(owner, again):
+    def take(
+        self, owner: Owner, ids: Iterable[Collection[OffsetRange]], *, is_exact: bool = False
+    ) -> list[OffsetRange] | None:
+        """The transaction acknowledges what these ids name: what it did not hold before. None: some
+        of that is acknowledged, or another one's, or an id names nothing that is new, and the
+        transaction was told of what it names; nothing was taken.
+
+        An id may name what the transaction holds beside what is new: clients repeat what they have
+        acknowledged of a batch. is_exact: not here.
+        """
+        fresh, again = OffsetRanges(), []
+        for ranges in ids:
+            new = [
+                part
+                for each in ranges
+                for held in self._not_held(owner, *each)
+                for part in fresh.missing(*held)
+            ]
+            if any(self._is_taken(owner, *each) for each in new):
                 return None
-            for each in again:
-                self._unanswered[owner].remove(*each)
-        self._add(owner, fresh)
-        return fresh
+            if _length(new) < _length(ranges) and (is_exact or not new):
+                if any(fresh.count_within(*each) for each in ranges):
+                    return None  # twice at once
+                old = _without(ranges, new)
+                if not self._is_unanswered(owner, old):
+                    return None
+                again += old
+            for each in new:
+                fresh.add(*each)
+        taken = list(fresh)
+        for each in again:
+            self._unanswered[owner].remove(*each)
+        self._add(owner, taken)
+        return taken
 
     def take_up_to(self, owner: Owner, end: int) -> bool:
         """The transaction acknowledges all below; False: nothing was taken, since all of it is
@@ -177,11 +194,6 @@ class PendingAcks:
 
 def _length(ranges: Iterable[OffsetRange]) -> int:
     return sum(end - start for start, end in ranges)
-
-
-def _overlap(ranges: Iterable[OffsetRange]) -> bool:
-    known = OffsetRanges()
-    return any(known.add(start, end) < end - start for start, end in ranges)
 
 
 def _without(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> list[OffsetRange]:

@@ -108,11 +108,23 @@ class Subscription:
 
     # --- acknowledgements in transactions ---
 
-    def pend(self, owner: Owner, ranges: Iterable[tuple[int, int]], log_end: int) -> bool:
-        """The transaction acknowledges these offsets (start, end): nobody gets them until it ends.
-        False: a conflict, and nothing of it was taken. Cut off as in `acknowledge`."""
-        wanted = [OffsetRange(start, min(end, log_end)) for start, end in ranges]
-        taken = self._pending.take(owner, [each for each in wanted if each.start < each.end])
+    def pend(
+        self,
+        owner: Owner,
+        ids: Iterable[Iterable[tuple[int, int]]],
+        log_end: int,
+        *,
+        is_exact: bool = False,
+    ) -> bool:
+        """The transaction acknowledges the offsets (start, end) that each id names: nobody gets
+        them until it ends. False: a conflict, and nothing of it was taken; see `PendingAcks.take`.
+        Cut off as in `acknowledge`."""
+        wanted = [
+            [OffsetRange(start, min(end, log_end)) for start, end in each if start < log_end]
+            for each in ids
+        ]
+        named = [[each for each in ranges if each.start < each.end] for ranges in wanted]
+        taken = self._pending.take(owner, [each for each in named if each], is_exact=is_exact)
         if taken is None:
             return False
         for each in taken:

@@ -94,7 +94,7 @@ async def acknowledge(
     if isinstance(found, Error):
         return found
     error = await owned.acknowledge_in_transaction(
-        subscription, key, producer, ranges, None if ranges else offset, found
+        subscription, key, producer, [ranges], None if ranges else offset, found
     )
     return _ERRORS.get(error, error)
 

@@ -206,7 +206,7 @@ class Consumer:
         assert member is not None
         is_cumulative = command.ack_type == AckType.CUMULATIVE
         trouble: Failed | None = None
-        ranges: list[tuple[int, int]] = []
+        ids: list[list[tuple[int, int]]] = []
         self.session.outlet.begin(1)
         try:
             for each in command.message_id:
@@ -215,14 +215,17 @@ class Consumer:
                     base = entry_offset(each, self.place.partition_id)
                     end = await member.partition.look_up_end(base, is_by_key=self._is_by_key)
                     found = self._ranges(each, is_cumulative, end) or []
-                ranges += found
+                ids.append(found)
+            ranges = [each for found in ids for each in found]
             if ranges:
                 up_to = max(end for _, end in ranges) if is_cumulative else None
-                those = (txn.key, txn.producer, () if is_cumulative else ranges, up_to)
-                error = await member.acknowledge_in_transaction(*those)
+                error = await member.acknowledge_in_transaction(
+                    txn.key, txn.producer, () if is_cumulative else ids, up_to
+                )
                 trouble = None if error is Error.NONE else failed(error, txn)
                 if self.session.is_lost and trouble is None:
-                    member.leave_unanswered(*those)
+                    asked = () if is_cumulative else ranges
+                    member.leave_unanswered(txn.key, txn.producer, asked, up_to)
         except StoreUnavailable as away:
             trouble = Failed(ServerError.SERVICE_NOT_READY, f"The database is away: {away}")
         finally:

@@ -219,16 +219,26 @@ class World:
     # --- transactions ---
 
     def pend(self, owner: str, ranges: list[tuple[int, int]]) -> bool:
+        """Each range is what one id names."""
         mine = self.transactions.get(owner, Transaction())
-        wanted = {each for start, end in ranges for each in range(start, min(end, self.log_end))}
-        fresh = wanted - mine.held
         others = [each for name, each in self.transactions.items() if name != owner]
-        conflicts = bool(fresh & self.acked) or any(fresh & each.held for each in others)
-        asked = sum(max(min(end, self.log_end) - start, 0) for start, end in ranges)
-        conflicts = conflicts or asked > len(wanted) or not wanted - fresh <= mine.unanswered
-        assert self.subscription.pend(owner, ranges, self.log_end) is not conflicts
-        if not conflicts and wanted:
-            mine.unanswered -= wanted
+        fresh: set[int] = set()
+        again: set[int] = set()
+        conflicts = False
+        for start, end in ranges:
+            named = set(range(start, min(end, self.log_end)))
+            new = named - mine.held - fresh
+            conflicts = (
+                conflicts or bool(new & self.acked) or any(new & each.held for each in others)
+            )
+            if named and not new:
+                conflicts = conflicts or bool(named & fresh) or not named <= mine.unanswered
+                again |= named
+            fresh |= new
+        ids = [[each] for each in ranges]
+        assert self.subscription.pend(owner, ids, self.log_end) is not conflicts
+        if not conflicts and (fresh or again):
+            mine.unanswered -= again
             mine.single |= fresh
             self.transactions[owner] = mine
         self.settle()

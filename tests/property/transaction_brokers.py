@@ -373,7 +373,7 @@ class Brokers:
         if subscription is None:
             return Answer(Error.NOT_LEADER_OR_FOLLOWER)
         owner = sent.producer.producer_id
-        if not subscription.core.pend(owner, [(n, n + 1) for n in sent.acks], MESSAGES):
+        if not subscription.core.pend(owner, [[(n, n + 1)] for n in sent.acks], MESSAGES):
             return Answer(Error.CONCURRENT_TRANSACTIONS)
         answer = self.put_acks(broker, subscription, sent)
         if answer.error is Error.NOT_LEADER_OR_FOLLOWER:

@@ -7,9 +7,10 @@ Of a consumer that is not there it is ConsumerNotFound.
 
 In a transaction it counts if that commits; until then nobody else gets the messages. Answered when
 it is stored. TransactionConflict: one of them is acknowledged already; or another transaction has
-it, or this one, which then works on a second copy. Disjoint parts of a batch are no conflict, nor
-is the same again where nobody was told. A plain acknowledgement of what a transaction has counts at
-once, however that ends. Source: PendingAckHandleImpl.
+it; or an id names nothing but what this one has, which then works on a second copy. Disjoint parts
+of a batch are no conflict, nor is the same again where nobody was told. A plain acknowledgement of
+what a transaction has counts at once, however that ends. Source: PendingAckHandleImpl; Go's client
+names with each message of a batch those that it has acknowledged before.
 """
 
 from gateway.pulsar.api import command

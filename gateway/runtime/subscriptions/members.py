@@ -172,12 +172,12 @@ class Member:
         self,
         key: TransactionKey,
         producer: ProducerIdAndEpoch,
-        ranges: Sequence[tuple[int, int]],
+        ids: Sequence[Sequence[tuple[int, int]]],
         cumulative_end: int | None = None,
     ) -> Error:
         """The same if a transaction commits; see PendingAcks.acknowledge."""
         return await self.partition.acknowledge_in_transaction(
-            self.subscription, key, producer, ranges, cumulative_end
+            self.subscription, key, producer, ids, cumulative_end
         )
 
     def leave_unanswered(

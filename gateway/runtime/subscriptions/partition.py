@@ -546,13 +546,13 @@ class OwnedPartition:
         subscription: LiveSubscription,
         key: TransactionKey,
         producer: ProducerIdAndEpoch,
-        ranges: Sequence[tuple[int, int]],
+        ids: Sequence[Sequence[tuple[int, int]]],
         cumulative_end: int | None = None,
         transaction: OpenTransaction | None = None,
     ) -> Error:
         """See PendingAcks.acknowledge."""
         return await self._around.pending_acks.acknowledge(
-            self, subscription, key, producer, ranges, cumulative_end, transaction
+            self, subscription, key, producer, ids, cumulative_end, transaction
         )
 
     def leave_unanswered(

@@ -113,13 +113,13 @@ class PendingAcks:
         subscription: LiveSubscription,
         key: TransactionKey,
         producer: ProducerIdAndEpoch,
-        ranges: Sequence[tuple[int, int]],
+        ids: Sequence[Sequence[tuple[int, int]]],
         cumulative_end: int | None = None,
         transaction: OpenTransaction | None = None,
     ) -> Error:
-        """Acknowledges in a transaction: these offsets or, unless it is None, all below
-        cumulative_end. transaction: in no other one of the producer's; to be told where it has
-        more than one. Not to be cancelled.
+        """Acknowledges in a transaction: the offsets that each id names or, unless it is None, all
+        below cumulative_end. transaction: in no other one of the producer's, and exactly; to be
+        told where it has more than one. Not to be cancelled.
 
         CONCURRENT_TRANSACTIONS: they are acknowledged, or another transaction has them, or this one
         has and was told so. INVALID_REQUEST: the subscription is not durable.
@@ -139,11 +139,12 @@ class PendingAcks:
             return Error.NOT_LEADER_OR_FOLLOWER
         core, log_end = subscription.core, partition.log_end
         if cumulative_end is None:
-            is_accepted = core.pend(owner, ranges, log_end)
+            is_accepted = core.pend(owner, ids, log_end, is_exact=transaction is not None)
         else:
             is_accepted = core.pend_up_to(owner, cumulative_end, log_end)
         if not is_accepted:
             return Error.CONCURRENT_TRANSACTIONS
+        ranges = [each for named in ids for each in named]
         pending = self._enter(partition, subscription, subscription_id)
         pending.begin(owner)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -149,7 +149,7 @@ class Driver:
 
     def pend(self, owner: str, *offsets: int) -> bool:
         """Entries of one message, in a transaction."""
-        return self.subscription.pend(owner, [(each, each + 1) for each in offsets], self.log_end)
+        return self.subscription.pend(owner, [[(each, each + 1)] for each in offsets], self.log_end)
 
     def commit(self, owner: str) -> list[tuple[ConsumerId, int]]:
         """And what can be delivered then."""

@@ -520,8 +520,8 @@ class TestPending:
         driver = self.driver(type)
         driver.append(5)
         driver.run()
-        driver.subscription.pend("t", [(1, 3)], 5)
-        driver.subscription.pend("u", [(4, 5)], 5)
+        driver.subscription.pend("t", [[(1, 3)]], 5)
+        driver.subscription.pend("u", [[(4, 5)]], 5)
         driver.subscription.acknowledge(0, 1, 5)
         assert driver.status("a").unacked == 1
         assert driver.abort("t") == [("a", 0)]
@@ -538,7 +538,7 @@ class TestPending:
         for _ in range(3):
             driver.append(2)
         driver.run()
-        driver.subscription.pend("t", [(1, 5)], 6)
+        driver.subscription.pend("t", [[(1, 5)]], 6)
         assert driver.status("a").unacked == 2
         driver.subscription.acknowledge(1, 2, 6)
         assert driver.abort("t") == [("a", 2), ("a", 4)]

@@ -161,10 +161,10 @@ class TestTransactions:
     ) -> None:
         driver = self.driver(type)
         subscription = driver.subscription
-        assert subscription.pend("t", [(3, 3), (7, 5), (6, 2**63)], 6)
+        assert subscription.pend("t", [[(3, 3), (7, 5)], [(6, 2**63)], []], 6)
         assert subscription.pend_up_to("t", 0, 6)
         assert list(subscription.pending_owners) == []
-        assert subscription.pend("t", [(5, 2**63)], 6)
+        assert subscription.pend("t", [[(5, 2**63)]], 6)
         assert subscription.pend_up_to("t", 2**63, 6)
         assert subscription.pending_of("t") == (((5, 6),), 6)
         driver.fill(count=1)
@@ -235,9 +235,9 @@ class TestTransactions:
         driver.append(4, key=1)
         driver.run()
         pend = driver.subscription.pend
-        assert pend("t", [(0, 2)], 4)
-        assert not pend("u", [(1, 4)], 4)
-        assert pend("u", [(2, 4)], 4)
+        assert pend("t", [[(0, 2)]], 4)
+        assert not pend("u", [[(1, 4)]], 4)
+        assert pend("u", [[(2, 4)]], 4)
         assert driver.status("a").unacked == 0
         assert driver.redeliver("a") == []
         assert driver.commit("t") == []
@@ -254,8 +254,8 @@ def test_what_is_kept_is_not_given_out_again(type: SubscriptionType) -> None:  #
     driver.append(6, key=1)
     assert driver.run() == [("a", 0)]
     subscription = driver.subscription
-    assert subscription.pend("p", [(0, 2)], driver.log_end)
-    assert subscription.pend("p", [(2, 4)], driver.log_end)
+    assert subscription.pend("p", [[(0, 2)]], driver.log_end)
+    assert subscription.pend("p", [[(2, 4)]], driver.log_end)
     subscription.acknowledge(0, 2, driver.log_end)
     subscription.keep_pending("p", [(2, 4)], None)
     assert driver.run() == []

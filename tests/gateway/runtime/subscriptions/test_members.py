@@ -17,7 +17,7 @@ def test_rows_of_acknowledgements_stay_while_the_cursor_stores_less_than_it_has(
     core = Subscription(Cursor(max_stored_ranges=1), DispatchSettings())
     live = LiveSubscription(Lease(64, 1), "s", core, 7, on_refused=lambda: None)
     for start in (2, 4):
-        assert core.pend(TRANSACTION, [(start, start + 1)], 10)
+        assert core.pend(TRANSACTION, [[(start, start + 1)]], 10)
     core.commit_pending(TRANSACTION)
     live.taken_in.add(TRANSACTION)
     write = live.take()
