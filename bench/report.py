@@ -107,6 +107,7 @@ _PULSAR_READ = "pulsar/consume/java/1KiB/1p"
 _PULSAR_ONE = "pulsar/send-sync/java/1KiB"
 _PULSAR_TXN = "pulsar/transactions/java/1x/1m"
 _PULSAR_TXNS = "pulsar/transactions/java/16x/1m"
+_PULSAR_TIMED = "pulsar/transactions/java/1KiB/1p/100ms"
 _SPARK_SINK = "spark/exactly-once/100B/4p"
 _GOALS = (
     ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
@@ -137,6 +138,7 @@ _GOALS = (
     ("Pulsar transactions, times Pulsar", _PULSAR_TXN, "transactions_per_s", "pulsar-sync", 3.0),
     ("Pulsar commit p50, ms", _PULSAR_TXN, "commit_p50_ms", None, 4.0),
     ("16 in flight, times Pulsar", _PULSAR_TXNS, "transactions_per_s", "pulsar-sync", 0.8),
+    ("Pulsar 100 ms transactions, times none", _PULSAR_TIMED, "to_plain_ratio", None, 0.9),
     ("Spark reads, times Kafka", "spark/read/100B/4p", "rows_per_s", "kafka-nosync", 0.9),
     ("Spark writes, times Kafka", "spark/write/100B/4p", "rows_per_s", "kafka-nosync", 0.6),
     ("exactly-once sink, times the stock sink", _SPARK_SINK, "to_stock_ratio", None, 1.0),

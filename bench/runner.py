@@ -78,7 +78,7 @@ def warm_up(broker: Broker, cases: Sequence[Case]) -> None:
     if of_pulsar and broker.pulsar_url and pulsar_unavailable() is None:
         with broker.topic(4) as topic:
             url = broker.pulsar_url
-            sent = pulsar_java("PulsarProducer", url, topic, 200_000, 1_024, "true")["sent"]
+            sent = pulsar_java("PulsarProducer", url, topic, 200_000, 1_024, "true", 0)["sent"]
             pulsar_java("PulsarConsumer", url, topic, sent, 1)
         with broker.topic(1) as topic:
             pulsar_java("PulsarAcks", url, topic, 20_000, 100, "false")

@@ -18,6 +18,7 @@ SIZE = 1_024
 MESSAGES = 500_000
 ACKNOWLEDGED = 100_000
 SECONDS = 4.0
+TRANSACTION_MS = 100
 TOPICS, SUBSCRIPTIONS, CONSUMERS = 100, 10_000, 1_000
 
 
@@ -35,7 +36,7 @@ def produce(messages: int, partitions: int, size: int, broker: Broker, *, batche
     url = address(broker)
     with broker.topic(partitions) as topic, PeakMemory(dict(broker.processes)) as peak:
         before = broker.cpu_seconds()
-        result = pulsar_java("PulsarProducer", url, topic, messages, size, str(batched).lower())
+        result = pulsar_java("PulsarProducer", url, topic, messages, size, str(batched).lower(), 0)
         figures = throughput(result, size)
         figures |= charged(broker, before, result["sent"], result["cpu_s"])
     return figures | {f"{name}_peak_rss_mb": most.rss for name, most in peak.peaks.items()}
@@ -45,7 +46,7 @@ def consume(messages: int, partitions: int, broker: Broker) -> Figures:
     """A topic read whole twice by one Exclusive consumer; the second reading counts."""
     url = address(broker)
     with broker.topic(partitions) as topic:
-        sent = pulsar_java("PulsarProducer", url, topic, messages, SIZE, "true")["sent"]
+        sent = pulsar_java("PulsarProducer", url, topic, messages, SIZE, "true", 0)["sent"]
         before = broker.cpu_seconds()
         result = pulsar_java("PulsarConsumer", url, topic, sent, 2)
         if result["bytes"] != sent * SIZE:
@@ -87,6 +88,25 @@ def transact(transactions: int, in_flight: int, messages: int, broker: Broker) -
         figures["transactions_per_s"] = result["transactions"] / result["seconds"]
         figures["mb_per_s"] = figures["transactions_per_s"] * messages * SIZE / 1e6
         return figures | charged(broker, before, result["records"], result["cpu_s"])
+
+
+def beside_plain(messages: int, broker: Broker) -> Figures:
+    """The same producer without transactions, twice with, and without again."""
+    url = address(broker)
+    rates: dict[bool, float] = {False: 0.0, True: 0.0}
+    transactions = 0
+    for transactional in (False, True, True, False):
+        lasting = TRANSACTION_MS if transactional else 0
+        with broker.topic(1) as topic:
+            result = pulsar_java("PulsarProducer", url, topic, messages, SIZE, "true", lasting)
+        rates[transactional] += result["records"] * SIZE / result["seconds"] / 1e6 / 2
+        transactions += result["transactions"]
+    return {
+        "to_plain_ratio": rates[True] / rates[False],
+        "plain_mb_per_s": rates[False],
+        "transactional_mb_per_s": rates[True],
+        "messages_per_transaction": 2 * messages / transactions,
+    }
 
 
 def idle(subscriptions: int, consumers: int, broker: Broker) -> Figures:
@@ -155,6 +175,11 @@ def cases(share: float) -> list[Case]:
         transacting(1, count=600, quick=True),
         transacting(16, count=6_000),
         transacting(4, 1_000, count=300),
+        Case(
+            f"pulsar/transactions/java/1KiB/1p/{TRANSACTION_MS}ms",
+            "to_plain_ratio",
+            partial(beside_plain, messages),
+        ),
         Case(
             f"pulsar/idle/{subscriptions}s/{consumers}c",
             "consumer_kb_each",
