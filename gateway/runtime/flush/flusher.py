@@ -46,6 +46,7 @@ from core.transaction.values import Answer, StoredTransaction
 from core.types import NO_OFFSET
 from gateway.runtime.flush.coalescing import Coalescing
 from gateway.runtime.flush.draft import FlushDraft, MakeMarker
+from gateway.runtime.flush.gathering import Gathering
 from gateway.runtime.flush.locked_rows import LockedRows
 from gateway.runtime.flush.memory import FlushMemory, transactional_producers
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
@@ -59,6 +60,7 @@ from gateway.runtime.flush.work import (
     appends,
     publications,
     resolve_all,
+    transaction_of,
 )
 
 log = structlog.get_logger(__name__)
@@ -87,8 +89,12 @@ class Flusher:
         self._memory = FlushMemory(store, self.logs)
         self._on_appended: OnAppended = lambda effects, is_current: None
         self._make_marker = make_marker
+        self.gathering = Gathering()
         self._queue = FlushQueue(
-            self._settle_queued, limit=max_flush_bytes, weigh=lambda pending: pending.size
+            self._settle_queued,
+            limit=max_flush_bytes,
+            weigh=lambda pending: pending.size,
+            gather=self._gather,
         )
         self._flush = store.open_flush()
         self._arrivals = itertools.count()
@@ -133,8 +139,15 @@ class Flusher:
     def submit(self, pending: Pending) -> None:
         """Queues a batch, a transition or a publication; the order of these calls is the order
         within a partition and a producer."""
+        producer_id = transaction_of(pending)
+        if producer_id is not None:
+            self.gathering.note(producer_id)
         if not self._coalescing.keeps(pending):
             self._enqueue(pending)
+
+    def _gather(self, pending: Pending, count: int) -> float:
+        """See FlushQueue: only transactions' work waits for more, and only for other such."""
+        return 0 if transaction_of(pending) is None else self.gathering.wait_s(count)
 
     def transition(
         self, key: TransactionKey, decide: Decide, producer_id: int | None = None
@@ -394,6 +407,8 @@ class Flusher:
                 pending.resolve(decision)
             else:
                 assert isinstance(decision, Answer), "a transition is answered by a coordinator"
+                if pending.producer_id is not None:
+                    self.gathering.leave(pending.producer_id)
                 pending.resolve(decision)
 
     def _answer_append(self, pending: PendingAppend, decision: Decision | Unconfirmed) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 Work = TypeVar("Work")
@@ -16,7 +16,8 @@ Work = TypeVar("Work")
 class FlushQueue(Generic[Work]):
     """Work in order of arrival, at most `limit` of it (as `weigh` counts) in one flush.
 
-    settle: stores and answers some work, even if that fails; it must not raise.
+    settle: stores and answers some work, even if that fails; it must not raise. gather: for how
+    long (seconds) what is queued waits for more; asked with one piece and how many there are.
     """
 
     def __init__(
@@ -25,18 +26,23 @@ class FlushQueue(Generic[Work]):
         *,
         limit: int,
         weigh: Callable[[Work], int],
+        gather: Callable[[Work, int], float] | None = None,
     ) -> None:
         self._settle = settle
+        self._gather = gather
         self._limit = limit
         self._weigh = weigh
         self._queue: deque[Work] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._pause: asyncio.Future[None] | None = None  # while what is queued waits for more
 
     def put(self, work: Work) -> None:
         """Queues work at once, in the order of calls."""
         self._queue.append(work)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
+        elif self._pause is not None and not self._pause_s([work]):
+            self._go_on()
 
     def withdraw(self, is_wanted: Callable[[Work], bool]) -> list[Work]:
         """Takes out, in order, what is wanted of all that still waits."""
@@ -52,7 +58,36 @@ class FlushQueue(Generic[Work]):
 
     async def _run(self) -> None:
         while self._queue:
+            if pause_s := self._pause_s(self._queue):
+                await self._wait(pause_s)
+                if not self._queue:  # all of it was withdrawn
+                    return
             await self._settle(self._take())
+
+    def _pause_s(self, works: Iterable[Work]) -> float:
+        """For how long these want the queue to wait: 0 if one of them does not."""
+        if self._gather is None:
+            return 0
+        count, pause_s = len(self._queue), 0.0
+        for work in works:
+            pause_s = self._gather(work, count)
+            if not pause_s:
+                break
+        return pause_s
+
+    async def _wait(self, pause_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._pause = loop.create_future()
+        timer = loop.call_later(pause_s, self._go_on)
+        try:
+            await self._pause
+        finally:
+            timer.cancel()
+            self._pause = None
+
+    def _go_on(self) -> None:
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
 
     def _take(self) -> list[Work]:
         """Takes the next flush's work; a single piece beyond the limit goes alone."""

@@ -166,6 +166,14 @@ def publications(work: Iterable[Pending]) -> list[PendingPublication]:
     return [pending for pending in work if isinstance(pending, PendingPublication)]
 
 
+def transaction_of(pending: Pending) -> int | None:
+    """The producer of the transaction that is written to, or ended; None: none, or not known."""
+    if isinstance(pending, PendingAppend):
+        batch = pending.incoming.batch
+        return batch.producer_id if batch.is_transactional else None
+    return pending.producer_id if isinstance(pending, PendingTransition) else None
+
+
 def resolve_all(work: Iterable[Pending], outcome: Unconfirmed) -> None:
     """Gives all of it the same answer."""
     for pending in work:

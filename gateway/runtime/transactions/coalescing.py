@@ -21,12 +21,19 @@ R = TypeVar("R")
 
 class CoalescedWrites(Generic[W, R]):
     """All writes of one kind of this process. put: stores all that it is given, or nothing; gives a
-    result for each."""
+    result for each. wait_s: for how long so many writes wait for more."""
 
-    def __init__(self, put: Callable[[Sequence[W]], Awaitable[Sequence[R]]]) -> None:
+    def __init__(
+        self,
+        put: Callable[[Sequence[W]], Awaitable[Sequence[R]]],
+        wait_s: Callable[[int], float],
+    ) -> None:
         self._put = put
         self._queue: FlushQueue[tuple[W, asyncio.Future[R]]] = FlushQueue(
-            self._settle, limit=_AT_ONCE, weigh=lambda _: 1
+            self._settle,
+            limit=_AT_ONCE,
+            weigh=lambda _: 1,
+            gather=lambda _, count: wait_s(count),
         )
 
     async def write(self, wanted: W) -> R:

@@ -134,9 +134,11 @@ class Transactions:
         self._expiration_interval_ms = expiration_interval_ms
         self._is_alone = is_alone
         self._on_ended: OnEnded = lambda ended: None
-        self._joins = CoalescedWrites(store.join)
-        self._offsets = CoalescedWrites(store.put_pending)
-        self._acks = CoalescedWrites(store.put_pending_acks)
+        self._gathering = flusher.gathering
+        wait_s = self._gathering.wait_s
+        self._joins = CoalescedWrites(store.join, wait_s)
+        self._offsets = CoalescedWrites(store.put_pending, wait_s)
+        self._acks = CoalescedWrites(store.put_pending_acks, wait_s)
         self._on_acks_ended: OnAcksEnded = lambda *ended: None
         self._open = OpenTransactions(-1, ())
         self._fenced = 0
@@ -206,6 +208,7 @@ class Transactions:
         if put is None:
             self._producer_ids.give_back(producer_id)
             return transition.answer
+        self._gathering.note(producer_id)
         version = await self._joins.write(TransactionJoin(request.key, 0, put))
         self._begun += 1
         self._flusher.note_transaction(StoredTransaction(replace(put, version=version)))
@@ -447,6 +450,7 @@ class Transactions:
     ) -> Error:
         """Writes what is pending together with the participant's join. known_here: from memory,
         which may be old. only: in no other transaction of the producer's."""
+        self._gathering.note(producer.producer_id)
         stored, is_fresh = known_here, False
         for _ in range(JOIN_ATTEMPTS):
             if stored is None:
@@ -533,6 +537,7 @@ class Transactions:
         producer: ProducerIdAndEpoch,
         prepare: Callable[[StoredTransaction | None], tuple[Joining, TransactionJoin]],
     ) -> Error:
+        self._gathering.note(producer.producer_id)
         stored = self._known(key, producer)
         is_fresh = False
         for _ in range(JOIN_ATTEMPTS):

@@ -79,3 +79,60 @@ def test_all_is_settled_once_in_order_and_within_the_limit(
         arrived += work
     assert [each for flush in flushes for each in flush] == arrived
     assert all(sum(flush) <= limit or len(flush) == 1 for flush in flushes)
+
+
+FOR_EVER = 3_600.0
+
+
+async def gathered(*turns: list[float]) -> list[list[float]]:
+    """The flushes of work that comes turn by turn; each piece is how long it may wait, in s."""
+    done: list[list[float]] = []
+
+    async def settle(work: list[float]) -> None:
+        done.append(work)
+
+    queue: FlushQueue[float] = FlushQueue(
+        settle, limit=99, weigh=lambda _: 1, gather=lambda work, count: 0 if count > 3 else work
+    )
+    for turn in turns:
+        for each in turn:
+            queue.put(each)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    await queue.close()
+    return done
+
+
+async def test_what_may_wait_goes_with_what_may_not() -> None:
+    assert await gathered([FOR_EVER], [FOR_EVER], [0]) == [[FOR_EVER, FOR_EVER, 0]]
+    assert await gathered([FOR_EVER, 0], [FOR_EVER, 0]) == [[FOR_EVER, 0]] * 2
+    assert await gathered([0, FOR_EVER]) == [[0, FOR_EVER]]
+
+
+async def test_a_wait_ends_when_enough_are_there() -> None:
+    assert await gathered([FOR_EVER] * 2, [FOR_EVER], [FOR_EVER]) == [[FOR_EVER] * 4]
+
+
+async def test_a_wait_ends_in_time() -> None:
+    assert await gathered([0.001]) == [[0.001]]
+
+
+async def test_all_that_waits_may_be_withdrawn() -> None:
+    done: list[list[int]] = []
+
+    async def settle(work: list[int]) -> None:
+        done.append(work)
+
+    queue: FlushQueue[int] = FlushQueue(
+        settle, limit=99, weigh=weight, gather=lambda work, _: 0.01 * work
+    )
+    queue.put(1)
+    await asyncio.sleep(0)
+    assert queue.withdraw(lambda _: True) == [1]
+    queue.put(0)
+    await queue.close()
+    queue.put(1)
+    await asyncio.sleep(0)
+    assert queue.withdraw(lambda _: True) == [1]
+    await queue.close()  # its time is over, and there is nothing
+    assert done == [[0]]
