@@ -99,6 +99,7 @@ class Runtime:
     def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """Steps that finish what is under way, in order, once no more requests come."""
         return (
+            self.transactions.close,
             self.staging.close,
             self.subscriptions.close,
             self.flusher.close,

@@ -38,6 +38,7 @@ OTHER = "other-partition-0"
 SUBSCRIPTION = Place("s", 0)
 TTL_MS = 120_000
 WITHIN_S = 40.0
+NEW_TXN = CommandNewTxn(tc_id=3, txn_ttl_seconds=TTL_MS)
 FORGOTTEN_FAST = ("--override", "penstock.broker.session.timeout.ms=2000")
 
 Txn = dict[str, int]
@@ -117,8 +118,7 @@ class Client:
             await asyncio.sleep(0.05)
 
     async def begin(self) -> Txn:
-        begun = await self.told(CommandNewTxn(tc_id=3, txn_ttl_seconds=TTL_MS))
-        return {"txnid_most_bits": 3, "txnid_least_bits": begun.txnid_least_bits}
+        return _txn_of(await self.told(NEW_TXN))
 
     async def join(self, txn: Txn) -> ServerError | None:
         return _error(await self.told(CommandAddPartitionToTxn(partitions=[self.topic], **txn)))
@@ -169,6 +169,10 @@ class Client:
             assert time.monotonic() < deadline, "the last message is held back"
             await asyncio.sleep(0.01)
         return self.delivered[before:-1]
+
+
+def _txn_of(begun: Any) -> Txn:
+    return {"txnid_most_bits": 3, "txnid_least_bits": begun.txnid_least_bits}
 
 
 def _error(answer: Any) -> ServerError | None:
@@ -279,6 +283,29 @@ async def wait_until_all_goes(port: int) -> None:
     finally:
         client.close()
     raise AssertionError("the broker does not find its database")
+
+
+async def test_what_is_begun_while_the_database_is_away(
+    own_server: EmbeddedPostgres, start_gateway: StartGateway, ports: Callable[[int], list[int]]
+) -> None:
+    """Its first join is stored once the database is back, and the transaction with it."""
+    (port,) = ports(1)
+    gateway = start_gateway("--pulsar-listen", f"127.0.0.1:{port}", database_url=own_server.url)
+    create_topic(gateway.bootstrap, TOPIC.removesuffix("-partition-0"), 1)
+    async with connected(port) as client:
+        first = await client.begin()
+        assert await client.end(first, TxnAction.COMMIT) is None
+        await asyncio.to_thread(own_server.kill)
+        link = await client._link(port)  # a LOOKUP would wait for the database
+        joined, idle = [_txn_of(await link.ask(NEW_TXN)) for _ in range(2)]
+        with pytest.raises(Refused) as refused:
+            await link.ask(CommandAddPartitionToTxn(partitions=[TOPIC], **joined))
+        assert refused.value.code is ServerError.TRANSACTION_COORDINATOR_NOT_FOUND  # ask again
+        await asyncio.to_thread(own_server.start)
+        await client.connect()
+        assert await client.join(joined) is None
+        assert await client.end(joined, TxnAction.COMMIT) is None
+        assert await client.end(idle, TxnAction.COMMIT) is None
 
 
 async def begun(client: Client, number: int) -> Txn:

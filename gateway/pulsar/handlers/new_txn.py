@@ -3,8 +3,9 @@
 Behavior: its id's most bits are the coordinator's number, its least bits a number that is never
 given out again. The time to live is in milliseconds, whatever its field is called; one of 0, or
 longer than `transaction.max.timeout.ms` (Kafka's setting holds for both), is NotAllowedError. The
-transaction is visible at every broker when it is answered. It becomes durable with what is written
-in it: where the database crashes before, clients find that there is no such transaction.
+transaction is stored with what joins it first, or some milliseconds later; from its first join on
+every broker sees it. It becomes durable with what is written in it: where the database crashes
+before, or the broker before anything has joined, clients find that there is no such transaction.
 """
 
 from core.errors import Error

@@ -18,7 +18,7 @@ from core.errors import Error
 from core.group.records import CommittedOffset
 from core.log.producer_state import ProducerState
 from core.ports.leases import Lease
-from core.ports.log import LogStore, StoreUnavailable, VersionMismatch
+from core.ports.log import CommitUnknown, LogStore, StoreUnavailable, VersionMismatch
 from core.ports.transactions import (
     AckingSubscription,
     OpenTransactions,
@@ -73,6 +73,9 @@ LOOK_INTERVAL_S: Final = 0.5
 AT_ONCE: Final = 100
 _FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH})
 JOIN_ATTEMPTS: Final = 20
+OPENING_S: Final = 0.005
+"""How long a transaction that was begun waits for its first join, to be stored together with it."""
+_OPENING_AGAIN_S: Final = 1.0
 _REMEMBERED_MS: Final = 10 * 60_000
 """How long the end of a transaction is known whose key is used once: clients ask again after a lost
 answer, for some seconds or minutes."""
@@ -99,6 +102,15 @@ class Ended:
     why: str
     seconds: float
     open_ms: int
+
+
+@dataclass(slots=True)
+class _Opening:
+    """A transaction that was begun here and has no row yet. written: while it is written."""
+
+    put: TransactionMetadata
+    timer: asyncio.TimerHandle
+    written: asyncio.Future[None] | None = None
 
 
 OnEnded = Callable[[Ended], None]
@@ -134,6 +146,8 @@ class Transactions:
         self._expiration_interval_ms = expiration_interval_ms
         self._is_alone = is_alone
         self._on_ended: OnEnded = lambda ended: None
+        self._openings: dict[int, _Opening] = {}  # by producer id, not stored yet
+        self._opening_tasks: set[asyncio.Task[None]] = set()
         self._gathering = flusher.gathering
         wait_s = self._gathering.wait_s
         self._joins = CoalescedWrites(store.join, wait_s)
@@ -200,7 +214,12 @@ class Transactions:
         client_host: str,
     ) -> Answer:
         """Opens a transaction with a key that no other one has: `name` makes it of its producer
-        id. Visible to every broker when it returns; durable with what is written in it."""
+        id.
+
+        Nothing is stored yet when it returns: the row is written with the first join, or
+        `OPENING_S` later, or before the transaction's end. Visible to every broker once anything
+        has joined; durable with what is written in it.
+        """
         producer_id = await self._producer_ids.next_rising_id()
         request = Begin(name(producer_id), producer_id, timeout_ms, client_id, client_host)
         transition = prepare_begin(request, _now(), self._max_timeout_ms())
@@ -209,10 +228,64 @@ class Transactions:
             self._producer_ids.give_back(producer_id)
             return transition.answer
         self._gathering.note(producer_id)
-        version = await self._joins.write(TransactionJoin(request.key, 0, put))
         self._begun += 1
-        self._flusher.note_transaction(StoredTransaction(replace(put, version=version)))
+        timer = asyncio.get_running_loop().call_later(OPENING_S, self._open_by_itself, producer_id)
+        self._openings[producer_id] = _Opening(put, timer)
         return transition.answer
+
+    def _open_by_itself(self, producer_id: int) -> None:
+        task = asyncio.create_task(self._try_to_open(producer_id))
+        self._opening_tasks.add(task)
+        task.add_done_callback(self._opening_tasks.discard)
+
+    async def _try_to_open(self, producer_id: int) -> None:
+        try:
+            await self._opened(producer_id)
+        except StoreUnavailable as away:
+            log.debug("transaction_not_opened", producer_id=producer_id, reason=str(away))
+
+    async def _opened(self, producer_id: int) -> None:
+        """Returns when the transaction has its row, if `begin` has opened it here. Raises
+        StoreUnavailable."""
+        while (opening := self._openings.get(producer_id)) is not None:
+            if opening.written is None:
+                await self._write_opening(opening)
+            else:
+                await asyncio.wait([opening.written])
+
+    async def _write_opening(self, opening: _Opening, partition_ids: Sequence[int] = ()) -> None:
+        """The row, with what joins at once. Raises StoreUnavailable."""
+        loop = asyncio.get_running_loop()
+        put = opening.put
+        opening.timer.cancel()
+        written = opening.written = loop.create_future()
+        is_kept = False
+        try:
+            join = TransactionJoin(put.key, 0, put, tuple(partition_ids))
+            version = await self._joins.write(join)
+            stored = StoredTransaction(replace(put, version=version), frozenset(partition_ids))
+            self._flusher.note_transaction(stored)
+        except CommitUnknown:
+            raise  # whoever asks next reads what has become of it
+        except StoreUnavailable:
+            is_kept = put.started_at + put.timeout_ms > _now()
+            raise
+        finally:
+            opening.written = None
+            if is_kept:
+                opening.timer = loop.call_later(
+                    _OPENING_AGAIN_S, self._open_by_itself, put.producer_id
+                )
+            else:
+                del self._openings[put.producer_id]
+            written.set_result(None)
+
+    async def close(self) -> None:
+        """Stores what was begun and waits for its first join."""
+        waiting = [self._try_to_open(each) for each in list(self._openings)]
+        await asyncio.gather(*waiting, *self._opening_tasks)
+        for opening in self._openings.values():
+            opening.timer.cancel()
 
     async def end_single(
         self, key: TransactionKey, producer_id: int, *, is_commit: bool
@@ -223,6 +296,7 @@ class Transactions:
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
             return single_use.prepare_end(known, is_commit=is_commit, now=_now())
 
+        await self._opened(producer_id)
         return await self._decide(key, prepare, "client", producer_id)
 
     async def end(self, key: TransactionKey, request: EndTransaction) -> Answer | Unconfirmed:
@@ -350,6 +424,13 @@ class Transactions:
         version: TransactionVersion = TransactionVersion.V1,
     ) -> Error:
         """AddPartitionsToTxn: all partitions join, or none."""
+        opening = self._openings.get(producer.producer_id)
+        if opening is not None and opening.put.key == key:
+            if opening.written is None:
+                self._gathering.note(producer.producer_id)
+                await self._write_opening(opening, tuple(dict.fromkeys(partition_ids)))
+                return Error.NONE
+            await self._opened(producer.producer_id)
 
         def join(stored: StoredTransaction | None) -> tuple[Joining, TransactionJoin]:
             known, joined = _parts(stored)
@@ -431,6 +512,7 @@ class Transactions:
                 PendingAcks(lease, join, transaction, subscription_id, ranges, cumulative_end)
             )
 
+        await self._opened(producer.producer_id)
         subscription = Participant.of_subscription(subscription_id)
         known = self._known(key, producer)
         version = TransactionVersion.V2  # it joins with the write
@@ -488,7 +570,8 @@ class Transactions:
         return stored if stored is not None and stored.metadata.key == key else None
 
     async def check(self, key: TransactionKey, producer: ProducerIdAndEpoch) -> Error:
-        """Whether the transaction is open, so that something may join it."""
+        """Whether the transaction is open, so that something may join it, at any broker."""
+        await self._opened(producer.producer_id)
         found = self.known_open(key, producer) or await self.find_open(key, producer)
         return found if isinstance(found, Error) else Error.NONE
 
@@ -504,6 +587,7 @@ class Transactions:
         self, key: TransactionKey, producer: ProducerIdAndEpoch
     ) -> OpenTransaction | Error:
         """The producer's open transaction, by a fresh read; or why nothing may join it."""
+        await self._opened(producer.producer_id)
         return _open((await self._store.load([key])).get(key), producer)
 
     async def find_joined(
@@ -589,6 +673,8 @@ class Transactions:
         self, keys: Sequence[TransactionKey]
     ) -> Mapping[TransactionKey, StoredTransaction]:
         """A fresh read; missing ids are omitted."""
+        for each in [each for each, of in self._openings.items() if of.put.key in keys]:
+            await self._opened(each)
         return await self._store.load(keys)
 
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:

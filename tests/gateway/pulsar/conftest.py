@@ -88,6 +88,7 @@ async def make_broker(database_url: str) -> AsyncIterator[Any]:
             runtime.flusher.start()
             stack.push_async_callback(runtime.partitions.close)
             stack.push_async_callback(runtime.flusher.close)
+            stack.push_async_callback(runtime.transactions.close)
             stack.push_async_callback(runtime.subscriptions.close)
             await cluster.heartbeat()  # by which it may hold leases
             return Broker(runtime, **front_end)

@@ -17,10 +17,12 @@ from core.transaction.values import (
     ProducerIdAndEpoch,
     TransactionState,
     TransactionVersion,
+    first_version,
 )
 from gateway.metrics.registry import Metrics
 from gateway.metrics.transactions import watch_transactions
 from gateway.runtime.flush.flusher import CONTENDED_FOR_S
+from gateway.runtime.flush.gathering import SOME
 from gateway.runtime.flush.memory import FlushMemory
 from gateway.runtime.flush.work import PendingAppend, PendingTransition
 from storage.flush.log import FlushSession
@@ -535,7 +537,9 @@ async def test_what_is_counted_of_pulsars(here: Coordinator, log: Log) -> None:
             return TransactionKey.of_pulsar(3, sequence)
 
         begun = await transactions.begin(name, 60_000, "", "")
-        return name(begun.producer.producer_id), begun.producer.producer_id
+        key = name(begun.producer.producer_id)
+        assert await transactions.check(key, begun.producer) is Error.NONE  # it has its row
+        return key, begun.producer.producer_id
 
     for is_commit in (True, True, False):
         await transactions.end_single(*await begin(), is_commit=is_commit)
@@ -555,3 +559,113 @@ async def test_what_is_counted_of_pulsars(here: Coordinator, log: Log) -> None:
     assert value("pulsar_txn_execution_latency_bucket", {"le": "300000.0"}) == 4
     labels = {"outcome": "abort", "by": "timeout", "protocol": "pulsar"}
     assert value("penstock_transactions_total", labels) == 1
+
+
+# --- what was begun and is not stored yet ---
+
+
+async def begin(here: Coordinator, timeout_ms: int = 60_000) -> tuple[TransactionKey, Any]:
+    """A transaction whose key is used once, and its producer."""
+    begun = await here.transactions.begin(
+        lambda number: TransactionKey.of_pulsar(3, number), timeout_ms, "", ""
+    )
+    assert begun.error is Error.NONE
+    return TransactionKey.of_pulsar(3, begun.producer.producer_id), begun.producer
+
+
+ROWS = "SELECT state FROM transaction_state"
+
+
+async def test_what_is_begun_is_stored_with_its_first_join(here: Coordinator, log: Log) -> None:
+    p, q = log.new_partitions(2)
+    key, producer = await begin(here)
+    assert log.rows(ROWS) == []
+    assert await here.transactions.add_partitions(key, producer, [q, p, q]) is Error.NONE
+    joined = "SELECT array_agg(partition_id) FROM transaction_partition WHERE xmin = t.xmin"
+    stored = log.rows(f"SELECT state, version, ({joined}) FROM transaction_state t")
+    assert stored == [("Ongoing", first_version(producer.producer_id), [p, q])]
+    known = here.broker.flusher.known_transaction(producer.producer_id)
+    assert known is not None and known.partitions == {p, q}
+    assert known.metadata.version == first_version(producer.producer_id)
+
+
+async def test_what_is_begun_is_stored_by_itself_soon(here: Coordinator, log: Log) -> None:
+    await begin(here)
+    async with asyncio.timeout(30):
+        while not log.rows(ROWS):
+            await asyncio.sleep(0.005)
+
+
+async def test_what_is_begun_is_stored_when_a_broker_stops(here: Coordinator, log: Log) -> None:
+    key, producer = await begin(here)
+    await here.transactions.close()
+    assert log.rows(ROWS) == [("Ongoing",)]
+    assert await here.transactions.check(key, producer) is Error.NONE
+
+
+async def test_joins_that_come_at_once_find_what_is_begun(here: Coordinator, log: Log) -> None:
+    p, q = log.new_partitions(2)
+    key, producer = await begin(here)
+    joins = [here.transactions.add_partitions(key, producer, [each]) for each in (p, q, p)]
+    check = here.transactions.check(key, producer)
+    assert await asyncio.gather(*joins, check) == [Error.NONE] * 4
+    rows = log.rows("SELECT partition_id FROM transaction_partition ORDER BY 1")
+    assert rows == [(p,), (q,)]
+    assert log.rows(ROWS) == [("Ongoing",)]
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_what_is_begun_may_end_at_once(
+    make_coordinator: MakeCoordinator, log: Log, is_commit: bool
+) -> None:
+    here, there = make_coordinator(), make_coordinator()
+    key, producer = await begin(here)
+    number = producer.producer_id
+    answer = await here.transactions.end_single(key, number, is_commit=is_commit)
+    assert isinstance(answer, Answer) and answer.error is Error.NONE
+    again = await there.transactions.end_single(key, number, is_commit=is_commit)
+    assert isinstance(again, Answer) and again.error is Error.NONE
+    p, q = log.new_partitions(2)
+    late = await here.transactions.add_partitions(key, producer, [p])
+    assert late is await there.transactions.add_partitions(key, producer, [q])
+    assert late is Error.INVALID_TXN_STATE
+
+
+async def test_every_broker_sees_what_a_subscription_may_join(
+    make_coordinator: MakeCoordinator,
+) -> None:
+    here, there = make_coordinator(), make_coordinator()
+    key, producer = await begin(here)
+    assert await here.transactions.check(key, producer) is Error.NONE
+    assert await there.transactions.check(key, producer) is Error.NONE
+
+
+async def test_another_key_does_not_find_what_is_begun(here: Coordinator, log: Log) -> None:
+    (p,) = log.new_partitions(1)
+    _, producer = await begin(here)
+    other = TransactionKey.of_pulsar(4, producer.producer_id)
+    found = await here.transactions.add_partitions(other, producer, [p])
+    assert found is Error.INVALID_PRODUCER_ID_MAPPING
+    assert log.rows("SELECT * FROM transaction_partition") == []
+
+
+async def test_a_reader_of_transactions_sees_what_is_begun(here: Coordinator) -> None:
+    key, _ = await begin(here)
+    found = await here.transactions.describe([key])
+    assert found[key].metadata.state is TransactionState.ONGOING
+
+
+async def test_those_at_work_are_waited_for_until_they_end(
+    here: Coordinator, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.runtime.flush.gathering.AT_WORK_S", 3_600.0)
+    gathering = here.broker.flusher.gathering
+    begun = [await begin(here) for _ in range(SOME)]
+    assert gathering.wait_s(1) > 0
+    (p,) = log.new_partitions(1)
+    for key, producer in begun:
+        assert await here.transactions.add_partitions(key, producer, [p]) is Error.NONE
+    assert gathering.wait_s(1) > 0
+    for key, producer in begun:
+        await here.transactions.end_single(key, producer.producer_id, is_commit=True)
+        assert gathering.wait_s(1) == 0
