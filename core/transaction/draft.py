@@ -115,10 +115,9 @@ class TransactionDraft:
         if metadata is None:
             return None
         if self._stored is None:
-            version = first_version(metadata.producer_id)
-        else:
-            version = self._stored.metadata.version + (self._put is not None)
-        metadata = replace(metadata, version=version)
+            metadata = replace(metadata, version=first_version(metadata.producer_id))
+        elif self._put is not None:
+            metadata = replace(metadata, version=self._stored.metadata.version + 1)
         return StoredTransaction(metadata, self._partitions, self._participants())
 
     def _participants(self) -> frozenset[Participant]:

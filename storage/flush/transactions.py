@@ -4,6 +4,7 @@ moves what it is told to move; `core` decides what a state or an epoch means.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -263,17 +264,27 @@ STATEMENTS: Mapping[bytes, str] = {
     b"read_transactions": READ_TRANSACTIONS,
 }
 
+_LONGEST_KEPT = 255  # characters of a name whose key is kept; it may have 32,767
+
 Statement = tuple[bytes, Sequence[bytes | None]]
 
 
 def txn_key(key: TransactionKey) -> bytes:
     """A transaction's key in the tables: a hash of its kind and its name."""
-    return key_of_kind(key.kind, key.name)
+    return _key(key) if len(key.name) <= _LONGEST_KEPT else key_of_kind(*key)
 
 
 def participant_key(participant: Participant) -> bytes:
     """The same of a participant."""
-    return key_of_kind(participant.kind, participant.name)
+    return (
+        _key(participant) if len(participant.name) <= _LONGEST_KEPT else key_of_kind(*participant)
+    )
+
+
+# A transaction's key is asked for some ten times, in each of its steps.
+@functools.lru_cache(maxsize=4_096)
+def _key(named: TransactionKey | Participant) -> bytes:
+    return key_of_kind(*named)
 
 
 def guards(effects: Sequence[TransactionEffects], step: int = 1) -> list[Statement]:

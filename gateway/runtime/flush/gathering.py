@@ -16,7 +16,7 @@ LONG_S: Final = 0.002
 """The loop's timers have no finer steps than 1 ms: the first may end at once, or nearly."""
 SOME: Final = 4
 MANY: Final = 12
-AT_WORK_S: Final = 0.05
+AT_WORK_S: Final = 0.5
 """A transaction that has done nothing for so long is not waited for."""
 
 
@@ -49,6 +49,7 @@ class Gathering:
             if seen[oldest] >= before:
                 break
             del seen[oldest]
-        if len(seen) < SOME or count >= len(seen):
+        at_work = len(seen)
+        if at_work < SOME or count >= at_work:
             return 0
-        return SHORT_S if len(seen) < MANY else LONG_S
+        return SHORT_S if at_work < MANY else LONG_S

@@ -116,9 +116,7 @@ class FlushMemory:
                 if stored.metadata.version < known.metadata.version:
                     continue
                 if stored.metadata.version == known.metadata.version:
-                    partitions = stored.partitions | known.partitions
-                    participants = stored.participants | known.participants
-                    stored = replace(stored, partitions=partitions, participants=participants)
+                    stored = _larger(stored, known)
             self.transactions[producer_id] = stored
             self.transactions.move_to_end(producer_id)
 
@@ -253,6 +251,14 @@ def _asked_of(ended: StoredTransaction) -> int:
     """The producer that partitions must know to end its transaction; -1 if they need not."""
     metadata = ended.metadata
     return NO_PRODUCER_ID if metadata.key.kind.is_used_once else metadata.producer_id
+
+
+def _larger(one: StoredTransaction, other: StoredTransaction) -> StoredTransaction:
+    """The same transaction with all that has joined by either."""
+    if one.partitions >= other.partitions and one.participants >= other.participants:
+        return one
+    partitions = one.partitions | other.partitions
+    return replace(one, partitions=partitions, participants=one.participants | other.participants)
 
 
 def _tokens(work: Iterable[PendingPublication]) -> set[UUID]:
