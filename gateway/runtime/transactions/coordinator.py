@@ -73,7 +73,7 @@ LOOK_INTERVAL_S: Final = 0.5
 AT_ONCE: Final = 100
 _FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH})
 JOIN_ATTEMPTS: Final = 20
-OPENING_S: Final = 0.005
+OPENING_S: Final = 0.02
 """How long a transaction that was begun waits for its first join, to be stored together with it."""
 _OPENING_AGAIN_S: Final = 1.0
 _REMEMBERED_MS: Final = 10 * 60_000
@@ -680,6 +680,8 @@ class Transactions:
     async def list_all(self) -> tuple[int, Sequence[TransactionMetadata]]:
         """All transactions, and the time by the database's clock (ms). Of those whose key is used
         once only the open ones."""
+        for each in list(self._openings):
+            await self._opened(each)
         return await self._store.list_all()
 
     async def newest_producer_id(self) -> int:

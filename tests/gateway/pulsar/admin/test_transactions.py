@@ -20,6 +20,7 @@ from tests.gateway.pulsar.handlers.test_transactions import (
     abort,
     acknowledge,
     add_partition,
+    add_subscription,
     begin,
     commit,
     send,
@@ -209,6 +210,7 @@ async def test_another_broker_ends_it_too(make_broker: Any) -> None:
             wanted = {"tc_id": each}
             if await _is_served(client, wanted):
                 txn = await begin(client, coordinator=each)
+                assert await add_subscription(client, txn) is None  # so that every broker sees it
                 path = f"{AT}/abortTransaction/{path_of(txn)}"
                 assert await Rest(elsewhere)("POST", path) == (204, None)
                 assert await abort(client, txn) is None

@@ -653,6 +653,9 @@ async def test_a_reader_of_transactions_sees_what_is_begun(here: Coordinator) ->
     key, _ = await begin(here)
     found = await here.transactions.describe([key])
     assert found[key].metadata.state is TransactionState.ONGOING
+    other, _ = await begin(here)
+    _, listed = await here.transactions.list_all()
+    assert {each.key for each in listed} == {key, other}
 
 
 async def test_those_at_work_are_waited_for_until_they_end(
