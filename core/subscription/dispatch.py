@@ -108,6 +108,11 @@ class Dispatcher(ABC):
     ) -> None:
         """The consumer gives back the entries with these offsets, or all it has (None)."""
 
+    def take_back(self, delivery: Delivery) -> None:
+        """What was given, and just this, could not be delivered: it waits again. Its permits are
+        not given back by that."""
+        self.redeliver(delivery.consumer_id, [delivery.entry.base_offset])
+
     # --- the cursor, and what follows from it ---
 
     @abstractmethod
@@ -126,7 +131,8 @@ class Dispatcher(ABC):
     @abstractmethod
     def give_back_pending(self, start: int, end: int) -> None:
         """These offsets are pending no longer: they are shown, and what of them is not acknowledged
-        by now is delivered again. start < end."""
+        by now is delivered again, nothing else with it where entries go to several consumers.
+        start < end."""
 
     def seek(self, offset: int) -> None:
         """Begins anew from an offset: all that is outstanding is forgotten. Permits stay."""
@@ -164,3 +170,12 @@ class Dispatcher(ABC):
         remaining = cursor.unacknowledged(entry.base_offset, entry.last_offset + 1)
         count = sum(end - start for start, end in remaining)
         return (None if count == size else remaining), count
+
+    def left_of(self, delivery: Delivery) -> tuple[tuple[OffsetRange, ...] | None, int]:
+        """What of a delivery its consumer still is to have, if that was given a while ago (None:
+        all of the entry), and how many messages."""
+        if delivery.remaining is None:
+            return self.remaining_of(delivery.entry)
+        unacknowledged = self.cursor.unacknowledged
+        left = tuple(part for each in delivery.remaining for part in unacknowledged(*each))
+        return left, sum(end - start for start, end in left)

@@ -2,8 +2,9 @@
 
 When consumers come and go, hashes change hands; entries of a hash wait until its former owner has
 nothing of it outstanding, while those of other hashes go on (Pulsar 4's DrainingHashesTracker,
-PIP-379). Entries without a key go to anybody. Rules: Pulsar's
-PersistentStickyKeyDispatcherMultipleConsumers.
+PIP-379). What is pending is outstanding, too. For Pulsar it is not, so that an abort may break the
+order there: Consumer.individualAckWithTransaction takes it off the list that the tracker goes by.
+Entries without a key go to anybody. Rules: Pulsar's PersistentStickyKeyDispatcherMultipleConsumers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from core.subscription.cursor import Cursor
 from core.subscription.dispatch import Changes
 from core.subscription.key_ranges import KeyOwners, SplitKeys, StickyKeys
 from core.subscription.shared import SharedDispatcher
-from core.subscription.sharing import Lane, SharingConsumer
+from core.subscription.sharing import Held, Lane, SharingConsumer
+from core.subscription.stashed import StashedEntries
 from core.subscription.values import (
     ConsumerId,
     DispatchSettings,
@@ -28,7 +30,21 @@ from core.subscription.values import (
 
 
 class KeySharedDispatcher(SharedDispatcher):
-    """Each hash is a lane. Its next entry is its owner's, once nobody else has any of it."""
+    """Each hash is a lane. Its next entry is its owner's, once nobody else has any of it.
+
+    Where order is kept, who had what a transaction has acknowledged is its *keeper* until that
+    ends, connected or not; of what nobody had (as after a restart) somebody is who is not there.
+    So these hold of a hash:
+
+    - Only one consumer has or keeps anything of it, and only its keeper is given more. Others wait
+      for the transactions to end, at most as long as these may last. Kafka's consumers wait alike
+      for a group's pending offsets (KIP-447).
+    - What an abort frees goes out before all later entries that nobody has.
+
+    Not promised: while a transaction is open its keeper goes on to get later entries, if the hash
+    is still its own; an abort brings the earlier ones after those. What is pended though nobody has
+    it (given back before, or delayed) holds up others from its turn on.
+    """
 
     type = SubscriptionType.KEY_SHARED
 
@@ -40,6 +56,8 @@ class KeySharedDispatcher(SharedDispatcher):
             StickyKeys() if key_sharing.is_sticky else SplitKeys()
         )
         self._unclaimed: dict[Hashable, Lane] = {}  # lanes that wait, of hashes that nobody owns
+        self._kept = StashedEntries()  # those that have keepers, wherever they are
+        self._absent = SharingConsumer(Joining(None, self.type))
 
     def add_consumer(self, joining: Joining) -> Changes | Refused:
         """See Dispatcher. What waits for those who lose hashes to it, or for nobody, may be its."""
@@ -84,6 +102,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def _forget_outstanding(self) -> None:
         self._unclaimed.clear()
+        self._kept.clear()
         super()._forget_outstanding()
 
     def hash_ranges(self) -> list[tuple[HashRange, ConsumerId]]:
@@ -110,6 +129,9 @@ class KeySharedDispatcher(SharedDispatcher):
         return super()._owner(lane)
 
     def _may_have(self, owner: SharingConsumer, lane: Lane) -> bool:
+        keepers = lane.keepers
+        if keepers and (len(keepers) > 1 or owner not in keepers):
+            return False
         if not self._is_ordered and isinstance(lane.key, int):
             return True
         return lane.holder is None or lane.holder is owner
@@ -121,3 +143,71 @@ class KeySharedDispatcher(SharedDispatcher):
             self._announce(lane)
         else:
             del self._lanes[lane.key]
+
+    # --- what is pending ---
+
+    def hold_back(self, start: int, end: int) -> None:
+        """See Dispatcher. Who has it keeps it."""
+        for base in self._order.within(start, end):
+            held = self._held[base]
+            first, behind = max(base, start), min(held.entry.last_offset + 1, end)
+            if held.lane is not None and self.cursor.count_unacknowledged(first, behind):
+                self._keep(held.entry, held.lane, held.consumer)
+        super().hold_back(start, end)
+
+    def _puts_off(self, entry: Entry, count: int, lane: Lane | None) -> bool:
+        """Also where something of it is pending that nobody had: then the lane waits."""
+        is_kept = (
+            lane is not None
+            and self.cursor.count_hidden(*entry.offsets) > 0
+            and self._keep(entry, lane, self._absent)
+        )
+        if super()._puts_off(entry, count, lane):
+            return True
+        if is_kept:
+            assert lane is not None
+            self._wait_in(lane, entry)
+        return is_kept
+
+    def _keep(self, entry: Entry, lane: Lane, keeper: SharingConsumer) -> bool:
+        """Whether the lane has a keeper of the entry that it did not have before."""
+        base = entry.base_offset
+        if not self._is_ordered or not isinstance(lane.key, int) or base in self._keepers:
+            return False
+        self._kept.add(entry)
+        self._keepers[base] = keeper
+        lane.held += 1
+        if lane.keepers is None:
+            lane.keepers = {}
+        lane.keepers[keeper] = lane.keepers.get(keeper, 0) + 1
+        return True
+
+    def _let_move(self, start: int, end: int) -> None:
+        for entry in self._kept.within(start, end):
+            if self.cursor.count_hidden(*entry.offsets):
+                continue
+            assert entry.key_hash is not None
+            lane = self._lanes[entry.key_hash]
+            keepers, keeper = lane.keepers, self._keepers.pop(entry.base_offset)
+            assert keepers is not None
+            self._kept.remove(entry)
+            keepers[keeper] -= 1
+            if not keepers[keeper]:
+                del keepers[keeper]
+            lane.held -= 1
+            if not lane.held:
+                lane.holder = None
+                self._drained(lane)
+            elif lane.waiting:
+                self._announce(lane)
+
+    def _lane_beside(self, held: Held) -> Lane:
+        """Where order is given up others may have what waits in the hash's lane."""
+        lane = held.lane
+        if lane is not None and isinstance(lane.key, int) and not self._is_ordered:
+            held.lane = None
+            lane.held -= 1
+            if not lane.held:
+                lane.holder = None
+                self._drained(lane)
+        return super()._lane_beside(held)

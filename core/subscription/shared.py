@@ -16,7 +16,8 @@ from heapq import heapify, heappop, heappush
 from core.subscription.cursor import Cursor
 from core.subscription.delayed import DelayedEntries
 from core.subscription.dispatch import Changes, Dispatcher
-from core.subscription.sharing import Held, Lane, SharingConsumer
+from core.subscription.offset_ranges import OffsetRange, OffsetRanges
+from core.subscription.sharing import Held, Lane, OneEntry, SharingConsumer
 from core.subscription.sorted_offsets import SortedOffsets
 from core.subscription.stashed import StashedEntries
 from core.subscription.values import (
@@ -37,7 +38,21 @@ _WANTED_AT_MOST = 1_000
 class SharedDispatcher(Dispatcher):
     """See the module. Every entry that was taken and is not acknowledged is in exactly one place:
     held by a consumer, waiting (free, or in its lane), delayed, or stashed, if nothing is left of
-    it but what is pending."""
+    it but what is pending.
+
+    One exception: where an aborted transaction frees messages of an entry of which a consumer has
+    others, these *freed* ones wait while the rest is held. So these hold:
+
+    - What a connected consumer has, nobody is given: neither another one nor itself again. It has
+      what was delivered to it and is neither acknowledged, nor pending, nor given back.
+    - An entry is one consumer's at a time. Its freed messages wait in a lane that this one holds:
+      the entry's, or one of its own. They are the consumer's while it has others of the entry,
+      anybody's as soon as it has none, and go out with these if it gives them back.
+    - `Held.freed` is not None just as long as the entry is among those that wait in its lane. It
+      may name what is acknowledged or pending by now: that is left out when it goes.
+    - `Held.unacked` are the entry's messages that are neither acknowledged nor pending nor freed.
+    - The redelivery count of an entry is how often some of it was delivered before.
+    """
 
     type = SubscriptionType.SHARED
 
@@ -60,6 +75,7 @@ class SharedDispatcher(Dispatcher):
         self._runnable: dict[SharingConsumer, None] = {}  # those that take, and have lanes
         self._delayed = DelayedEntries()
         self._stash = StashedEntries()
+        self._keepers: dict[int, SharingConsumer] = {}  # by base offset; see KeySharedDispatcher
 
     def limit(self, settings: DispatchSettings) -> None:
         """See Dispatcher."""
@@ -312,7 +328,7 @@ class SharedDispatcher(Dispatcher):
             return
         entry = heappop(lane.waiting)
         self._in_lanes -= 1
-        self._deliver(consumer, entry, lane, deliveries)
+        self._deliver(consumer, entry, lane, deliveries, self._held.get(offset))
         if lane.waiting:
             heappush(consumer.lanes, (lane.waiting[0].base_offset, key))
             return
@@ -329,21 +345,32 @@ class SharedDispatcher(Dispatcher):
         entry: Entry,
         lane: Lane | None,
         deliveries: list[Delivery],
+        held: Held | None = None,
     ) -> None:
-        """The consumer takes entries and gets this one, if there is anything left of it."""
+        """The consumer takes entries and gets this one, if there is anything left of it; if it has
+        some of it, what was freed."""
         offset = entry.base_offset
-        remaining, count = self.remaining_of(entry)
-        if not count:
-            self._nothing_left(entry)
-            return
-        redelivery_count = self._redelivered.get(offset, 0) if self._redelivered else 0
+        if held is None:
+            remaining, count = self.remaining_of(entry)
+            if remaining is not None and self._puts_off(entry, count, lane):
+                return
+            redelivery_count = self._redelivered.get(offset, 0) if self._redelivered else 0
+            held = Held(entry, consumer, count, lane)
+            self._held[offset] = consumer.held[offset] = held
+            self._order.add(offset)
+            if lane is not None:
+                lane.holder = consumer
+                lane.held += 1
+        else:
+            remaining = self._freed_of(held)
+            held.freed = None
+            count = sum(end - start for start, end in remaining)
+            if not count:
+                return
+            held.unacked += count
+            redelivery_count = self._redelivered.get(offset, 0) + 1
+            self._redelivered[offset] = redelivery_count
         deliveries.append(Delivery(consumer.consumer_id, entry, redelivery_count, remaining))
-        held = Held(entry, consumer, count, lane)
-        self._held[offset] = consumer.held[offset] = held
-        self._order.add(offset)
-        if lane is not None:
-            lane.holder = consumer
-            lane.held += 1
         consumer.permits -= count
         if consumer.has_more and consumer.permits <= 0:
             self._expecting[consumer] = None
@@ -360,6 +387,34 @@ class SharedDispatcher(Dispatcher):
             queue = self._queues[consumer.priority_level]
             if queue[0] is consumer:
                 queue.rotate(-1)
+
+    def _puts_off(self, entry: Entry, count: int, lane: Lane | None) -> bool:
+        """Whether whose turn the entry is, with so many messages left of it, is not given it."""
+        if not count:
+            self._nothing_left(entry)
+        return not count
+
+    def left_of(self, delivery: Delivery) -> tuple[tuple[OffsetRange, ...] | None, int]:
+        """See Dispatcher."""
+        held = self._held.get(delivery.entry.base_offset)
+        if held is None or held.consumer.consumer_id != delivery.consumer_id:
+            return (), 0
+        remaining, count = super().left_of(delivery)
+        if held.freed is not None:
+            left = (held.entry.offsets,) if remaining is None else remaining
+            remaining = tuple(part for each in left for part in held.freed.missing(*each))
+            count = sum(end - start for start, end in remaining)
+        return remaining, count
+
+    def take_back(self, delivery: Delivery) -> None:
+        """See Dispatcher. What else the consumer has of the entry stays its."""
+        held = self._held.get(delivery.entry.base_offset)
+        if held is None or held.consumer.consumer_id != delivery.consumer_id:
+            return
+        remaining, _ = self.left_of(delivery)
+        for each in (held.entry.offsets,) if remaining is None else remaining:
+            self._free(held, *each)
+        self._lessened(held)
 
     def redeliver(
         self, consumer_id: ConsumerId, offsets: Collection[int] | None = None, epoch: int = 0
@@ -382,7 +437,9 @@ class SharedDispatcher(Dispatcher):
         for held in given:
             offset = held.entry.base_offset
             self._redelivered[offset] = self._redelivered.get(offset, 0) + 1
-            if held.lane is None:
+            if held.freed is not None:
+                pass  # it waits already
+            elif held.lane is None:
                 heappush(self._waiting, held.entry)
             else:
                 self._wait_in(held.lane, held.entry)
@@ -440,7 +497,8 @@ class SharedDispatcher(Dispatcher):
         new = self.cursor.acknowledge(start, end)
         if new:
             held = self._held.get(start)
-            if held is not None and held.entry.last_offset == end - 1:
+            # The quick way, where all of an entry was the consumer's: nothing pending, or freed.
+            if held is not None and held.unacked == new and held.entry.last_offset == end - 1:
                 self._acknowledged(held)
             else:
                 self._acknowledged_within(start, end)
@@ -467,16 +525,22 @@ class SharedDispatcher(Dispatcher):
                 self._lessened(held)
         if self._stash.entries:
             for entry in self._stash.within(start, end):
-                if not self.cursor.count_hidden(entry.base_offset, entry.last_offset + 1):
+                if not self.cursor.count_hidden(*entry.offsets):
                     self._stash.remove(entry)
                     self._redelivered.pop(entry.base_offset, None)
+        if self._keepers:
+            self._let_move(start, end)
 
     def _lessened(self, held: Held) -> None:
         """Some of the entry is acknowledged now, or pending."""
         entry = held.entry
         left = self.cursor.count_unacknowledged(entry.base_offset, entry.last_offset + 1)
+        if held.freed is not None:
+            left -= sum(end - start for start, end in self._freed_of(held))
         if left:
             self._settle(held, held.unacked - left)
+        elif held.freed is not None:  # it waits already
+            self._give_back(held.consumer, (held,))
         elif self.cursor.count_hidden(entry.base_offset, entry.last_offset + 1):
             self._redelivered[entry.base_offset] = self._redelivered.get(entry.base_offset, 0) + 1
             self._stash.add(entry)
@@ -502,25 +566,50 @@ class SharedDispatcher(Dispatcher):
     def _nothing_left(self, entry: Entry) -> None:
         """Whose turn the entry was got none of it."""
         offset = entry.base_offset
-        if self.cursor.count_hidden(offset, entry.last_offset + 1):
+        if self.cursor.count_hidden(*entry.offsets):
             self._redelivered.setdefault(offset, 1)  # somebody had it, or it were not pending
             self._stash.add(entry)
         else:
             self._redelivered.pop(offset, None)
 
     def give_back_pending(self, start: int, end: int) -> None:
-        """See Dispatcher. Where a consumer has other messages of an entry it gives that back."""
+        """See Dispatcher. A consumer that has others of the entry keeps these."""
         cursor = self.cursor
         cursor.show(start, end)
         for base in self._order.within(start, end):
             held = self._held[base]
-            behind = held.entry.last_offset + 1
-            if cursor.count_unacknowledged(max(base, start), min(behind, end)):
-                self._give_back(held.consumer, (held,))
+            first, behind = max(base, start), min(held.entry.last_offset + 1, end)
+            if cursor.count_unacknowledged(first, behind):
+                self._free(held, first, behind)
         for entry in self._stash.within(start, end):
-            if cursor.count_unacknowledged(entry.base_offset, entry.last_offset + 1):
+            if cursor.count_unacknowledged(*entry.offsets):
                 self._stash.remove(entry)
                 self._wait_again(entry)
+        if self._keepers:
+            self._let_move(start, end)
+
+    def _let_move(self, start: int, end: int) -> None:
+        """Some of these offsets may be pending no longer."""
+
+    def _free(self, held: Held, start: int, end: int) -> None:
+        """The consumer has others of the entry, and not these: they wait beside. start < end."""
+        if held.freed is None:
+            held.freed = OffsetRanges()
+            self._wait_in(self._lane_beside(held), held.entry)
+        held.freed.add(start, end)
+
+    def _lane_beside(self, held: Held) -> Lane:
+        """Where messages of the entry wait for who has the others."""
+        if held.lane is None:
+            lane = held.lane = Lane(OneEntry())
+            self._lanes[lane.key] = lane
+            lane.holder, lane.held = held.consumer, 1
+        return held.lane
+
+    def _freed_of(self, held: Held) -> tuple[OffsetRange, ...]:
+        """What was freed and is neither acknowledged nor pending again; in order."""
+        freed = held.freed or ()
+        return tuple(part for each in freed for part in self.cursor.unacknowledged(*each))
 
     def _wait_again(self, entry: Entry) -> None:
         """In its lane, if there is one, before later ones of it."""
@@ -568,6 +657,7 @@ class SharedDispatcher(Dispatcher):
         self._runnable.clear()
         self._delayed.clear()
         self._stash.clear()
+        self._keepers.clear()
         self._in_lanes = self._unacked = 0
         self._is_blocked = False
         for consumer in self._consumers.values():

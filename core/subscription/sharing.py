@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from core.subscription.offset_ranges import OffsetRanges
 from core.subscription.values import Entry, Joining
 
 
@@ -48,9 +49,11 @@ class SharingConsumer:
 
 
 class Held:
-    """An entry that a consumer has. unacked: its messages that are not acknowledged."""
+    """An entry that a consumer has. unacked: its messages that are neither acknowledged, nor
+    pending, nor freed. freed: those that aborts gave back, while they wait; see SharedDispatcher.
+    """
 
-    __slots__ = ("consumer", "entry", "lane", "unacked")
+    __slots__ = ("consumer", "entry", "freed", "lane", "unacked")
 
     def __init__(
         self, entry: Entry, consumer: SharingConsumer, unacked: int, lane: Lane | None
@@ -59,20 +62,35 @@ class Held:
         self.consumer = consumer
         self.unacked = unacked
         self.lane = lane
+        self.freed: OffsetRanges | None = None
+
+
+class OneEntry:
+    """Names a lane of one entry. It may stand beside any other name in a heap, in any order."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    __gt__ = __lt__
 
 
 class Lane:
-    """Entries that belong together. holder: who has `held` of them; None where it is 0.
+    """Entries that belong together. held: how many of them somebody has, or keeps; holder: who has
+    them; None where it is 0.
 
+    keepers: who had what of them is pending, and of how many entries (KEY_SHARED); None for none.
     waiting: a heap of those that wait; owner: who has a claim to them. It is kept only while there
     is something in it.
     """
 
-    __slots__ = ("held", "holder", "key", "owner", "waiting")
+    __slots__ = ("held", "holder", "keepers", "key", "owner", "waiting")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.holder: SharingConsumer | None = None
         self.owner: SharingConsumer | None = None
         self.held = 0
+        self.keepers: dict[SharingConsumer, int] | None = None
         self.waiting: list[Entry] = []

@@ -197,7 +197,8 @@ class SingleActiveDispatcher(Dispatcher):
         return self.cursor.acknowledge_up_to(end)
 
     def give_back_pending(self, start: int, end: int) -> None:
-        """See Dispatcher. Again all, as in Pulsar's endTxn of a subscription."""
+        """See Dispatcher. Again all, as in Pulsar's endTxn of a subscription: what is promised here
+        is the order, so that what the consumer has of later ones comes again, too."""
         self.cursor.show(start, end)
         if self.cursor.count_unacknowledged(start, min(end, self.read_position)):
             self._go_back()

@@ -52,6 +52,11 @@ class Entry(NamedTuple):
     deliver_at_ms: int | None = None
     chunk_group: str | None = None
 
+    @property
+    def offsets(self) -> OffsetRange:
+        """Its offsets."""
+        return OffsetRange(self.base_offset, self.last_offset + 1)
+
 
 class Delivery(NamedTuple):
     """An entry is the consumer's now. Deliveries of one consumer are sent in the order given.

@@ -1,8 +1,8 @@
 """A subscription, its consumers and its log as the dispatch machines play them.
 
-The model knows of each entry who has it, how often it was somebody's, and which of its messages
-are acknowledged, or pending in which transaction; it checks every delivery. It plays honest
-clients, and a broker that crashes.
+The model knows of each message who has it, whether it is acknowledged, or pending in which
+transaction, and of each entry how often some of it was delivered, and who had what of it is
+pending; it checks every delivery. It plays honest clients, and a broker that crashes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def ranges_of(offsets: set[int]) -> list[OffsetRange]:
 
 @dataclass
 class Client:
-    """A consumer. has: entries delivered to it and neither acknowledged nor given back. has_more:
-    it takes more than its permits say; is_expected: it has none now, but will."""
+    """A consumer. has: messages delivered to it and neither acknowledged, nor pending, nor given
+    back, by the offset of their entry. has_more: it takes more than its permits say; is_expected:
+    it has none now, but will."""
 
     name: str
     level: int
@@ -49,7 +50,7 @@ class Client:
     is_blocked: bool = False
     has_more: bool = False
     is_expected: bool = False
-    has: dict[int, Delivery] = field(default_factory=dict)
+    has: dict[int, set[int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -80,6 +81,7 @@ class World:
         self.sharing = sharing
         self.per_read = per_read
         self.log: list[Entry] = []
+        self.by_base: dict[int, Entry] = {}
         self.log_end = 0
         self.messages: set[int] = set()
         self.now_ms = 0
@@ -100,6 +102,8 @@ class World:
             self.acked |= set(range(*row))
         self.times: dict[int, int] = {}  # an entry was somebody's before
         self.veiled: set[int] = set()  # entries of which nothing was left but what was pending
+        # Of entries of which something is pending: whose that was; None: nobody's, as far as known.
+        self.keepers: dict[int, Client | None] = {}
         self.transactions: dict[str, Transaction] = deepcopy(self.stored_transactions)
         for owner, each in self.transactions.items():
             each.unanswered.clear()  # nobody knows any more
@@ -134,7 +138,8 @@ class World:
     ) -> None:
         base = self.log_end + gap
         at = None if delay is None else self.now_ms + delay
-        self.log.append(Entry(base, base + count - 1, key, at, chunk))
+        entry = self.by_base[base] = Entry(base, base + count - 1, key, at, chunk)
+        self.log.append(entry)
         self.log_end = base + count
         self.messages |= set(range(base, self.log_end))
 
@@ -280,26 +285,30 @@ class World:
         self.settle()
 
     def abort(self, owner: str) -> None:
+        """Who has others of an entry keeps them. EXCLUSIVE and FAILOVER go back to the first."""
         ended = self.transactions.pop(owner, Transaction())
         dispatcher = self.subscription.dispatcher
         position = dispatcher.read_position if dispatcher is not None else 0
         shown = (ended.held & self.messages) - self.hidden - self.acked
         self.subscription.abort_pending(owner)
-        for client in self.clients.values():
-            if self.has_one_active:
-                if any(each < position for each in shown):
-                    client.has.clear()
-                continue
-            given = [each for each in client.has.values() if shown & set(self.left_of(each.entry))]
-            self.given_back(client, [each.entry.base_offset for each in given])
-            self.unblock(client)
+        if self.has_one_active and any(each < position for each in shown):
+            for client in self.clients.values():
+                client.has.clear()
+        self.settle()
 
     def settle(self) -> None:
         """What is acknowledged or pending is nobody's any more; what is acknowledged is
         forgotten."""
+        for entry in self.log:
+            base = entry.base_offset
+            if not self.pending_of(entry):
+                self.keepers.pop(base, None)
+            elif base not in self.keepers:
+                self.keepers[base] = self.having(base)
         for client in self.clients.values():
-            for base, delivery in list(client.has.items()):
-                if not self.left_of(delivery.entry):
+            for base, has in list(client.has.items()):
+                has.intersection_update(self.left_of(self.by_base[base]))
+                if not has:
                     del client.has[base]
             self.unblock(client)
         for entry in self.log:
@@ -309,8 +318,21 @@ class World:
             elif self.transactions and not self.left_of(entry):
                 self.veiled.add(entry.base_offset)
 
+    def pending_of(self, entry: Entry) -> set[int]:
+        return set(self.undone_of(entry)) - set(self.left_of(entry))
+
+    def having(self, base: int) -> Client | None:
+        """Who has some of the entry."""
+        return next((each for each in self.clients.values() if base in each.has), None)
+
+    def waiting_of(self, entry: Entry) -> set[int]:
+        """What somebody may get and nobody has."""
+        client = self.having(entry.base_offset)
+        has = client.has[entry.base_offset] if client is not None else set()
+        return set(self.left_of(entry)) - has
+
     def unacked(self, client: Client) -> int:
-        return sum(len(self.left_of(each.entry)) for each in client.has.values())
+        return sum(map(len, client.has.values()))
 
     def all_unacked(self) -> int:
         return sum(map(self.unacked, self.clients.values()))
@@ -339,6 +361,7 @@ class World:
         self.acked = set(range(offset))
         self.times.clear()
         self.veiled.clear()
+        self.keepers.clear()
         self.is_blocked = False
         for client in self.clients.values():
             client.has.clear()
@@ -360,8 +383,9 @@ class World:
 
     # --- deliveries ---
 
-    def run(self, limit: int = 2) -> None:
-        """What a runtime does after any event."""
+    def run(self, limit: int = 2, unread: int = 0) -> None:
+        """What a runtime does after any event. unread: so many of what is delivered once more
+        cannot be read just then."""
         dispatcher = self.subscription.dispatcher
         if dispatcher is None:
             return
@@ -379,24 +403,54 @@ class World:
                     end = found[-1].last_offset + 1
                 deliveries = dispatcher.offer(position, found, end, self.now_ms)
                 assert deliveries or dispatcher.read_position > position, "wanted and not taken"
+                is_again = False
+            else:
+                is_again = True
             for each in deliveries:
                 self.delivered(each)
+            if is_again and unread > 0:
+                for each in deliveries:
+                    self.take_back(each)
+                unread -= 1
         self.check()
+
+    def take_back(self, delivery: Delivery) -> None:
+        dispatcher = self.subscription.dispatcher
+        assert dispatcher is not None
+        client, base = self.clients[str(delivery.consumer_id)], delivery.entry.base_offset
+        given = self.given(delivery)
+        assert self.offsets_of(dispatcher.left_of(delivery)[0], delivery.entry) == sorted(given)
+        dispatcher.take_back(delivery)
+        assert dispatcher.left_of(delivery) == ((), 0)
+        client.has[base] -= given
+        if not client.has[base]:
+            del client.has[base]
+        self.unblock(client)
+        self.flow(client.name, len(given), has_more=client.has_more)
+
+    def given(self, delivery: Delivery) -> set[int]:
+        return set(self.offsets_of(delivery.remaining, delivery.entry))
+
+    def offsets_of(self, ranges: tuple[OffsetRange, ...] | None, entry: Entry) -> list[int]:
+        ranges = (entry.offsets,) if ranges is None else ranges
+        return [each for row in ranges for each in range(*row)]
 
     def delivered(self, delivery: Delivery) -> None:
         entry = delivery.entry
         base = entry.base_offset
         client = self.clients[str(delivery.consumer_id)]
-        left = self.left_of(entry)
-        assert left, "delivered what is acknowledged"
-        if delivery.remaining is None:
-            assert len(left) == entry.last_offset + 1 - base
-        else:
-            assert [each for row in delivery.remaining for each in range(*row)] == left
+        given = self.given(delivery)
+        assert given, "delivered nothing"
+        assert given <= set(self.left_of(entry)), "delivered what is acknowledged"
+        having = self.having(base)
+        if having is not None:
+            assert not given & having.has[base], "delivered what a consumer has"
+            assert having is client, "an entry is with two"
+            assert not self.has_one_active
+        assert given == self.waiting_of(entry), "not delivered with the rest that waits"
+        assert self.offsets_of(delivery.remaining, entry) == sorted(given)
         assert client.permits > 0, "delivered without permits"
         assert self.has_one_active or not (client.is_blocked or self.is_blocked)
-        for other in self.clients.values():
-            assert base not in other.has, "delivered to two, or twice"
         self.counted(delivery)
         if self.has_one_active:
             assert client.name == self.active()
@@ -405,10 +459,11 @@ class World:
         else:
             assert entry.deliver_at_ms is None or entry.deliver_at_ms <= self.now_ms
             self.in_lane(client, entry)
-            self.in_turn(client, entry)
-        client.permits -= len(left)
+            if having is None:
+                self.in_turn(client, entry)
+        client.permits -= len(given)
         client.is_expected |= client.has_more and client.permits <= 0
-        client.has[base] = delivery
+        client.has.setdefault(base, set()).update(given)
         limit = self.settings.max_unacked_per_consumer
         if limit and not self.has_one_active and self.unacked(client) >= limit:
             client.is_blocked = True
@@ -416,9 +471,9 @@ class World:
             self.is_blocked = True
 
     def counted(self, delivery: Delivery) -> None:
-        """How often the entry was somebody's before. Of what was pending it is not always known:
-        somebody had it, perhaps before a crash; and EXCLUSIVE and FAILOVER count how often reading
-        went back over it."""
+        """How often some of the entry was delivered before. Of what was pending it is not always
+        known: somebody had it, perhaps before a crash; and EXCLUSIVE and FAILOVER count how often
+        reading went back over it."""
         base, count = delivery.entry.base_offset, delivery.redelivery_count
         times = self.times.get(base, 0)
         if base not in self.veiled:
@@ -444,22 +499,35 @@ class World:
         return entry.chunk_group
 
     def in_lane(self, client: Client, entry: Entry) -> None:
-        """Nobody else has anything of the lane, and nothing earlier of it waits."""
+        """Nobody else has, or keeps, anything of the lane, and nothing earlier of it waits."""
         lane = self.lane_of(entry)
         if lane is None:
             return
         for other in self.clients.values():
-            for each in other.has.values():
-                assert other is client or self.lane_of(each.entry) != lane, "a lane is with two"
+            for base in other.has:
+                assert other is client or self.lane_of(self.by_base[base]) != lane, (
+                    "a lane is with two"
+                )
         for each in self.log:
-            if each.base_offset >= entry.base_offset:
-                break
-            if self.lane_of(each) == lane and self.left_of(each):
-                late = each.deliver_at_ms is not None  # it may have come due after others went
-                assert each.base_offset in client.has or late, "overtaken in its lane"
+            if self.lane_of(each) != lane:
+                continue
+            base, late = each.base_offset, each.deliver_at_ms is not None
+            if isinstance(lane, int) and base in self.keepers:
+                keeper = self.keepers[base]
+                if keeper is not None:
+                    assert keeper is client, "a lane with something pending has moved"
+                else:  # not known before it is read, or due
+                    assert base > entry.base_offset or late, "a pending one is overtaken"
+            if base < entry.base_offset and not late:  # it may have come due after others went
+                assert not self.waiting_of(each), "overtaken in its lane"
 
     def outstanding(self) -> set[int]:
         return {base for each in self.clients.values() for base in each.has}
+
+    def batches(self) -> list[int]:
+        """Entries of which a consumer has several messages."""
+        having = [has for each in self.clients.values() for has in each.has.items()]
+        return sorted(base for base, has in having if len(has) > 1)
 
     def check(self) -> None:
         """Numbers agree, and nobody waits who need not."""
@@ -515,36 +583,45 @@ class World:
         if not self.settings.look_ahead:  # there is nothing else that could stop reading
             assert dispatcher.read_position >= self.log_end, "nobody reads on"
         held_up: set[object] = set()
-        outstanding = self.outstanding()
         for entry in self.log:
+            base = entry.base_offset
             is_waiting = (
                 entry.last_offset < dispatcher.read_position
-                and self.left_of(entry)
-                and entry.base_offset not in outstanding
+                and self.waiting_of(entry)
                 and (entry.deliver_at_ms or 0) <= self.now_ms
             )
             if not is_waiting:
                 continue
-            if self.type is SubscriptionType.KEY_SHARED and entry.key_hash is not None:
-                lane: object = entry.key_hash
-                owner = self.owner_of(entry.key_hash)
-            else:
-                lane, owner = entry.chunk_group, None
+            lane = self.raw_lane(entry)
             holders = {
                 name
                 for name, each in self.clients.items()
                 if lane is not None
-                and any(lane == self.raw_lane(d.entry) for d in each.has.values())
+                and any(lane == self.raw_lane(self.by_base[having]) for having in each.has)
             }
+            having = self.having(base)
+            if having is not None and self.lane_of(entry) is None:
+                assert not self.takes(having.name), f"{entry} waits for who takes it"
+                continue
             if lane in held_up:
                 continue
             if isinstance(lane, int):
+                owner = self.owner_of(lane)
                 stuck = owner is None or not self.takes(owner)
-                stuck = stuck or bool(self.sharing.is_ordered and holders - {owner})
+                if self.sharing.is_ordered:
+                    stuck = stuck or bool(holders - {owner}) or self.is_kept_from(owner, lane)
             else:
                 stuck = lane is not None and any(not self.takes(each) for each in holders)
             assert stuck, f"{entry} waits and need not"
             held_up.add(lane)
+
+    def is_kept_from(self, name: str | None, lane: int) -> bool:
+        """Whether somebody else keeps something of the lane, or somebody who is not known."""
+        return any(
+            keeper is None or name is None or keeper is not self.clients[name]
+            for base, keeper in self.keepers.items()
+            if self.raw_lane(self.by_base[base]) == lane
+        )
 
     def raw_lane(self, entry: Entry) -> object:
         if self.type is SubscriptionType.KEY_SHARED and entry.key_hash is not None:
@@ -565,14 +642,20 @@ class World:
         for i, owner in enumerate(list(self.transactions)):
             self.abort(owner) if i % 2 else self.commit(owner)
             self.run()
-        for _ in range(len(self.log) + 3):
+        for i in range(2 * len(self.log) + 3):
+            if i and not self.messages - self.acked:
+                break
             self.pass_time(1_000)
             for name, client in self.clients.items():
                 self.flow(name, max(200 - client.permits, 0))
             self.run()
             for client in list(self.clients.values()):
-                for delivery in list(client.has.values()):
-                    self.acknowledge(delivery.entry.base_offset, delivery.entry.last_offset + 1)
+                for base, has in list(client.has.items()):
+                    if i % 2:
+                        for offset in list(has):
+                            self.acknowledge(offset, offset + 1)
+                    else:
+                        self.acknowledge(*self.by_base[base].offsets)
         assert not self.messages - self.acked, "lost"
         assert self.subscription.cursor.mark_delete == self.log_end
         assert self.subscription.cursor.backlog(self.log_end) == 0

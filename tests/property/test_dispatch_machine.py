@@ -34,13 +34,14 @@ class DispatchMachine(RuleBasedStateMachine):
     """Invariants (subscription_world.py checks them at each delivery and after each step):
 
     - a delivered entry has permits, its time has come, and something of it is unacknowledged;
-    - nothing is with two consumers at once, nor with one twice;
-    - an entry's redelivery count is how often it was somebody's before, so that it comes again
-      only if it was given back, or its consumer is gone;
+    - nobody is given a message that a connected consumer has: it has what was delivered to it and
+      is neither acknowledged, nor pending, nor given back; and an entry is with one at a time;
+    - an entry's redelivery count is how often some of it was delivered before;
     - limits of unacknowledged messages stop a consumer, and half of them lets it go on; other ones
       hold at once;
     - what is pending in a transaction is nobody's else; conflicts are exactly those of the rules;
-      what was committed is not delivered again, and what was aborted is;
+      what was committed is not delivered again, and what was aborted is: alone, to who has others
+      of its entry, or with these, if nobody has them any more;
     - nobody gets what a better level takes, or will take as soon as it has got what it was given;
     - nothing is lost: in the end all is delivered and acknowledged, whatever happened before.
     """
@@ -55,8 +56,11 @@ class DispatchMachine(RuleBasedStateMachine):
         for name in data.draw(st.lists(NAMES, min_size=2, max_size=3, unique=True)):
             self.join(name, 0, data.draw(st.sampled_from([1, 3, 50])))
         chunk = None if self.type is SubscriptionType.KEY_SHARED else "x"
-        for key in data.draw(st.lists(st.sampled_from(KEYS[:3]), max_size=10)):
-            self.world.append(1, 0, key, None, chunk if key == KEYS[0] else None)
+        counts = st.sampled_from([1, 1, 4])
+        for key, count in data.draw(
+            st.lists(st.tuples(st.sampled_from(KEYS[:3]), counts), max_size=10)
+        ):
+            self.world.append(count, 0, key, None, chunk if key == KEYS[0] else None)
         self.world.run()
 
     @property
@@ -66,7 +70,7 @@ class DispatchMachine(RuleBasedStateMachine):
     # The log.
 
     @rule(
-        count=st.sampled_from([1, 1, 1, 2, 5]),
+        count=st.sampled_from([1, 1, 2, 5]),
         gap=st.sampled_from([0, 0, 0, 1, 3]),
         key=st.sampled_from([None, KEYS[0], *KEYS]),
         delay=st.sampled_from([None] * 5 + [0, 5, 20]),
@@ -175,6 +179,45 @@ class DispatchMachine(RuleBasedStateMachine):
             self.world.pend(owner, ranges)
         self.world.run()
 
+    @precondition(lambda self: self.world.clients)
+    @rule(
+        owner=OWNERS,
+        which=WHICH,
+        key=st.sampled_from([None, *KEYS]),
+        some=st.sets(st.integers(0, 4), min_size=1, max_size=3),
+        event=st.sampled_from(["", "", "abort", "abort", "redeliver", "rest", "whole"]),
+    )
+    def pend_part(
+        self, owner: str, which: int, key: int | None, some: set[int], event: str
+    ) -> None:
+        """Of a batch, while its consumer has the others: and what may come right then."""
+        world = self.world
+        if not world.batches() and len(world.log) < 40:
+            world.append(4, 0, key, None, None)
+            for each in world.clients:
+                world.flow(each, 3)
+            world.run()
+        batches = world.batches()
+        if not batches:
+            return
+        base = batches[which % len(batches)]
+        client = world.having(base)
+        assert client is not None
+        had = sorted(client.has[base])
+        chosen = [had[each] for each in some if each < len(had) - 1]
+        world.pend(owner, [(each, each + 1) for each in chosen])
+        match event:
+            case "abort":
+                world.abort(owner)
+            case "redeliver":
+                world.redeliver(client.name, [base])
+            case "rest":
+                for each in set(had) - set(chosen):
+                    world.acknowledge(each, each + 1)
+            case "whole":
+                world.acknowledge(*world.by_base[base].offsets)
+        world.run()
+
     @rule(owner=OWNERS, count=st.integers(0, 12), skipped=st.sampled_from([0, 0, 4]))
     def pend_up_to(self, owner: str, count: int, skipped: int) -> None:
         """Below the mark-delete offset there may be what others hold."""
@@ -188,20 +231,20 @@ class DispatchMachine(RuleBasedStateMachine):
         self.world.run()
 
     @precondition(lambda self: self.world.transactions)
-    @rule(which=WHICH, is_commit=st.booleans())
-    def end_transaction(self, which: int, is_commit: bool) -> None:
-        """A second end changes nothing."""
+    @rule(which=WHICH, is_commit=st.booleans(), unread=st.sampled_from([0, 0, 1]))
+    def end_transaction(self, which: int, is_commit: bool, unread: int) -> None:
+        """A second end changes nothing. unread: what comes back can be read later only."""
         owners = list(self.world.transactions)
         owner = owners[which % len(owners)]
         for _ in range(2):
             (self.world.commit if is_commit else self.world.abort)(owner)
-            self.world.run()
+            self.world.run(unread=unread)
 
     # The broker. One rule for all, so that there is something to forget when it forgets.
 
     @rule(
         event=st.sampled_from(
-            ["time", "time", "flush", "skip", "others", "seek", "crash", "limit"]
+            ["time", "time", "flush", "skip", "others", "seek", "crash", "limit", "unread"]
         ),
         number=st.integers(0, 60),
     )
@@ -222,6 +265,10 @@ class DispatchMachine(RuleBasedStateMachine):
                 world.start()
             case "limit" if world.settings.look_ahead:  # else that follows from the limits
                 world.limit(number % 5, number % 11)
+            case "unread" if world.clients:  # what comes back can be read later only
+                name = self.clients[number % len(self.clients)]
+                world.redeliver(name, None if number % 2 else sorted(world.clients[name].has)[:2])
+                world.run(unread=number % 3 + 1)
         world.run()
 
     def teardown(self) -> None:
@@ -237,8 +284,9 @@ class SharedMachine(DispatchMachine):
 
 
 class KeySharedMachine(DispatchMachine):
-    """Also: entries of a hash are with one consumer at a time, and none overtakes another, while
-    consumers join, leave, crash and give back."""
+    """Also: entries of a hash are with one consumer at a time, who had what of them is pending if
+    there is such; and none overtakes another that waits, while consumers join, leave, crash and
+    give back, and transactions abort."""
 
     type = SubscriptionType.KEY_SHARED
     sharings = (KeySharing(), KeySharing(is_sticky=True), KeySharing(is_ordered=False))

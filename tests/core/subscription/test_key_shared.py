@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from core.subscription.key_shared import KeySharedDispatcher
 from core.subscription.values import (
     ConsumerId,
@@ -272,15 +274,237 @@ class TestPending:
         assert driver.abort("t") == []
         assert driver.flow("a", 9) == [("a", each) for each in range(4)]
 
-    def test_while_it_is_pending_its_hash_may_move(self) -> None:
+    def test_while_it_is_pending_its_hash_does_not_move(self) -> None:
         driver, key = moved_hash()
         driver.fill(key)
         driver.run()
         driver.pend("t", 0)
-        assert driver.run() == [("b", 1)]
-        driver.fill(key)
+        assert driver.run() == []
+        driver.fill(key, None)
+        assert [offset for _, offset in driver.run()] == [3]
+        assert driver.abort("t") == [("b", 0), ("b", 1), ("b", 2)]
+        assert driver.counts() == {0: 1, 1: 0, 2: 0}
+
+    @pytest.mark.parametrize("how", ["commit", "ack", "up to", "seek"])
+    def test_it_moves_once_that_is_settled(self, how: str) -> None:
+        driver, key = moved_hash()
+        driver.fill(key, key)
+        driver.pend("t", 0)
+        assert driver.run() == []
+        match how:
+            case "commit":
+                driver.commit("t")
+            case "ack":
+                driver.ack(0)
+            case "up to":
+                driver.subscription.acknowledge_up_to(1, 3)
+                driver.run()
+            case "seek":
+                driver.subscription.seek(1)
+                driver.run()
+        assert [(each.consumer_id, each.entry.base_offset) for each in driver.got] == [
+            ("b", 1),
+            ("b", 2),
+        ]
+        assert driver.abort("t") == []
+
+    def test_it_moves_once_all_of_the_entry_is_acknowledged(self) -> None:
+        driver = Driver(KEY_SHARED)
+        driver.join("a", 9)
+        driver.append(2, key=7)
         driver.run()
+        while 7 in owned_by(driver, "a"):
+            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        driver.subscription.pend("t", [(0, 1)], 2)
+        driver.fill(7)
+        assert driver.run() == []
+        driver.subscription.acknowledge(0, 2, 3)
+        ((who, base),) = driver.run()
+        assert (who != "a", base) == (True, 2)
+
+    def test_of_several_the_last_one_counts(self) -> None:
+        driver, key = moved_hash()
+        driver.leave("b")
+        driver.fill(key)
+        assert driver.run() == [("a", 1)]
+        driver.join("b", 9)
+        driver.fill(key)
+        driver.pend("t", 0)
+        driver.pend("u", 1)
+        assert driver.run() == driver.commit("t") == []
+        assert driver.commit("u") == [("b", 2)]
+
+    def test_of_two_halves_of_an_entry_the_last_one_counts(self) -> None:
+        driver = Driver(KEY_SHARED)
+        driver.join("a", 9)
+        driver.append(2, key=7)
+        driver.run()
+        while 7 in owned_by(driver, "a"):
+            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        driver.subscription.pend("t", [(0, 1)], 2)
+        driver.subscription.pend("u", [(1, 2)], 2)
+        driver.fill(7)
+        assert driver.run() == driver.commit("t") == []
+        ((who, base),) = driver.commit("u")
+        assert (who != "a", base) == (True, 2)
+
+    def test_who_has_it_goes_on_meanwhile(self) -> None:
+        driver = sticky()
+        driver.fill(1)
+        driver.run()
+        driver.pend("t", 0)
+        driver.fill(1, 1)
+        assert driver.run() == [("a", 1), ("a", 2)]
+        assert driver.ack(1, 2) == []
+        assert driver.abort("t") == [("a", 0)]
+
+    def test_a_hash_that_comes_back_goes_on(self) -> None:
+        driver, key = moved_hash()
+        driver.fill(key)
+        driver.pend("t", 0)
+        assert driver.run() == []
+        driver.leave("b")
+        assert driver.run() == [("a", 1)]
+
+    @pytest.mark.parametrize("is_commit", [True, False])
+    def test_its_hash_waits_for_the_end_though_its_consumer_is_gone(self, is_commit: bool) -> None:
+        driver, key = moved_hash()
+        driver.fill(key)
+        driver.pend("t", 0)
+        driver.leave("a")
+        driver.fill(key, None)
+        assert driver.run() == [("b", 3)]
+        expected = [("b", each) for each in (0, 1, 2)]
+        assert (driver.commit("t") if is_commit else driver.abort("t")) == expected[is_commit:]
+
+    def test_what_its_consumer_gave_back_waits_with_it(self) -> None:
+        driver = Driver(KEY_SHARED)
+        driver.join("a", 9)
+        driver.append(3, key=7)
+        driver.run()
+        while 7 in owned_by(driver, "a"):
+            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        driver.subscription.pend("t", [(0, 1)], 3)
+        assert driver.redeliver("a") == []
+        ((who, base),) = driver.abort("t")
+        assert (who != "a", base) == (True, 0)
+        assert driver.got[0].remaining is None
+
+    def test_what_nobody_had_holds_up_its_hash(self) -> None:
+        """As after a restart: who had it then is not known."""
+        driver = Driver(KEY_SHARED, key_sharing=STICKY)
+        driver.append(2, key=1)
+        driver.fill(1, 2, 101)
+        driver.subscription.load_pending("t", [(0, 1)], None)
+        driver.join("a", 9, ranges=(LOW,))
+        driver.join("b", 9, ranges=(HIGH,))
+        assert driver.run() == [("a", 3), ("b", 4)]
+        assert driver.leave("a") == ()
+        driver.join("c", 9, ranges=(LOW,))
+        assert driver.run() == [("c", 3)]
+        assert driver.abort("t") == [("c", 0), ("c", 2)]
+
+    def test_after_a_seek_nobody_had_it(self) -> None:
+        driver = sticky()
+        driver.fill(1, 1, 101)
+        driver.run()
+        driver.pend("t", 0)
+        driver.subscription.seek(0)
+        assert driver.run() == [("b", 2)]
+        assert driver.abort("t") == [("a", 0), ("a", 1)]
+
+    def test_what_a_seek_has_skipped_is_nobody_s(self) -> None:
+        driver = sticky()
+        driver.fill(1, 1)
+        driver.run()
+        driver.pend("t", 0)
+        driver.subscription.seek(1)
+        assert driver.run() == [("a", 1)]
+        driver.pend("u", 1)
+        assert driver.abort("t") == []
+        assert driver.abort("u") == [("a", 1)]
+
+    def test_what_had_been_given_back_holds_up_its_hash_from_its_turn_on(self) -> None:
+        driver = sticky(a=2)
+        driver.fill(1, 1, 1)
+        driver.run()
+        driver.redeliver("a", 1)
+        driver.pend("t", 1)
+        assert driver.flow("a", 9) == []
+        assert driver.ack(0) == []
+        assert driver.commit("t") == [("a", 2)]
+
+    def test_what_nobody_had_holds_up_who_keeps_others(self) -> None:
+        driver = sticky(a=2)
+        driver.fill(1, 1, 1)
+        driver.run()
+        driver.pend("t", 0)
+        driver.redeliver("a", 1)
+        driver.pend("u", 1)
+        assert driver.flow("a", 9) == []
+        assert driver.commit("u") == [("a", 2)]
+        assert driver.abort("t") == [("a", 0)]
+
+    def test_with_order_given_up_nothing_waits(self) -> None:
+        sharing = KeySharing(is_sticky=True, is_ordered=False)
+        driver = Driver(KEY_SHARED, key_sharing=sharing)
+        driver.join("a", 9, ranges=(LOW,))
+        driver.fill(1)
+        driver.run()
+        driver.pend("t", 0)
+        driver.leave("a")
+        driver.join("b", 9, ranges=(LOW,))
+        driver.fill(1)
+        assert driver.run() == [("b", 1)]
         assert driver.abort("t") == [("b", 0)]
+
+    def test_with_order_given_up_a_part_waits_for_who_has_the_others(self) -> None:
+        driver = Driver(KEY_SHARED, key_sharing=KeySharing(is_ordered=False))
+        driver.join("a", 2)
+        driver.append(2, key=7)
+        driver.run()
+        while 7 in owned_by(driver, "a"):
+            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        driver.subscription.pend("t", [(0, 1)], 2)
+        assert driver.abort("t") == []
+        driver.fill(7)
+        ((who, base),) = driver.run()
+        assert (who != "a", base) == (True, 2), "others go on"
+        assert driver.flow("a", 5) == [("a", 0)]
+        assert driver.got[0].remaining == ((0, 1),)
+
+    def test_chunks_without_a_key_do_not_wait(self) -> None:
+        driver = sticky()
+        driver.append(chunk="x")
+        assert driver.run() == [("a", 0)]
+        driver.pend("t", 0)
+        driver.append(chunk="x")
+        assert driver.run() == [("b", 1)]
+        assert driver.abort("t") == [("b", 0)]
+
+    def test_a_part_comes_back_before_later_ones_of_its_hash(self) -> None:
+        driver = sticky(a=3)
+        driver.append(3, key=1)
+        driver.fill(1, 101)
+        assert driver.run() == [("a", 0), ("b", 4)]
+        driver.subscription.pend("t", [(1, 2)], 5)
+        assert driver.abort("t") == []
+        assert driver.flow("a", 9) == [("a", 0), ("a", 3)]
+        assert driver.got[0].remaining == ((1, 2),)
+
+    def test_a_part_of_a_hash_that_has_moved_waits_for_the_rest(self) -> None:
+        driver = Driver(KEY_SHARED)
+        driver.join("a", 99)
+        driver.append(3, key=7)
+        driver.run()
+        while 7 in owned_by(driver, "a"):
+            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        driver.subscription.pend("t", [(0, 1)], 3)
+        assert driver.abort("t") == []
+        driver.subscription.acknowledge(1, 3, 3)
+        ((who, base),) = driver.run()
+        assert (who != "a", base) == (True, 0)
+        assert driver.got[0].remaining == ((0, 1),)
 
     def test_two_consumers_never_have_the_hash(self) -> None:
         driver, key = moved_hash(permits=0)

@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from core.subscription.shared import SharedDispatcher
-from core.subscription.values import MAX_PERMITS, DispatchSettings, Entry, SubscriptionType
+from core.subscription.values import (
+    MAX_PERMITS,
+    DispatchSettings,
+    Entry,
+    KeySharing,
+    SubscriptionType,
+)
 from tests.core.subscription.driver import NO_LIMITS, Driver
 
 SHARED, KEY_SHARED = SubscriptionType.SHARED, SubscriptionType.KEY_SHARED
@@ -513,7 +519,7 @@ class TestPending:
         driver.join("a", 99)
         return driver
 
-    def test_other_messages_of_an_entry_come_back_with_it(
+    def test_only_what_an_abort_frees_comes_back(
         self,
         type: SubscriptionType,  # noqa: A002
     ) -> None:
@@ -525,7 +531,8 @@ class TestPending:
         driver.subscription.acknowledge(0, 1, 5)
         assert driver.status("a").unacked == 1
         assert driver.abort("t") == [("a", 0)]
-        assert driver.got[0].remaining == ((1, 4),)
+        assert driver.got[0].remaining == ((1, 3),)
+        assert driver.counts() == {0: 1}
         assert driver.status("a").unacked == 3
         driver.subscription.acknowledge(1, 4, 5)
         assert driver.status("a").unacked == 0
@@ -541,12 +548,16 @@ class TestPending:
         driver.subscription.pend("t", [[(1, 5)]], 6)
         assert driver.status("a").unacked == 2
         driver.subscription.acknowledge(1, 2, 6)
-        assert driver.abort("t") == [("a", 2), ("a", 4)]
+        assert sorted(driver.abort("t")) == [("a", 2), ("a", 4)]
+        assert {each.entry.base_offset: each.remaining for each in driver.got} == {
+            2: None,
+            4: ((4, 5),),
+        }
         assert driver.status("a").unacked == 5
 
     def test_what_waits_is_passed_over_when_it_is_read(self, type: SubscriptionType) -> None:  # noqa: A002
         driver = self.driver(type)
-        driver.fill(1, 1, 1)
+        driver.fill(1, 2, 3)
         driver.pend("t", 0, 1)
         assert driver.run() == [("a", 2)]
         assert driver.dispatcher.read_position == 3
@@ -629,6 +640,303 @@ class TestPending:
         assert driver.run() == [("a", 0), ("a", 1)]
 
 
+def freed(type: SubscriptionType, **settings: int) -> Driver:  # noqa: A002
+    """An entry of six: a, who takes nothing now, has 3, 4 and 5; 0 is acknowledged; 1 and 2 wait,
+    since t has aborted. b takes."""
+    driver = Driver(type, replace(NO_LIMITS, **settings), key_sharing=KeySharing(is_sticky=True))
+    driver.join("a", 6, ranges=((0, 99),))
+    driver.join("b", ranges=((100, 199),))
+    driver.append(6, key=1)
+    assert driver.run() == [("a", 0)]
+    driver.subscription.acknowledge(0, 1, 6)
+    driver.subscription.pend("t", [(1, 3)], 6)
+    driver.dispatcher.flow("b", 9)
+    assert driver.abort("t") == []
+    assert [each.unacked for each in driver.dispatcher.consumers()] == [3, 0]
+    return driver
+
+
+def all_given(driver: Driver) -> list[tuple[object, int, list[int]]]:
+    """Consumer, redelivery count and offsets of what the last step gave."""
+    return [
+        (
+            each.consumer_id,
+            each.redelivery_count,
+            [i for row in each.remaining or (each.entry.offsets,) for i in range(*row)],
+        )
+        for each in driver.got
+    ]
+
+
+@pytest.mark.parametrize("type", [SHARED, KEY_SHARED])
+class TestFreed:
+    """What happens while messages of an entry wait for the consumer that has the others."""
+
+    def run_all(self, driver: Driver) -> list[tuple[object, int, list[int]]]:
+        """What comes once a takes."""
+        driver.flow("a", 9)
+        return all_given(driver)
+
+    def test_they_wait_for_its_permits(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        assert self.run_all(driver) == [("a", 1, [1, 2])]
+        assert (driver.status("a").permits, driver.status("a").unacked) == (7, 5)
+        assert driver.redeliver("a", 0)
+        assert {count for _, count, _ in all_given(driver)} == {2}
+        assert [offsets for _, _, offsets in all_given(driver)] == [[1, 2, 3, 4, 5]]
+
+    def test_others_go_on_meanwhile(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        driver.fill(101)
+        assert driver.run() == [("b", 6)]
+
+    def test_they_count_as_entries_that_wait_for_a_certain_consumer(
+        self,
+        type: SubscriptionType,  # noqa: A002
+    ) -> None:
+        driver = freed(type, look_ahead=1)
+        driver.fill(101)
+        assert driver.run() == []
+        assert sorted(driver.flow("a", 2)) == [("a", 0), ("b", 6)]
+
+    def test_they_come_before_new_ones(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        driver.fill(1)
+        driver.dispatcher.flow("b", -9)
+        driver.dispatcher.flow("a", 3)
+        assert driver.dispatcher.wanted == 0
+        assert driver.dispatcher.offer(6, driver.log[1:], 7, 0) == []
+        driver.run()
+        given = all_given(driver)
+        assert given[0] == ("a", 1, [1, 2])
+        assert given[1][2] == [6]
+
+    @pytest.mark.parametrize("how", ["it leaves", "it gives back", "all", "one of those that wait"])
+    def test_without_the_consumer_all_goes_out(
+        self,
+        type: SubscriptionType,  # noqa: A002
+        how: str,
+    ) -> None:
+        driver = freed(type)
+        match how:
+            case "it leaves":
+                driver.leave("a")
+                driver.join("c", 9, ranges=((0, 99),))
+            case "it gives back":
+                driver.dispatcher.redeliver("a", [4])
+            case "all":
+                driver.dispatcher.redeliver("a")
+            case _:
+                driver.dispatcher.redeliver("a", [1])
+        driver.run()
+        if not driver.got:
+            driver.flow("a", 9)
+        ((who, count, offsets),) = all_given(driver)
+        assert (count, offsets) == (1, [1, 2, 3, 4, 5])
+        assert type is KEY_SHARED or who == "b"
+        assert sum(each.unacked for each in driver.dispatcher.consumers()) == 5
+
+    def test_the_rest_acknowledged_they_are_anybody_s(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        driver.subscription.acknowledge(3, 5, 6)
+        assert driver.run() == []
+        driver.subscription.acknowledge(5, 6, 6)
+        driver.run()
+        assert driver.status("a").unacked == 0
+        if type is KEY_SHARED:
+            driver.flow("a", 9)
+        assert all_given(driver) == [("b" if type is SHARED else "a", 1, [1, 2])]
+
+    def test_the_rest_pending_they_are_anybody_s(self, type: SubscriptionType) -> None:  # noqa: A002
+        """The rest goes to whoever has them then; on KEY_SHARED a keeps the hash."""
+        driver = freed(type)
+        driver.subscription.pend("u", [(3, 6)], 6)
+        driver.run()
+        who = "b"
+        if type is KEY_SHARED:
+            who = "a"
+            driver.flow("a", 9)
+        assert all_given(driver) == [(who, 1, [1, 2])]
+        driver.abort("u")
+        assert all_given(driver) == [(who, 2, [3, 4, 5])]
+
+    @pytest.mark.parametrize(
+        ("acknowledged", "left"), [((0, 6), []), ((1, 3), []), ((1, 2), [2]), ((2, 4), [1])]
+    )
+    @pytest.mark.parametrize("how", ["acknowledged", "committed", "all below"])
+    def test_what_is_acknowledged_before_it_went_does_not_come(
+        self,
+        type: SubscriptionType,  # noqa: A002
+        acknowledged: tuple[int, int],
+        left: list[int],
+        how: str,
+    ) -> None:
+        driver = freed(type)
+        subscription, (start, end) = driver.subscription, acknowledged
+        match how:
+            case "acknowledged":
+                subscription.acknowledge(start, end, 6)
+            case "committed":
+                assert subscription.pend("u", [(max(start, 1), end)], 6)
+                subscription.commit_pending("u")
+            case _:
+                subscription.acknowledge_up_to(end, 6)
+                left = [each for each in left if each >= end]
+        assert [each for _, _, row in self.run_all(driver) for each in row] == left
+        rest = len([each for each in (3, 4, 5) if not start <= each < end])
+        assert driver.status("a").unacked == rest + len(left)
+        driver.subscription.acknowledge(0, 6, 6)
+        assert driver.cursor.mark_delete == 6
+        assert self.is_empty(driver)
+
+    def is_empty(self, driver: Driver) -> bool:
+        driver.dispatcher.flow("b", 9)
+        driver.flow("a", 9)
+        dispatcher = driver.dispatcher
+        assert isinstance(dispatcher, SharedDispatcher)
+        return not any(
+            (
+                dispatcher._held,
+                dispatcher._lanes,
+                dispatcher._waiting,
+                dispatcher._redelivered,
+                dispatcher._stash.entries,
+                dispatcher._in_lanes,
+                driver.got,
+            )
+        )
+
+    def test_pending_again_they_come_when_that_is_aborted(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        driver.subscription.pend("u", [(1, 3)], 6)
+        assert self.run_all(driver) == []
+        assert driver.status("a").unacked == 3
+        driver.abort("u")
+        assert all_given(driver) == [("a", 1, [1, 2])]
+
+    def test_pending_again_and_aborted_before_they_went(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        driver.subscription.pend("u", [(2, 3)], 6)
+        assert driver.abort("u") == []
+        assert self.run_all(driver) == [("a", 1, [1, 2])]
+
+    def test_all_of_it_pending_again(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        driver.subscription.pend("u", [(1, 6)], 6)
+        assert driver.status("a").unacked == 0
+        assert self.run_all(driver) == []
+        driver.abort("u")
+        ((_, count, offsets),) = all_given(driver)
+        assert (count, offsets) == (1, [1, 2, 3, 4, 5])
+
+    def test_another_abort_adds_to_them(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        driver.subscription.pend("u", [(5, 6)], 6)
+        assert driver.abort("u") == []
+        assert driver.status("a").unacked == 2
+        assert self.run_all(driver) == [("a", 1, [1, 2, 5])]
+
+    def test_a_commit_beside_them_changes_nothing(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        driver.subscription.pend("u", [(5, 6)], 6)
+        assert driver.commit("u") == []
+        assert self.run_all(driver) == [("a", 1, [1, 2])]
+        assert driver.status("a").unacked == 4
+
+    def test_a_seek_forgets_them(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        driver.subscription.seek(6)
+        assert self.run_all(driver) == []
+        assert self.is_empty(driver)
+
+    def test_they_wait_while_it_is_at_its_limit(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type, max_unacked_per_consumer=6)
+        assert self.run_all(driver) == [("a", 1, [1, 2])]
+        driver.subscription.pend("u", [(1, 2)], 6)
+        driver.subscription.limit(replace(NO_LIMITS, max_unacked_per_consumer=4))
+        assert driver.abort("u") == []
+        driver.subscription.acknowledge(3, 5, 6)
+        driver.run()
+        assert all_given(driver) == [("a", 2, [1])]
+
+    def test_they_count_towards_all_limits(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type, max_unacked=7, max_unacked_per_consumer=7)
+        driver.subscription.limit(replace(NO_LIMITS, max_unacked=5, max_unacked_per_consumer=5))
+        driver.append(key=101)
+        driver.dispatcher.flow("b", -9)
+        assert self.run_all(driver) == [("a", 1, [1, 2])]
+        assert driver.status("a").is_blocked
+        assert driver.flow("b", 9) == []
+        driver.subscription.acknowledge(0, 4, 6)
+        assert driver.run() == [("b", 6)]
+
+    def test_a_read_that_fails_gives_them_back_alone(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = freed(type)
+        self.run_all(driver)
+        (delivery,) = driver.got
+        assert driver.dispatcher.left_of(delivery) == (((1, 3),), 2)
+        driver.dispatcher.take_back(delivery)
+        assert driver.dispatcher.left_of(delivery) == ((), 0)
+        assert driver.status("a").unacked == 3
+        driver.run()
+        assert all_given(driver) == [("a", 2, [1, 2])]
+
+
+@pytest.mark.parametrize("type", [SHARED, KEY_SHARED])
+class TestWhatIsLeft:
+    """Of a delivery that waits for its bytes to be read."""
+
+    def driver(self, type: SubscriptionType) -> Driver:  # noqa: A002
+        driver = Driver(type)
+        driver.join("a", 99)
+        driver.append(3)
+        driver.append(3)
+        driver.run()
+        return driver
+
+    def test_all_of_it(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        assert driver.dispatcher.left_of(driver.got[1]) == (None, 3)
+
+    def test_not_what_was_acknowledged_or_is_pending(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        given = driver.got[1]
+        driver.subscription.acknowledge(4, 5, 6)
+        assert driver.dispatcher.left_of(given) == (((3, 4), (5, 6)), 2)
+        driver.subscription.pend("t", [(5, 6)], 6)
+        assert driver.dispatcher.left_of(given) == (((3, 4),), 1)
+        driver.subscription.abort_pending("t")
+        assert driver.dispatcher.left_of(given) == (((3, 4),), 1), "the other one waits"
+        driver.subscription.acknowledge(3, 4, 6)
+        assert driver.dispatcher.left_of(given) == ((), 0)
+
+    def test_not_what_was_given_back(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        given = driver.got[1]
+        driver.dispatcher.redeliver("a", [3])
+        assert driver.dispatcher.left_of(given) == ((), 0)
+        driver.dispatcher.take_back(given)
+        assert driver.run() == [("a", 3)]
+        assert driver.counts() == {3: 1}
+
+    def test_nothing_of_what_another_one_has(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        given = driver.got[1]
+        driver.join("b", 99)
+        driver.leave("a")
+        assert driver.run() == [("b", 0), ("b", 3)]
+        assert driver.dispatcher.left_of(given) == ((), 0)
+        driver.dispatcher.take_back(given)
+        assert driver.run() == []
+
+    def test_what_could_not_be_read_comes_again(self, type: SubscriptionType) -> None:  # noqa: A002
+        driver = self.driver(type)
+        driver.dispatcher.take_back(driver.got[1])
+        assert driver.status("a").unacked == 3
+        assert driver.run() == [("a", 3)]
+        assert driver.got[0].remaining is None
+
+
 class TestPendingChunks:
     def test_all_come_back_to_one_consumer_in_order(self) -> None:
         driver = shared(("a", 3), ("b", 9))
@@ -648,3 +956,44 @@ class TestPendingChunks:
         driver.pend("t", 0)
         assert driver.abort("t") == []
         assert driver.flow("a", 2) == [("a", 0), ("a", 2)]
+
+    def test_a_part_of_one_comes_back_before_later_ones_that_wait(self) -> None:
+        driver = shared(("a", 3), ("b", 9))
+        driver.append(3, chunk="x")
+        driver.append(chunk="x")
+        driver.append()
+        assert driver.run() == [("a", 0), ("b", 4)]
+        driver.subscription.pend("t", [(0, 1)], 5)
+        assert driver.abort("t") == []
+        assert driver.flow("a", 9) == [("a", 0), ("a", 3)]
+        assert driver.got[0].remaining == ((0, 1),)
+
+
+def test_a_freed_one_goes_to_who_has_the_others_whatever_its_level() -> None:
+    driver = shared(("low", 0))
+    driver.leave("low")
+    driver.join("low", 9, priority_level=1)
+    driver.append(2)
+    assert driver.run() == [("low", 0)]
+    driver.join("high", 9)
+    driver.subscription.pend("t", [(0, 1)], 2)
+    assert driver.abort("t") == [("low", 0)]
+    driver.subscription.pend("t", [(0, 2)], 2)
+    assert driver.abort("t") == [("high", 0)]
+
+
+def test_who_took_more_and_has_got_it_is_waited_for() -> None:
+    driver = shared(("low", 0))
+    driver.leave("low")
+    driver.join("low", 9, priority_level=1)
+    driver.join("high")
+    driver.append(2)
+    driver.append()
+    driver.dispatcher.flow("high", 2)
+    assert driver.run() == [("high", 0), ("low", 2)]
+    driver.subscription.pend("t", [(0, 1)], 3)
+    driver.abort("t")
+    driver.append()
+    driver.dispatcher.flow("high", 1, has_more=True)
+    assert driver.run() == [("high", 0)]
+    assert driver.flow("high", 1) == [("high", 3)]

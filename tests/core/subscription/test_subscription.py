@@ -89,9 +89,10 @@ class TestTransactions:
     """What is the same on all types."""
 
     def driver(self, type: SubscriptionType, permits: int = 99) -> Driver:  # noqa: A002
+        """Each has a key of its own, so that none holds up another."""
         driver = Driver(type)
         driver.join("a", permits)
-        driver.fill(1, 1, 1, 1, 1, 1)
+        driver.fill(1, 2, 3, 4, 5, 6)
         driver.run()
         return driver
 
@@ -173,7 +174,7 @@ class TestTransactions:
     def test_they_are_loaded_and_end_later(self, type: SubscriptionType) -> None:  # noqa: A002
         for is_commit in (True, False):
             driver = Driver(type)
-            driver.fill(1, 1, 1, 1)
+            driver.fill(1, 2, 3, 4)
             driver.subscription.load_pending("t", [(1, 3)], None)
             driver.subscription.load_pending("u", [], 1)
             driver.join("a", 9)
@@ -209,7 +210,7 @@ class TestTransactions:
 
     def test_before_anybody_has_come(self, type: SubscriptionType) -> None:  # noqa: A002
         driver = Driver(type)
-        driver.fill(1, 1, 1)
+        driver.fill(1, 2, 3)
         assert driver.pend("t", 0)
         assert driver.pend("u", 1)
         assert driver.subscription.pend_up_to("t", 1, 3)
@@ -248,7 +249,8 @@ class TestTransactions:
 
 @pytest.mark.parametrize("type", TYPES)
 def test_what_is_kept_is_not_given_out_again(type: SubscriptionType) -> None:  # noqa: A002
-    """Memory follows the store: nothing of the batch comes again that its consumer has in hand."""
+    """Memory follows the store: nothing of the batch comes again that its consumer has in hand.
+    Where one consumer gets all in order, an abort brings that again, too."""
     driver = Driver(type)
     driver.join("a", 20)
     driver.append(6, key=1)
@@ -266,7 +268,7 @@ def test_what_is_kept_is_not_given_out_again(type: SubscriptionType) -> None:  #
     assert driver.run() == []
     subscription.keep_pending("p", [], None)  # aborted
     assert driver.run() == [("a", 0)]
-    assert driver.got[0].remaining == ((2, 6),)
+    assert driver.got[0].remaining == (((2, 6),) if type.has_one_active else ((2, 5),))
     assert not subscription.pending_owners
 
 
