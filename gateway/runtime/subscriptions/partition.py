@@ -844,7 +844,7 @@ class OwnedPartition:
                         payloads[batch.base_offset] = made.payload
         except StoreUnavailable:
             for delivery in deliveries:
-                dispatcher.redeliver(delivery.consumer_id, [delivery.entry.base_offset])
+                dispatcher.take_back(delivery)
                 member = delivery.consumer_id
                 assert isinstance(member, Member)
                 member.give_back_permits(delivery)
@@ -865,8 +865,8 @@ class OwnedPartition:
     def _give_what_is_left(
         self, dispatcher: Dispatcher, delivery: Delivery, payload: Payload
     ) -> None:
-        """What was acknowledged while its bytes were read is not given any more."""
-        remaining, count = dispatcher.remaining_of(delivery.entry)
+        """What was acknowledged or given back while its bytes were read is not given any more."""
+        remaining, count = dispatcher.left_of(delivery)
         if remaining != delivery.remaining:
             member = delivery.consumer_id
             assert isinstance(member, Member)

@@ -267,3 +267,34 @@ async def test_what_is_acknowledged_while_it_is_read_again_does_not_come(
     stats = CommandConsumerStats(consumer_id=1)
     told = await client.ask(stats, CommandType.CONSUMER_STATS_RESPONSE)
     assert (told.available_permits, told.unacked_messages) == (3 - (3 - done), 3 - done)
+
+
+async def test_what_is_given_back_while_it_is_read_again_comes_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await produce(broker, 1)
+    client = await broker.client()
+    await subscribe(client, permits=6)
+    (found,) = await messages(client, 1)
+    partitions = broker.runtime.partitions
+    read, is_reading, may_go_on = partitions.read, asyncio.Event(), asyncio.Event()
+
+    async def read_slowly(*wanted: Any) -> Any:
+        answer = await read(*wanted)
+        is_reading.set()
+        await may_go_on.wait()
+        return answer
+
+    monkeypatch.setattr(partitions, "read", read_slowly)
+    again = CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=[found.message_id])
+    client.say(again)
+    await asyncio.wait_for(is_reading.wait(), 20)
+    client.say(again)
+    stats = CommandConsumerStats(consumer_id=1)
+    await client.ask(stats, CommandType.CONSUMER_STATS_RESPONSE)
+    may_go_on.set()
+    (come,) = await messages(client, 1)
+    assert come.redelivery_count == 2
+    await asyncio.sleep(0.05)
+    told = await client.ask(stats, CommandType.CONSUMER_STATS_RESPONSE)
+    assert (told.available_permits, told.unacked_messages) == (4, 1)

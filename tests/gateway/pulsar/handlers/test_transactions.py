@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from core.ports.log import StoreUnavailable
 from core.transaction.key import TransactionKey
 from core.transaction.values import InitProducerId, ProducerIdAndEpoch
 from gateway.pulsar.commands import AckType, CommandType, ServerError, SubType, TxnAction
@@ -567,6 +568,70 @@ async def test_parts_of_a_batch_are_no_conflict(broker: Broker) -> None:
     assert await abort(client, two) is None
     (again,) = await messages(client, 1)
     assert again.ack_set == [0b0100]
+
+
+async def test_a_read_that_fails_keeps_what_is_given_out_again_and_no_more(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = await broker.client()
+    await producer.produce_to(TOPIC)
+    producer.send(entry_of(b"x" * 20, num_messages_in_batch=2), num_messages=2)
+    await producer.hear(CommandType.SEND_RECEIPT)
+    client, other = await broker.client(), await broker.client()
+    await subscribe(client)
+    (found,) = await messages(client, 1)
+    await subscribe(other)
+    first = MessageIdData(batch_size=2, ack_set=unacknowledged_words([range(1)], 2))
+    first.MergeFrom(found.message_id)
+    txn = await begin(client)
+    assert await acknowledge(client, txn, first) is None
+    partitions, failed = broker.runtime.partitions, asyncio.Event()
+    read = partitions.read
+
+    async def fail_once(*wanted: Any) -> Any:
+        if failed.is_set():
+            return await read(*wanted)
+        failed.set()
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(partitions, "read", fail_once)
+    assert await abort(client, txn) is None
+    (again,) = await messages(client, 1)
+    assert failed.is_set()
+    assert (again.ack_set, again.redelivery_count) == ([0b01], 2)
+    assert await is_quiet(other)
+    assert await is_quiet(client)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_a_key_waits_for_the_transaction_of_a_consumer_that_has_gone(
+    broker: Broker, is_commit: bool
+) -> None:
+    """Else an abort would bring its first message after its second one."""
+    producer = await broker.client()
+    await producer.produce_to(TOPIC)
+
+    async def send_key(key: bytes) -> None:
+        producer.send(entry_of(b"x", partition_key=key))
+        await producer.hear(CommandType.SEND_RECEIPT)
+
+    await send_key(b"a")
+    client, other = await broker.client(), await broker.client()
+    await subscribe(client, sub_type=SubType.KEY_SHARED)
+    (found,) = await messages(client, 1)
+    txn = await begin(other)
+    assert await acknowledge(client, txn, found.message_id) is None
+    client.transport.close()
+    await send_key(b"a")
+    await send_key(b"b")
+    await subscribe(other, sub_type=SubType.KEY_SHARED)
+    (of_b,) = await messages(other, 1)
+    assert of_b.message_id.entry_id == 2
+    assert await is_quiet(other)
+    assert await (commit if is_commit else abort)(other, txn) is None
+    expected = [1] if is_commit else [0, 1]
+    come = await messages(other, len(expected))
+    assert [each.message_id.entry_id for each in come] == expected
 
 
 @pytest.mark.parametrize("kind", [SubType.EXCLUSIVE, SubType.FAILOVER])
