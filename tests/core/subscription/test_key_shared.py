@@ -315,7 +315,7 @@ class TestPending:
         driver.run()
         while 7 in owned_by(driver, "a"):
             driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
-        driver.subscription.pend("t", [(0, 1)], 2)
+        driver.subscription.pend("t", [[(0, 1)]], 2)
         driver.fill(7)
         assert driver.run() == []
         driver.subscription.acknowledge(0, 2, 3)
@@ -341,8 +341,8 @@ class TestPending:
         driver.run()
         while 7 in owned_by(driver, "a"):
             driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
-        driver.subscription.pend("t", [(0, 1)], 2)
-        driver.subscription.pend("u", [(1, 2)], 2)
+        driver.subscription.pend("t", [[(0, 1)]], 2)
+        driver.subscription.pend("u", [[(1, 2)]], 2)
         driver.fill(7)
         assert driver.run() == driver.commit("t") == []
         ((who, base),) = driver.commit("u")
@@ -384,7 +384,7 @@ class TestPending:
         driver.run()
         while 7 in owned_by(driver, "a"):
             driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
-        driver.subscription.pend("t", [(0, 1)], 3)
+        driver.subscription.pend("t", [[(0, 1)]], 3)
         assert driver.redeliver("a") == []
         ((who, base),) = driver.abort("t")
         assert (who != "a", base) == (True, 0)
@@ -465,7 +465,7 @@ class TestPending:
         driver.run()
         while 7 in owned_by(driver, "a"):
             driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
-        driver.subscription.pend("t", [(0, 1)], 2)
+        driver.subscription.pend("t", [[(0, 1)]], 2)
         assert driver.abort("t") == []
         driver.fill(7)
         ((who, base),) = driver.run()
@@ -487,7 +487,7 @@ class TestPending:
         driver.append(3, key=1)
         driver.fill(1, 101)
         assert driver.run() == [("a", 0), ("b", 4)]
-        driver.subscription.pend("t", [(1, 2)], 5)
+        driver.subscription.pend("t", [[(1, 2)]], 5)
         assert driver.abort("t") == []
         assert driver.flow("a", 9) == [("a", 0), ("a", 3)]
         assert driver.got[0].remaining == ((1, 2),)
@@ -499,7 +499,7 @@ class TestPending:
         driver.run()
         while 7 in owned_by(driver, "a"):
             driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
-        driver.subscription.pend("t", [(0, 1)], 3)
+        driver.subscription.pend("t", [[(0, 1)]], 3)
         assert driver.abort("t") == []
         driver.subscription.acknowledge(1, 3, 3)
         ((who, base),) = driver.run()

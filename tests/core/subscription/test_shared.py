@@ -649,7 +649,7 @@ def freed(type: SubscriptionType, **settings: int) -> Driver:  # noqa: A002
     driver.append(6, key=1)
     assert driver.run() == [("a", 0)]
     driver.subscription.acknowledge(0, 1, 6)
-    driver.subscription.pend("t", [(1, 3)], 6)
+    driver.subscription.pend("t", [[(1, 3)]], 6)
     driver.dispatcher.flow("b", 9)
     assert driver.abort("t") == []
     assert [each.unacked for each in driver.dispatcher.consumers()] == [3, 0]
@@ -750,7 +750,7 @@ class TestFreed:
     def test_the_rest_pending_they_are_anybody_s(self, type: SubscriptionType) -> None:  # noqa: A002
         """The rest goes to whoever has them then; on KEY_SHARED a keeps the hash."""
         driver = freed(type)
-        driver.subscription.pend("u", [(3, 6)], 6)
+        driver.subscription.pend("u", [[(3, 6)]], 6)
         driver.run()
         who = "b"
         if type is KEY_SHARED:
@@ -777,7 +777,7 @@ class TestFreed:
             case "acknowledged":
                 subscription.acknowledge(start, end, 6)
             case "committed":
-                assert subscription.pend("u", [(max(start, 1), end)], 6)
+                assert subscription.pend("u", [[(max(start, 1), end)]], 6)
                 subscription.commit_pending("u")
             case _:
                 subscription.acknowledge_up_to(end, 6)
@@ -808,7 +808,7 @@ class TestFreed:
 
     def test_pending_again_they_come_when_that_is_aborted(self, type: SubscriptionType) -> None:  # noqa: A002
         driver = freed(type)
-        driver.subscription.pend("u", [(1, 3)], 6)
+        driver.subscription.pend("u", [[(1, 3)]], 6)
         assert self.run_all(driver) == []
         assert driver.status("a").unacked == 3
         driver.abort("u")
@@ -816,13 +816,13 @@ class TestFreed:
 
     def test_pending_again_and_aborted_before_they_went(self, type: SubscriptionType) -> None:  # noqa: A002
         driver = freed(type)
-        driver.subscription.pend("u", [(2, 3)], 6)
+        driver.subscription.pend("u", [[(2, 3)]], 6)
         assert driver.abort("u") == []
         assert self.run_all(driver) == [("a", 1, [1, 2])]
 
     def test_all_of_it_pending_again(self, type: SubscriptionType) -> None:  # noqa: A002
         driver = freed(type)
-        driver.subscription.pend("u", [(1, 6)], 6)
+        driver.subscription.pend("u", [[(1, 6)]], 6)
         assert driver.status("a").unacked == 0
         assert self.run_all(driver) == []
         driver.abort("u")
@@ -831,14 +831,14 @@ class TestFreed:
 
     def test_another_abort_adds_to_them(self, type: SubscriptionType) -> None:  # noqa: A002
         driver = freed(type)
-        driver.subscription.pend("u", [(5, 6)], 6)
+        driver.subscription.pend("u", [[(5, 6)]], 6)
         assert driver.abort("u") == []
         assert driver.status("a").unacked == 2
         assert self.run_all(driver) == [("a", 1, [1, 2, 5])]
 
     def test_a_commit_beside_them_changes_nothing(self, type: SubscriptionType) -> None:  # noqa: A002
         driver = freed(type)
-        driver.subscription.pend("u", [(5, 6)], 6)
+        driver.subscription.pend("u", [[(5, 6)]], 6)
         assert driver.commit("u") == []
         assert self.run_all(driver) == [("a", 1, [1, 2])]
         assert driver.status("a").unacked == 4
@@ -852,7 +852,7 @@ class TestFreed:
     def test_they_wait_while_it_is_at_its_limit(self, type: SubscriptionType) -> None:  # noqa: A002
         driver = freed(type, max_unacked_per_consumer=6)
         assert self.run_all(driver) == [("a", 1, [1, 2])]
-        driver.subscription.pend("u", [(1, 2)], 6)
+        driver.subscription.pend("u", [[(1, 2)]], 6)
         driver.subscription.limit(replace(NO_LIMITS, max_unacked_per_consumer=4))
         assert driver.abort("u") == []
         driver.subscription.acknowledge(3, 5, 6)
@@ -903,7 +903,7 @@ class TestWhatIsLeft:
         given = driver.got[1]
         driver.subscription.acknowledge(4, 5, 6)
         assert driver.dispatcher.left_of(given) == (((3, 4), (5, 6)), 2)
-        driver.subscription.pend("t", [(5, 6)], 6)
+        driver.subscription.pend("t", [[(5, 6)]], 6)
         assert driver.dispatcher.left_of(given) == (((3, 4),), 1)
         driver.subscription.abort_pending("t")
         assert driver.dispatcher.left_of(given) == (((3, 4),), 1), "the other one waits"
@@ -963,7 +963,7 @@ class TestPendingChunks:
         driver.append(chunk="x")
         driver.append()
         assert driver.run() == [("a", 0), ("b", 4)]
-        driver.subscription.pend("t", [(0, 1)], 5)
+        driver.subscription.pend("t", [[(0, 1)]], 5)
         assert driver.abort("t") == []
         assert driver.flow("a", 9) == [("a", 0), ("a", 3)]
         assert driver.got[0].remaining == ((0, 1),)
@@ -976,9 +976,9 @@ def test_a_freed_one_goes_to_who_has_the_others_whatever_its_level() -> None:
     driver.append(2)
     assert driver.run() == [("low", 0)]
     driver.join("high", 9)
-    driver.subscription.pend("t", [(0, 1)], 2)
+    driver.subscription.pend("t", [[(0, 1)]], 2)
     assert driver.abort("t") == [("low", 0)]
-    driver.subscription.pend("t", [(0, 2)], 2)
+    driver.subscription.pend("t", [[(0, 2)]], 2)
     assert driver.abort("t") == [("high", 0)]
 
 
@@ -991,7 +991,7 @@ def test_who_took_more_and_has_got_it_is_waited_for() -> None:
     driver.append()
     driver.dispatcher.flow("high", 2)
     assert driver.run() == [("high", 0), ("low", 2)]
-    driver.subscription.pend("t", [(0, 1)], 3)
+    driver.subscription.pend("t", [[(0, 1)]], 3)
     driver.abort("t")
     driver.append()
     driver.dispatcher.flow("high", 1, has_more=True)
