@@ -65,25 +65,20 @@ class PendingAcks:
         An id may name what the transaction holds beside what is new: clients repeat what they have
         acknowledged of a batch. is_exact: not here.
         """
-        fresh, again = OffsetRanges(), []
+        fresh = OffsetRanges()
+        again: list[OffsetRange] = []
         for ranges in ids:
-            new = [
-                part
-                for each in ranges
-                for held in self._not_held(owner, *each)
-                for part in fresh.missing(*held)
-            ]
-            if any(self._is_taken(owner, *each) for each in new):
+            not_held = [part for each in ranges for part in self._not_held(owner, *each)]
+            if any(self._is_taken(owner, *each) for each in not_held):
                 return None
-            if _length(new) < _length(ranges) and (is_exact or not new):
-                if any(fresh.count_within(*each) for each in ranges):
+            new = sum(fresh.add(*each) for each in not_held)
+            if not new or (is_exact and new < _length(ranges)):
+                if new < _length(not_held):
                     return None  # twice at once
-                old = _without(ranges, new)
-                if not self._is_unanswered(owner, old):
+                held = _without(ranges, not_held)
+                if not self._is_unanswered(owner, held):
                     return None
-                again += old
-            for each in new:
-                fresh.add(*each)
+                again += held
         taken = list(fresh)
         for each in again:
             self._unanswered[owner].remove(*each)

@@ -221,6 +221,25 @@ def test_one_of_two_takes_a_message(
     assert values(receive(consumer, 2)) == [2, 3]
 
 
+@pytest.mark.parametrize("taken", [["0,0"], ["0", "0"], ["0-2", "1"], ["0-1,1"]])
+def test_who_has_worked_on_two_copies_has_to_abort(
+    both: Both, client_of: ClientOf, source: str, make_producer: Maker, taken: Sequence[str]
+) -> None:
+    """A message that is named twice in a transaction, at once or one after the other."""
+    consumer = subscribe(both, client_of, source, SHARED)
+    receive(consumer, 4)
+    producer = make_producer()
+    producer.begin()
+    with pytest.raises((KafkaException, aiokafka.errors.KafkaError)):
+        for each in taken:
+            producer.acknowledge(source, group_of(source), 3, each)
+    consumer.close()
+    if isinstance(producer, Confluent):  # aiokafka's is not to be used any more
+        producer.abort()
+        consumer = subscribe(both, client_of, source, SHARED)
+        assert values(receive(consumer, 4)) == [0, 1, 2, 3]
+
+
 def test_a_producer_that_is_fenced_takes_nothing_along(
     both: Both, client_of: ClientOf, source: str, make_producer: Maker
 ) -> None:

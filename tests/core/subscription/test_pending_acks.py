@@ -89,6 +89,8 @@ def test_an_id_has_to_name_something_new(
         ([[(28, 30), (32, 33)]], None),
         ([[(28, 31)]], None),
         ([[(26, 28)], [(27, 29)]], None),
+        ([[(26, 28), (27, 29)]], None),
+        ([[(26, 27), (26, 27)]], None),
     ],
 )
 def test_who_is_exact_names_nothing_twice(
