@@ -91,6 +91,7 @@ class Broker:
             producer_ids=self.producer_ids,
             groups=self.groups,
             transactions=self.transactions,
+            subscriptions=self.subscriptions,
             staging=self.staging,
             fetch_sessions=self.fetch_sessions,
             late_requests=self.late_requests,
