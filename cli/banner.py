@@ -22,7 +22,8 @@ def banner(
     *,
     database: str,
     version: str,
-    tls: bool = False,
+    protocol: str | None = None,
+    data_dir: str | None = None,
     service_url: str | None = None,
     http_url: str | None = None,
 ) -> str:
@@ -30,7 +31,8 @@ def banner(
 
     bootstrap: HOST:PORT as clients reach it. psql_command: opens the database (`psql URL`).
     database: what the database is, for people (its directory, or its URL without the password).
-    tls: clients connect by TLS: what they have to trust, only people know. service_url: where
+    protocol: Kafka's name of it where it is not PLAINTEXT: what clients have to trust, and who they
+    are, only people know. data_dir: the embedded database's. service_url: where
     Pulsar's clients are served, http_url: where HTTP is, if they are.
     """
     produce = (
@@ -41,14 +43,18 @@ def banner(
     server = "" if bootstrap == "localhost:9092" else f" --bootstrap-server {bootstrap}"
     about = [
         f"Penstock {version} is ready.",
-        f"  Kafka clients   bootstrap.servers={bootstrap}" + tls * " security.protocol=SSL",
+        f"  Kafka clients   bootstrap.servers={bootstrap}"
+        + (f" security.protocol={protocol}" if protocol else ""),
         *([f"  Pulsar clients  {service_url}"] if service_url else []),
         *([f"  HTTP            {http_url}"] if http_url else []),
         f"  Database        {database}",
         f"  Look inside     {psql_command}",
         "",
     ]
-    if tls:
+    if protocol is not None and protocol.startswith("SASL_"):
+        where = "" if data_dir is None else f" --data {shlex.quote(data_dir)}"
+        lines = ["A line to try:", f"  {program('penstock')} users add NAME{where}"]
+    elif protocol is not None:
         lines = [
             "A line to try:",
             f"  {program('penstock')} check --tls --bootstrap-server {bootstrap}",

@@ -1,5 +1,5 @@
 """The `penstock` command: serve, migrate, check, produce, consume, psql, topics, groups,
-subscriptions, txn, pipeline.
+subscriptions, txn, users, pipeline.
 
 Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
 so that `--help` is quick. Exit codes: 0 done, 1 the broker said no or could not go on, 2 a wrong
@@ -19,6 +19,7 @@ from cli.serve import migrate, serve
 from cli.subscriptions import subscriptions
 from cli.topics import topics
 from cli.transactions import transactions
+from cli.users import users
 from core.version import VERSION
 from penstock.spark.pipelines.command import pipeline
 
@@ -38,6 +39,7 @@ app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(subscriptions, name="subscriptions")
 app.add_typer(transactions, name="txn")
+app.add_typer(users, name="users")
 app.add_typer(pipeline, name="pipeline")
 
 

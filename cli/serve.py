@@ -72,7 +72,7 @@ def serve(
         typer.Option(
             metavar="HOST:PORT",
             help="Address to listen on; default 127.0.0.1:9092. 0.0.0.0:9092 is every address: "
-            "anybody who reaches it can read and write, as there are no passwords yet.",
+            "anybody who reaches it can read and write. Passwords: --override listeners=SASL_SSL://…",
         ),
     ] = None,
     advertise: Annotated[
@@ -256,7 +256,9 @@ def _greet(
     url = describe_url(settings.database_url or "")
     shown = url if server is None else str(settings.data_dir)
     psql = f"psql '{url}'" if server is None else server.psql_command
-    bootstrap, tls = str(settings.advertised(KAFKA, ports[KAFKA])), settings.tls_cert is not None
+    kafka, *_ = settings.places(KAFKA)
+    bootstrap, tls = str(kafka.advertised(ports[KAFKA])), settings.tls_cert is not None
+    protocol = None if kafka.protocol.value == "PLAINTEXT" else kafka.protocol.value
     service_url = None
     if PULSAR in ports:
         scheme = "pulsar+ssl" if tls else "pulsar"
@@ -269,7 +271,8 @@ def _greet(
         psql,
         database=shown,
         version=VERSION,
-        tls=tls,
+        protocol=protocol,
+        data_dir=shown if server is not None else None,
         service_url=service_url,
         http_url=http_url,
     )
@@ -279,7 +282,7 @@ def _greet(
     ready.write(
         ready_lines(
             bootstrap,
-            tls=tls,
+            protocol=protocol,
             database_url=own_url,
             service_url=service_url,
             http_url=http_url,

@@ -46,16 +46,16 @@ class ReadyFile:
 def ready_lines(
     bootstrap: str,
     *,
-    tls: bool,
+    protocol: str | None,
     database_url: str | None,
     service_url: str | None = None,
     http_url: str | None = None,
 ) -> list[str]:
     """A Kafka client's properties; what is in comments, no Kafka client knows: the database's URL,
-    where Pulsar's clients are served, and where HTTP is."""
+    where Pulsar's clients are served, and where HTTP is. protocol: None for PLAINTEXT."""
     lines = [f"bootstrap.servers={bootstrap}"]
-    if tls:
-        lines.append("security.protocol=SSL")
+    if protocol is not None:
+        lines.append(f"security.protocol={protocol}")
     if database_url is not None:
         lines.append(f"# database_url={database_url}")
     if service_url is not None:

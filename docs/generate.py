@@ -59,7 +59,19 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "them (Kafka: as they were sent, ` 01000`).",
     "A listener's own value of a property (`listener.name.plaintext.max.connections`)": "it is "
     "held to the property's rules, kept, shown as of an unknown name, and has no effect; so those "
-    "of `ssl.*` and `sasl.*` are refused.",
+    "of `ssl.*` and `sasl.*`, and `connections.max.reauth.ms`, are refused.",
+    "SASL, another request than SaslAuthenticate amid a login": "SaslHandshake is "
+    "ILLEGAL_SASL_STATE; for others the connection is closed (Kafka: each API's answer with that "
+    "error first).",
+    "SCRAM, a user that is not there": "it is asked for its proof as others are, with a salt that "
+    "stays the same, and then refused (Kafka: at once).",
+    "SCRAM, names and extensions": "any UTF-8 (Kafka: ASCII); a mandatory extension, or channel "
+    "binding that is not what the first message said, is refused as RFC 5802 says (Kafka: neither "
+    "is looked at).",
+    "SaslHandshake with another mechanism on a connection that logs in again": "the next token is "
+    "SASL_AUTHENTICATION_FAILED (Kafka: closed without an answer).",
+    "AlterUserScramCredentials, a name of more than 1,000 bytes or with NUL, an empty salt or "
+    "password": "UNACCEPTABLE_CREDENTIAL (Kafka takes it).",
     "OffsetCommit, TxnOffsetCommit and OffsetDelete, a topic without partitions": "it is in the "
     "answer (Kafka: if it is not known).",
     "Fetch with `last_fetched_epoch`": "it is ignored: a log is never truncated but by a restore "

@@ -23,7 +23,7 @@ from core.ports.topics import BrokerIdTaken
 from core.types import Endpoint
 from gateway import logs
 from gateway.compose import cluster_of, compose
-from gateway.config import LISTENERS, Settings, SettingsError
+from gateway.config import Place, Settings, SettingsError
 from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
 from gateway.kafka.front_end import FRONT_END as KAFKA
 from gateway.listener import ConnectionLimits
@@ -167,8 +167,13 @@ class _Broker:
         front_ends: dict[str, FrontEnd] = {}
         around = Surroundings(self._settings, listeners.limits, memory, self._metrics, front_ends)
         for each in FRONT_ENDS:
-            if each.listener in bound:
-                front_ends[each.listener] = each.make(runtime, around)
+            first, *others = self._settings.places(each.listener) or (None,)
+            if first is None:
+                continue
+            front_ends[first.key] = each.make(runtime, around)
+            for place in others:
+                assert each.beside is not None, "it may have several places"
+                front_ends[place.key] = each.beside(runtime, around, front_ends[first.key], place)
         self._watch(runtime, listeners)
         runtime.start()
         await runtime.cluster.heartbeat()  # leases rest on it
@@ -180,8 +185,9 @@ class _Broker:
         gc.collect()
         gc.freeze()
         gc.enable()
-        for listener, made in front_ends.items():
-            bound[listener].open(made)
+        for key, made in front_ends.items():
+            bound[key].open(made)
+        _warn_of_open_places(self._settings)
         self._on_ready(_ports(bound))
         await self._stop.wait()
         log.info("stopping")
@@ -305,27 +311,45 @@ async def _let_clients_turn(cluster: Cluster) -> None:
 
 
 async def _bind(settings: Settings, listeners: Listeners) -> dict[str, LateFrontEnd]:
-    """Listens on the address of each front-end that is to have one."""
+    """Listens on the addresses of each front-end, by place."""
     tls = _tls(settings)
     bound = {}
-    for each in FRONT_ENDS:
-        if (endpoint := settings.listen_on(each.listener)) is not None:
-            flag = LISTENERS[each.listener].flag
-            bound[each.listener] = await listeners.open(endpoint, flag, tls)
+    for place in _places(settings):
+        its_tls = tls if place.protocol.is_tls else None
+        bound[place.key] = await listeners.open(place.listen, place.flag, its_tls)
     return bound
 
 
+def _places(settings: Settings) -> list[Place]:
+    return [place for each in FRONT_ENDS for place in settings.places(each.listener)]
+
+
 def _ports(bound: Mapping[str, LateFrontEnd]) -> dict[str, int]:
-    return {listener: late.port for listener, late in bound.items()}
+    return {key: late.port for key, late in bound.items()}
 
 
 def _endpoints(settings: Settings, bound: Mapping[str, LateFrontEnd]) -> list[Endpoint]:
     """What other brokers are told of this one's addresses."""
     endpoints = []
-    for listener, port in _ports(bound).items():
-        advertised = settings.advertised(listener, port)
-        endpoints.append(Endpoint(listener, advertised.host, advertised.port))
+    for place in _places(settings):
+        advertised = place.advertised(bound[place.key].port)
+        endpoints += [Endpoint(name, advertised.host, advertised.port) for name in place.names]
     return endpoints
+
+
+def _warn_of_open_places(settings: Settings) -> None:
+    """Once, in one line."""
+    found = [
+        f"{place.by_name or place.key} {place.listen}"
+        for place in _places(settings)
+        if place.is_open
+    ]
+    if found:
+        log.warning(
+            "open_to_others_without_login",
+            listeners=", ".join(found),
+            what_to_do="see docs/security.md; whoever reaches them can read and write everything",
+        )
 
 
 async def _drain(front_ends: Iterable[FrontEnd], timeout_s: float) -> None:

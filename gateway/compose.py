@@ -43,6 +43,7 @@ from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
 from gateway.runtime.transactions.producer_ids import ProducerIds
+from gateway.runtime.users import Users
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.connection.pool import Database
@@ -60,6 +61,7 @@ from storage.subscriptions.backlogs import BacklogStore
 from storage.subscriptions.store import SubscriptionStore
 from storage.topics import TopicStore
 from storage.transactions import PostgresTransactionStore
+from storage.users import UserStore
 
 
 def cluster_of(
@@ -175,6 +177,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         namespaces=namespaces,
         upkeep=Upkeep(BacklogStore(database), subscriptions, topics, namespaces, configs, cluster),
         staging=staging,
+        users=Users(UserStore(database), cluster.session_timeout_s),
         feed=feed,
         announcer=announcer,
         snapshots=SnapshotWatch(PostgresSnapshots(database).oldest),

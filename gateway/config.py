@@ -5,6 +5,7 @@ property means is `core.config.definitions`; nothing here opens a socket or a da
 """
 
 import difflib
+import ipaddress
 import os
 import re
 import socket
@@ -32,6 +33,8 @@ from pydantic_settings import SettingsError as UnreadableVariable
 
 from core.config.definitions import BROKER_CONFIGS
 from core.config.rules import check_static_bounds, check_static_broker_config
+from core.config.types import ConfigError
+from core.security.listeners import NamedListener, SecurityProtocol, read_listeners
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
@@ -117,6 +120,43 @@ LISTENERS: Final = {
 """By the name that a front-end gives its listener."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address that the process listens on.
+
+    key: no other place has it; the first of a front-end has its listener's name. flag: what says
+    where to listen. names: under which other brokers and clients are told of it. by_name: Kafka's
+    name of the listener, if it has one.
+    """
+
+    key: str
+    listen: Endpoint
+    advertise: Endpoint | None
+    flag: str
+    protocol: SecurityProtocol
+    names: tuple[str, ...]
+    by_name: str | None = None
+
+    def advertised(self, port: int) -> Endpoint:
+        """What clients are told to connect to. port: the one listened on (listen may say 0)."""
+        if self.advertise is not None:
+            return Endpoint(self.advertise.host, self.advertise.port or port)
+        host = self.listen.host
+        return Endpoint(socket.gethostname() if host in _WILDCARDS else host, port)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether others than this machine's users may reach it, and nobody asks who they are."""
+        return not self.protocol.is_sasl and not _is_loopback(self.listen.host)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 class Settings(BaseSettings):
     """What `penstock serve` runs with. Field names are the flags', with _ for -."""
 
@@ -130,8 +170,8 @@ class Settings(BaseSettings):
     )
 
     listen: EndpointSetting = Field(
-        # Kafka listens on every address. There are no passwords yet: whoever reaches the port can
-        # read and write everything, so that has to be asked for.
+        # Kafka listens on every address. Here nobody is asked for a password unless `listeners`
+        # says so: whoever reaches the port can read and write everything. So that has to be said.
         default=Endpoint("127.0.0.1", 9092),
         description="Address to listen on for Kafka clients; 0.0.0.0:9092 is every address.",
     )
@@ -246,12 +286,65 @@ class Settings(BaseSettings):
                     f"clients cannot connect to {advertise}; "
                     f"set {_flag(field)} to a name they can reach"
                 )
+        self._check_listeners()
         return self
+
+    def _check_listeners(self) -> None:
+        """Those that Kafka's own properties name."""
+        if "listeners" not in self.broker:
+            if "advertised.listeners" in self.broker:
+                raise ValueError(
+                    "Broker properties: advertised.listeners needs listeners; or set --advertise"
+                )
+            return
+        for field in ("listen", "advertise"):
+            if field in self.model_fields_set and getattr(self, field) is not None:
+                raise ValueError(f"{_flag(field)} and listeners are both set; keep one of them")
+        try:
+            found = self.named_listeners
+        except ConfigError as error:
+            raise ValueError(f"Broker properties: {error}") from error
+        for each in found:
+            if each.advertised is not None and each.advertised.host in _WILDCARDS:
+                raise ValueError(
+                    f"Broker properties: clients cannot connect to {each.advertised}; "
+                    "set advertised.listeners to a name they can reach"
+                )
+            if each.protocol.is_tls and self.tls_cert is None:
+                raise ValueError(
+                    f"Broker properties: listener {each.name} speaks {each.protocol.value}, and "
+                    "there is no certificate; set --tls-cert and --tls-key"
+                )
 
     @property
     def data_dir(self) -> Path:
         """Directory of the embedded PostgreSQL."""
         return self.data or default_data_dir()
+
+    @property
+    def named_listeners(self) -> tuple[NamedListener, ...]:
+        """Kafka's, where its own properties name them."""
+        listeners = self.broker.get("listeners")
+        if listeners is None:
+            return ()
+        return read_listeners(
+            listeners,
+            self.broker.get("advertised.listeners"),
+            self.broker.get("listener.security.protocol.map"),
+        )
+
+    def places(self, listener: str) -> tuple[Place, ...]:
+        """Where a front-end is to listen, by its listener; nowhere, if it is not to."""
+        if listener == KAFKA and (named := self.named_listeners):
+            return tuple(_place(number, each) for number, each in enumerate(named))
+        listen = self.listen_on(listener)
+        if listen is None:
+            return ()
+        protocol = SecurityProtocol.SSL if self.tls_cert else SecurityProtocol.PLAINTEXT
+        field = LISTENERS[listener].advertise
+        advertise: Endpoint | None = getattr(self, field) if field else None
+        flag = LISTENERS[listener].flag
+        return (Place(listener, listen, advertise, flag, protocol, (listener,)),)
 
     def listen_on(self, listener: str) -> Endpoint | None:
         """Where a listener is to listen, if anywhere."""
@@ -259,32 +352,46 @@ class Settings(BaseSettings):
         return endpoint
 
     def advertised(self, listener: str, port: int) -> Endpoint:
-        """What clients are told to connect to. port: the one listened on (listen may say 0)."""
-        field = LISTENERS[listener].advertise
-        advertise: Endpoint | None = getattr(self, field) if field else None
-        if advertise is not None:
-            return Endpoint(advertise.host, advertise.port or port)
-        listen = self.listen_on(listener)
-        assert listen is not None, "what does not listen is not advertised"
-        return Endpoint(socket.gethostname() if listen.host in _WILDCARDS else listen.host, port)
+        """What clients of a front-end are told to connect to, at the first of its places."""
+        first, *_ = self.places(listener)
+        return first.advertised(port)
 
     def static_broker_values(self, broker_id: int, ports: Mapping[str, int]) -> dict[str, str]:
         """Kafka's broker properties as DescribeConfigs shows them, those set by flags included.
 
-        ports: listened on, by listener; those that are not there yet are as set.
+        ports: listened on, by place; those that are not there yet are as set.
         """
-        protocol = "SSL" if self.tls_cert else "PLAINTEXT"
-        port = ports.get(KAFKA, self.listen.port)
+        listeners, advertised = [], []
+        for each in self.places(KAFKA):
+            name, port = each.by_name or each.protocol.value, ports.get(each.key, each.listen.port)
+            listeners.append(f"{name}://{Endpoint(each.listen.host, port)}")
+            advertised.append(f"{name}://{each.advertised(port)}")
         values = {
             **self.broker,
             "broker.id": str(broker_id),
             "node.id": str(broker_id),
-            "listeners": f"{protocol}://{Endpoint(self.listen.host, port)}",
-            "advertised.listeners": f"{protocol}://{self.advertised(KAFKA, port)}",
+            "listeners": ",".join(listeners),
+            "advertised.listeners": ",".join(advertised),
         }
         if self.rack is not None:
             values["broker.rack"] = self.rack
         return values
+
+
+def _place(number: int, named: NamedListener) -> Place:
+    """Of Kafka's listeners with names. The first one stands for the broker, as one without a name
+    does: by it brokers are recognised, and shown in views."""
+    listen, told = named.listen, named.advertised
+    row = f"{KAFKA}:{named.name}"
+    return Place(
+        key=row if number else KAFKA,
+        listen=Endpoint(listen.host, listen.port),
+        advertise=None if told is None else Endpoint(told.host, told.port),
+        flag="listeners",
+        protocol=named.protocol,
+        names=(row,) if number else (KAFKA, row),
+        by_name=named.name,
+    )
 
 
 def _flag(field: str) -> str:

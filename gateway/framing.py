@@ -43,10 +43,10 @@ class Framer:
     After a bad size `error` is set (the frames before it are still good) and nothing more is cut.
     """
 
-    __slots__ = ("_body", "_direct", "_filled", "_head", "_max_bytes", "_scratch", "_size", "error")
+    __slots__ = ("_body", "_direct", "_filled", "_head", "_scratch", "_size", "error", "max_bytes")
 
     def __init__(self, max_bytes: int, scratch: memoryview) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes  # may change; holds for frames whose size has not come
         self._scratch = scratch
         self._head = b""  # the first bytes of a size
         self._body = bytearray()  # of the frame under way: `_filled` bytes of `_size`
@@ -104,8 +104,8 @@ class Framer:
             pos += _SIZE_BYTES
             if size < 0:
                 self.error = NegativeLength(f"a frame announces {size} bytes")
-            elif size > self._max_bytes:
-                reason = f"a frame announces {size} bytes; the limit is {self._max_bytes}"
+            elif size > self.max_bytes:
+                reason = f"a frame announces {size} bytes; the limit is {self.max_bytes}"
                 self.error = FrameTooLarge(reason)
             elif size <= end - pos:
                 frames.append(memoryview(bytes(chunk[pos : pos + size])))

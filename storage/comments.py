@@ -26,6 +26,7 @@ TABLES: Mapping[str, str] = {
     "producer_state": "What a partition remembers of an idempotent producer.",
     "published_batch": "The highest batch that a query of the exactly-once sink has published.",
     "record_batch": "Index of the log: one row a batch; its bytes are in record_chunk_ tables.",
+    "scram_credential": "Users' secrets, as PostgreSQL writes verifiers of passwords.",
     "segment": "The record_chunk_ tables, which hold the batches' bytes.",
     "staged_batch": "Batches that writers of the exactly-once sink have not published yet.",
     "staged_token": "Writers of the exactly-once sink and how much they have staged.",
@@ -300,6 +301,15 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "schema_compatibility_strategy": "Which schema may follow which.",
             "schema_validation_enforced": "Whether producers need a schema where there is one.",
             "tenant": "Name of its tenant.",
+        },
+    ),
+    "v_user": (
+        "Who may log in at a listener that asks, one row a mechanism; PLAIN goes by either.",
+        {
+            "changed_at": "When the password was set.",
+            "iterations": "Rounds of PBKDF2 that a guess costs.",
+            "mechanism": "SASL's name of it.",
+            "user_name": "The user's name.",
         },
     ),
     "v_staged_token": (

@@ -10,6 +10,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     DateTime,
     Double,
     ForeignKey,
@@ -62,6 +63,8 @@ cluster = Table(
     Column("next_broker_id", Integer, nullable=False, server_default="1"),
     Column("next_batch_id", BigInteger, nullable=False, server_default="1"),
     Column("next_producer_id", BigInteger, nullable=False, server_default="1000"),
+    # From it salts are made for users that are not there: a guess is to tell nothing.
+    Column("login_secret", Uuid, nullable=False, server_default=func.gen_random_uuid()),
     CheckConstraint("only_row", name="single"),
 )
 
@@ -574,6 +577,27 @@ namespace = Table(
     Column("name", Text(collation="C"), primary_key=True),
     Column("policies", JSONB, nullable=False),
     _timestamp("created_at"),
+)
+
+# A user's secret of one mechanism, as PostgreSQL writes verifiers, so that a role's password can be
+# copied in with one INSERT. The text says which mechanism it is of.
+scram_credential = Table(
+    "scram_credential",
+    metadata,
+    Column("user_name", Text(collation="C"), primary_key=True),
+    Column(
+        "mechanism",
+        Text,
+        Computed("split_part(verifier, '$', 1)", persisted=True),
+        primary_key=True,
+    ),
+    Column("verifier", Text, nullable=False),
+    _timestamp("changed_at"),
+    CheckConstraint(
+        r"verifier ~ '^SCRAM-SHA-(256|512)\$[0-9]+:[A-Za-z0-9+/=]+"
+        r"\$[A-Za-z0-9+/=]+:[A-Za-z0-9+/=]+$'",
+        name="verifier",
+    ),
 )
 
 

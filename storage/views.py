@@ -446,6 +446,12 @@ CROSS JOIN LATERAL (
 ) AS p
 ORDER BY n.tenant, n.name
 """,
+    # Without the secrets.
+    "v_user": """
+SELECT user_name, mechanism,
+       split_part(split_part(verifier, '$', 2), ':', 1)::numeric AS iterations, changed_at
+FROM scram_credential ORDER BY user_name, mechanism
+""",
     # topics: with the number of records staged for each.
     "v_staged_token": """
 SELECT s.token, date_trunc('milliseconds', clock_timestamp() - s.created_at) AS age,

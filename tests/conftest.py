@@ -373,14 +373,19 @@ def gateways(directory: Path) -> Iterator[StartGateway]:
         wait: bool = True,
         loaded: bool = True,
     ) -> Gateway:
-        """Starts `penstock serve`, on a free port unless one is given.
+        """Starts `penstock serve`, on a free port unless one is given, or listeners are named: then
+        the port says which of them counts.
 
         database_url or data: which database it uses. arguments: further ones of `serve`.
         wait: return once it answers; without it the process may be anywhere in its start.
         loaded: begin with the program imported (`tests/loaded.py`); with False, as people start it.
         """
         bootstrap = f"127.0.0.1:{port or free_port()}"
-        command = ["serve", "--listen", bootstrap, *map(str, arguments)]
+        command = ["serve", *map(str, arguments)]
+        if not any(
+            str(each).startswith(("listeners=", "--override=listeners=")) for each in arguments
+        ):
+            command += ["--listen", bootstrap]
         for other in ("--pulsar-listen", "--http-listen"):
             command += [] if other in arguments else [other, "none"]
         if database_url is not None:

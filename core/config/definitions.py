@@ -29,6 +29,7 @@ from core.config.types import (
     one_of,
     one_of_any_case,
 )
+from core.security.listeners import DEFAULT_PROTOCOL_MAP, read_protocol_map
 
 ASSIGNORS: Mapping[str, str] = {
     "uniform": "uniform",
@@ -51,6 +52,18 @@ def _rebalance_protocols(name: str, value: ConfigValue) -> None:
     one_of("consumer", "classic", "share", "streams")(name, value)
     if "classic" not in value:
         raise ConfigError("Disabling the 'classic' protocol is not supported.")
+
+
+def _mechanisms(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, tuple)
+    if not value:
+        raise invalid(name, value, "Configuration must not be empty")
+    one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")(name, value)
+
+
+def _protocol_map(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, str)
+    read_protocol_map(value)
 
 
 def _gzip_level(name: str, value: ConfigValue) -> None:
@@ -111,6 +124,7 @@ def _broker(
     validator: Validator | None = None,
     update_mode: UpdateMode = UpdateMode.READ_ONLY,
     set_by: str | None = None,
+    is_settable: bool = False,
     group: str | None = None,
 ) -> ConfigDef:
     text = None if default is None else str(default)
@@ -124,6 +138,7 @@ def _broker(
         update_mode=update_mode,
         broker_default=text,
         set_by=set_by,
+        is_settable=is_settable,
     )
 
 
@@ -440,8 +455,10 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "advertised.listeners",
         _STRING,
         None,
-        "The address clients are told to connect to.",
+        "The addresses that clients are told to connect to, by the names in listeners; those not "
+        "named here are told the one listened on.",
         set_by="--advertise",
+        is_settable=True,
     ),
     _broker(
         "auto.create.topics.enable",
@@ -454,10 +471,24 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "broker.rack", _STRING, None, "The broker's rack, as Metadata tells it.", set_by="--rack"
     ),
     _broker(
+        "connection.failed.authentication.delay.ms",
+        _INT,
+        100,
+        "How long a client waits to hear that its login was refused.",
+        validator=at_least(0),
+    ),
+    _broker(
         "connections.max.idle.ms",
         _LONG,
         10 * MINUTE_MS,
         "Time after which a connection without requests is closed.",
+    ),
+    _broker(
+        "connections.max.reauth.ms",
+        _LONG,
+        0,
+        "Time after which a client must have logged in again, on the same connection (KIP-368); 0: "
+        "never.",
     ),
     _broker(
         "default.replication.factor",
@@ -575,7 +606,21 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "Shortest session timeout that a member of a classic group may ask for.",
     ),
     _broker(
-        "listeners", _STRING, "PLAINTEXT://:9092", "The address listened on.", set_by="--listen"
+        "listener.security.protocol.map",
+        _STRING,
+        DEFAULT_PROTOCOL_MAP,
+        "Which protocol is spoken on a listener, by name: NAME:PROTOCOL, with commas. PLAINTEXT; "
+        "SSL; SASL_PLAINTEXT and SASL_SSL ask clients who they are.",
+        validator=_protocol_map,
+    ),
+    _broker(
+        "listeners",
+        _STRING,
+        "PLAINTEXT://:9092",
+        "The addresses listened on for Kafka's clients: NAME://HOST:PORT, with commas. All brokers "
+        "of a cluster need the same names. Takes the place of `--listen`.",
+        set_by="--listen",
+        is_settable=True,
     ),
     _broker(
         "log.retention.check.interval.ms",
@@ -673,6 +718,22 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "connections, locks and statements have limits of their own.",
     ),
     _broker(
+        "sasl.enabled.mechanisms",
+        _LIST,
+        "SCRAM-SHA-256,SCRAM-SHA-512",
+        "Mechanisms by which clients log in on listeners that ask: PLAIN, SCRAM-SHA-256, "
+        "SCRAM-SHA-512. All go by the same users.",
+        validator=_mechanisms,
+        update_mode=UpdateMode.PER_BROKER,
+    ),
+    _broker(
+        "sasl.server.max.receive.size",
+        _INT,
+        524_288,
+        "Largest request accepted of a client that has not logged in.",
+        validator=at_least(1),
+    ),
+    _broker(
         "socket.listen.backlog.size",
         _INT,
         1024,
@@ -739,6 +800,13 @@ _HONOURED: tuple[ConfigDef, ...] = (
         _INT,
         4 * 2**20,
         "Most payload in one flush, but for a single batch that is larger.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "penstock.login.timeout.ms",
+        _INT,
+        30_000,
+        "Longest time that a connection may take to log in, where it is asked to.",
         validator=at_least(1),
     ),
     _broker(
@@ -828,6 +896,7 @@ DEVIATIONS: Mapping[str, str] = {
     "group.coordinator.rebalance.protocols": "There are no groups of the streams protocol here.",
     "process.roles": "Kafka has no default; every process here is a broker.",
     "queued.max.request.bytes": "Kafka has no limit by default (-1); memory is bounded here.",
+    "sasl.enabled.mechanisms": "Kafka's GSSAPI is not there.",
     "socket.listen.backlog.size": "Kafka's 50 makes clients that come all at once wait a second.",
 }
 """Defaults that differ from Kafka's, with the reason."""

@@ -37,9 +37,12 @@ class _Row(NamedTuple):
 # Why they change nothing.
 _PLUG_IN: Final = "plug-ins are Java classes, and none can be loaded here."
 _TLS: Final = "TLS is set with --tls-cert and --tls-key."
-_NO_LOGIN: Final = "authentication and authorization are not there yet."
+_NO_LOGIN: Final = (
+    "clients log in with PLAIN and SCRAM, and their users are rows; other ways, and "
+    "authorization, are not there yet."
+)
 _NO_LOGIN_TO_TUNE: Final = (
-    "authentication is not there yet, and these promise none: they time and tune logins."
+    "they time and tune ways to log in that are not there yet, and promise none."
 )
 _NO_TIER: Final = "there is no tiered storage to enable."
 _TIERED: Final = "tiered storage is not there."
@@ -101,15 +104,7 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
     ),
     _NO_LOGIN: (
         _Row("authorizer.class.name", _STRING, ""),
-        _Row("connections.max.reauth.ms", _LONG, "0"),
         _Row("delegation.token.secret.key", _PASSWORD, None),
-        _Row(
-            "listener.security.protocol.map",
-            _STRING,
-            "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-            None,
-            _PER_BROKER,
-        ),
         _Row(
             "principal.builder.class",
             _CLASS,
@@ -118,7 +113,6 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
             _PER_BROKER,
         ),
         _Row("sasl.client.callback.handler.class", _CLASS, None),
-        _Row("sasl.enabled.mechanisms", _LIST, "GSSAPI", None, _PER_BROKER),
         _Row("sasl.jaas.config", _PASSWORD, None, None, _PER_BROKER),
         _Row("sasl.login.callback.handler.class", _CLASS, None),
         _Row("sasl.login.class", _CLASS, None),
@@ -154,7 +148,6 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("security.providers", _STRING, None),
     ),
     _NO_LOGIN_TO_TUNE: (
-        _Row("connection.failed.authentication.delay.ms", _INT, "100", at_least(0)),
         _Row("delegation.token.expiry.check.interval.ms", _LONG, "3600000", at_least(1)),
         _Row("delegation.token.expiry.time.ms", _LONG, "86400000", at_least(1)),
         _Row("delegation.token.max.lifetime.ms", _LONG, "604800000", at_least(1)),
@@ -181,7 +174,6 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("sasl.oauthbearer.scope", _STRING, None),
         _Row("sasl.oauthbearer.scope.claim.name", _STRING, "scope"),
         _Row("sasl.oauthbearer.sub.claim.name", _STRING, "sub"),
-        _Row("sasl.server.max.receive.size", _INT, "524288"),
     ),
     _NO_TIER: (_Row("remote.log.storage.system.enable", _BOOLEAN, "false"),),
     _TIERED: (

@@ -334,7 +334,10 @@ def check_dynamic_broker_configs(
         )
     try:
         for name, value in wanted.items():
-            if definition := BROKER_CONFIGS.get(_without_listener(name)):
+            plain = _without_listener(name)
+            if plain != name and plain in _OF_LOGINS:
+                raise ConfigError(f"{name} cannot be set: {plain} holds for all listeners.")
+            if definition := BROKER_CONFIGS.get(plain):
                 parse(name, value, definition)
     except ConfigError as error:
         return str(error)
@@ -353,6 +356,10 @@ _OF_MECHANISMS = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
+
+
+# To keep them and let them have no effect would promise what is not there.
+_OF_LOGINS = frozenset({"connections.max.reauth.ms", "sasl.enabled.mechanisms"})
 
 
 def _without_listener(name: str) -> str:
@@ -385,7 +392,7 @@ def check_static_broker_config(name: str, value: str) -> str | None:
         if topic is not None and topic.broker_name is not None:
             return f"{name} is a topic's property; for all topics set {topic.broker_name}"
         return f"Unknown broker property: {name}"
-    if definition.set_by is not None:
+    if definition.set_by is not None and not definition.is_settable:
         return f"{name} is set by {definition.set_by}"
     try:
         parse(name, value, definition)

@@ -146,7 +146,7 @@ class ConfigDef:
     default: as text; None is Kafka's null (not set, no value).
     topic_name, group_name, broker_name: its name there, or None if it does not exist there.
     alternatives: weaker broker properties for the same value, strongest first.
-    set_by: the setting that gives a broker property its value, if it cannot be set itself.
+    set_by: the setting that gives a broker property its value; is_settable: or its own name does.
     """
 
     type: ConfigType
@@ -160,6 +160,7 @@ class ConfigDef:
     alternatives: tuple[Alternative, ...] = ()
     broker_default: str | None = None
     set_by: str | None = None
+    is_settable: bool = False
 
     @property
     def is_sensitive(self) -> bool:

@@ -253,6 +253,7 @@ class News(Enum):
     METADATA = auto()
     BROKERS = auto()
     ENDED_ACKS = auto()
+    USERS = auto()
     RECONNECTED = auto()
 
 

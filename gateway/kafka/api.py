@@ -25,14 +25,21 @@ CLOSE_CONNECTION: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
+class LastAnswer:
+    """What a handler returns to have the connection closed once this response is sent."""
+
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Api:
     """One Kafka API as this broker serves it.
 
     name: the request's name without "Request", as Kafka's documentation has it.
     versions: served. advertised: what ApiVersions lists: wider for Produce (see its handler),
     nothing for APIs that are not Kafka's.
-    handler: returns the response message, None where nothing is sent (Produce with acks=0), or
-    CLOSE_CONNECTION.
+    handler: returns the response message, None where nothing is sent (Produce with acks=0),
+    CLOSE_CONNECTION, or a LastAnswer.
     unsupported: the version-0 response to a version that is not served; None: close the connection,
     as Kafka does for everything but ApiVersions (KIP-511).
     is_long_poll: it may wait for minutes, and is cancelled when its client has gone; the others run

@@ -8,6 +8,7 @@ answers are unsent.
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,11 +16,14 @@ from typing import Any, Final, cast
 
 import structlog
 
+from core.security.principal import ANONYMOUS
 from gateway.framing import Framer, make_scratch
 from gateway.kafka import codec
-from gateway.kafka.api import CLOSE_CONNECTION, Api, Registry
+from gateway.kafka.api import CLOSE_CONNECTION, Api, LastAnswer, Registry
+from gateway.kafka.bare_tokens import BARE_TOKEN, BareToken, header_of_bare_token
 from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
+from gateway.kafka.login import Door, Login
 from gateway.kafka.pipelined_requests import PipelinedRequests
 from gateway.listener import ConnectionLimits as ConnectionLimits
 from gateway.metrics.requests import RequestObserver
@@ -41,7 +45,7 @@ class KafkaFrontEnd:
 
     registry: the APIs to serve, complete. services: handed to handlers with each request.
     memory: shared with the other front-ends. observer: called after each answer, with seconds and
-    sizes in bytes.
+    sizes in bytes. door: what logins share; None where nobody is asked who he is.
     """
 
     def __init__(
@@ -51,20 +55,29 @@ class KafkaFrontEnd:
         limits: ConnectionLimits,
         memory: RequestMemory,
         observer: RequestObserver = _observe_nothing,
+        door: Door | None = None,
     ) -> None:
         self.registry = registry
         self.services = services
         self.limits = limits
         self.memory = memory
         self.observer = observer
+        self.door = door
         self.scratch = make_scratch()
         self.running: set[asyncio.Task[Any]] = set()
-        self._accepted = 0
+        self._numbers = itertools.count(1)
+
+    def beside(self, services: Services, door: Door | None) -> "KafkaFrontEnd":
+        """That of another listener of the process, whose connections are numbered with these."""
+        other = KafkaFrontEnd(
+            self.registry, services, self.limits, self.memory, self.observer, door
+        )
+        other._numbers = self._numbers
+        return other
 
     def connection(self, on_lost: Callable[[], None]) -> "KafkaConnection":
         """The protocol object of a new connection."""
-        self._accepted += 1
-        return KafkaConnection(self, on_lost, self._accepted)
+        return KafkaConnection(self, on_lost, next(self._numbers))
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for handlers whose clients have gone (no Produce is cancelled), up to a time."""
@@ -117,6 +130,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._behind = PipelinedRequests(self._waiting)
         self._bytes_in_flight = 0
         self._software: ClientSoftware | None = None
+        self._login: Login | None = None  # None where nobody is asked who he is
         self._contexts: dict[tuple[int, int, str], RequestContext] = {}
         self._client_id = ""  # the latest request's, for the log
         self._peer = "?"
@@ -130,6 +144,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._partial_timer: asyncio.TimerHandle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
+        self._login_timer: asyncio.TimerHandle | None = None
         self.partial_bytes = 0  # as counted by the request memory
 
     # The transport's side.
@@ -145,6 +160,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._limits.connections_max_idle_ms / 1000, self._close_if_idle
         )
         self._is_connected = True
+        if (door := self._front_end.door) is not None:
+            self._login = Login(door, self, self._peer, self._on_logged_in)
+            self._framer.max_bytes = min(self._framer.max_bytes, door.max_receive_bytes)
+            self._login_timer = self._loop.call_later(door.timeout_s, self._close_unless_logged_in)
         self._memory.join(self)
         if self._is_finishing:
             self._close()
@@ -192,9 +211,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
-        for timer in (self._idle_timer, self._partial_timer, self._abort_timer):
+        for timer in (
+            self._idle_timer,
+            self._partial_timer,
+            self._abort_timer,
+            self._login_timer,
+        ):
             if timer is not None:
                 timer.cancel()
+        if self._front_end.door is not None:
+            self._front_end.door.leave(self)
         for request in (*self._waiting, *(r for r in self._running if r.is_answered)):
             self._let_go(request)
         self._waiting.clear()
@@ -266,12 +292,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._is_lost or self._transport.is_closing():
             return
         limits = self._limits
+        # Who has not logged in holds one request in memory (CVE-2022-34917).
+        is_pending = self._login is not None and self._login.is_pending
         wanted = (
             not self._is_finishing
             and self._failure is None
             and not self._memory.is_full
             and len(self._waiting) + len(self._running)
-            < limits.max_in_flight_requests_per_connection
+            < (1 if is_pending else limits.max_in_flight_requests_per_connection)
             and self._bytes_in_flight < limits.max_in_flight_bytes_per_connection
         )
         if wanted == self._is_reading:
@@ -310,6 +338,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
             log.debug("idle connection closed", peer=self._peer, client_id=self._client_id)
             self._close()
 
+    # Logging in.
+
+    def _on_logged_in(self) -> None:
+        assert self._login_timer is not None, "the login was timed"
+        self._login_timer.cancel()
+        self._framer.max_bytes = self._limits.socket_request_max_bytes
+        self._contexts.clear()
+
+    def _close_unless_logged_in(self) -> None:
+        self.close_for("it has not logged in in time")
+
     # Serving.
 
     def _serve(self) -> None:
@@ -340,12 +379,22 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _start(self, request: _Request) -> None:
         """Decode, and start the handler as a task (tasks start in the order of their making)."""
+        login = self._login
+        if login is not None and login.expects_bare_token:
+            request.header, request.api = header_of_bare_token(), BARE_TOKEN
+            self._start_task(request, BARE_TOKEN, bytes(request.frame))
+            return
         header = request.header = codec.decode_header(request.frame)
         self._client_id = header.client_id[:_CLIENT_ID_LOGGED]
         version = header.api_version
         api = self._front_end.registry.find(header.api_key)
         if api is None:
             raise MalformedRequest(f"API key {header.api_key} is not served")
+        # Before the body is read: who is not known yet reaches no more than two APIs' decoders.
+        if login is not None and (
+            reason := login.check(header.api_key, api.name, request.received)
+        ):
+            raise MalformedRequest(reason)
         request.api = api
         if version not in api.versions:
             if api.unsupported is None:
@@ -357,6 +406,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         message = codec.decode_body(header, request.frame)
         if header.api_key == codec.API_VERSIONS_KEY and version >= 3:
             self._note_software(message)
+        self._start_task(request, api, message)
+
+    def _start_task(self, request: _Request, api: Api, message: Any) -> None:
         task = self._loop.create_task(self._run(request, api, message))
         request.task = task
         self._front_end.running.add(task)
@@ -410,6 +462,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 header.client_id,
                 peer=self._peer,
                 client_software=self._software,
+                principal=self._login.principal if self._login else ANONYMOUS,
+                login=self._login,
                 connection=self._number,
                 behind=self._behind,
             )
@@ -445,11 +499,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             request = running.popleft()
             self._let_go(request)
             if request.response is CLOSE_CONNECTION:
-                self._send(parts)
+                self._finish_with(parts)
                 parts = []
-                self._is_finishing = True
-                self._drop_waiting()
-                self._close()
+            elif isinstance(request.response, LastAnswer):
+                request.response = request.response.response
+                self._finish_with([*parts, *(self._encode(request) or ())])
+                parts = []
             elif not self._transport.is_closing():
                 encoded = self._encode(request)
                 if encoded is None:
@@ -459,12 +514,21 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 parts += encoded
         self._send(parts)
 
+    def _finish_with(self, parts: Sequence[Buffer]) -> None:
+        """Write the last of it."""
+        self._send(parts)
+        self._is_finishing = True
+        self._drop_waiting()
+        self._close()
+
     def _encode(self, request: _Request) -> Sequence[Buffer] | None:
         header = request.header
         assert header is not None, "a request that is answered has a header"
         version = header.api_version
         parts: Sequence[Buffer] = ()
-        if request.response is not None:
+        if isinstance(request.response, BareToken):
+            parts = (request.response.framed(),)
+        elif request.response is not None:
             try:
                 parts = codec.encode_response(request.response, version, header.correlation_id)
             except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.group.values import ClientIdentity
+from core.security.principal import ANONYMOUS, Principal
 from core.topic.topic import find_partition
 from core.transaction.values import TransactionVersion
 from gateway.kafka.errors import known_to
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gateway.kafka.api import Api
     from gateway.kafka.fetch_sessions import FetchSessions
     from gateway.kafka.late_requests import LateRequests
+    from gateway.kafka.login import Login
     from gateway.kafka.pipelined_requests import PipelinedRequests
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.groups.groups import Groups
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.runtime.topics.topics import Topics
     from gateway.runtime.transactions.coordinator import Transactions
     from gateway.runtime.transactions.producer_ids import ProducerIds
+    from gateway.runtime.users import Users
 
 # Kafka's ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN (KIP-511).
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -97,6 +100,7 @@ class Services:
     transactions: Transactions
     subscriptions: Subscriptions
     staging: Staging
+    users: Users
     fetch_sessions: FetchSessions
     late_requests: LateRequests
     clock: Callable[[], int]
@@ -111,6 +115,8 @@ class RequestContext:
     client_id: "" where the client sent none, as Kafka's RequestHeader has it.
     client_software: None until the connection has sent a valid ApiVersions v3 or later.
     peer: the client's address, "127.0.0.1:54321".
+    principal: who asks; anonymous where the listener asks nobody, and until the login.
+    login: its connection's; None where the listener asks nobody.
     connection: its connection's number; a later one's is higher.
     behind: what its connection has received after it; None outside of a connection.
     """
@@ -121,6 +127,8 @@ class RequestContext:
     client_id: str
     peer: str
     client_software: ClientSoftware | None = None
+    principal: Principal = ANONYMOUS
+    login: Login | None = None
     connection: int = 0
     behind: PipelinedRequests | None = None
 
@@ -202,6 +210,10 @@ class RequestContext:
     @property
     def staging(self) -> Staging:
         return self.services.staging
+
+    @property
+    def users(self) -> Users:
+        return self.services.users
 
     @property
     def fetch_sessions(self) -> FetchSessions:

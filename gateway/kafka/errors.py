@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.errors import Error
+from core.security.errors import SecurityError
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 
 _CODES: Final[dict[Error, int]] = {
@@ -89,6 +90,15 @@ _CODES: Final[dict[Error, int]] = {
     Error.INVALID_REGULAR_EXPRESSION: 128,
 }
 
+_SECURITY_CODES: Final[dict[SecurityError, int]] = {
+    SecurityError.UNSUPPORTED_SASL_MECHANISM: 33,
+    SecurityError.ILLEGAL_SASL_STATE: 34,
+    SecurityError.SASL_AUTHENTICATION_FAILED: 58,
+    SecurityError.RESOURCE_NOT_FOUND: 91,
+    SecurityError.DUPLICATE_RESOURCE: 92,
+    SecurityError.UNACCEPTABLE_CREDENTIAL: 93,
+}
+
 # What clients are told instead whose version of an API does not know the error. Since which
 # version an API's clients know it, its handler says: `@api(…, known_since=…)`.
 _INSTEAD: Final[dict[Error, Error]] = {
@@ -119,6 +129,11 @@ def kafka_code(error: Error) -> int:
     """The int16 that stands for `error` in a Kafka response; 0 for NONE."""
     # NONE is nearly always the answer, and to hash an Enum is a call of Python's.
     return 0 if error is Error.NONE else _CODES[error]
+
+
+def security_code(error: SecurityError) -> int:
+    """The same for refusals of logins and of changes of users."""
+    return _SECURITY_CODES[error]
 
 
 def known_to(version: int, known_since: Mapping[Error, int], error: Error) -> Error:

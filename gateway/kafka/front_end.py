@@ -4,16 +4,20 @@ The only file of this folder that `gateway.app` knows.
 """
 
 import time
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from core.types import BatchFormat
-from gateway.front_ends import FrontEndFactory, Surroundings
+from gateway.config import Place
+from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import KafkaFrontEnd
 from gateway.kafka.context import LISTENER, Services
 from gateway.kafka.conversion import write_stored
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.late_requests import LateRequests
+from gateway.kafka.login import Door
 from gateway.metrics.transactions import watch_fenced
 from gateway.runtime.runtime import Runtime
 
@@ -22,11 +26,34 @@ _REGISTRY: Final = load_handlers()  # when the program is loaded: the database s
 
 def make(runtime: Runtime, around: Surroundings) -> KafkaFrontEnd:
     """See FrontEndFactory."""
-    services = services_of(runtime)
+    first, *_ = around.settings.places(LISTENER)
+    services = replace(services_of(runtime), listener=first.names[-1])
     metrics = around.metrics
     watch_fenced(metrics, "connection", lambda: services.late_requests.refused)
     observer = metrics.requests({served.key: served.name for served in _REGISTRY.table()})
-    return KafkaFrontEnd(_REGISTRY, services, around.limits, around.memory, observer)
+    return KafkaFrontEnd(
+        _REGISTRY,
+        services,
+        around.limits,
+        around.memory,
+        observer,
+        _door(runtime, around, first),
+    )
+
+
+def _beside(runtime: Runtime, around: Surroundings, first: FrontEnd, place: Place) -> KafkaFrontEnd:
+    """See FrontEndFactory."""
+    assert isinstance(first, KafkaFrontEnd), "it is asked for its own"
+    services = replace(first.services, listener=place.names[-1])
+    return first.beside(services, _door(runtime, around, place))
+
+
+def _door(runtime: Runtime, around: Surroundings, place: Place) -> Door | None:
+    if not place.protocol.is_sasl:
+        return None
+    name = place.by_name or place.key
+    observe = partial(around.metrics.logins.count, name)
+    return Door(name, runtime.users, runtime.configs, observe)
 
 
 def services_of(runtime: Runtime) -> Services:
@@ -42,6 +69,7 @@ def services_of(runtime: Runtime) -> Services:
         transactions=runtime.transactions,
         subscriptions=runtime.subscriptions,
         staging=runtime.staging,
+        users=runtime.users,
         late_requests=LateRequests(),
         fetch_sessions=FetchSessions(
             runtime.configs.broker_int("max.incremental.fetch.session.cache.slots")
@@ -54,4 +82,4 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-FRONT_END: Final = FrontEndFactory(LISTENER, make)
+FRONT_END: Final = FrontEndFactory(LISTENER, make, _beside)

@@ -6,6 +6,7 @@ not global, so that tests can have several.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +19,7 @@ from prometheus_client import (
 )
 
 from core.version import VERSION
+from gateway.metrics.logins import Logins
 from gateway.metrics.requests import RequestObserver, Requests
 
 _QUERY_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30)
@@ -47,6 +49,11 @@ class Metrics:
     def requests(self, names: Mapping[int, str]) -> RequestObserver:
         """What a front-end calls for each request it has answered; see `Requests.observer`."""
         return self._requests.observer(names)
+
+    @cached_property
+    def logins(self) -> Logins:
+        """What listeners that ask who comes count; a metric from the first use on."""
+        return Logins(self.registry)
 
     def observe_query(self, name: str, seconds: float) -> None:
         """One query done; a `storage.connection.pool.QueryObserver`."""

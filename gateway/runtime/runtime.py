@@ -32,6 +32,7 @@ from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
 from gateway.runtime.transactions.producer_ids import ProducerIds
+from gateway.runtime.users import Users
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +60,7 @@ class Runtime:
     namespaces: Namespaces
     upkeep: Upkeep
     staging: Staging
+    users: Users
     feed: ChangeFeed
     announcer: Announcer
     snapshots: SnapshotWatch
@@ -74,7 +76,12 @@ class Runtime:
         """Coroutines to run until cancelled, beside the requests."""
         acks = self.subscriptions.pending_acks
         news = NewsReader(
-            self.feed, self.partitions, self.cluster, self.on_metadata, acks.look_again
+            self.feed,
+            self.partitions,
+            self.cluster,
+            self.on_metadata,
+            acks.look_again,
+            self.users.invalidate,
         )
         return (
             self.cluster.run(),
@@ -82,6 +89,7 @@ class Runtime:
             self.groups.run_expiry(),
             self.transactions.run(),
             self.staging.run(),
+            self.users.run(),
             self.live_consumers.run(),
             acks.run(),
             self.announcer.run(),
@@ -105,6 +113,7 @@ class Runtime:
             self.flusher.close,
             self.partitions.close,
             self.groups.close,
+            self.users.close,
         )
 
     def on_metadata(self) -> None:
@@ -123,4 +132,5 @@ class Runtime:
         self.groups.forget_everything()
         self.subscriptions.forget_everything()
         self.staging.forget_everything()
+        self.users.invalidate()
         self.on_metadata()

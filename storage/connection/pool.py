@@ -212,6 +212,7 @@ class Database:
             max_overflow=4,
             pool_timeout=CONNECT_TIMEOUT_S,
             pool_pre_ping=True,
+            hide_parameters=True,  # among them are clients' records and users' verifiers
         )
 
     async def _connect_cold(self) -> HotConnection[tuple[Any, ...]]:

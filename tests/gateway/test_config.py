@@ -161,8 +161,8 @@ def test_a_password_stays_out_of_the_sentence() -> None:
         ),
         (
             {"broker": {"authorizer.class.name": "x"}},
-            "Broker properties: authorizer.class.name cannot be changed: authentication and "
-            "authorization are not there yet.",
+            "Broker properties: authorizer.class.name cannot be changed: clients log in with PLAIN "
+            "and SCRAM, and their users are rows; other ways, and authorization, are not there",
         ),
         (
             {"broker": {"group.consumer.session.timeout.ms": "10000"}},
@@ -172,6 +172,47 @@ def test_a_password_stays_out_of_the_sentence() -> None:
         (
             {"broker": {"broker.id": "1"}},
             "Broker properties: broker.id is set by --broker-id",
+        ),
+        (
+            {"broker": {"listeners": "SASL_SSL://:9093"}},
+            "Broker properties: listener SASL_SSL speaks SASL_SSL, and there is no certificate",
+        ),
+        (
+            {"broker": {"listeners": "PLAINTEXT://:9093"}, "listen": "127.0.0.1:9092"},
+            "--listen and listeners are both set; keep one of them.",
+        ),
+        (
+            {"broker": {"listeners": "PLAINTEXT://:9093"}, "advertise": "h:9092"},
+            "--advertise and listeners are both set; keep one of them.",
+        ),
+        (
+            {"broker": {"listeners": "OURS://:9093"}},
+            "Broker properties: listeners: no security protocol is defined for listener OURS",
+        ),
+        (
+            {"broker": {"listeners": ""}},
+            "Broker properties: listeners: there is none; write for example SASL_SSL://0.0.0.0:9093.",
+        ),
+        (
+            {"broker": {"advertised.listeners": "PLAINTEXT://h:1"}},
+            "Broker properties: advertised.listeners needs listeners; or set --advertise.",
+        ),
+        (
+            {
+                "broker": {
+                    "listeners": "PLAINTEXT://:1",
+                    "advertised.listeners": "PLAINTEXT://0.0.0.0:1",
+                }
+            },
+            "Broker properties: clients cannot connect to PLAINTEXT://0.0.0.0:1; set advertised",
+        ),
+        (
+            {"broker": {"listener.security.protocol.map": "A:B"}},
+            "Broker properties: listener.security.protocol.map: 'A:B' is not NAME:PROTOCOL",
+        ),
+        (
+            {"broker": {"sasl.enabled.mechanisms": "GSSAPI"}},
+            "Broker properties: Invalid value GSSAPI for configuration sasl.enabled.mechanisms",
         ),
     ],
 )
@@ -323,6 +364,52 @@ def test_flags_show_as_broker_properties() -> None:
         "listeners": "PLAINTEXT://127.0.0.1:9092",
         "advertised.listeners": "PLAINTEXT://127.0.0.1:9092",
     }
+
+
+def test_kafkas_own_properties_name_listeners() -> None:
+    settings = load_settings(
+        {
+            "broker": {
+                "listeners": "internal://127.0.0.1:0,EXTERNAL://:9093",
+                "advertised.listeners": "EXTERNAL://kafka.example:443",
+                "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:SASL_PLAINTEXT",
+            }
+        }
+    )
+    inner, outer = settings.places(KAFKA)
+    assert (inner.key, inner.names, inner.by_name) == (
+        *(KAFKA, ("kafka", "kafka:INTERNAL"), "INTERNAL"),
+    )
+    assert (outer.key, outer.names, outer.by_name) == (
+        *("kafka:EXTERNAL", ("kafka:EXTERNAL",), "EXTERNAL"),
+    )
+    assert [each.protocol.value for each in (inner, outer)] == ["PLAINTEXT", "SASL_PLAINTEXT"]
+    assert inner.advertised(4711) == settings.advertised(KAFKA, 4711) == Endpoint("127.0.0.1", 4711)
+    assert outer.advertised(9093) == Endpoint("kafka.example", 443)
+    shown = settings.static_broker_values(1, {KAFKA: 4711, "kafka:EXTERNAL": 9093})
+    assert shown["listeners"] == "INTERNAL://127.0.0.1:4711,EXTERNAL://:9093"
+    assert shown["advertised.listeners"] == "INTERNAL://127.0.0.1:4711,EXTERNAL://kafka.example:443"
+
+
+@pytest.mark.parametrize(
+    ("listen", "is_open"),
+    [
+        ("127.0.0.1:1", False),
+        ("127.1.2.3:1", False),
+        ("[::1]:1", False),
+        ("localhost:1", False),
+        ("0.0.0.0:1", True),
+        (":1", True),
+        ("10.0.0.7:1", True),
+        ("broker.example:1", True),
+    ],
+)
+def test_who_may_reach_a_listener(listen: str, is_open: bool) -> None:
+    [plain] = load_settings({"listen": listen}).places(KAFKA)
+    assert plain.is_open == is_open
+    broker = {"listeners": f"SASL_PLAINTEXT://{listen}"}
+    [asking] = load_settings({"broker": broker}).places(KAFKA)
+    assert not asking.is_open
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as somebody else")

@@ -54,6 +54,8 @@ async def api_versions(request: ApiVersionsRequest, ctx: RequestContext) -> ApiV
         software = ClientSoftware(request.client_software_name, request.client_software_version)
         if not software.is_valid:
             return ApiVersionsResponse(error_code=kafka_code(Error.INVALID_REQUEST))
+    if ctx.login is not None:
+        ctx.login.told_versions()
     return ApiVersionsResponse(
         api_keys=_entries(REGISTRY.table()),
         supported_features=_SUPPORTED if ctx.api_version >= 4 else [],

@@ -76,12 +76,14 @@ class NewsReader:
         cluster: Cluster,
         on_metadata: Callable[[], None],
         on_ended_acks: Callable[[Sequence[int]], None],
+        on_users: Callable[[], None] = lambda: None,
     ) -> None:
         self._feed = feed
         self._partitions = partitions
         self._cluster = cluster
         self._on_metadata = on_metadata
         self._on_ended_acks = on_ended_acks
+        self._on_users = on_users
         self._changed: set[int] = set()
         self._wake = asyncio.Event()
 
@@ -90,6 +92,8 @@ class NewsReader:
             self._on_metadata()
         if news in (News.BROKERS, News.RECONNECTED):
             self._cluster.look()
+        if news in (News.USERS, News.RECONNECTED):
+            self._on_users()
         if news is News.PARTITIONS:
             self._changed.update(ids)
             self._wake.set()

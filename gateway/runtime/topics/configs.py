@@ -91,6 +91,10 @@ class Configs:
         """The value in effect of a property that is true or false, as last read."""
         return broker_bool(name, self._merged)
 
+    def broker_list(self, name: str) -> tuple[str, ...]:
+        """The value in effect of a property that is a list, as last read."""
+        return broker_list(name, self._merged)
+
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The settings of a topic with these overrides, with the broker's as last read."""
         return topic_config(overrides, self._merged)

@@ -105,7 +105,11 @@ def test_read_only_properties_do_not_change_while_brokers_run() -> None:
         ("sasl.kerberos.min.time.before.relogin", "58000", True),
         ("sasl.login.refresh.window.factor", "0.7", True),
         ("sasl.kerberos.min.time.before.relogin", "soon", False),
-        ("sasl.enabled.mechanisms", "PLAIN", False),
+        ("sasl.enabled.mechanisms", "PLAIN", True),
+        ("sasl.enabled.mechanisms", "PLAIN,GSSAPI", False),
+        ("sasl.enabled.mechanisms", "", False),
+        ("connections.max.reauth.ms", "1000", False),
+        ("listener.security.protocol.map", "A:SSL", False),
         ("sasl.jaas.config", "x required;", False),
         ("principal.builder.class", "x", False),
     ],
@@ -128,6 +132,8 @@ def test_a_listeners_own_value_is_held_to_the_propertys_rules() -> None:
             ("max.connections", "many"),
             ("ssl.client.auth", "required"),
             ("scram-sha-256.sasl.jaas.config", "x required;"),
+            ("sasl.enabled.mechanisms", "PLAIN"),  # right, and would have no effect
+            ("plain.connections.max.reauth.ms", "1000"),
         ):
             values = {prefix + name: wrong}
             assert check_dynamic_broker_configs(values, per_broker=per_broker) is not None

@@ -82,7 +82,19 @@ class Broker:
         """What a handler is given beside its request. api: where it does not matter, any."""
         api = api or load_handlers().find(API_VERSIONS_KEY)
         assert api is not None
-        services = Services(
+        return RequestContext(
+            self.services(),
+            api,
+            version,
+            client_id,
+            "127.0.0.1:54321",
+            connection=self.connection,
+            behind=self.behind,
+        )
+
+    def services(self) -> Services:
+        """What handlers may ask."""
+        return Services(
             topics=self.topics,
             partitions=self.partitions,
             translator=self.translator,
@@ -93,18 +105,10 @@ class Broker:
             transactions=self.transactions,
             subscriptions=self.subscriptions,
             staging=self.staging,
+            users=self.users,
             fetch_sessions=self.fetch_sessions,
             late_requests=self.late_requests,
             clock=self.clock,
-        )
-        return RequestContext(
-            services,
-            api,
-            version,
-            client_id,
-            "127.0.0.1:54321",
-            connection=self.connection,
-            behind=self.behind,
         )
 
     async def ask(self, request: Any, version: int, client_id: str = "tester") -> Any:

@@ -1,0 +1,64 @@
+"""DescribeUserScramCredentials (key 50): which users there are, with which mechanisms (KIP-554).
+
+Behavior: read from the database at each request. No secret is told, as in Kafka.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from core.errors import Error
+from core.security.errors import SecurityRefusal
+from core.security.verifier import ScramMechanism, Verifier
+from gateway.kafka.api import api
+from gateway.kafka.codec import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from gateway.kafka.context import RequestContext
+from gateway.kafka.errors import kafka_code, security_code
+from gateway.kafka.unavailable import TIMED_OUT
+
+Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+
+MECHANISM_TYPES: Final = {1: ScramMechanism.SHA_256, 2: ScramMechanism.SHA_512}
+"""Kafka's numbers (org.apache.kafka.clients.admin.ScramMechanism)."""
+_TYPES: Final = {mechanism: number for number, mechanism in MECHANISM_TYPES.items()}
+
+
+def _unavailable(
+    request: DescribeUserScramCredentialsRequest, ctx: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    return DescribeUserScramCredentialsResponse(
+        error_code=kafka_code(TIMED_OUT.error), error_message=TIMED_OUT.message, results=[]
+    )
+
+
+@api(50, versions=range(1), unavailable=_unavailable)
+async def describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, ctx: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """Describe the users asked for, or all."""
+    names = None if request.users is None else [each.name for each in request.users]
+    found = await ctx.users.describe(names)
+    return DescribeUserScramCredentialsResponse(
+        error_code=kafka_code(Error.NONE),
+        error_message=None,
+        results=[_result(name, each) for name, each in found.items()],
+    )
+
+
+def _result(name: str, found: Sequence[Verifier] | SecurityRefusal) -> Any:
+    if isinstance(found, SecurityRefusal):
+        return Result(
+            user=name,
+            error_code=security_code(found.error),
+            error_message=found.message,
+            credential_infos=[],
+        )
+    infos = [
+        Result.CredentialInfo(mechanism=_TYPES[each.mechanism], iterations=each.iterations)
+        for each in found
+    ]
+    return Result(
+        user=name, error_code=kafka_code(Error.NONE), error_message=None, credential_infos=infos
+    )
