@@ -36,7 +36,7 @@ PLAIN: Final = "PLAIN"
 SASL_HANDSHAKE_KEY: Final = 17
 SASL_AUTHENTICATE_KEY: Final = 36
 _NONCE_BYTES: Final = 24
-_SESSIONS_LEAST_S: Final = 1.0  # MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
+_BEGINS_APART_S: Final = 1.0  # MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
 _ANOTHER_ID: Final = (
     "Authentication failed: Client requested an authorization id that is different from username"
 )
@@ -260,13 +260,14 @@ class Login:
         self._mechanism = ""
         self._exchange: _Exchange | None = None
         self._wrong_mechanism: str | None = None
-        self._logged_in_at: float | None = None
+        self._is_known = False
+        self._began_again_at = float("-inf")
         self._expires_at: float | None = None
 
     @property
     def is_pending(self) -> bool:
         """Whether nobody has logged in yet."""
-        return self._logged_in_at is None
+        return not self._is_known
 
     @property
     def expects_bare_token(self) -> bool:
@@ -328,12 +329,12 @@ class Login:
         return Handshake(offered)
 
     def _may_begin_again(self, now: float) -> bool:
-        """Only where sessions end; else the handshake is a mistake. And not all the time."""
-        return (
-            self._expires_at is not None
-            and self._logged_in_at is not None
-            and now - self._logged_in_at >= _SESSIONS_LEAST_S
-        )
+        """Only where sessions end; else the handshake is a mistake. And once a second at most
+        (KafkaChannel.maybeBeginServerReauthentication)."""
+        if self._expires_at is None or now - self._began_again_at < _BEGINS_APART_S:
+            return False
+        self._began_again_at = now
+        return True
 
     async def receive(self, token: bytes) -> Accepted | SecurityRefusal:
         """Decides on a token; a refusal comes late. Raises CutOff."""
@@ -376,7 +377,7 @@ class Login:
         self.principal = principal
         self.state = LoginState.LOGGED_IN
         self._exchange = None
-        self._logged_in_at = now
+        self._is_known = True
         self._expires_at = None if session_s is None else now + session_s
         self._door.observe(self._mechanism, "success")
         self._door.let_in(self._connection, credentials)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 
+import pytest
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -13,9 +15,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from core.security.verifier import Verifier
 from gateway.app import FRONT_ENDS
 from gateway.config import LISTENERS, Settings
-from tests.conftest import StartGateway
+from storage.server.embedded import EmbeddedPostgres
+from storage.users import put_user
+from tests.conftest import StartGateway, free_port
+from tests.gateway.kafka.handlers.logging_in import SHA_256, Peer
 
 
 def is_refused(port: int) -> bool:
@@ -75,3 +81,106 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(
         assert gateway.process.wait(60) == 2
     assert "choose another address with --pulsar-listen." in gateway.log()
     assert "Traceback" not in gateway.log()
+
+
+# --- listeners with names ---
+
+
+def addresses_at(port: int) -> set[str]:
+    """Of all brokers, as a client that comes by this port is told."""
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+    brokers = admin.list_topics(timeout=20).brokers.values()
+    nodes = admin.describe_cluster(request_timeout=20).result(20).nodes
+    told = {f"{each.host}:{each.port}" for each in brokers}
+    assert told == {f"{each.host}:{each.port}" for each in nodes}
+    return told
+
+
+def test_clients_are_told_addresses_of_the_listener_that_they_ask(
+    start_gateway: StartGateway, database_url: str
+) -> None:
+    inside, outside = [free_port(), free_port()], [free_port(), free_port()]
+    for inner, outer in zip(inside, outside, strict=True):
+        start_gateway(
+            f"--override=listeners=IN://127.0.0.1:{inner},OUT://127.0.0.1:{outer}",
+            f"--override=advertised.listeners=OUT://localhost:{outer}",
+            "--override=listener.security.protocol.map=IN:PLAINTEXT,OUT:PLAINTEXT",
+            database_url=database_url,
+            port=inner,
+        )
+    deadline = time.monotonic() + 30
+    while len(addresses_at(inside[0])) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    for port in inside:
+        assert addresses_at(port) == {f"127.0.0.1:{each}" for each in inside}
+    for port in outside:
+        assert addresses_at(port) == {f"localhost:{each}" for each in outside}
+
+
+def test_listeners_that_are_open_without_a_login_are_warned_of_in_one_line(
+    start_gateway: StartGateway, database_url: str
+) -> None:
+    first, second, third = (free_port() for _ in range(3))
+    made = start_gateway(
+        f"--override=listeners=PLAINTEXT://0.0.0.0:{first},SASL_PLAINTEXT://0.0.0.0:{second}",
+        "--override=advertised.listeners=PLAINTEXT://127.0.0.1:" + str(first),
+        *("--pulsar-listen", f"0.0.0.0:{third}"),
+        database_url=database_url,
+        port=first,
+    )
+    [line] = [each for each in made.log().splitlines() if "open_to_others" in each]
+    assert "warning" in line
+    assert f"PLAINTEXT 0.0.0.0:{first}, pulsar 0.0.0.0:{third}" in line
+    assert str(second) not in line
+
+
+def test_what_nobody_else_reaches_is_not_warned_of(
+    start_gateway: StartGateway, database_url: str
+) -> None:
+    assert "open_to_others" not in start_gateway(database_url=database_url).log()
+
+
+async def test_without_its_database_a_broker_lets_in_nobody_new_and_keeps_the_others(
+    start_gateway: StartGateway, server: EmbeddedPostgres
+) -> None:
+    opened, asks = free_port(), free_port()
+    put_user(server.url, "alice", [Verifier.of_password(SHA_256, b"salt", 4096, "wonderland")])
+    made = start_gateway(
+        f"--override=listeners=PLAINTEXT://127.0.0.1:{opened},SASL_PLAINTEXT://127.0.0.1:{asks}",
+        "--override=sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
+        "--override=penstock.broker.session.timeout.ms=2000",
+        database_url=server.url,
+        port=opened,
+    )
+
+    async def come() -> Peer:
+        return Peer(*await asyncio.open_connection("127.0.0.1", asks))
+
+    inside = await come()
+    assert (await inside.scram()).error_code == 0
+    server.kill()
+    outside = await come()
+    assert (await outside.scram()).error_code == 0, "what it knows still holds"
+    await asyncio.sleep(2.5)
+    for how in ("plain", "scram"):
+        late = await come()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await getattr(late, how)()
+        late.writer.transport.abort()
+    assert (await inside.versions()).error_code == 0
+    assert "login_impossible" in made.log()
+    server.start()
+    deadline = time.monotonic() + 30
+    while True:
+        again = await come()
+        try:
+            assert (await again.plain()).error_code == 0
+            break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.2)
+        finally:
+            again.writer.transport.abort()
+    for each in (inside, outside):
+        each.writer.transport.abort()

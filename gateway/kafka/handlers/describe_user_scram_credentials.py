@@ -42,7 +42,7 @@ async def describe_user_scram_credentials(
     found = await ctx.users.describe(names)
     return DescribeUserScramCredentialsResponse(
         error_code=kafka_code(Error.NONE),
-        error_message=None,
+        error_message="",
         results=[_result(name, each) for name, each in found.items()],
     )
 
@@ -60,5 +60,5 @@ def _result(name: str, found: Sequence[Verifier] | SecurityRefusal) -> Any:
         for each in found
     ]
     return Result(
-        user=name, error_code=kafka_code(Error.NONE), error_message=None, credential_infos=infos
+        user=name, error_code=kafka_code(Error.NONE), error_message="", credential_infos=infos
     )

@@ -43,7 +43,7 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, ctx: RequestContex
         return LastAnswer(_refused(answer))
     return SaslAuthenticateResponse(
         error_code=kafka_code(Error.NONE),
-        error_message=None,
+        error_message="",
         auth_bytes=answer.token,
         session_lifetime_ms=answer.session_lifetime_ms,
     )

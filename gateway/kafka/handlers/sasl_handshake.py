@@ -2,8 +2,8 @@
 
 Behavior: as Kafka's. A mechanism that is not offered is refused, late, with the list of those that
 are, and the connection closes. Where the listener asks nobody, or the client is in and its session
-has no end, ILLEGAL_SASL_STATE. Where sessions end (KIP-368) it begins a new login, at least a
-second after the last one.
+has no end, ILLEGAL_SASL_STATE. Where sessions end (KIP-368) it begins a new login, once a second
+at most.
 
 Versions: after v0 tokens come bare (`bare_tokens.py`), after v1 as SaslAuthenticate (KIP-152).
 """

@@ -29,7 +29,7 @@ async def users(broker: Broker) -> Broker:
 async def describe(broker: Broker, *names: str) -> list[Any]:
     asked = [DescribeUserScramCredentialsRequest.UserName(name=name) for name in names]
     answer = await broker.ask(DescribeUserScramCredentialsRequest(users=asked or None), 0)
-    assert (answer.error_code, answer.error_message) == (0, None)
+    assert (answer.error_code, answer.error_message) == (0, "")
     return [
         (
             one.user,
@@ -42,8 +42,8 @@ async def describe(broker: Broker, *names: str) -> list[Any]:
 
 
 async def test_all_or_those_asked_for(users: Broker) -> None:
-    alice = ("alice", 0, None, [(1, 4096), (2, 8192)])
-    bob = ("bob", 0, None, [(2, 8192)])
+    alice = ("alice", 0, "", [(1, 4096), (2, 8192)])
+    bob = ("bob", 0, "", [(2, 8192)])
     assert await describe(users) == [alice, bob]
     assert await describe(users, "bob") == [bob]
     assert await describe(users, "bob", "alice") == [bob, alice]
