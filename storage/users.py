@@ -15,6 +15,7 @@ import psycopg
 from psycopg.rows import class_row
 from sqlalchemy import ARRAY, BigInteger, Text, any_, cast, delete, func, literal, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from core.ports.log import StoreUnavailable
@@ -41,6 +42,10 @@ _VERSION: Final = select(
         ),
     )
 ).select_from(scram_credential)
+
+
+class UserRefused(Exception):
+    """The database refuses a row by a rule of its own; nothing took effect. Shows no secret."""
 
 
 class UserStore:
@@ -111,9 +116,15 @@ async def _delete(connection: AsyncConnection, credentials: Collection[Credentia
 async def _put(connection: AsyncConnection, name: str, verifier: Verifier) -> None:
     values: dict[str, Any] = {"verifier": verifier.text, "changed_at": func.clock_timestamp()}
     statement = insert(scram_credential).values(user_name=name, **values)
-    await connection.execute(
-        statement.on_conflict_do_update(index_elements=["user_name", "mechanism"], set_=values)
-    )
+    try:
+        await connection.execute(
+            statement.on_conflict_do_update(index_elements=["user_name", "mechanism"], set_=values)
+        )
+    except DBAPIError as error:
+        if not isinstance(error.orig, psycopg.IntegrityError | psycopg.DataError):
+            raise
+        # Its detail is the row that is refused; the log is told of it without.
+        raise UserRefused(error.orig.diag.message_primary) from None
 
 
 # --- for the command line, on a connection of its own ---

@@ -174,7 +174,7 @@ class _Plain:
         self.user = given.user
         verifier = self._users.find_any(given.user)
         # As long for a user that is not there.
-        checked = verifier or self._users.mock(given.user, ScramMechanism.SHA_256)
+        checked = verifier or self._users.mock_any(given.user)
         if not await self._users.is_password(checked, given.password) or verifier is None:
             return _No("wrong password, or no such user", _WRONG_PASSWORD)
         if given.authorization_id not in ("", given.user):  # CVE-2017-12610

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import psycopg
 import pytest
 
@@ -10,7 +12,7 @@ from core.ports.users import StoredUsers
 from core.security.credentials import Credential, CredentialChanges
 from core.security.verifier import ScramMechanism, Verifier
 from storage.connection.pool import Database
-from storage.users import UserStore, delete_user, put_user, read_users
+from storage.users import UserRefused, UserStore, delete_user, put_user, read_users
 from tests.storage.conftest import Log
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
@@ -136,10 +138,13 @@ async def test_a_refused_statement_does_not_tell_the_verifier(store: UserStore, 
     with psycopg.connect(log.database.url) as connection:
         connection.execute("ALTER TABLE elsewhere RENAME TO scram_credential")
         connection.execute("ALTER TABLE scram_credential ADD CHECK (user_name <> 'x')")
-    with pytest.raises(Exception, match="violates check") as refused:
+    with pytest.raises(UserRefused, match="violates check") as refused:
         await store.alter(["x"], lambda _: CredentialChanges(upserts=(("x", ALICE),)))
-    assert ALICE.text not in f"{raised.value!r} {raised.value}"
-    assert "[SQL parameters hidden" in str(refused.value)
+    shown = "".join(
+        line for each in (raised, refused) for line in traceback.format_exception(each.value)
+    )
+    for secret in ALICE.text.replace(":", "$").split("$")[2:]:
+        assert secret not in shown
 
 
 # --- the command line's ---

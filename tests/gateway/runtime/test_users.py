@@ -132,6 +132,20 @@ async def test_a_mock_has_the_usual_shape(store: UserStore) -> None:
     assert users.mock("nobody", SHA_256) == users.mock("nobody", SHA_256)
 
 
+async def test_a_mock_costs_as_much_as_most_checks(store: UserStore) -> None:
+    users = Users(store, 30)
+    await users.refresh()
+    assert users.mock_any("nobody").mechanism is SHA_256
+    slow = Verifier.of_password(SHA_512, b"salt", 8192, "x")
+    await put(store, ("alice", slow), ("bob", slow), ("carol", ALICE))
+    await users.refresh()
+    mock = users.mock_any("nobody")
+    assert (mock.mechanism, mock.iterations) == (SHA_512, 8192)
+    await put(store, ("alice", ALICE), ("bob", ALICE))
+    await users.refresh()
+    assert users.mock_any("nobody").mechanism is SHA_256
+
+
 async def test_an_unusable_verifier_is_warned_of_once(store: UserStore) -> None:
     weak = Verifier(SHA_256, 1000, ALICE.salt, ALICE.stored_key, ALICE.server_key)
     await put(store, ("alice", weak))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import struct
 from collections.abc import AsyncIterator
 from typing import Any
@@ -196,6 +198,45 @@ async def test_requests_that_come_too_early_are_closed_with_one_line(at: Entranc
                 await one.metadata()
     lines = [each for each in logs if each["log_level"] == "warning"]
     assert [each["reason"] for each in lines] == ["a request of Metadata before a login"]
+
+
+FRAMES = (
+    framed(SaslHandshakeRequest(mechanism="PLAIN"), 0, 1),
+    framed(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1, 2),
+    framed(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=abc"), 2, 3),
+    framed(SaslAuthenticateRequest(auth_bytes=b"c=biws,r=abc,p=AAAA"), 0, 4),
+    framed(ApiVersionsRequest(), 0, 5),
+    framed(MetadataRequest(topics=[]), 9, 6),
+    b"\0alice\0wrong",
+    b"",
+)
+
+
+@pytest.mark.parametrize("number", range(8))
+async def test_whatever_is_sent_nobody_is_in_and_nothing_breaks(at: Entrance, number: int) -> None:
+    """Requests in any order, cut, with bytes changed, all at once or one by one."""
+    chance = random.Random(number)
+    with capture_logs() as logs:
+        for _ in range(25):
+            async with peer(at) as one:
+                for _ in range(chance.randint(1, 6)):
+                    frame = bytearray(chance.choice(FRAMES))
+                    for _ in range(chance.choice((0, 0, 1, 5))):
+                        if frame:
+                            frame[chance.randrange(len(frame))] = chance.randrange(256)
+                    one.send(bytes(frame[: chance.choice((len(frame), len(frame) // 2))]))
+                    if chance.random() < 0.5:
+                        await asyncio.sleep(0.001)
+                with contextlib.suppress(TimeoutError, OSError):
+                    if chance.random() < 0.5:
+                        one.writer.write_eof()
+                    async with asyncio.timeout(0.05):
+                        await one.reader.read()
+            assert not at.door._inside
+    assert not [each for each in logs if each["log_level"] == "error"]
+    assert ("PLAIN", "success") not in at.counted
+    async with peer(at) as good:
+        assert (await good.scram()).error_code == 0
 
 
 # --- limits ---
