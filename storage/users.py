@@ -13,7 +13,19 @@ from typing import Any, Final
 
 import psycopg
 from psycopg.rows import class_row
-from sqlalchemy import ARRAY, BigInteger, Text, any_, cast, delete, func, literal, select, tuple_
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Select,
+    Text,
+    any_,
+    cast,
+    delete,
+    func,
+    literal,
+    select,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -44,6 +56,19 @@ _VERSION: Final = select(
 ).select_from(scram_credential)
 
 
+_PAGE: Final = 1000
+
+
+def _page(after: tuple[str, str]) -> Select[Any]:
+    """Rows behind this user and mechanism, in order of them."""
+    return (
+        select(_ROW.user_name, _ROW.mechanism, _ROW.verifier)
+        .where(tuple_(_ROW.user_name, _ROW.mechanism) > tuple_(*map(literal, after)))
+        .order_by(_ROW.user_name, _ROW.mechanism)
+        .limit(_PAGE)
+    )
+
+
 class UserRefused(Exception):
     """The database refuses a row by a rule of its own; nothing took effect. Shows no secret."""
 
@@ -62,17 +87,18 @@ class UserStore:
             if version == known_version:
                 return None
             secret = await connection.scalar(select(cluster.c.login_secret))
-            found = await connection.execute(
-                select(_ROW.user_name, _ROW.verifier).order_by(_ROW.user_name, _ROW.mechanism)
-            )
             users: dict[str, list[Verifier]] = {}
             unusable: dict[str, None] = {}
-            for name, text in found:
-                verifier = read_verifier(text)
-                if verifier is None:
-                    unusable[name] = None
-                else:
-                    users.setdefault(name, []).append(verifier)
+            after = ("", "")
+            # By pages: other work of the process goes on between them.
+            while page := (await connection.execute(_page(after))).all():
+                for name, mechanism, text in page:
+                    verifier = read_verifier(text)
+                    if verifier is None:
+                        unusable[name] = None
+                    else:
+                        users.setdefault(name, []).append(verifier)
+                    after = (name, mechanism)
         assert secret is not None, "the cluster has a row"
         return StoredUsers(version, users, secret.bytes, tuple(unusable))
 

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -39,6 +40,8 @@ log = structlog.get_logger(__name__)
 LOOK_AGAIN_S: Final = 0.5
 CHECKS_AT_ONCE: Final = 2
 """Of passwords. One takes milliseconds of a core, without the interpreter's lock."""
+_SAMPLE: Final = 1000
+"""Users of whom it is taken what is usual."""
 _SHOWN: Final = 100  # characters of a name
 
 
@@ -105,16 +108,14 @@ class Users:
                 what_to_do="store a SCRAM verifier of 4,096 rounds or more for it",
             )
         self._stored = found
+        some = list(islice(found.users.values(), _SAMPLE))
         self._shapes = {
             mechanism: usual_shape(
-                each
-                for those in found.users.values()
-                for each in those
-                if each.mechanism is mechanism
+                each for those in some for each in those if each.mechanism is mechanism
             )
             for mechanism in ScramMechanism
         }
-        checked = Counter(those[0].mechanism for those in found.users.values())
+        checked = Counter(those[0].mechanism for those in some)
         self._usual_mechanism = max(
             ScramMechanism, key=lambda each: (checked[each], each is ScramMechanism.SHA_256)
         )

@@ -11,6 +11,7 @@ from core.ports.log import StoreUnavailable
 from core.ports.users import StoredUsers
 from core.security.credentials import Credential, CredentialChanges
 from core.security.verifier import ScramMechanism, Verifier
+from storage import users as users_module
 from storage.connection.pool import Database
 from storage.users import UserRefused, UserStore, delete_user, put_user, read_users
 from tests.storage.conftest import Log
@@ -87,6 +88,20 @@ async def test_every_change_is_another_version(store: UserStore, log: Log) -> No
         versions.append((await read(store, versions[-1])).version)
     assert len(set(versions)) == len(versions) - 1
     assert versions[0] == versions[-1]
+
+
+async def test_many_users_are_read_by_pages(
+    store: UserStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users_module, "_PAGE", 3)
+    names = [f"user-{number}" for number in range(10)]
+    await alter(store, CredentialChanges(upserts=tuple((each, ALICE) for each in names)))
+    await alter(store, CredentialChanges(upserts=tuple((each, ALICE_512) for each in names[::2])))
+    found = (await read(store)).users
+    assert found == {
+        each: [ALICE, ALICE_512] if number % 2 == 0 else [ALICE]
+        for number, each in enumerate(names)
+    }
 
 
 async def test_a_roles_password_is_copied_with_one_insert(store: UserStore, log: Log) -> None:
