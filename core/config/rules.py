@@ -418,6 +418,9 @@ def check_static_bounds(values: Mapping[str, str]) -> str | None:
         session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         if broker_int(interval, values) >= broker_int(session, values):
             return f"{interval} must be less than {session}"
+    delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"
+    if broker_int(delay, values) >= broker_int(idle, values) > 0:
+        return f"{delay} must be less than {idle}"
     low, high = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
     if broker_int(high, values) < broker_int(low, values):
         return f"{high} must be greater than or equal to {low}"

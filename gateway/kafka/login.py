@@ -252,7 +252,7 @@ class Login:
     ) -> None:
         self.state = LoginState.VERSIONS_OR_HANDSHAKE
         self.principal: Principal = ANONYMOUS
-        self.has_bare_tokens = True
+        self.has_bare_tokens = False
         self._door = door
         self._connection = connection
         self._peer = peer
@@ -309,8 +309,7 @@ class Login:
             return Handshake(error=SecurityError.ILLEGAL_SASL_STATE, is_last=True)
         if self.state is LoginState.LOGGED_IN and not self._may_begin_again(now):
             return Handshake(error=SecurityError.ILLEGAL_SASL_STATE)
-        if version >= 1:
-            self.has_bare_tokens = False
+        self.has_bare_tokens = version == 0
         offered = self._door.mechanisms
         if mechanism not in offered:
             self._mechanism = _UNSUPPORTED if self.is_pending else self._mechanism

@@ -211,6 +211,15 @@ def test_a_password_stays_out_of_the_sentence() -> None:
             "Broker properties: listener.security.protocol.map: 'A:B' is not NAME:PROTOCOL",
         ),
         (
+            {
+                "broker": {
+                    "connection.failed.authentication.delay.ms": "5000",
+                    "connections.max.idle.ms": "5000",
+                }
+            },
+            "Broker properties: connection.failed.authentication.delay.ms must be less than",
+        ),
+        (
             {"broker": {"sasl.enabled.mechanisms": "GSSAPI"}},
             "Broker properties: Invalid value GSSAPI for configuration sasl.enabled.mechanisms",
         ),

@@ -278,6 +278,17 @@ async def test_after_its_time_a_session_may_still_be_renewed(short: Entrance) ->
         assert (await one.metadata()).controller_id == 1
 
 
+async def test_bare_tokens_renew_a_session_too(short: Entrance) -> None:
+    async with peer(short) as one:
+        for _ in range(2):
+            assert (await one.handshake("PLAIN", version=0)).error_code == 0
+            one.send(b"\0alice\0wonderland")
+            assert await one.receive() == b""
+            await asyncio.sleep(1.1)
+        assert (await one.plain()).error_code == 0, "and by requests, if it likes"
+        assert (await one.metadata()).controller_id == 1
+
+
 async def test_only_the_same_user_renews_a_session(short: Entrance) -> None:
     await short.put_and_know(("bob", Verifier.of_password(SHA_256, b"s", 4096, "builder")))
     async with peer(short) as one:
