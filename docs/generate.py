@@ -63,6 +63,8 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "SASL, another request than SaslAuthenticate amid a login": "SaslHandshake is "
     "ILLEGAL_SASL_STATE; for others the connection is closed (Kafka: each API's answer with that "
     "error first).",
+    "PLAIN, a message that is malformed, or without a name or a password": "the words of any other "
+    "failure, as in Kafka's next versions (4.1: what is missing).",
     "SCRAM, a user that is not there": "it is asked for its proof as others are, with a salt that "
     "stays the same, and then refused (Kafka: at once).",
     "SCRAM, names and extensions": "any UTF-8 (Kafka: ASCII); a mandatory extension, or channel "
