@@ -121,6 +121,13 @@ def upsertion(name: str) -> Any:
     return codec.AlterUserScramCredentialsRequest(deletions=[], upsertions=[made])
 
 
+def of_user() -> Any:
+    """What kafka-configs asks for, beside mechanisms: quotas of the user."""
+    Component = codec.DescribeClientQuotasRequest.ComponentData
+    wanted = Component(entity_type="user", match_type=0, match=USER)
+    return codec.DescribeClientQuotasRequest(components=[wanted], strict=True)
+
+
 def make_user(bootstrap: str) -> None:
     with socket.create_connection(record.address(bootstrap), timeout=20) as connection:
         answer = ask(connection, framed(upsertion(USER), 0, 1))
@@ -141,6 +148,8 @@ def made_by_the_encoder(bootstrap: str) -> None:
             ask(connection, framed(token, version, 2))
             ask(connection, framed(upsertion("bob"), 0, 3))
             ask(connection, framed(codec.DescribeUserScramCredentialsRequest(users=None), 0, 4))
+            for older in range(2):
+                ask(connection, framed(of_user(), older, 5))
 
 
 async def recorded(secure: int, proxied: int) -> record.Recorder:
