@@ -3,7 +3,8 @@
 Versions: v2 isolation level; v4 leader epochs; v6 flexible; v7 -3 greatest timestamp (KIP-734);
 v8 -4 earliest local and v9 -5 latest tiered (KIP-405, KIP-1005); v11 -6 earliest pending upload
 (KIP-1023). Behavior: a fresh read, but for the earliest offset while no other broker is live
-(Spark's source asks for both ends with every 500 records it reads). Nothing is tiered: the local
+(Spark's source asks for both ends with every 500 records it reads); requests of one connection
+share it (librdkafka asks for each partition by itself). Nothing is tiered: the local
 log starts where the log does, and nothing is ever tiered or pending upload. A lookup by timestamp
 is exact to the record, or to the batch where its records cannot be read; none found is offset -1.
 Batches of Pulsar's are translated, and looked into alike. A partition asked for twice is
@@ -52,7 +53,12 @@ def _unavailable(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffset
     return _all_refused(request, Error.NOT_LEADER_OR_FOLLOWER)
 
 
-@api(2, versions=range(1, 12), unavailable=_unavailable)
+@api(
+    2,
+    versions=range(1, 12),
+    unavailable=_unavailable,
+    runs_side_by_side=True,
+)
 async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
     """Read every partition asked for at once; look records up where a timestamp is asked for."""
     isolation = isolation_level(request.isolation_level)
@@ -97,7 +103,7 @@ async def _states(
         epochs = {state.leader_epoch for state in states.values()}
         if all(each.current_leader_epoch in (-1, epoch) for each in asked for epoch in epochs):
             return states  # else one may have to be refused, which takes a fresh look
-    return await ctx.partitions.refresh(partition_ids)
+    return await ctx.partitions.refresh_together(partition_ids)
 
 
 async def _find(

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.errors import Error
-from core.ports.log import EpochStart, ReadRange, StoredBatch
+from core.ports.log import EpochStart, Loaded, ReadRange, StoredBatch
 from gateway.runtime.log.partitions import Found, Want
 from storage.log.retention import PostgresRetentionStore
 from tests.batches import batch
@@ -274,6 +274,28 @@ async def test_looking_again_without_news_wakes_nobody(broker: Broker, log: Log)
     await asyncio.sleep(0.05)
     assert not waiting.done()
     waiting.cancel()
+
+
+async def test_who_asks_at_the_same_time_shares_a_fresh_read(
+    broker: Broker, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = log.new_partitions(20)
+    load, loads = broker.store.load, 0
+
+    async def counted(partition_ids: Sequence[int]) -> Loaded:
+        nonlocal loads
+        loads += 1
+        return await load(partition_ids)
+
+    monkeypatch.setattr(broker.store, "load", counted)
+    together, lone = broker.partitions.refresh_together, 4711
+    found = await asyncio.gather(*(together([p, lone]) for p in ids))
+    assert [list(each) for each in found] == [[p] for p in ids]
+    assert loads == 1
+    log.rows("UPDATE topic_partition SET log_start_offset = 1, next_offset = 1")
+    starts = await asyncio.gather(*(broker.partitions.with_log_starts([p], None) for p in ids))
+    assert {state.log_start_offset for each in starts for state in each.values()} == {1}
+    assert loads == 2
 
 
 async def test_delete_records(broker: Broker, log: Log) -> None:
