@@ -44,6 +44,8 @@ class Api:
     as Kafka does for everything but ApiVersions (KIP-511).
     is_long_poll: it may wait for minutes, and is cancelled when its client has gone; the others run
     to their end. runs_side_by_side: a request starts while earlier ones of its API have no answer.
+    comes_in_bursts: whether this request may be one of thousands that its client sends at once; see
+    `answer_bursts.py`.
     v2_since: the version that clients send in V2 of transactions (KIP-890); None: none does.
     known_since: errors that older versions do not know; `errors.py` has what is said instead.
     """
@@ -56,6 +58,7 @@ class Api:
     unsupported: Callable[[], Any] | None = None
     is_long_poll: bool = False
     runs_side_by_side: bool = False
+    comes_in_bursts: Callable[[Any], bool] | None = None
     v2_since: int | None = None
     known_since: Mapping[Error, int] = field(default_factory=dict)
 
@@ -78,6 +81,7 @@ class Registry:
         unavailable: Unavailable | None = None,
         is_long_poll: bool = False,
         runs_side_by_side: bool = False,
+        comes_in_bursts: Callable[[Any], bool] | None = None,
         v2_since: int | None = None,
         known_since: Mapping[Error, int] | None = None,
     ) -> Callable[[Handler], Handler]:
@@ -107,6 +111,7 @@ class Registry:
                 unsupported,
                 is_long_poll,
                 runs_side_by_side,
+                comes_in_bursts,
                 v2_since,
                 known_since or {},
             )

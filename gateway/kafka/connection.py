@@ -3,7 +3,8 @@
 It starts handlers and writes what they return; it decides nothing about topics, records or offsets.
 Order is Kafka's: a request starts when every earlier one of its connection is answered (Kafka mutes
 the channel), but requests of an API that allows it (`runs_side_by_side`) start beside each other,
-so that they join one flush. Back-pressure is by not reading, and by not starting while
+so that they join one flush, and answers to many at once are sent together
+(`answer_bursts.py`). Back-pressure is by not reading, and by not starting while
 answers are unsent.
 """
 
@@ -19,6 +20,7 @@ import structlog
 from core.security.principal import ANONYMOUS
 from gateway.framing import Framer, make_scratch
 from gateway.kafka import codec
+from gateway.kafka.answer_bursts import AnswerBurst
 from gateway.kafka.api import CLOSE_CONNECTION, Api, LastAnswer, Registry
 from gateway.kafka.bare_tokens import BARE_TOKEN, BareToken, header_of_bare_token
 from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
@@ -93,6 +95,7 @@ class _Request:
         "frame",
         "header",
         "is_answered",
+        "is_of_burst",
         "key",
         "received",
         "response",
@@ -110,6 +113,7 @@ class _Request:
         self.task: asyncio.Task[None] | None = None
         self.response: Any = None
         self.is_answered = False
+        self.is_of_burst = False
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -151,6 +155,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
+        self._burst = AnswerBurst(self._write, self._is_asked_for_more)
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
@@ -224,6 +229,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         for request in (*self._waiting, *(r for r in self._running if r.is_answered)):
             self._let_go(request)
         self._waiting.clear()
+        self._burst.drop()
         self._cancel_long_polls()
         self._memory.leave(self)
         self._memory.hold(-self.partial_bytes)
@@ -257,6 +263,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _close(self) -> None:
         """Close once what was written is sent, or soon."""
         if self._abort_timer is None:
+            self._burst.end()
             self._transport.close()
             self._abort_timer = self._loop.call_later(_FLUSH_TIMEOUT_S, self._transport.abort)
 
@@ -406,6 +413,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         message = codec.decode_body(header, request.frame)
         if header.api_key == codec.API_VERSIONS_KEY and version >= 3:
             self._note_software(message)
+        if api.comes_in_bursts is not None:
+            request.is_of_burst = api.comes_in_bursts(message)
         self._start_task(request, api, message)
 
     def _start_task(self, request: _Request, api: Api, message: Any) -> None:
@@ -508,15 +517,25 @@ class KafkaConnection(asyncio.BufferedProtocol):
             elif not self._transport.is_closing():
                 encoded = self._encode(request)
                 if encoded is None:
-                    self._send(parts)
+                    self._burst.send(parts)
+                    self._burst.end()
                     self.abort()
                     return
                 parts += encoded
-        self._send(parts)
+                if request.is_of_burst:
+                    self._burst.count()
+        self._burst.send(parts)
+
+    def _is_asked_for_more(self) -> bool:
+        """Whether there are requests of an API that comes in bursts, first of all those that are
+        not answered."""
+        for request in self._running:
+            return request.api is not None and request.api.comes_in_bursts is not None
+        return bool(self._waiting)
 
     def _finish_with(self, parts: Sequence[Buffer]) -> None:
         """Write the last of it."""
-        self._send(parts)
+        self._burst.send(parts)
         self._is_finishing = True
         self._drop_waiting()
         self._close()
@@ -540,7 +559,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._front_end.observer(header.api_key, version, seconds, request.size, sent)
         return parts
 
-    def _send(self, parts: Sequence[Buffer]) -> None:
+    def _write(self, parts: Sequence[Buffer]) -> None:
         if not parts or self._transport.is_closing():
             return
         if len(parts) == 1:

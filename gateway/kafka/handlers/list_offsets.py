@@ -43,6 +43,7 @@ _SINCE: Final = {
 }
 
 _NEVER: Final = 2**15
+_MANY: Final = 1_000
 
 _Topic: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition: TypeAlias = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
@@ -53,11 +54,19 @@ def _unavailable(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffset
     return _all_refused(request, Error.NOT_LEADER_OR_FOLLOWER)
 
 
+def _is_of_many(request: ListOffsetsRequest) -> bool:
+    """Whether a topic has so many partitions that librdkafka gains by waiting for all answers."""
+    return any(
+        asked.partition_index >= _MANY for topic in request.topics for asked in topic.partitions
+    )
+
+
 @api(
     2,
     versions=range(1, 12),
     unavailable=_unavailable,
     runs_side_by_side=True,
+    comes_in_bursts=_is_of_many,
 )
 async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> ListOffsetsResponse:
     """Read every partition asked for at once; look records up where a timestamp is asked for."""

@@ -25,6 +25,8 @@ from gateway.kafka.codec import (
     FetchResponse,
     JoinGroupRequest,
     JoinGroupResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
     MetadataRequest,
     MetadataResponse,
     ProduceRequest,
@@ -61,6 +63,12 @@ class Script:
             self.produce
         )
         self.registry.api(1, versions=range(4, 19), is_long_poll=True)(self.fetch)
+        self.registry.api(
+            2,
+            versions=range(1, 12),
+            runs_side_by_side=True,
+            comes_in_bursts=lambda request: request.replica_id >= 50,
+        )(self.offsets)
         self.registry.api(3, versions=range(14))(self.metadata)
         self.registry.api(11, versions=range(10), is_long_poll=True)(self.join)
         self.registry.api(14, versions=range(6), is_long_poll=True)(self.sync)
@@ -101,6 +109,10 @@ class Script:
         )
         topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])
         return FetchResponse(responses=[topic], session_id=request.session_id)
+
+    async def offsets(self, request: ListOffsetsRequest, ctx: RequestContext) -> Any:
+        await self.work(("offsets", request.replica_id))
+        return ListOffsetsResponse(topics=[])
 
     async def metadata(self, request: MetadataRequest, ctx: RequestContext) -> Any:
         self.contexts.append(ctx)
@@ -805,3 +817,34 @@ async def test_observer_sees_every_answer(script: Script) -> None:
     assert [call[3] for call in seen] == [len(request) - 4 for request in requests]
     assert [call[4] for call in seen] == [sizes[0], sizes[1], 0, sizes[3]]
     assert all(0 <= call[2] < 60 for call in seen)
+
+
+def list_offsets(correlation_id: int) -> bytes:
+    request = ListOffsetsRequest(replica_id=correlation_id, isolation_level=0, topics=[])
+    return framed(request, 7, correlation_id)
+
+
+async def test_answers_to_a_burst_are_in_order_with_those_of_other_apis(script: Script) -> None:
+    count = 1_000  # many times what may be in flight
+    requests = [list_offsets(number) for number in range(count)]
+    requests.insert(500, metadata(count, "amid"))
+    async with serving(script) as listener, connected(listener) as client:
+        client.send(*requests)
+        order = [(await client.receive())[0] for _ in requests]
+        assert order == [*range(500), count, *range(500, count)]
+        client.send(list_offsets(7))
+        assert (await client.receive())[0] == 7
+
+
+async def test_a_burst_that_is_not_over_is_answered_when_the_broker_stops(script: Script) -> None:
+    gate = script.gate(("offsets", 99))
+    async with serving(script) as listener, connected(listener) as client:
+        client.send(*map(list_offsets, range(100)))
+        while ("offsets", 98) not in script.ended:
+            await asyncio.sleep(0.005)
+        stopping = asyncio.create_task(listener.shutdown(30))
+        await asyncio.sleep(0)
+        gate.set()
+        assert [(await client.receive())[0] for _ in range(100)] == list(range(100))
+        assert await client.is_closed()
+        await stopping

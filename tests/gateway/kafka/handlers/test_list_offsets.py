@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from core.types import BatchFormat
+from gateway.kafka.api import load_handlers
 from gateway.kafka.codec import ListOffsetsRequest
 from gateway.pulsar.commands_pb2 import MessageMetadata
 from gateway.pulsar.entries import encode_entry
@@ -50,6 +51,13 @@ async def test_unknown_isolation_level_is_refused(
     for number, part in ((0, known), (9, unknown)):
         assert (part.partition_index, part.error_code) == (number, Code.UNKNOWN_SERVER_ERROR)
         assert (part.offset, part.timestamp) == (-1, -1)
+
+
+def test_only_a_topic_of_many_partitions_is_asked_for_in_bursts() -> None:
+    served = load_handlers().find(ListOffsetsRequest.API_KEY)
+    assert served is not None and served.comes_in_bursts is not None
+    assert not served.comes_in_bursts(request(*((p, EARLIEST) for p in range(1_000))))
+    assert served.comes_in_bursts(request((0, LATEST), (1_000, LATEST)))
 
 
 async def test_another_protocols_batches_are_looked_into(log_broker: Broker) -> None:
