@@ -335,7 +335,7 @@ async def in_pending_ack(call: AdminCall) -> Any:
 
     async def act(owned: OwnedPartition, place: Place) -> dict[str, Any]:
         opened = await _subscription_of(call, owned, place)
-        _, up_to = opened.core.pending_of(txn.least)
+        up_to = opened.pending_up_to(txn.least)
         return {"cumulativeAckPosition": _position(place.partition_id, up_to)}
 
     return await on_one(call, act)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from core.ports.subscriptions import CursorWrite
 from core.subscription.cursor import CursorEffects
 from core.subscription.values import MAX_PERMITS, ConsumerStatus, Delivery
+from core.transaction.values import OpenTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from core.subscription.subscription import Subscription
     from core.subscription.values import SubscriptionType
     from core.transaction.key import TransactionKey
-    from core.transaction.values import OpenTransaction, ProducerIdAndEpoch
+    from core.transaction.values import ProducerIdAndEpoch
     from core.types import Payload
     from gateway.runtime.subscriptions.partition import OwnedPartition
     from gateway.runtime.subscriptions.values import Receiver
@@ -71,6 +72,13 @@ class LiveSubscription:
     def is_durable(self) -> bool:
         """Whether it is stored."""
         return self.subscription_id is not None
+
+    def pending_up_to(self, producer_id: int) -> int | None:
+        """Below which offset the producer's open transaction acknowledges all; None: nothing so."""
+        for owner in self.core.pending_owners:
+            if isinstance(owner, OpenTransaction) and owner.producer_id == producer_id:
+                return self.core.pending_of(owner)[1]
+        return None
 
     def take(self) -> CursorWrite | None:
         """See Writable."""
