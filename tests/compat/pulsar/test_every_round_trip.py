@@ -36,7 +36,7 @@ def write_by_kafka(both: Both, topic: str, codec: str, records: list[Any]) -> No
         {
             "bootstrap.servers": both.gateway.bootstrap,
             "compression.type": codec,
-            "linger.ms": 200,
+            "linger.ms": 5_000,  # one batch, on a slow machine too; a flush does not wait
         }
     )
     for number, (value, key, headers) in enumerate(records):
