@@ -173,6 +173,14 @@ class PendingAcks:
 
     # --- asking ---
 
+    def __contains__(self, owner: Owner) -> bool:
+        """Whether the transaction holds something."""
+        return owner in self._owned or bool(self._up_to and self._up_to_owner == owner)
+
+    def __bool__(self) -> bool:
+        """Whether any transaction does."""
+        return bool(self._owned or self._up_to)
+
     @property
     def owners(self) -> set[Owner]:
         """Transactions that hold something."""

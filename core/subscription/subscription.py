@@ -207,6 +207,15 @@ class Subscription:
         else:
             self.cursor.show(start, end)
 
+    def is_pending(self, owner: Owner) -> bool:
+        """Whether the transaction has acknowledged something here, and is open."""
+        return owner in self._pending
+
+    @property
+    def pends_anything(self) -> bool:
+        """Whether any transaction has."""
+        return bool(self._pending)
+
     @property
     def pending_owners(self) -> Collection[Owner]:
         """Transactions that have acknowledged something here, and are open."""

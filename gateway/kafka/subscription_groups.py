@@ -88,7 +88,8 @@ async def acknowledge(
     subscription = await owned.open(Subscribing(group.subscription, SubscriptionType.SHARED))
     if subscription is None:
         return Error.NOT_COORDINATOR
-    await owned.look()
+    if owned.log_end < max((end for _, end in ranges), default=offset):
+        await owned.look()  # what was given out before this broker had it
     participant = Participant.of_subscription(group.subscription_id)
     found = await ctx.transactions.find_joined(key, producer, participant, ctx.transaction_version)
     if isinstance(found, Error):

@@ -220,12 +220,13 @@ class Consumer:
             if ranges:
                 up_to = max(end for _, end in ranges) if is_cumulative else None
                 error = await member.acknowledge_in_transaction(
-                    txn.key, txn.producer, () if is_cumulative else ids, up_to
+                    txn.key,
+                    txn.producer,
+                    () if is_cumulative else ids,
+                    up_to,
+                    lambda: not self.session.is_lost,
                 )
                 trouble = None if error is Error.NONE else failed(error, txn)
-                if self.session.is_lost and trouble is None:
-                    asked = () if is_cumulative else ranges
-                    member.leave_unanswered(txn.key, txn.producer, asked, up_to)
         except StoreUnavailable as away:
             trouble = Failed(ServerError.SERVICE_NOT_READY, f"The database is away: {away}")
         finally:

@@ -28,10 +28,9 @@ from tests.conftest import StartGateway
 from tests.faults.conftest import create_topic, query
 from tests.faults.pulsar_load import SILENT
 from tests.faults.reading import read_by_offset
-from tests.faults.test_pulsar import Cluster
+from tests.faults.test_pulsar import CAMPAIGNS, Cluster
 from tests.faults.test_transactions_of_both import PausingCluster
 from tests.faults.workers import Workers
-from tests.variants import variants
 
 pytestmark = pytest.mark.fault
 
@@ -217,17 +216,7 @@ def _commit(producer: Producer) -> None:
                 raise
 
 
-EACH = ("kill", "cut", "database", "pause", "stop")
-
-
-@pytest.mark.parametrize(
-    "faults",
-    variants(
-        pytest.param(EACH[:3], id="some"),
-        pytest.param(EACH, id="each"),
-        *(pytest.param((each,), id=each) for each in EACH),
-    ),
-)
+@pytest.mark.parametrize("faults", CAMPAIGNS)
 def test_each_message_is_copied_once(
     faults: Sequence[str],
     server: EmbeddedPostgres,

@@ -16,11 +16,10 @@ from tests.faults.conftest import PARTITIONS, create_topic, query
 from tests.faults.consumption import check_consumption, fates, left_over, written_late
 from tests.faults.pulsar_txn_load import PulsarTxnLoad, drain
 from tests.faults.reading import read_by_offset
-from tests.faults.test_pulsar import SESSION_S, Broker, Cluster, read_with_reader
+from tests.faults.test_pulsar import CAMPAIGNS, SESSION_S, Broker, Cluster, read_with_reader
 from tests.faults.txn_history import Ending, TxnAnomaly, TxnFlaw, TxnHistory, check_transactions
 from tests.faults.txn_load import TIMEOUT_MS, LibrdkafkaTxnLoad
 from tests.faults.workers import Workers
-from tests.variants import variants
 
 pytestmark = pytest.mark.fault
 
@@ -40,17 +39,7 @@ class PausingCluster(Cluster):
             broker.gateway.resume()
 
 
-EACH = ("kill", "cut", "database", "pause", "stop")
-
-
-@pytest.mark.parametrize(
-    "faults",
-    variants(
-        pytest.param(EACH[:4], id="some"),
-        pytest.param(EACH, id="each"),
-        *(pytest.param((each,), id=each) for each in EACH),
-    ),
-)
+@pytest.mark.parametrize("faults", CAMPAIGNS)
 def test_both_protocols_see_one_truth(
     faults: Sequence[str],
     server: EmbeddedPostgres,

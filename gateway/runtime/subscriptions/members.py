@@ -181,23 +181,13 @@ class Member:
         key: TransactionKey,
         producer: ProducerIdAndEpoch,
         ids: Sequence[Sequence[tuple[int, int]]],
-        cumulative_end: int | None = None,
+        cumulative_end: int | None,
+        is_heard: Callable[[], bool],
     ) -> Error:
         """The same if a transaction commits; see PendingAcks.acknowledge."""
         return await self.partition.acknowledge_in_transaction(
-            self.subscription, key, producer, ids, cumulative_end
+            self.subscription, key, producer, ids, cumulative_end, is_heard=is_heard
         )
-
-    def leave_unanswered(
-        self,
-        key: TransactionKey,
-        producer: ProducerIdAndEpoch,
-        ranges: Sequence[tuple[int, int]],
-        cumulative_end: int | None = None,
-    ) -> None:
-        """Nobody has told the client that it has acknowledged these in a transaction: the same
-        again is no conflict."""
-        self.partition.leave_unanswered(self.subscription, key, producer, ranges, cumulative_end)
 
     def stored(self) -> asyncio.Future[bool]:
         """Done once all that was acknowledged is stored (True), or has failed. Others may have the

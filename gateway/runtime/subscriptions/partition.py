@@ -199,6 +199,11 @@ class OwnedPartition:
             subscription.core.settle_in(wanted.partition_index, wanted.topic_name)
         return subscription
 
+    def id_of(self, name: str) -> int | None:
+        """A durable subscription's id, if there is one of this name in memory."""
+        known = self._subscriptions.get(name) or self._stored.get(name)
+        return None if known is None else known.subscription_id
+
     def _load(self, name: str) -> LiveSubscription | None:
         """The subscription, in memory."""
         subscription = self._subscriptions.get(name)
@@ -549,23 +554,11 @@ class OwnedPartition:
         ids: Sequence[Sequence[tuple[int, int]]],
         cumulative_end: int | None = None,
         transaction: OpenTransaction | None = None,
+        is_heard: Callable[[], bool] = lambda: True,
     ) -> Error:
         """See PendingAcks.acknowledge."""
         return await self._around.pending_acks.acknowledge(
-            self, subscription, key, producer, ids, cumulative_end, transaction
-        )
-
-    def leave_unanswered(
-        self,
-        subscription: LiveSubscription,
-        key: TransactionKey,
-        producer: ProducerIdAndEpoch,
-        ranges: Sequence[tuple[int, int]],
-        cumulative_end: int | None = None,
-    ) -> None:
-        """See Member.leave_unanswered."""
-        self._around.pending_acks.leave_unanswered(
-            subscription, key, producer, ranges, cumulative_end
+            self, subscription, key, producer, ids, cumulative_end, transaction, is_heard
         )
 
     def limit(self, settings: DispatchSettings) -> None:

@@ -114,12 +114,14 @@ class PendingAcks:
         key: TransactionKey,
         producer: ProducerIdAndEpoch,
         ids: Sequence[Sequence[tuple[int, int]]],
-        cumulative_end: int | None = None,
-        transaction: OpenTransaction | None = None,
+        cumulative_end: int | None,
+        transaction: OpenTransaction | None,
+        is_heard: Callable[[], bool],
     ) -> Error:
         """Acknowledges in a transaction: the offsets that each id names or, unless it is None, all
         below cumulative_end. transaction: in no other one of the producer's, and exactly; to be
-        told where it has more than one. Not to be cancelled.
+        told where it has more than one. is_heard: whether the client can be told, in the end; else
+        the same again is no conflict. Not to be cancelled.
 
         CONCURRENT_TRANSACTIONS: they are acknowledged, or another transaction has them, or this one
         has and was told so. INVALID_REQUEST: the subscription is not durable.
@@ -171,27 +173,15 @@ class PendingAcks:
                 del self._under_way[partition.partition_id]
             pending.finish(owner)
             if error is not Error.NONE:
-                core.leave_unanswered(owner, ranges, cumulative_end)
                 pending.doubtful.add(owner)
+            if (error is not Error.NONE or not is_heard()) and core.is_pending(owner):
+                core.leave_unanswered(owner, ranges, cumulative_end)
             if owner in pending.doubtful:
                 self.look_again([subscription_id])
         if error is Error.NOT_COORDINATOR:
             self._on_lost(subscription.lease, True)
             return Error.NOT_LEADER_OR_FOLLOWER
         return error
-
-    def leave_unanswered(
-        self,
-        subscription: LiveSubscription,
-        key: TransactionKey,
-        producer: ProducerIdAndEpoch,
-        ranges: Sequence[tuple[int, int]],
-        cumulative_end: int | None = None,
-    ) -> None:
-        """Nobody has told the client of these, though they are stored: it may ask once more."""
-        owner = self._transactions.known_open(key, producer)
-        if owner is not None and owner in subscription.core.pending_owners:
-            subscription.core.leave_unanswered(owner, ranges, cumulative_end)
 
     def load(
         self,
@@ -223,7 +213,7 @@ class PendingAcks:
             pending = self._pending.get(subscription_id)
             if pending is None:
                 continue
-            is_known = owner in pending.subscription.core.pending_owners
+            is_known = pending.subscription.core.is_pending(owner)
             if owner in pending.under_way or owner in pending.doubtful or not is_known:
                 pending.doubtful.add(owner)
                 self.look_again([subscription_id])
@@ -332,7 +322,7 @@ class PendingAcks:
         ends = [each.end for each in rows if not each.is_committed and each.is_cumulative]
         core.keep_pending(owner, ranges, max(ends, default=None))
         pending.doubtful.discard(owner)
-        if owner not in core.pending_owners:
+        if not core.is_pending(owner):
             pending.forget(owner)
         pending.partition.acknowledged(subscription)
 
@@ -352,6 +342,6 @@ class PendingAcks:
 
     def _leave_out(self, subscription_id: int, pending: _Pending) -> None:
         """Nothing of it is pending any more."""
-        is_over = pending.subscription.is_dropped or not pending.subscription.core.pending_owners
+        is_over = pending.subscription.is_dropped or not pending.subscription.core.pends_anything
         if is_over and not pending.under_way and self._pending.get(subscription_id) is pending:
             del self._pending[subscription_id]

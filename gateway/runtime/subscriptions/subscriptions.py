@@ -124,7 +124,13 @@ class Subscriptions:
             self._owned[partition_id] = OwnedPartition(partition_id, lease, self._around, found)
 
     async def find_id(self, partition_id: int, name: str) -> int | None:
-        """A durable subscription's id, whoever dispatches it. Raises StoreUnavailable."""
+        """A durable subscription's id, whoever dispatches it: from memory where it is this broker
+        and has it there. Raises StoreUnavailable."""
+        owned = self._owned.get(partition_id)
+        if owned is not None and self._leases.is_valid(owned.lease):
+            known = owned.id_of(name)
+            if known is not None:
+                return known
         return await self._store.find_id(partition_id, name)
 
     # --- losing ---

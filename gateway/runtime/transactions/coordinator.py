@@ -598,11 +598,13 @@ class Transactions:
         version: TransactionVersion,
     ) -> OpenTransaction | Error:
         """The producer's open transaction with this participant, for a write in it: V2 joins now,
-        V1 must have joined. By a fresh read."""
+        V1 must have joined. Never by memory alone."""
         if version.joins_with_write:
             error = await self.add_participant(key, producer, participant, version)
             if error is not Error.NONE:
                 return Error.INVALID_PRODUCER_EPOCH if error is Error.PRODUCER_FENCED else error
+            if (joined := self.known_open(key, producer)) is not None:
+                return joined
         stored = (await self._store.load([key])).get(key)
         known, _ = _parts(stored)
         is_joined = stored is not None and participant in stored.participants
