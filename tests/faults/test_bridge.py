@@ -225,10 +225,25 @@ def test_each_message_is_copied_once(
     seed: int,
     seconds: float,
 ) -> None:
-    cluster = PausingCluster(2, server, start_gateway, ports, seed)
+    copy_through(PausingCluster(2, server, start_gateway, ports, seed), faults, seconds)
+
+
+def test_each_is_copied_once_by_a_broker_that_is_alone(
+    server: EmbeddedPostgres,
+    start_gateway: StartGateway,
+    ports: Callable[[int], list[int]],
+    seed: int,
+    seconds: float,
+) -> None:
+    """It loads what it had in memory, and its consumers come back with what they had been given."""
+    copy_through(PausingCluster(1, server, start_gateway, ports, seed), ("pause", "kill"), seconds)
+
+
+def copy_through(cluster: PausingCluster, faults: Sequence[str], seconds: float) -> None:
+    """Has all be copied while faults happen, one after the other, and fails on any anomaly."""
     create_topic(cluster.bootstrap, SOURCE, PARTITIONS)
     create_topic(cluster.bootstrap, SINK, 1)
-    load = BridgeLoad(cluster, seed)
+    load = BridgeLoad(cluster, cluster.chance.randrange(2**31))
     with cluster.reachable(), load.running():
         load.wait_for_progress()
         end = time.monotonic() + seconds
@@ -240,9 +255,9 @@ def test_each_message_is_copied_once(
         load.is_paused = True
         left = "SELECT sum(backlog) FROM v_subscription_backlog WHERE topic = 'source'"
         deadline = time.monotonic() + DRAINED_WITHIN_S
-        while query(server.url, left) != [(0,)] and time.monotonic() < deadline:
+        while query(cluster.server.url, left) != [(0,)] and time.monotonic() < deadline:
             time.sleep(0.2)
-        backlog = query(server.url, left)
+        backlog = query(cluster.server.url, left)
     copied = read_by_offset(cluster.bootstrap, SINK, 1, "read_committed")[0]
     times = Counter(int(value) for value in copied.values())
     twice = sorted(each for each, count in times.items() if count > 1)

@@ -73,6 +73,11 @@ class _Pending:
         self.under_way[owner] += 1
         self.begun[owner] += 1
 
+    @property
+    def answered(self) -> Counter[OpenTransaction]:
+        """Those that are answered, of all that were begun."""
+        return self.begun - self.under_way
+
     def finish(self, owner: OpenTransaction) -> None:
         self.under_way[owner] -= 1
         if not self.under_way[owner]:
@@ -255,26 +260,28 @@ class PendingAcks:
     async def _look(self, subscription_ids: Iterable[int]) -> None:
         async with self._looking:  # or an older read might come last
             self._looks += 1
-            begun = {
-                each: Counter(pending.begun)
+            before = {
+                each: (pending, pending.answered)
                 for each in subscription_ids
                 if (pending := self._pending.get(each)) is not None
             }
-            found = await self._store.read_pending(sorted(begun))
-            for subscription_id, before in begun.items():
-                self._compare(subscription_id, before, found.get(subscription_id, ()))
+            found = await self._store.read_pending(sorted(before))
+            for subscription_id, (pending, answered) in before.items():
+                if self._pending.get(subscription_id) is pending:  # else loaded since, and newer
+                    self._compare(
+                        subscription_id, pending, answered, found.get(subscription_id, ())
+                    )
 
     def _compare(
         self,
         subscription_id: int,
-        begun: Counter[OpenTransaction],
+        pending: _Pending,
+        answered: Counter[OpenTransaction],
         stored: Sequence[StoredAck],
     ) -> None:
-        """What is in memory becomes what the store has. Writes that began after the read, or were
-        under way, are left alone: they are looked at again. begun: as it was before the read."""
-        pending = self._pending.get(subscription_id)
-        if pending is None:
-            return
+        """What is in memory becomes what the store has. Transactions with a write that the read may
+        have missed are left alone until the next look. answered: the writes that it has not
+        missed."""
         applied = pending.subscription.applied
         owners = {each.transaction for each in stored} | pending.doubtful
         for each in [e for e, look in applied.items() if look < self._looks and e not in owners]:
@@ -282,13 +289,9 @@ class PendingAcks:
         for owner in pending.subscription.core.pending_owners:
             assert isinstance(owner, OpenTransaction)
             owners.add(owner)
-        unsure = {
-            each
-            for each in owners
-            if each in pending.under_way or pending.begun[each] != begun[each]
-        }
-        pending.doubtful |= unsure
-        self._take_over_all(pending, owners - unsure, stored)
+        # A write may have been under way when the read began, and be answered by now.
+        sure = {each for each in owners if pending.begun[each] == answered[each]}
+        self._take_over_all(pending, sure, stored)
         if pending.doubtful - pending.under_way.keys():
             self.look_again([subscription_id])
         self._leave_out(subscription_id, pending)

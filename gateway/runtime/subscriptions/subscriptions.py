@@ -118,7 +118,9 @@ class Subscriptions:
         return None
 
     async def _load(self, partition_id: int, lease: Lease) -> None:
+        # What was dropped before may have left under the same lease, and have writes under way.
         await self.pending_acks.settle(partition_id)
+        await self._writer.wait_for_flush()
         found = await self._store.load(partition_id)
         if self._leases.is_valid(lease) and partition_id not in self._owned:
             self._owned[partition_id] = OwnedPartition(partition_id, lease, self._around, found)

@@ -70,6 +70,7 @@ class CursorWriter:
         self._taken: dict[int, Writable] = {}  # by id, those of the flush under way
         self._lazy: dict[Writable, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._flushed: asyncio.Future[None] | None = None  # done when the flush under way is over
 
     def put(self, subscription: Writable) -> asyncio.Future[bool]:
         """Writes what has changed of it, as soon as it can. Done once it is stored (True), or has
@@ -96,6 +97,12 @@ class CursorWriter:
         self._timer = None
         for subscription in list(self._lazy):
             self.put(subscription)
+
+    async def wait_for_flush(self) -> None:
+        """Returns when the flush under way is over: what a subscription that has left memory had
+        given it is in the database, or never will be."""
+        if self._flushed is not None:
+            await asyncio.wait([self._flushed])
 
     async def settle_all(self) -> None:
         """Returns when all that was given so far is stored, or has failed."""
@@ -124,11 +131,15 @@ class CursorWriter:
                 writes.setdefault(subscription.lease, []).append(write)
                 self._taken[write.subscription_id] = subscription
         guarded = [GuardedWrites(lease, tuple(each)) for lease, each in writes.items()]
+        flushed = self._flushed = asyncio.get_running_loop().create_future()
         try:
             await self._commit(guarded)
         except Exception:  # a bug must not stop every later write
             log.exception("subscription_flush_failed")
             self._fail(guarded, is_unknown=True)
+        finally:
+            self._flushed = None
+            flushed.set_result(None)
         for subscription, stored in waiting:
             stored.set_result(not subscription.is_dropped)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+
 import psycopg
 import pytest
 
 from core.ports.log import StoreUnavailable
+from core.ports.subscriptions import StoredAck
 from core.subscription.values import SubscriptionType
 from gateway.kafka.codec import FindCoordinatorRequest
 from gateway.runtime.subscriptions.values import Place, Subscribing
@@ -16,6 +20,7 @@ from tests.kafka_codes import Code
 
 VERSIONS = range(6)
 V2 = 5
+WAITING = "SELECT FROM pg_locks WHERE NOT granted AND relation = 'pending_ack'::regclass"
 GROUP = "pulsar-subscription:t:0:s: one"
 
 
@@ -103,13 +108,51 @@ async def test_v1_has_to_have_it_take_part(txn_broker: Broker, database_url: str
     assert rows(database_url) == []
 
 
-async def test_no_such_subscription_is_a_group_like_others(
-    txn_broker: Broker, database_url: str
+@pytest.mark.parametrize(
+    "group_id", [f"{GROUP}?", GROUP.replace(":t:", ":u:"), GROUP.replace(":0:", ":1:"), GROUP[:22]]
+)
+async def test_no_such_subscription_is_told(
+    txn_broker: Broker, database_url: str, group_id: str
 ) -> None:
+    """As offsets of a group they would acknowledge nothing, and nobody would know."""
     producer = await ready(txn_broker, V2)
-    answer = await producer.commit_offsets({"t": {0: 5}}, f"{GROUP}?", V2, "1")
-    assert answer == {"t": [Code.NONE]}
+    assert await producer.add_offsets(group_id) == Code.INVALID_GROUP_ID
+    answer = await producer.commit_offsets({"t": {0: 5}}, group_id, V2, "1")
+    assert answer == {"t": [Code.INVALID_GROUP_ID]}
     assert rows(database_url) == []
+
+
+async def test_a_look_at_the_rows_takes_back_nothing_that_is_written_meanwhile(
+    txn_broker: Broker, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look begins while the row is on its way, and ends when that is answered."""
+    producer, other = await ready(txn_broker, V2), await producer_of(txn_broker, "other")
+    assert await acknowledge(producer, V2, "0") == Code.NONE
+    subscriptions = txn_broker.runtime.subscriptions
+    (owned,) = subscriptions.owned
+    subscription_id = owned.id_of("s: one")
+    read, is_read, may_end = subscriptions._store.read_pending, asyncio.Event(), asyncio.Event()
+
+    async def held_up(ids: Sequence[int]) -> Mapping[int, Sequence[StoredAck]]:
+        found = await read(ids)
+        is_read.set()
+        await may_end.wait()
+        return found
+
+    monkeypatch.setattr(subscriptions._store, "read_pending", held_up)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        with psycopg.connect(database_url) as connection:
+            connection.execute("LOCK TABLE pending_ack IN SHARE MODE")
+            writing = group.create_task(acknowledge(other, V2, "1"))
+            while not connection.execute(WAITING).fetchall():
+                await asyncio.sleep(0.01)
+            group.create_task(subscriptions.pending_acks.take_in(subscription_id))
+            await is_read.wait()
+        assert await writing == Code.NONE
+        may_end.set()
+    assert await acknowledge(producer, V2, "1") == Code.ILLEGAL_GENERATION
+    assert (await other.end()).error_code == Code.NONE
+    assert rows(database_url)[1] == (1, 2, False, True)
 
 
 async def test_its_coordinator_is_who_dispatches(txn_broker: Broker) -> None:

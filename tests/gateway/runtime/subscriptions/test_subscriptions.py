@@ -290,6 +290,29 @@ async def test_what_cannot_be_stored_is_given_again(broker: Broker) -> None:
     await until(lambda: again.offsets == [0, 1, 2])
 
 
+async def test_what_is_loaded_again_waits_for_what_is_being_stored(broker: Broker) -> None:
+    """The lease stays, and with it what was under way: behind its back rows would be lost."""
+    partition = await broker.topic()
+    reader = await broker.subscribe(partition)
+    await broker.append(partition, 4)
+    await until(lambda: len(reader.given) == 4)
+    assert reader.member is not None
+    with psycopg.connect(broker.database.url) as psql:
+        psql.execute("SELECT FROM subscription FOR UPDATE")
+        reader.member.acknowledge([(0, 1), (2, 3)])
+        stored = reader.member.stored()
+        waiting = "SELECT FROM pg_locks WHERE NOT granted"
+        while not psql.execute(waiting).fetchall():
+            await asyncio.sleep(0.01)
+        reader.member.partition.drop()
+        loading = asyncio.create_task(broker.subscribe(partition))
+        await asyncio.sleep(0.2)
+    again = await loading
+    await stored
+    await until(lambda: len(again.given) >= 2)
+    assert again.offsets == [1, 3]
+
+
 async def test_one_that_cannot_be_stored_takes_only_its_partition_with_it(broker: Broker) -> None:
     """The others of the shard are stored beside it, in the same flush."""
     topics = broker.runtime.topics
