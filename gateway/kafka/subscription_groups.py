@@ -4,8 +4,8 @@
 acknowledges on that subscription in the producer's own transaction. TOPIC is the topic's name to
 Kafka's clients. The offset means what it means to Kafka: all below it is done. Where single
 messages are meant, as on Shared and Key_Shared subscriptions, the metadata names them: `5,7-9`.
-Such a group's coordinator is the broker that dispatches the partition. Where there is no such
-subscription the id is that of a group like others.
+Such a group's coordinator is the broker that dispatches the partition. In a transaction, such an id
+that names no subscription is refused: as a group like others it would acknowledge nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from core.errors import Error
-from core.subscription.values import SubscriptionType
 from core.transaction.key import Participant
-from gateway.runtime.subscriptions.values import Subscribing
 
 if TYPE_CHECKING:
     from core.transaction.key import TransactionKey
@@ -39,17 +37,21 @@ class SubscriptionGroup(NamedTuple):
     subscription: str
 
 
-async def find_subscription(group_id: str, ctx: RequestContext) -> SubscriptionGroup | None:
-    """What a group id names, if it is a subscription that is there. Raises StoreUnavailable."""
-    if not group_id.startswith(PREFIX) or not (named := _GROUP_ID.fullmatch(group_id)):
+async def find_subscription(group_id: str, ctx: RequestContext) -> SubscriptionGroup | Error | None:
+    """The subscription that a group id names; None where it is a group's like others,
+    INVALID_GROUP_ID where there is no such subscription. Raises StoreUnavailable."""
+    if not group_id.startswith(PREFIX):
         return None
+    named = _GROUP_ID.fullmatch(group_id)
+    if named is None:
+        return Error.INVALID_GROUP_ID
     topic, partition, subscription = named[1], int(named[2]), named[3]
     partition_id = (await ctx.resolve([(topic, partition)])).get((topic, partition))
     if partition_id is None:
-        return None
+        return Error.INVALID_GROUP_ID
     found = await ctx.services.subscriptions.find_id(partition_id, subscription)
     if found is None:
-        return None
+        return Error.INVALID_GROUP_ID
     return SubscriptionGroup(topic, partition, partition_id, found, subscription)
 
 
@@ -85,7 +87,7 @@ async def acknowledge(
     owned = await ctx.services.subscriptions.find(group.partition_id)
     if owned is None:
         return Error.NOT_COORDINATOR
-    subscription = await owned.open(Subscribing(group.subscription, SubscriptionType.SHARED))
+    subscription = await owned.open(group.subscription)
     if subscription is None:
         return Error.NOT_COORDINATOR
     if owned.log_end < max((end for _, end in ranges), default=offset):

@@ -45,7 +45,10 @@ async def add_offsets_to_txn(
     producer, _ = _about(request)
     key = TransactionKey.of_kafka(request.transactional_id)
     participant = Participant.of_group(request.group_id)
-    if (named := await find_subscription(request.group_id, ctx)) is not None:
+    named = await find_subscription(request.group_id, ctx)
+    if isinstance(named, Error):
+        return AddOffsetsToTxnResponse(error_code=kafka_code(named))
+    if named is not None:
         participant = Participant.of_subscription(named.subscription_id)
     error = await ctx.transactions.add_participant(key, producer, participant)
     return AddOffsetsToTxnResponse(error_code=kafka_code(ctx.known(error)))

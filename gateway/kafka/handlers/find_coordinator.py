@@ -20,7 +20,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import FindCoordinatorRequest, FindCoordinatorResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import NO_ERROR, kafka_code
-from gateway.kafka.subscription_groups import find_subscription
+from gateway.kafka.subscription_groups import SubscriptionGroup, find_subscription
 from gateway.kafka.unavailable import COORDINATOR_AWAY
 
 _GROUP, _TRANSACTION, _SHARE = range(3)  # CoordinatorType
@@ -52,7 +52,8 @@ async def find_coordinator(
 
 
 async def _coordinator_of(group_id: str, ctx: RequestContext) -> LiveBroker:
-    if (named := await find_subscription(group_id, ctx)) is not None:
+    named = await find_subscription(group_id, ctx)
+    if isinstance(named, SubscriptionGroup):
         return await ctx.services.subscriptions.owner_of(named.partition_id)
     return await ctx.groups.find_coordinator(group_id)
 

@@ -88,7 +88,10 @@ async def txn_offset_commit(
         errors.append(found)
     named = await find_subscription(request.group_id, ctx)
     if named is not None and offsets:
-        refusal = await _acknowledge(request, named, offsets, ctx)
+        if isinstance(named, SubscriptionGroup):
+            refusal = await _acknowledge(request, named, offsets, ctx)
+        else:
+            refusal = named
         errors = [[refusal if e is Error.NONE else e for e in found] for found in errors]
     elif offsets:
         verdict = ctx.known(await _commit(request, list(offsets.values()), ctx))

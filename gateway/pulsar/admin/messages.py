@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from gateway.pulsar.admin.api import AdminCall, endpoint
-from gateway.pulsar.admin.places import on_one, subscribing, subscription_of
+from gateway.pulsar.admin.places import on_one, subscription_of
 from gateway.pulsar.admin.stats import date_of
 from gateway.pulsar.commands import CompressionType, signed
 from gateway.pulsar.entries import Entry, InvalidEntry, decompressed, open_stored
@@ -57,7 +57,7 @@ async def peek(call: AdminCall) -> Any:
     subscription, position = subscription_of(call), call.number("position")
 
     async def act(owned: OwnedPartition, place: Place) -> Response | Refused:
-        opened = await owned.open(subscribing(place, subscription))
+        opened = await owned.open(subscription)
         if opened is None:
             return Refused(404, f"Subscription {subscription} not found on {place.name}")
         if position < 1:

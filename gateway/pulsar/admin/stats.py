@@ -16,7 +16,6 @@ from gateway.pulsar.admin.api import AdminCall, endpoint
 from gateway.pulsar.admin.places import (
     gather_all,
     on_one,
-    subscribing,
     topic_of,
 )
 from gateway.pulsar.consumers import Consumer
@@ -158,7 +157,7 @@ async def _stats(call: AdminCall, owned: OwnedPartition, place: Place) -> dict[s
     writers = services.producers.of(partition_id)
     subscriptions = {}
     for name in owned.names:
-        opened = await owned.open(subscribing(place, name))
+        opened = await owned.open(name)
         if opened is not None:
             subscriptions[name] = _subscription(opened, state)
     return {
@@ -248,7 +247,7 @@ async def _internal_stats(
     count = state.next_offset - state.log_start_offset
     cursors = {}
     for name in owned.names:
-        opened = await owned.open(subscribing(place, name))
+        opened = await owned.open(name)
         if opened is not None and opened.is_durable:
             cursors[name] = _cursor(opened, partition_id)
     return {

@@ -47,7 +47,7 @@ async def _change(call: AdminCall, change: Change) -> Any:
     subscription = subscription_of(call)
 
     async def act(owned: OwnedPartition, place: Place) -> Refused | None:
-        opened = await owned.open(subscribing(place, subscription))
+        opened = await owned.open(subscription)
         if opened is None:
             return Refused(404, f"Subscription {subscription} not found on {place.name}")
         refusal = await change(owned, opened)
@@ -105,7 +105,7 @@ async def properties(call: AdminCall) -> Any:
     subscription = subscription_of(call)
 
     async def act(owned: OwnedPartition, place: Place) -> dict[str, str] | Refused:
-        opened = await owned.open(subscribing(place, subscription))
+        opened = await owned.open(subscription)
         if opened is None:
             return Refused(404, f"Subscription {subscription} not found on {place.name}")
         return dict(opened.properties)
@@ -152,7 +152,7 @@ async def expire_for_all(call: AdminCall) -> Any:
 
     async def act(owned: OwnedPartition, place: Place) -> Refused | None:
         for name in owned.names:
-            opened = await owned.open(subscribing(place, name))
+            opened = await owned.open(name)
             if opened is not None and (refusal := await _expire(owned, opened, before)):
                 return refused(refusal)
         return None

@@ -21,7 +21,6 @@ from gateway.pulsar.admin.places import (
     on_one,
     places_of,
     refused,
-    subscribing,
     topic_of,
 )
 from gateway.pulsar.admin.stats import usage_of
@@ -203,7 +202,7 @@ async def truncate(call: AdminCall) -> Any:
         if error is not Error.NONE:
             return refused(Refusal(error))
         for name in owned.names:
-            opened = await owned.open(subscribing(place, name))
+            opened = await owned.open(name)
             if opened is not None and (refusal := await owned.expire(opened, state.next_offset)):
                 return refused(refusal)
         return None

@@ -27,7 +27,7 @@ from core.errors import Error
 from core.transaction.key import TransactionKind
 from core.transaction.values import StoredTransaction, TransactionMetadata, TransactionState
 from gateway.pulsar.admin.api import AdminCall, endpoint
-from gateway.pulsar.admin.places import on_one, place_of, refused, subscribing
+from gateway.pulsar.admin.places import on_one, place_of, refused
 from gateway.pulsar.commands_pb2 import MessageIdData
 from gateway.pulsar.ids import NO_ID, entry_offset
 from gateway.pulsar.names import TopicName, pulsar_topic_name
@@ -396,7 +396,7 @@ async def _subscription_of(
     """Raises ClientError. Here clients encode its name once, as a path's segment: unlike elsewhere,
     see `subscription_of`."""
     name = unquote(str(call.request.path_params["subscription"]))
-    opened = await owned.open(subscribing(place, name))
+    opened = await owned.open(name)
     if opened is None:
         raise ClientError(404, f"Subscription {name} not found on {place.name}")
     return opened

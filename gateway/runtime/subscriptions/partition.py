@@ -405,10 +405,10 @@ class OwnedPartition:
         """Its subscriptions, those that are not durable as well."""
         return sorted({*self._stored, *self._subscriptions})
 
-    async def open(self, wanted: Subscribing) -> LiveSubscription | None:
-        """The subscription of this name, if there is one; `wanted` says where its partition is."""
+    async def open(self, name: str) -> LiveSubscription | None:
+        """The subscription of this name, if there is one."""
         async with self._changing:
-            return None if self.is_dropped else self._find(wanted)
+            return None if self.is_dropped else self._load(name)
 
     async def delete(self, subscription: LiveSubscription, *, force: bool) -> Refusal | None:
         """Deletes it. force: also where it has consumers, who are closed. Raises
