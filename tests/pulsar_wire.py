@@ -33,9 +33,12 @@ _OPEN: set[Wire] = set()
 
 
 def close_all() -> None:
-    """Every connection that is open still."""
+    """Every connection that is open still; of a loop that has ended none is."""
     for wire in list(_OPEN):
-        wire.close()
+        if wire.loop.is_closed():
+            _OPEN.discard(wire)
+        else:
+            wire.close()
 
 
 class Delivered(NamedTuple):
@@ -53,6 +56,7 @@ class Wire:
         self._reader = reader
         self._writer = writer
         self.request_ids = itertools.count(1)
+        self.loop = asyncio.get_running_loop()
         _OPEN.add(self)
 
     @classmethod

@@ -521,16 +521,18 @@ async def test_who_was_not_answered_may_acknowledge_again(
     ids = [each.message_id for each in await messages(client, 2)]
     txn = await begin(client)
     writes = broker.runtime.transactions._acks
-    write, goes_on, is_stored = writes.write, asyncio.Event(), asyncio.Event()
+    write = writes.write
+    has_come, goes_on, is_stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def write_late(wanted: Any) -> Any:
+        has_come.set()
         await goes_on.wait()
         await write(wanted)
         is_stored.set()
 
     monkeypatch.setattr(writes, "write", write_late)
     say_acknowledge(client, txn, 1001, ids[0])
-    assert await is_quiet(client)  # so it has arrived
+    await asyncio.wait_for(has_come.wait(), 20)
     client.transport.close()
     client = await broker.client()
     await subscribe(client)
