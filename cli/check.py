@@ -4,69 +4,82 @@ Knows no client library (a health check runs every few seconds and should cost n
 nothing of the server.
 """
 
-import socket
+from __future__ import annotations
+
 import ssl
 import struct
+from typing import TYPE_CHECKING, Final
 
-# Metadata v1: size, key 3, version 1, correlation id 7, no client id, no topics.
-_METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
-_ANSWER = struct.Struct(">iii")
-# DescribeTransactions v0 (flexible): key 65, version 0, correlation id 7, no client id, one id. A
-# broker reads it from the database for each request, as one row at most.
-_READ_REQUEST = struct.pack(">ihhihbb8sb", 21, 65, 0, 7, -1, 0, 2, b"\x07check?", 0)
-# Size, correlation id, tags, throttle time, number of states plus one, and the state's error code.
-_READ_ANSWER = struct.Struct(">iibibh")
+from penstock.spark.wire import METADATA, Connection, ConnectionLost, metadata_request
+
+if TYPE_CHECKING:
+    from penstock.connecting import Login
+
+API_VERSIONS: Final = 18, 0
+# Flexible: tags after the header. A broker reads it from the database, as one row at most.
+DESCRIBE_TRANSACTIONS: Final = 65, 0
+_ONE_ID: Final = b"\0" + b"\2\7check?" + b"\0"
+_STATE: Final = struct.Struct(">bibh")  # tags, throttle time, states plus one, the error
 _NONE, _TRANSACTIONAL_ID_NOT_FOUND = 0, 105
 
 
-def broker_answers(bootstrap: str, *, timeout_s: float, tls: bool = False) -> bool:
-    """Whether HOST:PORT answers Metadata and names a broker (itself, at least).
-
-    tls: by TLS, whatever the certificate is: nothing is told to the broker.
-    """
+def broker_answers(
+    bootstrap: str,
+    *,
+    timeout_s: float,
+    tls: ssl.SSLContext | None = None,
+    login: Login | None = None,
+) -> bool:
+    """Whether HOST:PORT answers Metadata and names a broker (itself, at least). Raises
+    LoginRefused."""
     try:
-        answer = _asked(bootstrap, _METADATA_REQUEST, _ANSWER.size, timeout_s, tls)
-    except (OSError, ValueError):
+        with _connected(bootstrap, timeout_s, tls, login) as connection:
+            answer = connection.ask(METADATA, metadata_request([], may_create=False))
+            answer.number(4)  # throttle time
+            return len(answer.count()) > 0
+    except (ConnectionLost, ValueError):
         return False
-    correlation_id: int
-    brokers: int
-    _, correlation_id, brokers = _ANSWER.unpack(answer)
-    return correlation_id == 7 and brokers > 0
 
 
-def database_answers(bootstrap: str, *, timeout_s: float, tls: bool = False) -> bool:
-    """Whether the broker at HOST:PORT has just read something from its database."""
+def asks_for_login(bootstrap: str, *, timeout_s: float, tls: ssl.SSLContext | None = None) -> bool:
+    """Whether HOST:PORT tells which requests it knows, and answers none before a login."""
+    if broker_answers(bootstrap, timeout_s=timeout_s, tls=tls):
+        return False
     try:
-        answer = _asked(bootstrap, _READ_REQUEST, _READ_ANSWER.size, timeout_s, tls)
-    except (OSError, ValueError):
+        with _connected(bootstrap, timeout_s, tls, None) as connection:
+            return connection.ask(API_VERSIONS, b"").number(2) == _NONE
+    except (ConnectionLost, ValueError):
         return False
-    *_, error_code = _READ_ANSWER.unpack(answer)
+
+
+def database_answers(
+    bootstrap: str,
+    *,
+    timeout_s: float,
+    tls: ssl.SSLContext | None = None,
+    login: Login | None = None,
+) -> bool:
+    """Whether the broker at HOST:PORT has just read something from its database. Raises
+    LoginRefused."""
+    try:
+        with _connected(bootstrap, timeout_s, tls, login) as connection:
+            answer = connection.ask(DESCRIBE_TRANSACTIONS, _ONE_ID)
+            *_, error_code = _STATE.unpack(answer.take(_STATE.size))
+    except (ConnectionLost, ValueError):
+        return False
     return error_code in {_NONE, _TRANSACTIONAL_ID_NOT_FOUND}
 
 
-def _asked(bootstrap: str, request: bytes, wanted: int, timeout_s: float, tls: bool) -> bytes:
-    """The first bytes of the answer. Raises OSError or ValueError where there is none in time."""
-    host, _, port = bootstrap.rpartition(":")
-    with _connected(host.strip("[]"), int(port), timeout_s, tls) as peer:
-        peer.sendall(request)
-        answer = b""
-        while len(answer) < wanted:
-            part = peer.recv(wanted - len(answer))
-            if not part:
-                raise ConnectionError("the connection was closed")
-            answer += part
-    return answer
-
-
-def _connected(host: str, port: int, timeout_s: float, tls: bool) -> socket.socket:
-    peer = socket.create_connection((host, port), timeout=timeout_s)
-    if not tls:
-        return peer
+def any_certificate() -> ssl.SSLContext:
+    """For TLS with whoever is there: nothing is told that is a secret."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    try:
-        return context.wrap_socket(peer, server_hostname=host or None)
-    except BaseException:
-        peer.close()
-        raise
+    return context
+
+
+def _connected(
+    bootstrap: str, timeout_s: float, tls: ssl.SSLContext | None, login: Login | None
+) -> Connection:
+    host, _, port = bootstrap.rpartition(":")
+    return Connection((host.strip("[]"), int(port)), timeout_s, tls, login, client_id=None)

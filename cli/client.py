@@ -22,8 +22,11 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from cli.check import broker_answers
+from cli.check import any_certificate, asks_for_login, broker_answers
 from cli.errors import sentence_of
+from penstock.connecting import Connecting, PropertyError, connecting, read_properties
+from penstock.connecting import Tls as TrustedTls
+from penstock.spark.wire import why_not_let_in
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -52,41 +55,78 @@ TlsCa = Annotated[
         help="Ask by TLS, and trust only what these certificates (PEM) have signed, or are.",
     ),
 ]
-_tls: ContextVar[ssl.SSLContext | None] = ContextVar("_tls", default=None)
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Connect as this file says: security.protocol, sasl.mechanism, sasl.jaas.config, "
+        "ssl.truststore.location (PEM), as for Kafka's own tools.",
+    ),
+]
+_CONNECTING = {
+    "tls": (Tls, False),
+    "tls_ca": (TlsCa, None),
+    "command_config": (CommandConfig, None),
+}
+_PLAINLY = Connecting()
+_connecting: ContextVar[Connecting] = ContextVar("_connecting", default=_PLAINLY)
 
 
 def broker_command(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that asks a broker: it has the options of TLS as well, which are the client's
-    business and not its own."""
+    """A command that asks a broker: it has the options of TLS and of a login as well, which are the
+    client's business and not its own."""
 
     @functools.wraps(command)
-    def ask(*, tls: bool, tls_ca: Path | None, **arguments: Any) -> None:
-        before = _tls.set(_trust(tls_ca) if tls or tls_ca else None)
+    def ask(
+        *, tls: bool, tls_ca: Path | None, command_config: Path | None, **arguments: Any
+    ) -> None:
+        before = _connecting.set(
+            told(command_config, is_tls=tls or tls_ca is not None, authorities=tls_ca)
+        )
         try:
             command(**arguments)
         finally:
-            _tls.reset(before)
+            _connecting.reset(before)
 
     own = inspect.signature(command)
     further = [
-        inspect.Parameter("tls", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Tls),
-        inspect.Parameter("tls_ca", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TlsCa),
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _CONNECTING.items()
     ]
     # What typer reads.
     ask.__signature__ = own.replace(  # type: ignore[attr-defined]
         parameters=[*own.parameters.values(), *further]
     )
-    ask.__annotations__ = {**command.__annotations__, "tls": Tls, "tls_ca": TlsCa}
+    kinds = {name: kind for name, (kind, _) in _CONNECTING.items()}
+    ask.__annotations__ = {**command.__annotations__, **kinds}
     return ask
 
 
-def _trust(authorities: Path | None) -> ssl.SSLContext:
-    """authorities: a file in PEM; None: the machine's own."""
+def told(file: Path | None, *, is_tls: bool, authorities: Path | None = None) -> Connecting:
+    """How to connect; ends the command where that is not clear. authorities: a file in PEM; None:
+    the machine's own."""
+    if file is None:
+        ca_file = None if authorities is None else str(authorities)
+        return Connecting(TrustedTls(ca_file, check_hostname=True) if is_tls else None)
+    if is_tls:
+        fail("Leave out --tls and --tls-ca: the file of --command-config says how to connect.", 2)
     try:
-        return ssl.create_default_context(cafile=authorities)
-    except OSError as error:  # ssl.SSLError as well
-        reason = error.strerror or str(error)
-        fail(f"The certificates in {authorities} cannot be read ({reason}): name a PEM file.", 2)
+        return connecting(read_properties(file))
+    except PropertyError as wrong:
+        fail(str(wrong), 2)
+
+
+def context_of(given: Connecting) -> ssl.SSLContext | None:
+    """None for plain text; ends the command where the certificates cannot be read."""
+    tls = given.tls
+    if tls is None:
+        return None
+    try:
+        return tls.context()
+    except PropertyError as wrong:
+        error = wrong.__cause__
+        reason = getattr(error, "strerror", None) or str(error)
+        fail(f"The certificates in {tls.ca_file} cannot be read ({reason}): name a PEM file.", 2)
 
 
 def fail(sentence: str, exit_code: int = 1) -> NoReturn:
@@ -207,16 +247,21 @@ def connection_options(bootstrap: str) -> dict[str, Any]:
     """What every client of kafka-python is told; ends the command where TLS cannot be spoken."""
     # The client reports each failed connection; we say once what it comes to.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    tls = _tls.get()
+    given = _connecting.get()
+    tls = context_of(given)
     # By TLS it would wait for ever where nothing is said (3.0.12), and never tells what is wrong.
     if tls is not None and (reason := _why_not(bootstrap, tls)):
         fail(reason)
+    if given.login is not None:
+        with suppress(ValueError):  # of an address; the client says so
+            places = [_place(each.strip()) for each in bootstrap.split(",")]
+            if reason := why_not_let_in(places, PROBE_TIMEOUT_S, tls, given.login):
+                fail(reason)
     return {
         "bootstrap_servers": bootstrap,
         "client_id": "penstock-cli",
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-        "security_protocol": "SSL" if tls else "PLAINTEXT",
-        "ssl_context": tls,
+        **given.for_kafka_python(tls),
     }
 
 
@@ -228,9 +273,19 @@ def bootstrapping(bootstrap: str) -> Iterator[None]:
     try:
         yield
     except KafkaError:
-        for address in [] if _tls.get() else bootstrap.split(","):
-            if broker_answers(address, timeout_s=PROBE_TIMEOUT_S, tls=True):
+        given = _connecting.get()
+        for address in [] if given.login else bootstrap.split(","):
+            if asks_for_login(address, timeout_s=PROBE_TIMEOUT_S, tls=context_of(given)):
+                fail(f"The broker at {address} asks for a login: name one by --command-config.")
+        for address in [] if given.tls else bootstrap.split(","):
+            by_tls = any_certificate()
+            if broker_answers(address, timeout_s=PROBE_TIMEOUT_S, tls=by_tls):
                 fail(f"The broker at {address} speaks TLS: add --tls, or --tls-ca FILE.")
+            if asks_for_login(address, timeout_s=PROBE_TIMEOUT_S, tls=by_tls):
+                fail(
+                    f"The broker at {address} speaks TLS, and asks for a login: name both by "
+                    "--command-config."
+                )
         fail(_unanswered(bootstrap))
 
 
@@ -271,10 +326,14 @@ def _why_not(bootstrap: str, tls: ssl.SSLContext) -> str | None:
 
 
 def _opened(address: str) -> socket.socket:
+    return socket.create_connection(_place(address), timeout=PROBE_TIMEOUT_S)
+
+
+def _place(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon:
         host, port = address, DEFAULT_PORT  # as the client takes it
-    return socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_TIMEOUT_S)
+    return host.strip("[]"), int(port)
 
 
 def _shake_hands(address: str, tls: ssl.SSLContext) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from cli.client import CommandConfig
 from cli.consume import consume
 from cli.groups import groups
 from cli.produce import produce
@@ -80,24 +81,40 @@ def check(
     ready: Annotated[
         bool, typer.Option("--ready", help="Have it read from its database as well.")
     ] = False,
+    command_config: CommandConfig = None,
 ) -> None:
-    """Ask whether a broker answers; exit code 0 if it does, 1 if not. For health checks."""
-    from cli.check import broker_answers, database_answers
+    """Ask whether a broker answers; exit code 0 if it does, 1 if not. For health checks.
+
+    At a listener that asks for a login, it is enough that the broker asks; --ready needs
+    --command-config there.
+    """
+    from cli.check import any_certificate, asks_for_login, broker_answers, database_answers
+    from cli.client import context_of, fail, told
+    from penstock.spark.wire import LoginRefused
 
     address = bootstrap or bootstrap_server
-    if not broker_answers(address, timeout_s=timeout, tls=tls):
-        Console(stderr=True).print(f"No broker answers at {address}.", style="red")
-        raise typer.Exit(1)
-    if ready and not database_answers(address, timeout_s=timeout, tls=tls):
-        Console(stderr=True, soft_wrap=True).print(
-            f"The broker at {address} answers, but could not read from its database within "
-            f"{timeout:g} s: is PostgreSQL running?",
-            style="red",
-            highlight=False,
-        )
-        raise typer.Exit(1)
+    given = told(command_config, is_tls=tls)
+    # Without a login nothing is told that is a secret.
+    context = any_certificate() if tls else context_of(given)
+    try:
+        if not broker_answers(address, timeout_s=timeout, tls=context, login=given.login):
+            if not asks_for_login(address, timeout_s=timeout, tls=context):
+                fail(f"No broker answers at {address}.")
+            if ready or given.login:
+                fail(f"The broker at {address} asks for a login: name one by --command-config.")
+            typer.echo(f"A broker answers at {address}, and asks for a login.")
+            return
+        if ready and not database_answers(
+            address, timeout_s=timeout, tls=context, login=given.login
+        ):
+            fail(
+                f"The broker at {address} answers, but could not read from its database within "
+                f"{timeout:g} s: is PostgreSQL running?"
+            )
+    except LoginRefused as refused:
+        fail(f"{refused}.")
     also = " and reads from its database" if ready else ""
-    Console().print(f"A broker answers at {address}{also}.", highlight=False)
+    typer.echo(f"A broker answers at {address}{also}.")
 
 
 if __name__ == "__main__":

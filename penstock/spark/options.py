@@ -6,11 +6,11 @@ misspelt would else be without effect, in silence.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.connecting import KNOWN, Connecting, PropertyError, connecting
 from penstock.spark.compression import UnknownCompression, compression_of
 from penstock.spark.wire import Address, addresses_of
 
@@ -28,26 +28,6 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
-    """ca_file: PEM, of who signs the gateways' certificates; None: those that the system trusts."""
-
-    ca_file: str | None
-    check_hostname: bool
-
-    def context(self) -> ssl.SSLContext:
-        """Raises OptionError where the file cannot be read."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-        except OSError as unreadable:
-            raise OptionError(
-                f"kafka.ssl.truststore.location is a PEM file that every machine of this "
-                f"application has; here, '{self.ca_file}' cannot be read: {unreadable}."
-            ) from unreadable
-        context.check_hostname = self.check_hostname
-        return context
-
-
-@dataclass(frozen=True, slots=True)
 class SinkOptions:
     """What a user has said.
 
@@ -59,7 +39,7 @@ class SinkOptions:
     """
 
     servers: tuple[Address, ...]
-    tls: Tls | None
+    connecting: Connecting
     topic: str | None
     compression: str
     batch_size: int
@@ -94,7 +74,7 @@ def parse(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     delivery_ms = _number(given, "kafka.delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)
     return SinkOptions(
         servers=tuple(servers),
-        tls=_tls(given),
+        connecting=_connecting(given),
         topic=topic,
         compression=compression,
         batch_size=batch_size,
@@ -113,10 +93,7 @@ _KNOWN: Final = frozenset(
         "kafka.compression.type",
         "kafka.batch.size",
         "kafka.delivery.timeout.ms",
-        "kafka.security.protocol",
-        "kafka.ssl.truststore.location",
-        "kafka.ssl.truststore.type",
-        "kafka.ssl.endpoint.identification.algorithm",
+        *(_PREFIX + name for name in KNOWN),
         "includeHeaders",
         "sink.id",
     }
@@ -151,19 +128,12 @@ def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     return text == "true"
 
 
-def _tls(given: Mapping[str, str]) -> Tls | None:
+def _connecting(given: Mapping[str, str]) -> Connecting:
     """The words that the Java client has for it, so that both sinks take the same options."""
-    protocol = given.get("kafka.security.protocol", "PLAINTEXT").upper()
-    if protocol not in ("PLAINTEXT", "SSL"):
-        raise OptionError(f"kafka.security.protocol is PLAINTEXT or SSL, not '{protocol}'.")
-    if given.get("kafka.ssl.truststore.type", "PEM").upper() != "PEM":
-        raise OptionError("kafka.ssl.truststore.type is PEM: Python reads no other.")
-    algorithm = given.get("kafka.ssl.endpoint.identification.algorithm", "https").lower()
-    if algorithm not in ("https", ""):
-        raise OptionError("kafka.ssl.endpoint.identification.algorithm is https or empty.")
-    if protocol == "PLAINTEXT":
-        return None
-    return Tls(given.get("kafka.ssl.truststore.location"), check_hostname=algorithm == "https")
+    try:
+        return connecting(given, _PREFIX)
+    except PropertyError as wrong:
+        raise OptionError(str(wrong)) from None
 
 
 def _transaction(given: Mapping[str, str]) -> tuple[str, int] | None:

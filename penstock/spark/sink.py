@@ -30,7 +30,7 @@ except ImportError as older:
 
 from penstock.spark import staging
 from penstock.spark.options import SinkOptions
-from penstock.spark.staging import Cluster, SinkError, Staged
+from penstock.spark.staging import SinkError, Staged, cluster_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +108,7 @@ def is_written(options: SinkOptions) -> bool:
     """Whether a batch job's named write has been done: it need not be begun. Raises SinkError."""
     assert options.transaction is not None, "it has a name"
     run_id, number = options.transaction
-    return staging.is_published(_cluster(options), run_id, options.sink_id, number)
+    return staging.is_published(cluster_of(options), run_id, options.sink_id, number)
 
 
 def _old_checkpoint(batch_id: int, highest: int) -> SinkError:
@@ -123,12 +123,7 @@ def _stage(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Staged:
     # Spark plans and commits each micro-batch in new processes, which need none of it.
     from penstock.spark.task import stage
 
-    return stage(batches, options, _cluster(options))
-
-
-def _cluster(options: SinkOptions) -> Cluster:
-    tls = options.tls.context() if options.tls is not None else None
-    return Cluster(options.servers, options.delivery_timeout_s, tls)
+    return stage(batches, options, cluster_of(options))
 
 
 def _publish(options: SinkOptions, messages: Messages, batch_id: int) -> PublishAnswer | None:
@@ -146,7 +141,7 @@ def _publish(options: SinkOptions, messages: Messages, batch_id: int) -> Publish
     query_ids = {message.query_id for message in staged}
     if len(query_ids) > 1:
         raise SinkError(f"The tasks of one batch belong to several queries: {query_ids}.")
-    return staging.publish(_cluster(options), query_ids.pop(), options.sink_id, batch_id, tokens)
+    return staging.publish(cluster_of(options), query_ids.pop(), options.sink_id, batch_id, tokens)
 
 
 def _drop(options: SinkOptions, messages: Messages) -> None:
@@ -157,4 +152,4 @@ def _drop(options: SinkOptions, messages: Messages) -> None:
         if isinstance(message, TaskMessage) and message.staged.token is not None
     ]
     if tokens:
-        staging.drop(_cluster(options), tokens)
+        staging.drop(cluster_of(options), tokens)

@@ -18,11 +18,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
+from penstock.connecting import PropertyError
 from penstock.spark import wire
-from penstock.spark.wire import Address, Buffer, Connection, ConnectionLost, Refused
+from penstock.spark.options import OptionError
+from penstock.spark.wire import (
+    Address,
+    Buffer,
+    Connection,
+    ConnectionLost,
+    LoginRefused,
+    Refused,
+)
 
 if TYPE_CHECKING:
+    from penstock.connecting import Login
     from penstock.spark.batches import Batch
+    from penstock.spark.options import SinkOptions
 
 # A request is sent when it has this many bytes; so many bytes may be unanswered.
 REQUEST_BYTES: Final = 2 * 1024 * 1024
@@ -101,23 +112,31 @@ class Cluster:
     """The gateways of a cluster: those that were named, and those that they named.
 
     timeout_s: how long what fails is tried again (`delivery.timeout.ms`). tls: None for plain text.
+    login: None where nobody asks.
     """
 
     def __init__(
-        self, bootstrap: Sequence[Address], timeout_s: float, tls: ssl.SSLContext | None = None
+        self,
+        bootstrap: Sequence[Address],
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
     ) -> None:
         self._addresses = list(bootstrap)
         self._tls = tls
+        self._login = login
         self._topics: dict[str, Topic] = {}
         self.timeout_s = timeout_s
 
     def connect(self, timeout_s: float | None = None) -> Connection:
-        """A connection to any of them. Raises ConnectionLost."""
+        """A connection to any of them. Raises ConnectionLost; SinkError where it is not let in."""
         reasons = []
         timeout_s = _ANSWER_WITHIN_S if timeout_s is None else timeout_s
         for _ in range(len(self._addresses)):
             try:
-                return Connection(self._addresses[0], timeout_s, self._tls)
+                return Connection(self._addresses[0], timeout_s, self._tls, self._login)
+            except LoginRefused as refused:
+                raise SinkError(f"{refused}.") from refused
             except ConnectionLost as lost:
                 reasons.append(str(lost))
                 self.avoid(self._addresses[0])
@@ -199,6 +218,16 @@ class Cluster:
         asked = wire.describe_configs_request([name], "max.message.bytes")
         configs = wire.read_configs(connection.ask(wire.DESCRIBE_CONFIGS, asked))
         return Topic(name, partitions, int(configs.get(name) or 1_048_588))
+
+
+def cluster_of(options: SinkOptions) -> Cluster:
+    """The one that options name. Raises OptionError where a file cannot be read."""
+    tls, login = options.connecting.tls, options.connecting.login
+    try:
+        context = None if tls is None else tls.context()
+    except PropertyError as wrong:
+        raise OptionError(str(wrong)) from wrong
+    return Cluster(options.servers, options.delivery_timeout_s, context, login)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The few messages of Kafka's protocol that the sink speaks, and one blocking connection.
 
-Knows bytes and sockets; must not know Spark, Arrow, when to try again or where. Metadata and
-DescribeConfigs are Kafka's; StageRecords, PublishStaged and DropStaged are Penstock's own, which
-its gateways serve and never list.
+Knows bytes and sockets; must not know Spark, Arrow, when to try again or where. StageRecords,
+PublishStaged and DropStaged are Penstock's own, which its gateways serve and never list; the others
+are Kafka's.
 """
 
 from __future__ import annotations
@@ -10,19 +10,27 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
 
+from penstock.login import LoginFailed, exchange
+
 if TYPE_CHECKING:
+    from penstock.connecting import Login
     from penstock.spark.batches import Batch
 
 
 CLIENT_ID: Final = "penstock-spark"
 
 METADATA: Final = 3, 4
+SASL_HANDSHAKE: Final = 17, 1
 DESCRIBE_CONFIGS: Final = 32, 1
+SASL_AUTHENTICATE: Final = 36, 1
 STAGE_RECORDS: Final = 10_000, 0
 PUBLISH_STAGED: Final = 10_001, 0
 DROP_STAGED: Final = 10_002, 0
@@ -32,6 +40,7 @@ Address = tuple[str, int]
 Buffer = bytes | memoryview
 
 _TOPIC_RESOURCE: Final = 2
+_RENEWED_AFTER: Final = 0.8  # of a login's time
 _MAX_ANSWER: Final = 100 * 1024 * 1024
 
 
@@ -59,11 +68,14 @@ _NAMES: Final = {
     20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
     29: "TOPIC_AUTHORIZATION_FAILED",
     32: "INVALID_TIMESTAMP",
+    33: "UNSUPPORTED_SASL_MECHANISM",
+    34: "ILLEGAL_SASL_STATE",
     35: "UNSUPPORTED_VERSION",
     42: "INVALID_REQUEST",
     44: "POLICY_VIOLATION",
     45: "OUT_OF_ORDER_SEQUENCE_NUMBER",
     56: "KAFKA_STORAGE_ERROR",
+    58: "SASL_AUTHENTICATION_FAILED",
     76: "UNSUPPORTED_COMPRESSION_TYPE",
     87: "INVALID_RECORD",
     89: "THROTTLING_QUOTA_EXCEEDED",
@@ -88,6 +100,10 @@ class Refused(Exception):
     def is_retriable(self) -> bool:
         """Whether the same request may be answered otherwise a little later."""
         return self.code in _RETRIABLE
+
+
+class LoginRefused(Exception):
+    """Nobody is let in as whom the options say; trying again will not help."""
 
 
 # --- answers ---
@@ -278,16 +294,39 @@ def read_drop(answer: Answer) -> None:
         raise refusal
 
 
+def _read_handshake(answer: Answer) -> None:
+    code, offered = answer.number(2), [answer.text() for _ in answer.count()]
+    if code:
+        raise Refused(code, f"it offers {', '.join(offered) or 'nothing'}")
+
+
+def _read_authenticate(answer: Answer) -> tuple[bytes, int]:
+    """The broker's token, and how long the login counts (milliseconds, 0: for ever)."""
+    if refusal := answer.refusal():
+        raise refusal
+    return answer.take(max(answer.number(4), 0)), answer.number(8)
+
+
 # --- the connection ---
 
 
 class Connection:
-    """One blocking connection. timeout_s: for connecting, and for each step of an answer."""
+    """One blocking connection. timeout_s: for connecting, and for each step of an answer.
+
+    Raises ConnectionLost, LoginRefused.
+    """
 
     def __init__(
-        self, address: Address, timeout_s: float, tls: ssl.SSLContext | None = None
+        self,
+        address: Address,
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
+        *,
+        client_id: str | None = CLIENT_ID,
     ) -> None:
         self.address = address
+        self._client_id = _number(-1, 2) if client_id is None else _string(client_id)
         try:
             self._socket = socket.create_connection(address, timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -296,11 +335,44 @@ class Connection:
         except OSError as failed:  # ssl.SSLError is one
             raise ConnectionLost(f"cannot connect to {shown(address)}: {failed}") from failed
         self._sent = self._answered = 0
+        self._login = login
+        self._renew_at = inf  # by then the login has to be renewed
+        if login is not None:
+            try:
+                self._log_in(login)
+            except BaseException:
+                self.close()
+                raise
+
+    def _log_in(self, login: Login) -> None:
+        """Also once more, before the login's time is over (KIP-368)."""
+        self._renew_at = inf
+        began = time.monotonic()
+        try:
+            _read_handshake(self.ask(SASL_HANDSHAKE, _string(login.mechanism)))
+            tokens, answer, lifetime_ms = exchange(login), None, 0
+            with suppress(StopIteration):
+                while True:
+                    token = next(tokens) if answer is None else tokens.send(answer)
+                    asked = self.ask(SASL_AUTHENTICATE, _number(len(token), 4) + token)
+                    answer, lifetime_ms = _read_authenticate(asked)
+        except (Refused, LoginFailed) as no:
+            raise LoginRefused(
+                f"{shown(self.address)} does not let '{login.user}' in: {no}"
+            ) from no
+        if lifetime_ms > 0:
+            self._renew_at = began + _RENEWED_AFTER * lifetime_ms / 1000
 
     def send(self, api: Api, body: bytes | Sequence[Buffer]) -> None:
         """Sends a request, without waiting. Answers come in the order of the requests."""
+        is_waiting = self._sent > self._answered
+        if self._login is not None and not is_waiting and time.monotonic() > self._renew_at:
+            try:
+                self._log_in(self._login)
+            except LoginRefused as refused:  # who connects again is told
+                raise self._lost(refused) from refused
         pieces = [body] if isinstance(body, bytes) else body
-        header = struct.pack(">hhi", *api, self._sent) + _string(CLIENT_ID)
+        header = struct.pack(">hhi", *api, self._sent) + self._client_id
         size = len(header) + sum(map(len, pieces))
         try:
             self._socket.sendall(b"".join((_number(size, 4), header, *pieces)))
@@ -342,12 +414,29 @@ class Connection:
             except OSError as failed:
                 raise self._lost(failed) from failed
             if not count:
-                raise self._lost("it was closed at the other end")
+                hint = "" if self._answered else " before any answer: does it want TLS, or a login?"
+                raise self._lost(f"it was closed at the other end{hint}")
             rest = rest[count:]
         return bytes(data)
 
     def _lost(self, why: object) -> ConnectionLost:
         return ConnectionLost(f"lost the connection to {shown(self.address)}: {why}")
+
+
+def why_not_let_in(
+    addresses: Iterable[Address], timeout_s: float, tls: ssl.SSLContext | None, login: Login
+) -> str | None:
+    """Why nobody logs in so, in a sentence; None where one of these lets them in, or none can be
+    asked. For clients of kafka-python, which does not tell (3.0.12): it tries again and again."""
+    for address in addresses:
+        try:
+            with Connection(address, timeout_s, tls, login):
+                return None
+        except LoginRefused as refused:
+            return f"{refused}."
+        except ConnectionLost:
+            continue
+    return None
 
 
 def shown(address: Address) -> str:

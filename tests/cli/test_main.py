@@ -260,7 +260,7 @@ def test_metrics_are_served(database_url: str, start_gateway: StartGateway) -> N
     start_gateway("--metrics-listen", f"127.0.0.1:{port}", database_url=database_url)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
-    assert 'kafka_network_requestmetrics_requests_total{request="Metadata",version="1"}' in text
+    assert 'kafka_network_requestmetrics_requests_total{request="Metadata",version="4"}' in text
 
 
 def test_a_broker_whose_place_is_taken_stops_with_a_sentence(

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +23,20 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
-    ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
 
 from compat.java import tools
 from tests.compat.clients import Client, JavaError, JavaShell, read_to_end, values
 from tests.compat.conftest import CLIENTS, make_client
 from tests.compat.groups import BROKER_SETTINGS
-from tests.conftest import Gateway, free_port, gateways
+from tests.conftest import free_port, gateways
 from tests.databases import Copies
+from tests.entrance import MECHANISMS, PASSWORD, USER, Entrance, entrance
 
-MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 CONFIGS = "kafka.admin.ConfigCommand"
-USER, PASSWORD = "alice", "wonder=land,ß"
 NAMED = {"alice,=bö": "x"}
-
-
-@dataclass(frozen=True, slots=True)
-class Entrance:
-    """A broker with three listeners. open: asks nobody."""
-
-    gateway: Gateway
-    open: str
-    plain: str
-    secure: str
-    certificate: Path
-    admin: AdminClient
-
-    def put(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
-        kind = ScramMechanism[mechanism.replace("-", "_")]
-        info = ScramCredentialInfo(kind, 4096)
-        wanted = UserScramCredentialUpsertion(user, info, password.encode())
-        self.admin.alter_user_scram_credentials([wanted])[user].result(20)
 
 
 @pytest.fixture(scope="module")
@@ -68,37 +46,13 @@ def at(
     certificate: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Entrance]:
-    ports = [free_port() for _ in range(3)]
-    names = ("OPEN", "ASKS", "SECURE")
-    listeners = ",".join(f"{n}://127.0.0.1:{p}" for n, p in zip(names, ports, strict=True))
-    quick = [f"--override={name}={value}" for name, value in BROKER_SETTINGS.items()]
+    quick = [f"{name}={value}" for name, value in BROKER_SETTINGS.items()]
     with (
         copies.taken(template_database) as url,
         gateways(tmp_path_factory.mktemp("gateway")) as start,
+        entrance(start, certificate, url, *quick) as found,
     ):
-        made = start(
-            f"--override=listeners={listeners}",
-            f"--override=advertised.listeners=SECURE://localhost:{ports[2]}",
-            "--override=listener.security.protocol.map="
-            "OPEN:PLAINTEXT,ASKS:SASL_PLAINTEXT,SECURE:SASL_SSL",
-            f"--override=sasl.enabled.mechanisms={','.join(MECHANISMS)}",
-            *("--tls-cert", certificate, "--tls-key", certificate),
-            *quick,
-            database_url=url,
-            port=ports[0],
-        )
-        found = Entrance(
-            made,
-            made.bootstrap,
-            f"127.0.0.1:{ports[1]}",
-            f"localhost:{ports[2]}",
-            certificate.with_suffix(".crt"),
-            AdminClient({"bootstrap.servers": made.bootstrap}),
-        )
-        for mechanism in MECHANISMS[1:]:
-            found.put(USER, PASSWORD, mechanism)
         yield found
-        assert PASSWORD not in made.log()
 
 
 def settings_of(

@@ -28,6 +28,7 @@ from penstock.spark.pipelines.options import interval, listed, moment, pair, pos
 from penstock.spark.pipelines.replay import OffsetRange
 from penstock.spark.pipelines.transform import load_function
 from tests.conftest import Gateway, StartGateway, free_port
+from tests.entrance import PASSWORD, entrance, java_properties
 from tests.spark.records import Written, read, write, write_transactions
 
 if TYPE_CHECKING:
@@ -268,6 +269,42 @@ def test_over_tls(
     words += ["--kafka", f"ssl.truststore.location={authority}"]
     assert run_here(words) == 2  # Java would take the file for another type
     assert run_here([*words, "--kafka", "ssl.truststore.type=PEM"]) == 0
+    with psycopg.connect(database_url) as psql:
+        query = "SELECT high_watermark FROM v_topic_partition WHERE topic = 'out'"
+        assert psql.execute(query).fetchone() == (20,)
+
+
+def test_with_a_login(
+    spark: SparkSession,
+    start_gateway: StartGateway,
+    database_url: str,
+    certificate: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same of a login by TLS, from a file as Kafka's tools have it."""
+    with entrance(start_gateway, certificate, database_url) as at:
+        producer = Producer({"bootstrap.servers": at.open, "log_level": 0})
+        for n in range(10):
+            producer.produce("in", b"%d" % n)
+            producer.produce("out", b"%d" % n)
+        assert producer.flush(60) == 0
+        file = tmp_path / "client.properties"
+
+        def write(password: str) -> None:
+            named = java_properties(at, "SCRAM-SHA-512", password, tls=True)
+            file.write_text("".join(f"{name}={named[name]}\n" for name in named))
+
+        words = ["transform", "--from", "in", "--to", "out", "--checkpoint", str(tmp_path / "c")]
+        words += ["--sql", "SELECT value FROM input", "--available-now"]
+        words += ["--bootstrap-server", at.secure, "--command-config", str(file)]
+        write("wrong")
+        assert run_here(words) == 1
+        said = capsys.readouterr().err
+        assert f"{at.secure} does not let 'alice' in: SASL_AUTHENTICATION_FAILED" in said
+        write(PASSWORD)
+        assert run_here(words) == 0
+        assert PASSWORD not in capsys.readouterr().err
     with psycopg.connect(database_url) as psql:
         query = "SELECT high_watermark FROM v_topic_partition WHERE topic = 'out'"
         assert psql.execute(query).fetchone() == (20,)

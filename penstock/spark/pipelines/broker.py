@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.connecting import KNOWN, Connecting, PropertyError, connecting
 from penstock.spark.pipelines.options import Broker, PipelineFailed, WrongArgument, listed
+from penstock.spark.wire import addresses_of, why_not_let_in
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -80,9 +82,20 @@ def _admin_client(broker: Broker) -> Iterator[KafkaAdminClient]:
 
     # The client reports each failed connection; we say once what it comes to.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    given = _connecting(broker.properties)
+    named = _as_kafka_python_has_them(broker.properties, KafkaAdminClient.DEFAULT_CONFIG)
+    try:
+        named |= given.for_kafka_python()
+        addresses = addresses_of(broker.bootstrap)
+    except ValueError as wrong:  # PropertyError as well
+        raise WrongArgument(str(wrong)) from None
+    if given.login is not None:
+        context, login = named["ssl_context"], given.login
+        if reason := why_not_let_in(addresses, _BOOTSTRAP_TIMEOUT_MS / 1000, context, login):
+            raise PipelineFailed(reason)
     try:
         client = KafkaAdminClient(
-            **_as_kafka_python_has_them(broker.properties, KafkaAdminClient.DEFAULT_CONFIG),
+            **named,
             bootstrap_servers=broker.bootstrap.split(","),
             client_id="penstock-pipeline",
             bootstrap_timeout_ms=_BOOTSTRAP_TIMEOUT_MS,
@@ -100,18 +113,22 @@ def _admin_client(broker: Broker) -> Iterator[KafkaAdminClient]:
         client.close()
 
 
+def _connecting(properties: Mapping[str, str]) -> Connecting:
+    """What is said in a way that Java and Python both understand. Raises WrongArgument."""
+    if _TRUSTSTORE in properties and properties.get("ssl.truststore.type", "").upper() != "PEM":
+        raise WrongArgument(
+            f"{_TRUSTSTORE} must be a PEM file, which all that a pipeline consists of"
+            " can read: say --kafka ssl.truststore.type=PEM as well."
+        )
+    try:
+        return connecting({name: properties[name] for name in KNOWN if name in properties})
+    except PropertyError as wrong:
+        raise WrongArgument(str(wrong)) from None
+
+
 def _as_kafka_python_has_them(
     properties: Mapping[str, str], known: Mapping[str, object]
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Kafka's properties under kafka-python's names; what it does not know concerns others."""
-    named: dict[str, object] = {name.replace(".", "_"): value for name, value in properties.items()}
-    if _TRUSTSTORE in properties:
-        if properties.get("ssl.truststore.type", "").upper() != "PEM":
-            raise WrongArgument(
-                f"--kafka {_TRUSTSTORE} must be a PEM file, which all that a pipeline consists of"
-                " can read: say --kafka ssl.truststore.type=PEM as well."
-            )
-        named["ssl_cafile"] = properties[_TRUSTSTORE]
-    if properties.get("ssl.endpoint.identification.algorithm") == "":
-        named["ssl_check_hostname"] = False
+    named = {name.replace(".", "_"): value for name, value in properties.items()}
     return {name: value for name, value in named.items() if name in known}

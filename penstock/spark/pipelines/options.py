@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.connecting import PropertyError, read_properties
 from penstock.spark.pipelines import PIPELINES
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Broker:
     """Where the topics are. properties: of Kafka's client, by their Kafka names."""
 
     bootstrap: str
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict, repr=False)  # a password may be there
 
     def source_options(self) -> dict[str, str]:
         """For the stock source."""
@@ -120,6 +122,12 @@ def parser(name: str) -> argparse.ArgumentParser:
         help="a property of Kafka's clients, as security.protocol=SSL; may be repeated",
     )
     where.add_argument(
+        "--command-config",
+        metavar="FILE",
+        type=Path,
+        help="properties of Kafka's clients, one a line: a password is shown to nobody there",
+    )
+    where.add_argument(
         "--master",
         metavar="URL",
         help="a Spark cluster (default: this machine, or what spark-submit says)",
@@ -136,8 +144,14 @@ def parser(name: str) -> argparse.ArgumentParser:
 
 
 def broker_of(arguments: argparse.Namespace) -> Broker:
-    """Out of `--bootstrap-server` and `--kafka`."""
-    return Broker(arguments.bootstrap_server, dict(arguments.kafka))
+    """Out of `--bootstrap-server`, `--command-config` and `--kafka`. Raises WrongArgument."""
+    properties: dict[str, str] = {}
+    if arguments.command_config is not None:
+        try:
+            properties = read_properties(arguments.command_config)
+        except PropertyError as wrong:
+            raise WrongArgument(str(wrong)) from None
+    return Broker(arguments.bootstrap_server, properties | dict(arguments.kafka))
 
 
 def add_lake_format(made: argparse.ArgumentParser) -> None:

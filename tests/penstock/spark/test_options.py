@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spark.options import OptionError, Tls, parse
+from penstock.connecting import Login, PropertyError, Tls
+from penstock.spark.options import OptionError, parse
 
 NEEDED = {"kafka.bootstrap.servers": "one:9092, [::1]:9093 ,"}
 
@@ -14,7 +15,7 @@ def test_defaults() -> None:
 
     assert options.servers == (("one", 9092), ("::1", 9093))
     assert (options.topic, options.compression, options.batch_size) == (None, "none", 131_072)
-    assert (options.include_headers, options.sink_id, options.tls) == (True, "", None)
+    assert (options.include_headers, options.sink_id, options.connecting.tls) == (True, "", None)
     assert (options.delivery_timeout_s, options.transaction) == (120.0, None)
 
 
@@ -46,12 +47,24 @@ def test_a_batch_jobs_topics_are_told_apart() -> None:
 def test_tls() -> None:
     given = NEEDED | {"kafka.security.protocol": "ssl"}
 
-    assert parse(given, is_stream=True).tls == Tls(None, check_hostname=True)
+    assert parse(given, is_stream=True).connecting.tls == Tls(None, check_hostname=True)
     given |= {"kafka.ssl.truststore.location": "/ca", "kafka.ssl.truststore.type": "PEM"}
     given |= {"kafka.ssl.endpoint.identification.algorithm": ""}
-    assert parse(given, is_stream=True).tls == Tls("/ca", check_hostname=False)
-    with pytest.raises(OptionError, match="'/nowhere' cannot be read"):
+    assert parse(given, is_stream=True).connecting.tls == Tls("/ca", check_hostname=False)
+    with pytest.raises(PropertyError, match="'/nowhere' cannot be read"):
         Tls("/nowhere", check_hostname=True).context()
+
+
+def test_login() -> None:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    given = NEEDED | {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{module} required username="a" password="b";',
+    }
+    found = parse(given, is_stream=False).connecting
+    assert (found.tls, found.login) == (None, Login("SCRAM-SHA-512", "a", "b"))
+    assert '"b"' not in repr(parse(given, is_stream=False))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +80,8 @@ def test_tls() -> None:
         (NEEDED | {"batch.size": "0"}, "is a number from 1"),
         (NEEDED | {"batch.size": "1e3"}, "not '1e3'"),
         (NEEDED | {"includeHeaders": "yes"}, "includeHeaders is true or false, not 'yes'"),
-        (NEEDED | {"kafka.security.protocol": "SASL_SSL"}, "is PLAINTEXT or SSL"),
+        (NEEDED | {"kafka.security.protocol": "TLS"}, "is PLAINTEXT, .* or SASL_SSL, not 'TLS'"),
+        (NEEDED | {"kafka.security.protocol": "SASL_SSL"}, r"kafka\.sasl\.mechanism is PLAIN"),
         (NEEDED | {"kafka.ssl.truststore.type": "JKS"}, "is PEM"),
         (NEEDED | {"txnAppId": "a"}, "txnappid is for batch writes"),
     ],

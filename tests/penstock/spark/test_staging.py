@@ -7,6 +7,7 @@ import random
 import socket
 import ssl
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +18,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, TopicPartition
 
-from penstock.spark import staging
+from penstock.spark import staging, wire
 from penstock.spark.columns import rows_of
 from penstock.spark.options import SinkOptions, parse
-from penstock.spark.staging import Cluster, SinkError, Staged
+from penstock.spark.staging import Cluster, SinkError, Staged, cluster_of
 from penstock.spark.task import Encoder, stage
 from tests.conftest import Gateway, StartGateway, free_port
+from tests.entrance import MECHANISMS, PASSWORD, entrance, java_properties
 from tests.faults.proxies import BrokerProxy, running
 
 
@@ -36,11 +38,6 @@ def make_topic(bootstrap: str, partitions: int = 3) -> str:
 def options(bootstrap: str, topic: str, **further: str) -> SinkOptions:
     given = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery.timeout.ms": "30000"}
     return parse(given | further, is_stream=True)
-
-
-def cluster_of(given: SinkOptions) -> Cluster:
-    tls = given.tls.context() if given.tls else None
-    return Cluster(given.servers, given.delivery_timeout_s, tls)
 
 
 def columns(numbers: range) -> Iterator[pa.RecordBatch]:
@@ -278,6 +275,37 @@ def test_tls(start_gateway: StartGateway, database_url: str, certificate: Path) 
             stranger,
             Cluster(stranger.servers, 0.3, ssl.create_default_context()),
         )
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_login(
+    start_gateway: StartGateway, database_url: str, certificate: Path, mechanism: str, tls: bool
+) -> None:
+    reauth = "connections.max.reauth.ms=1000"
+    with entrance(start_gateway, certificate, database_url, reauth) as at:
+        topic, address = make_topic(at.open), at.secure if tls else at.plain
+
+        def known_as(password: str) -> SinkOptions:
+            named = java_properties(at, mechanism, password, tls=tls)
+            return options(address, topic, **{f"kafka.{name}": named[name] for name in named})
+
+        given = known_as(PASSWORD)
+        cluster = cluster_of(given)
+        staged = stage(columns(range(10)), given, cluster)
+        assert staging.publish(cluster, "query", "", 0, tokens(staged)).is_new
+        assert numbers_in(at.open, topic) == list(range(10))
+        with cluster.connect() as connection:
+            for _ in range(3):  # its time is over more than once meanwhile
+                request = wire.metadata_request([topic], may_create=False)
+                answer = wire.read_metadata(connection.ask(wire.METADATA, request))
+                assert answer.partitions == {topic: 3}
+                time.sleep(0.7)
+        with pytest.raises(SinkError, match=f"{address} does not let 'alice' in: SASL_AUTH"):
+            stage(columns(range(1)), known_as("wrong"), cluster_of(known_as("wrong")))
+        nobody = options(at.plain, topic, **{"delivery.timeout.ms": "300"})
+        with pytest.raises(SinkError, match=r"does it want TLS, or a login\?"):
+            stage(columns(range(1)), nobody, cluster_of(nobody))
 
 
 def test_a_gateway_that_stands_still_is_left_for_another(

@@ -1,0 +1,206 @@
+"""How a client connects: TLS and a login, by the names of Kafka's Java clients.
+
+The sink, the pipelines and the command line take the same properties as Kafka's tools and Spark's
+own sink do. Standard library only; must not know a socket.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+PLAIN: Final = "PLAIN"
+MECHANISMS: Final = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_PROTOCOL: Final = "security.protocol"
+_MECHANISM: Final = "sasl.mechanism"
+_JAAS: Final = "sasl.jaas.config"
+_TRUSTSTORE: Final = "ssl.truststore.location"
+_TRUSTSTORE_TYPE: Final = "ssl.truststore.type"
+_ALGORITHM: Final = "ssl.endpoint.identification.algorithm"
+KNOWN: Final = (_PROTOCOL, _MECHANISM, _JAAS, _TRUSTSTORE, _TRUSTSTORE_TYPE, _ALGORITHM)
+"""The properties that mean something here."""
+
+_CONCERNED: Final = ("security.", "sasl.", "ssl.")
+
+
+class PropertyError(ValueError):
+    """A property is missing, unknown or wrong; the message is a sentence for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """ca_file: PEM, of who signs the brokers' certificates; None: those that the system trusts."""
+
+    ca_file: str | None
+    check_hostname: bool
+
+    def context(self) -> ssl.SSLContext:
+        """Raises PropertyError where the file cannot be read."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as unreadable:
+            raise PropertyError(
+                f"{_TRUSTSTORE} is a PEM file that every machine of this application has; "
+                f"here, '{self.ca_file}' cannot be read: {unreadable}."
+            ) from unreadable
+        context.check_hostname = self.check_hostname
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """As whom, and how."""
+
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """tls: None for plain text. login: None where nobody asks."""
+
+    tls: Tls | None = None
+    login: Login | None = None
+
+    def for_kafka_python(self, context: ssl.SSLContext | None = None) -> dict[str, Any]:
+        """The arguments of its clients. context: the one of TLS, where it is made already. Raises
+        PropertyError where a file cannot be read."""
+        protocol = "SSL" if self.tls else "PLAINTEXT"
+        options: dict[str, Any] = {
+            "security_protocol": f"SASL_{protocol}" if self.login else protocol,
+            "ssl_context": context or (self.tls.context() if self.tls else None),
+        }
+        if self.login is not None:
+            options["sasl_mechanism"] = self.login.mechanism
+            options["sasl_plain_username"] = self.login.user
+            options["sasl_plain_password"] = self.login.password
+        return options
+
+
+def connecting(properties: Mapping[str, str], prefix: str = "") -> Connecting:
+    """What properties say; prefix: what their names begin with, in sentences too. Those that
+    concern something else are left alone. Raises PropertyError."""
+    given = {
+        name.removeprefix(prefix): value
+        for name, value in properties.items()
+        if name.startswith(prefix)
+    }
+    for name in sorted(given):
+        if name.startswith(_CONCERNED) and name not in KNOWN:
+            listed = ", ".join(prefix + each for each in KNOWN)
+            raise PropertyError(f"{prefix}{name} is not known here. There are: {listed}.")
+    protocol = given.get(_PROTOCOL, _PROTOCOLS[0]).strip().upper()
+    if protocol not in _PROTOCOLS:
+        *first, last = _PROTOCOLS
+        raise PropertyError(
+            f"{prefix}{_PROTOCOL} is {', '.join(first)} or {last}, not '{protocol}'."
+        )
+    if given.get(_TRUSTSTORE_TYPE, "PEM").strip().upper() != "PEM":
+        raise PropertyError(f"{prefix}{_TRUSTSTORE_TYPE} is PEM: Python reads no other.")
+    algorithm = given.get(_ALGORITHM, "https").strip().lower()
+    if algorithm not in ("https", ""):
+        raise PropertyError(f"{prefix}{_ALGORITHM} is https or empty.")
+    is_tls, is_login = protocol.endswith("SSL"), protocol.startswith("SASL")
+    return Connecting(
+        Tls(given.get(_TRUSTSTORE), check_hostname=algorithm == "https") if is_tls else None,
+        _login(given, prefix) if is_login else None,
+    )
+
+
+def _login(given: Mapping[str, str], prefix: str) -> Login:
+    mechanism = given.get(_MECHANISM, "").strip().upper()
+    if mechanism not in MECHANISMS:
+        *first, last = MECHANISMS
+        said = f"'{mechanism}'" if mechanism else "nothing"
+        raise PropertyError(f"{prefix}{_MECHANISM} is {', '.join(first)} or {last}, not {said}.")
+    options = jaas_options(given.get(_JAAS, ""))
+    if options is None or not options.get("username") or "password" not in options:
+        raise PropertyError(
+            f"{prefix}{_JAAS} is, in one line: org.apache.kafka.common.security.scram."
+            'ScramLoginModule required username="…" password="…"; (or plain.PlainLoginModule).'
+        )
+    return Login(mechanism, options["username"], options["password"])
+
+
+_WORD: Final = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s=;"\']+'
+_MODULE: Final = re.compile(
+    rf"\s*[\w.$]+\s+(?:required|requisite|sufficient|optional)((?:\s+[\w.]+\s*=\s*(?:{_WORD}))*)\s*;\s*",
+    re.IGNORECASE,
+)
+_OPTION: Final = re.compile(rf"([\w.]+)\s*=\s*({_WORD})")
+
+
+def jaas_options(text: str) -> dict[str, str] | None:
+    """The options of a login module, as `sasl.jaas.config` names it (Kafka's JaasConfig); None
+    where it is something else."""
+    found = _MODULE.fullmatch(text)
+    if found is None:
+        return None
+    return {name: _unquoted(value) for name, value in _OPTION.findall(found[1])}
+
+
+def _unquoted(word: str) -> str:
+    if word[0] not in "\"'":
+        return word
+    return re.sub(r"\\(.)", r"\1", word[1:-1], flags=re.DOTALL)
+
+
+# --- files ---
+
+
+def read_properties(file: Path) -> dict[str, str]:
+    """A file of properties as Java writes them (java.util.Properties), in UTF-8. Raises
+    PropertyError."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise PropertyError(f"{file} cannot be read: {reason}.") from error
+    found = {}
+    for line in _lines(text):
+        name, value = _split(line)
+        found[_unescaped(name)] = _unescaped(value)
+    return found
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Without comments and empty ones; a backslash at its end joins a line with the next."""
+    begun = ""
+    for whole in re.split(r"\r\n|\r|\n", text):
+        line = whole.lstrip(" \t\f")
+        if not begun and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            begun += line[:-1]
+            continue
+        yield begun + line
+        begun = ""
+    if begun:
+        yield begun
+
+
+_SPLIT: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_SPECIAL: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _split(line: str) -> tuple[str, str]:
+    found = _SPLIT.fullmatch(line)
+    assert found is not None, "it matches every text"
+    return found[1], found[2]
+
+
+def _unescaped(text: str) -> str:
+    def meant(found: re.Match[str]) -> str:
+        said = found[1]
+        return chr(int(said[1:], 16)) if len(said) > 1 else _SPECIAL.get(said, said)
+
+    return _ESCAPED.sub(meant, text)
