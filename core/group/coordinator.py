@@ -69,7 +69,7 @@ def consumer_heartbeat(
     """
     if isinstance(group, ConsumerGroup):
         result, outcome = group.consumer_heartbeat(request, now)
-        return result, *settle(group, outcome, now)
+        return result, *downgrade_if_due(group, outcome, now)
     found = heartbeat_refusal(request, settings.consumer_assignors) or _joined_group(
         group_id, group, request, topics, resolve, settings, now
     )
@@ -95,7 +95,7 @@ def join(
 ) -> tuple[Outcome, Group | None]:
     """JoinGroup to any group, or none. The second result is the group from now on."""
     if isinstance(group, ConsumerGroup) and not group.is_empty:
-        return settle(group, group.join(request, waiter, now), now)
+        return downgrade_if_due(group, group.join(request, waiter, now), now)
     if isinstance(group, ClassicGroup):
         return group.join(request, waiter, now), group
     if group is None:
@@ -114,7 +114,7 @@ def join(
     return outcome, group if classic.is_idle else classic
 
 
-def settle(group: ConsumerGroup, outcome: Outcome, now: Instant) -> tuple[Outcome, Group]:
+def downgrade_if_due(group: ConsumerGroup, outcome: Outcome, now: Instant) -> tuple[Outcome, Group]:
     """Downgrades a consumer group if an event removed its last member of KIP-848.
 
     Call it after leave and expire; consumer_heartbeat and join do it themselves.

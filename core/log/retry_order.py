@@ -120,7 +120,7 @@ class RetryOrder:
         refusal = state.refusal(batch)
         return refusal is not None and refusal[0] is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    def settle(self, partition_id: int, batch: RecordBatch, *, is_new: bool) -> None:
+    def note_stored(self, partition_id: int, batch: RecordBatch, *, is_new: bool) -> None:
         """The log has the batch. A new one proves that the refused one is stored, too; a duplicate
         only if it is the refused one itself."""
         key = (partition_id, batch.producer_id)

@@ -459,7 +459,7 @@ class SharedDispatcher(Dispatcher):
         offset, consumer, lane = held.entry.base_offset, held.consumer, held.lane
         del self._held[offset], consumer.held[offset]
         self._order.remove(offset)
-        self._settle(held, held.unacked)
+        self._reduce_unacked(held, held.unacked)
         if lane is not None:
             lane.held -= 1
             if not lane.held:
@@ -473,7 +473,7 @@ class SharedDispatcher(Dispatcher):
         for entry in lane.waiting:
             heappush(self._waiting, entry)
 
-    def _settle(self, held: Held, count: int) -> None:
+    def _reduce_unacked(self, held: Held, count: int) -> None:
         """So many messages of the entry are off the consumer's list."""
         held.unacked -= count
         consumer, settings = held.consumer, self.settings
@@ -538,7 +538,7 @@ class SharedDispatcher(Dispatcher):
         if held.freed is not None:
             left -= sum(end - start for start, end in self._freed_of(held))
         if left:
-            self._settle(held, held.unacked - left)
+            self._reduce_unacked(held, held.unacked - left)
         elif held.freed is not None:  # it waits already
             self._give_back(held.consumer, (held,))
         elif self.cursor.count_hidden(entry.base_offset, entry.last_offset + 1):

@@ -44,7 +44,7 @@ class Subscription:
         self._partition = partition
         self._topic_name = topic_name
 
-    def settle_in(self, partition: int, topic_name: str) -> None:
+    def set_topic(self, partition: int, topic_name: str) -> None:
         """Where it is, as its consumers call it; for the next dispatcher."""
         self._partition, self._topic_name = partition, topic_name
 

@@ -102,7 +102,7 @@ class Runtime:
 
     def stopping(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """Steps that turn clients to other brokers, in order, while this one still answers."""
-        return (self.subscriptions.stop, self.groups.stop, self.partitions.settle)
+        return (self.subscriptions.stop, self.groups.stop, self.partitions.drain)
 
     def closing(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """Steps that finish what is under way, in order, once no more requests come."""

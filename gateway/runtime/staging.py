@@ -219,7 +219,7 @@ class Staging:
             pending.resolve(StageResult(error, message))
 
     async def _settle(self, work: Sequence[_Pending]) -> None:
-        """Decides on some work and stores it; repeats as often as needed.
+        """Decides on some work, stores and answers it; repeats as often as needed.
 
         A decision that stores nothing is released only if it rests on a fresh read.
         """

@@ -267,7 +267,7 @@ class Stager:
         if self._gathered:
             self._post()
         while self._unanswered:
-            self._settle()
+            self._take_answer()
 
     def finish(self) -> int:
         """The last call: how many batches are staged, all of them. Raises SinkError."""
@@ -287,7 +287,7 @@ class Stager:
         self._sent += request.batches
         self._gathered, self._gathered_bytes = [], 0
         while self._unanswered and self._unanswered_bytes + request.size > WINDOW_BYTES:
-            self._settle()
+            self._take_answer()
         self._unanswered.append(request)
         self._unanswered_bytes += request.size
         try:
@@ -298,7 +298,7 @@ class Stager:
         except ConnectionLost as lost:
             self._recover(lost)
 
-    def _settle(self) -> None:
+    def _take_answer(self) -> None:
         """Takes the next answer."""
         try:
             if self._connection is None:

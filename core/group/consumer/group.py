@@ -114,7 +114,7 @@ class ConsumerGroup:
 
     @property
     def wants_downgrade(self) -> bool:
-        """Whether only members of the classic protocol are left (see `coordinator.settle`)."""
+        """Whether only members of the classic protocol are left (see `downgrade_if_due`)."""
         return 0 < self.roster.classic_members == len(self.roster.members)
 
     @property

@@ -192,7 +192,7 @@ async def _admit(
         made.is_ready = False
     else:
         made.topic_epoch = verdict.topic_epoch
-    if refused := await _settle(made):
+    if refused := await _claim_name_and_epoch(made):
         made.detach()
         return refused
     made.is_opening = False
@@ -201,7 +201,7 @@ async def _admit(
     return _success(message, made)
 
 
-async def _settle(made: Producer) -> Refusal | Refused | None:
+async def _claim_name_and_epoch(made: Producer) -> Refusal | Refused | None:
     """Claims its name, now that no other has it here, and has its epoch stored, now that it is let
     in. Why it is not wanted any more, or None."""
     is_kept = True

@@ -128,7 +128,7 @@ class Flusher:
             await self._parked
         await self._flush.close()
 
-    async def settle_all(self) -> None:
+    async def drain(self) -> None:
         """Returns when all that was queued so far is stored or refused."""
         self._coalescing.release_all()
         # Whoever gives up waiting must not end the flush.
@@ -415,7 +415,7 @@ class Flusher:
         partition_id, batch = pending.partition_id, pending.batch
         match decision:
             case Appended(base_offset):
-                self.retry_order.settle(partition_id, batch, is_new=True)
+                self.retry_order.note_stored(partition_id, batch, is_new=True)
                 start = self._log_start(partition_id)
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
             case Duplicate() if pending.history != self._history:
@@ -424,7 +424,7 @@ class Flusher:
                 message = "the database has another history now"
                 pending.resolve(Unconfirmed(Reason.NOT_STORED, message))
             case Duplicate(base_offset, timestamp):
-                self.retry_order.settle(partition_id, batch, is_new=False)
+                self.retry_order.note_stored(partition_id, batch, is_new=False)
                 start = self._log_start(partition_id)
                 pending.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
             case Refused(error, message):

@@ -135,7 +135,7 @@ class Groups:
         self._is_stopping = True
         try:
             async with asyncio.timeout(_STOP_S):
-                await self._loaded.all_settled()
+                await self._loaded.drain()
                 await self._leases.release()
         except (StoreUnavailable, TimeoutError) as error:
             log.info("groups_left_without_notice", reason=str(error))
@@ -245,7 +245,7 @@ class Groups:
         with self._loaded.dropped_on_failure(loaded):
             result, outcome = (loaded.group or ABSENT).leave(members, instant())
             self._loaded.apply(loaded, outcome)
-        error = await self._loaded.settled(loaded)
+        error = await self._loaded.flushed(loaded)
         return result if error is Error.NONE else LeaveResult((), error)
 
     # --- KIP-848 ---
@@ -272,7 +272,7 @@ class Groups:
                 instant(),
             )
             self._loaded.apply(loaded, outcome)
-        error = await self._loaded.settled(loaded)
+        error = await self._loaded.flushed(loaded)
         return result if error is Error.NONE else ConsumerHeartbeatResult(error)
 
     # --- offsets ---
@@ -424,7 +424,7 @@ class Groups:
         doomed = tuple(each for each, error in answers.items() if error is Error.NONE)
         if doomed:
             self._loaded.write(loaded, OffsetEffects(group_id, delete=doomed))
-        error = await self._loaded.settled(loaded)
+        error = await self._loaded.flushed(loaded)
         return answers if error is Error.NONE else error
 
     # --- groups as a whole ---
@@ -465,9 +465,9 @@ class Groups:
         for each in loaded:
             if each.group is not None:
                 overviews[each.group_id] = _overview(each.group)
-            elif not each.is_settled:
+            elif not each.is_flushed:
                 overviews.pop(each.group_id, None)
-        await self._loaded.all_settled()
+        await self._loaded.drain()
         if any(self._loaded.verdict(each) is not Error.NONE for each in loaded):
             return Error.COORDINATOR_NOT_AVAILABLE
         return list(overviews.values())
@@ -478,7 +478,7 @@ class Groups:
         if isinstance(loaded, Error):
             return Refusal(loaded)
         described = _describe_classic(loaded)
-        error = await self._loaded.settled(loaded)
+        error = await self._loaded.flushed(loaded)
         return described if error is Error.NONE else Refusal(error)
 
     async def describe_consumer(self, group_id: str) -> DescribedConsumerGroup | Refusal:
@@ -487,7 +487,7 @@ class Groups:
         if isinstance(loaded, Error):
             return Refusal(loaded)
         described = _describe_consumer(loaded)
-        error = await self._loaded.settled(loaded)
+        error = await self._loaded.flushed(loaded)
         return described if error is Error.NONE else Refusal(error)
 
     # --- answering ---
@@ -500,7 +500,7 @@ class Groups:
 
     async def _once_stored(self, loaded: LoadedGroup, error: Error) -> Error:
         """`error`, once everything it depends on is stored."""
-        trouble = await self._loaded.settled(loaded)
+        trouble = await self._loaded.flushed(loaded)
         return error if trouble is Error.NONE else trouble
 
 

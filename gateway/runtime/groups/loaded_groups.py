@@ -20,7 +20,7 @@ import structlog
 from core.errors import Error
 from core.group.classic.group import ClassicGroup
 from core.group.consumer.group import ConsumerGroup
-from core.group.coordinator import settle
+from core.group.coordinator import downgrade_if_due
 from core.group.records import GroupEffects, OffsetEffects, StoredGroup
 from core.group.values import (
     Answer,
@@ -81,7 +81,7 @@ class LoadedGroup:
     failure: Error | None = None
 
     @property
-    def is_settled(self) -> bool:
+    def is_flushed(self) -> bool:
         """Whether all of its decisions are stored."""
         return self.ticket is None or self.ticket.done()
 
@@ -89,7 +89,7 @@ class LoadedGroup:
     def is_idle(self) -> bool:
         """Whether it can be dropped from memory and read again without loss."""
         is_busy = self.waiting or self.blocked or self.uncommitted or self.timer
-        if is_busy or not self.is_settled:
+        if is_busy or not self.is_flushed:
             return False
         return self.group is None or self.group.is_idle
 
@@ -305,7 +305,7 @@ class LoadedGroups:
         There must be no `await` between the event and this call.
         """
         if isinstance(loaded.group, ConsumerGroup):
-            outcome, loaded.group = settle(loaded.group, outcome, instant())
+            outcome, loaded.group = downgrade_if_due(loaded.group, outcome, instant())
         for event, fields in outcome.notes:
             log.info(event, group=loaded.group_id[:_ID_LOGGED], **fields)
         if outcome.effects is not None:
@@ -320,7 +320,7 @@ class LoadedGroups:
         self._rest(loaded)
 
     def write(self, loaded: LoadedGroup, effects: GroupEffects | OffsetEffects) -> None:
-        """Queues effects; `settled` waits for them if an answer depends on them."""
+        """Queues effects; `flushed` waits for them if an answer depends on them."""
         ticket = self._writer.submit(loaded, effects)
         is_gone = isinstance(effects, GroupEffects) and (effects.deleted or effects.forgotten)
         loaded.is_stored = not is_gone
@@ -338,7 +338,7 @@ class LoadedGroups:
             if loaded.group is not None and not loaded.group.is_empty:
                 self.rebalances[loaded.group.type] += 1
 
-    async def settled(self, loaded: LoadedGroup) -> Error:
+    async def flushed(self, loaded: LoadedGroup) -> Error:
         """NONE once all of the group's decisions so far are stored, so that they may be told; else
         the error to tell instead. Answer right after it: no further check, no `await`."""
         ticket = loaded.ticket
@@ -359,9 +359,9 @@ class LoadedGroups:
             return loaded.failure
         return Error.NONE if self._leases.is_valid(loaded.lease) else Error.NOT_COORDINATOR
 
-    async def all_settled(self) -> None:
+    async def drain(self) -> None:
         """Returns when all decisions so far are stored, or have failed."""
-        await self._writer.settled()
+        await self._writer.drain()
 
     def _reply(self, loaded: LoadedGroup, replies: Sequence[Reply]) -> None:
         for reply in replies:

@@ -58,7 +58,7 @@ class OffsetExpiry:
             page = await self._store.aged_offsets(shards, now_ms - retention_ms, PAGE, last)
             for group_id, aged in groupby(page, key=lambda each: each.group_id):
                 await self._expire_of(group_id, list(aged), now_ms, retention_ms)
-            await self._loaded.all_settled()
+            await self._loaded.drain()
             if len(page) < PAGE:
                 break
             last = page[-1]
@@ -96,7 +96,7 @@ class OffsetExpiry:
             if isinstance(loaded, LoadedGroup) and loaded.group is not None and loaded.is_idle:
                 self._loaded.write(loaded, GroupEffects(group_id, forgotten=True))
                 forgotten.append(loaded)
-        await self._loaded.all_settled()
+        await self._loaded.drain()
         for loaded in forgotten:
             # Only the database knows whether it is gone: an offset may have arrived before.
             self._loaded.forget_idle(loaded)

@@ -63,12 +63,12 @@ class _Write:
 
 @dataclass(slots=True)
 class _Batch:
-    """Writes for one flush. settled: when they are stored, or have failed for good.
+    """Writes for one flush. done: when they are stored, or have failed for good.
 
     groups, deleted: ids of those it writes, and of those it deletes.
     """
 
-    settled: asyncio.Future[None]
+    done: asyncio.Future[None]
     writes: list[_Write] = field(default_factory=list)
     size: int = 0
     groups: set[str] = field(default_factory=set)
@@ -130,14 +130,14 @@ class GroupWriter:
             self._batches.append(_Batch(asyncio.get_running_loop().create_future()))
         batch = self._batches[-1]
         batch.add(write)
-        self._last = batch.settled
+        self._last = batch.done
         if not write.is_lazy:
             self._wake.set()
         elif self._lazy_timer is None and not self._wake.is_set():
             self._lazy_timer = asyncio.get_running_loop().call_later(LAZY_S, self._wake.set)
-        return batch.settled
+        return batch.done
 
-    async def settled(self) -> None:
+    async def drain(self) -> None:
         """Returns when everything queued so far is stored, or has failed."""
         if self._last is not None and not self._last.done():
             self._wake.set()
@@ -155,7 +155,7 @@ class GroupWriter:
                 self._fail(batch.writes, Error.UNKNOWN_SERVER_ERROR, is_unknown=True)
                 await flush.close()
                 flush = self._store.open_flush()
-            batch.settled.set_result(None)
+            batch.done.set_result(None)
         await flush.close()
 
     async def _next_batch(self) -> _Batch | None:

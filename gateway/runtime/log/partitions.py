@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 READ_AHEAD_BYTES = 32 * 2**20
 FIRST_EPOCH = (EpochStart(0, 0),)
 ROUNDS_GROW_BY = 8
-_SETTLED_WITHIN_S = 2.0
+_DRAINED_WITHIN_S = 2.0
 _NOT_LEADER = AppendResult(Error.NOT_LEADER_OR_FOLLOWER, "This broker stops; others lead")
 _CLAIMS = 2**63 - 1  # that two of a name are alike has to be as good as impossible
 
@@ -124,22 +124,22 @@ class Partitions:
         """Memory that the cached newest batches take."""
         return self._tail.size_bytes
 
-    async def settle(self) -> None:
+    async def drain(self) -> None:
         """Returns when what was taken in so far is stored or refused, or after a while.
 
         Before other brokers are named as leaders: else a client that goes on there would have its
         next batch stored before the one that is still on its way here.
         """
         try:
-            async with asyncio.timeout(_SETTLED_WITHIN_S):
-                await self._flusher.settle_all()
+            async with asyncio.timeout(_DRAINED_WITHIN_S):
+                await self._flusher.drain()
         except TimeoutError:
             log.info("appends_left_unsettled")
 
     async def stop(self) -> None:
-        """Others lead: what comes from now on is refused. Settles what came before."""
+        """Others lead: what comes from now on is refused. Drains what came before."""
         self._is_stopping = True
-        await self.settle()
+        await self.drain()
 
     async def close(self) -> None:
         """Ends reading ahead. Close the flusher first."""

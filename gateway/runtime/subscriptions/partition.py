@@ -196,7 +196,7 @@ class OwnedPartition:
     def _find(self, wanted: Subscribing) -> LiveSubscription | None:
         subscription = self._load(wanted.name)
         if subscription is not None:
-            subscription.core.settle_in(wanted.partition_index, wanted.topic_name)
+            subscription.core.set_topic(wanted.partition_index, wanted.topic_name)
         return subscription
 
     def id_of(self, name: str) -> int | None:
@@ -432,7 +432,7 @@ class OwnedPartition:
             subscription.core.acknowledge_up_to(self.log_end, self.log_end)
         else:
             subscription.core.skip(count, self.log_end)
-        return await self._settled(subscription)
+        return await self._wait_stored(subscription)
 
     async def expire(self, subscription: LiveSubscription, end: int) -> Refusal | None:
         """Acknowledges all below `end`, as far as there is a log. Raises StoreUnavailable."""
@@ -440,7 +440,7 @@ class OwnedPartition:
         if state is None or subscription.is_dropped:
             return NOT_OWNED
         subscription.core.acknowledge_up_to(end, self.log_end)
-        return await self._settled(subscription)
+        return await self._wait_stored(subscription)
 
     async def expire_for_all(self, end: int) -> None:
         """Acknowledges all below `end` for every durable subscription, as far as transactions have
@@ -454,7 +454,7 @@ class OwnedPartition:
                 if subscription is not None and subscription.is_durable:
                     self.acknowledge_up_to(subscription, min(end, state.last_stable_offset))
 
-    async def _settled(self, subscription: LiveSubscription) -> Refusal | None:
+    async def _wait_stored(self, subscription: LiveSubscription) -> Refusal | None:
         self.wake()
         return None if await asyncio.shield(self.stored(subscription)) else NOT_OWNED
 

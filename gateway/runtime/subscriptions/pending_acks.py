@@ -107,7 +107,7 @@ class PendingAcks:
         self._looks = 0
         self._wake = asyncio.Event()
 
-    async def settle(self, partition_id: int) -> None:
+    async def wait_for_writes(self, partition_id: int) -> None:
         """Returns when no write of the partition is under way: what is read then is all."""
         if waiting := self._under_way.get(partition_id):
             await asyncio.wait(list(waiting))

@@ -119,7 +119,7 @@ class Subscriptions:
 
     async def _load(self, partition_id: int, lease: Lease) -> None:
         # What was dropped before may have left under the same lease, and have writes under way.
-        await self.pending_acks.settle(partition_id)
+        await self.pending_acks.wait_for_writes(partition_id)
         await self._writer.wait_for_flush()
         found = await self._store.load(partition_id)
         if self._leases.is_valid(lease) and partition_id not in self._owned:
@@ -167,14 +167,14 @@ class Subscriptions:
         self._is_stopping = True
         try:
             async with asyncio.timeout(_STOP_S):
-                await self._writer.settle_all()
+                await self._writer.drain()
         except (StoreUnavailable, TimeoutError) as error:
             log.info("subscriptions_left_unsettled", reason=str(error))
         for owned in list(self._owned.values()):
             owned.close_consumers()
         try:
             async with asyncio.timeout(_STOP_S):
-                await self._writer.settle_all()
+                await self._writer.drain()
         except (StoreUnavailable, TimeoutError) as error:
             log.info("subscriptions_left_unsettled", reason=str(error))
 

@@ -104,7 +104,7 @@ class CursorWriter:
         if self._flushed is not None:
             await asyncio.wait([self._flushed])
 
-    async def settle_all(self) -> None:
+    async def drain(self) -> None:
         """Returns when all that was given so far is stored, or has failed."""
         self._cancel_timer()
         self._put_lazy()
@@ -113,7 +113,7 @@ class CursorWriter:
 
     async def close(self) -> None:
         """Writes what is left, then stops."""
-        await self.settle_all()
+        await self.drain()
         if self._flush is not None:
             await self._flush.close()
 

@@ -27,7 +27,7 @@ def test_what_follows_waits_until_the_first_has_come_again() -> None:
     refused = retry_order()
     assert refused.must_wait(1, SECOND, BEFORE, 1.0)
     assert not refused.must_wait(1, FIRST, BEFORE, 1.0)
-    refused.settle(1, FIRST, is_new=True)
+    refused.note_stored(1, FIRST, is_new=True)
     assert not refused.must_wait(1, SECOND, BEFORE, 1.0), "the truth: it is out of order"
 
 
@@ -40,7 +40,7 @@ def test_an_unknown_producers_later_batch_is_not_taken_for_its_first() -> None:
 def test_where_the_refused_batch_was_stored_after_all_what_follows_goes_on() -> None:
     refused = retry_order()
     assert not refused.must_wait(1, SECOND, AFTER, 1.0)
-    refused.settle(1, SECOND, is_new=True)
+    refused.note_stored(1, SECOND, is_new=True)
     later = replace(SECOND, base_sequence=60)
     assert not refused.must_wait(1, later, AFTER.replay_append(SECOND, 120), 1.0)
 
@@ -49,9 +49,9 @@ def test_a_duplicate_is_answered_and_proves_nothing_of_the_first() -> None:
     refused = retry_order()
     duplicate = replace(FIRST, base_sequence=10)
     assert not refused.must_wait(1, duplicate, BEFORE, 1.0)
-    refused.settle(1, duplicate, is_new=False)
+    refused.note_stored(1, duplicate, is_new=False)
     assert refused.must_wait(1, SECOND, BEFORE, 1.0)
-    refused.settle(1, FIRST, is_new=False)
+    refused.note_stored(1, FIRST, is_new=False)
     assert not refused.must_wait(1, SECOND, BEFORE, 1.0)
 
 

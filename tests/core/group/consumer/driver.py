@@ -145,7 +145,7 @@ class Driver:
             if deadline_ms is None or deadline_ms > end_ms:
                 break
             self.pass_time(max(0, deadline_ms - self.now.monotonic_ms))
-            self._settle(self.group.expire(self.now))
+            self._apply(self.group.expire(self.now))
         self.pass_time(end_ms - self.now.monotonic_ms)
 
     def load(self, group: GroupRow, *members: MemberRow) -> ConsumerGroup:
@@ -357,7 +357,7 @@ class Driver:
         assert self.group is not None
         leaving = [LeavingMember(member_id, instance_id) for member_id, instance_id in members]
         result, outcome = self.group.leave(leaving, self.now)
-        self._settle(outcome)
+        self._apply(outcome)
         return [error for _member, error in result.members]
 
     def commit(self, member_id: str, epoch: int, **how: bool) -> Error:
@@ -375,9 +375,9 @@ class Driver:
         assert answer is None or isinstance(answer, kind)
         return answer
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _apply(self, outcome: Outcome) -> None:
         if isinstance(self.group, ConsumerGroup):
-            outcome, self.group = migration.settle(self.group, outcome, self.now)
+            outcome, self.group = migration.downgrade_if_due(self.group, outcome, self.now)
         self._take(outcome)
 
     def _take(self, outcome: Outcome) -> None:

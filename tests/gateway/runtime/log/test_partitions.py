@@ -355,7 +355,7 @@ async def test_a_broker_that_stops_settles_what_it_has_taken_in(
     broker: Broker, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even what is parked; what comes later is for the next leader."""
-    monkeypatch.setattr("gateway.runtime.log.partitions._SETTLED_WITHIN_S", 60.0)
+    monkeypatch.setattr("gateway.runtime.log.partitions._DRAINED_WITHIN_S", 60.0)
     p, q = log.new_partitions(2)
     with psycopg.connect(log.url) as other:
         other.execute("SELECT 1 FROM topic_partition WHERE partition_id = %s FOR UPDATE", [p])
@@ -374,7 +374,7 @@ async def test_a_broker_that_stops_settles_what_it_has_taken_in(
 async def test_a_broker_that_stops_does_not_wait_for_ever(
     broker: Broker, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.runtime.log.partitions._SETTLED_WITHIN_S", 0.2)
+    monkeypatch.setattr("gateway.runtime.log.partitions._DRAINED_WITHIN_S", 0.2)
     (p,) = log.new_partitions()
     with psycopg.connect(log.url) as other:
         other.execute("SELECT 1 FROM topic_partition FOR UPDATE")
