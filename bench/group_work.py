@@ -52,7 +52,7 @@ async def rebalance(
     await asyncio.to_thread(ready)
     begun = time.monotonic()
     await group.join(first)
-    await group.settled(lambda: True)
+    await group.stable(lambda: True)
     figures = {"join_s": last_synced(group) - begun, "after_delay_s": last_synced(group) - begun}
     if protocol == "classic":
         answered = min(member.join_answered for member in classic(group)) - begun
@@ -60,7 +60,7 @@ async def rebalance(
         figures["after_delay_s"] -= waited
     begun = time.monotonic()
     await group.join([late])
-    await group.settled(lambda: len(group.members) == members + 1)
+    await group.stable(lambda: len(group.members) == members + 1)
     figures["one_more_ms"] = 1e3 * (last_synced(group) - begun)
     if protocol == "classic":
         last_sent = max(member.join_sent for member in classic(group))
@@ -69,7 +69,7 @@ async def rebalance(
     before = {member.generation for member in group.members}
     begun = time.monotonic()
     await group.leave(leaving)
-    await group.settled(lambda: before.isdisjoint(member.generation for member in group.members))
+    await group.stable(lambda: before.isdisjoint(member.generation for member in group.members))
     figures["one_less_ms"] = 1e3 * (last_synced(group) - begun)
     await group.end()
     return figures
@@ -98,7 +98,7 @@ async def heartbeats(
 
     async def form(group: Group) -> None:
         await group.join(await group.connected(members))
-        await group.settled(lambda: True)
+        await group.stable(lambda: True)
 
     await asyncio.gather(*[form(group) for group in made])
     await asyncio.gather(*[group.stop() for group in made])
@@ -152,7 +152,7 @@ async def commits(bootstrap: str, topic: str, committers: int, seconds: float) -
 
     group = Group(Shared(bootstrap, group_name(), topic, committers, 1.0), "classic")
     await group.join(await group.connected(committers))
-    await group.settled(lambda: True)
+    await group.stable(lambda: True)
     where = await coordinator(bootstrap, group.shared.group)
     frames = [
         commit_frame(group.shared, member, number) for number, member in enumerate(classic(group))

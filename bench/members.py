@@ -338,7 +338,7 @@ class Group:
         await self.members.pop(member)
         await member.leave()
 
-    def is_settled(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether all partitions have owners, all members as many, and nothing is under way."""
         shares = [member.owned for member in self.members]
         generations = {member.generation for member in self.members}
@@ -350,15 +350,15 @@ class Group:
             and not telling
         )
 
-    async def settled(self, condition: Callable[[], bool]) -> None:
-        """Waits until the group is settled and `condition` holds; fails as a member fails."""
+    async def stable(self, condition: Callable[[], bool]) -> None:
+        """Waits until the group is stable and `condition` holds; fails as a member fails."""
         begun = time.monotonic()
-        while not (self.is_settled() and condition()):
+        while not (self.is_stable() and condition()):
             for task in self.members.values():
                 if task.done() and not task.cancelled() and task.exception():
                     task.result()
             if time.monotonic() - begun > PATIENCE_S:
-                raise TimeoutError(f"the group does not settle: {self.protocol}")
+                raise TimeoutError(f"the group does not become stable: {self.protocol}")
             await asyncio.sleep(0.005)
 
     async def end(self) -> None:

@@ -114,7 +114,7 @@ def run_case(
                 outcome.skipped[broker.name] = "it does not serve this"
             if broker.name in outcome.skipped or broker.name in outcome.failed:
                 continue
-            settle(brokers)
+            write_out_all(brokers)
             try:
                 before = (time.monotonic(), strangers_cpu_seconds(brokers))
                 figures = case.run(broker)
@@ -127,7 +127,7 @@ def run_case(
             except FAILURES as failure:
                 outcome.failed[broker.name] = f"{type(failure).__name__}: {failure}"
         if case.copied_bytes and database_url:
-            settle(brokers)
+            write_out_all(brokers)
             copied = copy_mb_per_s(database_url, case.copied_bytes)
             outcome.copies_mb_per_s.append(copied)
     return outcome
@@ -146,7 +146,7 @@ def strangers_cpu_seconds(brokers: Sequence[Broker]) -> float:
     return busy - known - own
 
 
-def settle(brokers: Sequence[Broker]) -> None:
+def write_out_all(brokers: Sequence[Broker]) -> None:
     """One broker's dirty pages and deleted topics must not be written in another's turn.
 
     A database that is gone, or does not let us, is no reason to fail the turn of another broker.

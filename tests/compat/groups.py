@@ -232,7 +232,7 @@ class Group:
         settings: Mapping[str, Any],
         topics: Sequence[str] | None = None,
     ) -> Member:
-        """One more member; it has joined when `settle` says so."""
+        """One more member; it has joined when `wait_stable` says so."""
         poll_s = LONGER_POLL_S.get(self._client.name, POLL_S)
         member = Member(self._client, self.name, topics or [self.topic], settings, poll_s)
         self.members.append(member)
@@ -243,12 +243,14 @@ class Group:
         self._left.append(member)
         member.close()
 
-    def settle(self, among: Sequence[Member] | None = None, partitions: int | None = None) -> None:
+    def wait_stable(
+        self, among: Sequence[Member] | None = None, partitions: int | None = None
+    ) -> None:
         """Waits until every partition has exactly one owner, and all have about as many."""
         members = self.members if among is None else among
         wanted = {(self.topic, number) for number in range(partitions or self.partitions)}
 
-        def settled() -> bool:
+        def is_stable() -> bool:
             shares = [member.owned for member in members]
             sizes = [len(share) for share in shares]
             return (
@@ -257,7 +259,7 @@ class Group:
                 and max(sizes) - min(sizes) <= 1
             )
 
-        eventually(settled, f"{len(members)} members share {len(wanted)} partitions")
+        eventually(is_stable, f"{len(members)} members share {len(wanted)} partitions")
 
     def read(self) -> Counter[bytes]:
         """The values all members got, those that have left too, with how often."""

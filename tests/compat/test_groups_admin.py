@@ -72,7 +72,7 @@ def test_groups_are_listed_by_state_and_type(
 ) -> None:
     group = make_group(partitions=2)
     member = group.join(way)
-    group.settle()
+    group.wait_stable()
     kind = ConsumerGroupType.CONSUMER if way is CONSUMER else ConsumerGroupType.CLASSIC
     other = ConsumerGroupType.CLASSIC if way is CONSUMER else ConsumerGroupType.CONSUMER
     eventually(lambda: listed(session_admin)[group.name].state is ConsumerGroupState.STABLE)
@@ -95,7 +95,7 @@ def test_members_are_described_with_their_assignment(
     group = make_group(partitions=4)
     group.join({**way, "client.id": "one", "group.instance.id": "static"})
     group.join({**way, "client.id": "two"})
-    group.settle()
+    group.wait_stable()
     eventually(lambda: described(session_admin, group).state is ConsumerGroupState.STABLE)
     found = described(session_admin, group)
     assert found.type is (
@@ -130,7 +130,7 @@ def test_a_group_with_members_is_not_deleted_and_an_empty_one_is(
         delete()
     assert code(refused) == KafkaError.GROUP_ID_NOT_FOUND
     member = group.join(way)
-    group.settle()
+    group.wait_stable()
     member.commit([TopicPartition(group.topic, 0, 1)])
     with pytest.raises(KafkaException) as refused:
         delete()
@@ -141,7 +141,7 @@ def test_a_group_with_members_is_not_deleted_and_an_empty_one_is(
     assert offsets_of(session_admin, group) == {}
     assert described(session_admin, group).state is ConsumerGroupState.DEAD
     again = group.join(way)  # a new group of the same name
-    group.settle()
+    group.wait_stable()
     assert again.committed(2) == [-1001, -1001]
 
 
@@ -155,7 +155,7 @@ def test_offsets_are_altered_only_while_there_are_no_members(
     assert offsets_of(session_admin, group) == {0: 5, 1: 7}
     assert offsets_of(session_admin, group, [1, 2]) == {1: 7, 2: -1001}
     member = group.join(way)
-    group.settle()
+    group.wait_stable()
     assert member.committed(3) == [5, 7, -1001]
     with pytest.raises(KafkaException) as refused:
         alter(session_admin, group, {0: 0})

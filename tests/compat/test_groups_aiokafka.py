@@ -12,7 +12,7 @@ from tests.compat.test_aiokafka import administering
 async def test_admin_lists_and_describes_groups(make_group: MakeGroup) -> None:
     group = make_group(partitions=2, client="aiokafka")
     member = group.join({"client.id": "a-client"})
-    group.settle()
+    group.wait_stable()
     async with administering(group.bootstrap) as admin:
         assert (group.name, "consumer") in await admin.list_consumer_groups()
         [answer] = await admin.describe_consumer_groups([group.name])

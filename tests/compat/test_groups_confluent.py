@@ -100,7 +100,7 @@ def test_offsets_are_stored_by_hand_and_committed_together(
 def test_metadata_above_its_limit_is_refused(make_group: MakeGroup, way: dict[str, Any]) -> None:
     group = make_group(partitions=2)
     member = group.join(way)
-    group.settle()
+    group.wait_stable()
     # offset.metadata.max.bytes is 4096, and this client sends a NUL after the text.
     fits, long = "x" * 4095, "x" * 4096
     with pytest.raises(KafkaException) as refused:
@@ -149,7 +149,7 @@ def test_outsider_may_not_commit_while_there_are_members(
 ) -> None:
     group = make_group(partitions=2)
     member = group.join(way)
-    group.settle()
+    group.wait_stable()
     with (
         confluent.consumer(group.bootstrap, group_id=group.name) as outsider,
         pytest.raises(KafkaException) as raised,
@@ -201,7 +201,7 @@ def test_without_a_commit_auto_offset_reset_decides(
     group = make_group(partitions=1)
     fill(group, 10)
     member = group.join({**way, "auto.offset.reset": "latest"})
-    group.settle()
+    group.wait_stable()
     # Where the log ends is looked up after the assignment: records from now on may be before that.
     eventually(lambda: _position(member, group.topic) == 10)
     later = fill(group, 5, start=10)
@@ -226,7 +226,7 @@ def test_a_member_changes_its_subscription(
     group = make_group(partitions=2)
     other = make_topic(3)
     member = group.join(way)
-    group.settle()
+    group.wait_stable()
     member.subscribe([other])
     eventually(lambda: {topic for topic, _ in member.owned} == {other})
     assert len(member.owned) == 3
@@ -263,7 +263,7 @@ def test_an_unknown_assignor_is_refused(make_group: MakeGroup) -> None:
 def test_members_that_agree_on_no_assignor_are_refused(make_group: MakeGroup) -> None:
     group = make_group(partitions=2)
     group.join(RANGE)
-    group.settle()
+    group.wait_stable()
     stranger = group.join({**RANGE, "partition.assignment.strategy": "roundrobin"})
     eventually(lambda: stranger.errors)
     assert stranger.errors[0].code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL

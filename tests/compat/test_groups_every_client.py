@@ -66,7 +66,7 @@ def test_members_share_read_commit_and_go_on(make_group: MakeGroup, way: Way) ->
     sent = fill(group, 60)
     for _ in range(3):
         group.join(way.settings)
-    group.settle()
+    group.wait_stable()
     sent |= fill(group, 60, start=60)
     eventually(lambda: group.read().keys() >= sent)
     for member in group.members:
@@ -77,7 +77,7 @@ def test_members_share_read_commit_and_go_on(make_group: MakeGroup, way: Way) ->
     assert not any(member.errors for member in group.members)
     for member in go:
         group.leave(member)
-    group.settle()
+    group.wait_stable()
     before = len(stays.records)
     after = fill(group, 60, start=120)
     eventually(lambda: {record.value for record in stays.records[before:]} >= after)
@@ -114,7 +114,7 @@ def test_seek_position_times_and_committed(make_group: MakeGroup, way: Way) -> N
 def test_metadata_comes_back_with_the_offset(make_group: MakeGroup, way: Way) -> None:
     group = make_group(partitions=2, client=way.client)
     member = group.join(way.settings)
-    group.settle()
+    group.wait_stable()
     words = "state of the application: ünï\x01"
     noted = TopicPartition(group.topic, 0, 5, metadata=words, leader_epoch=0)
     member.commit([noted, TopicPartition(group.topic, 1, 0)])
@@ -149,13 +149,13 @@ def test_auto_commit(make_group: MakeGroup, way: Way, interval_ms: int) -> None:
 def test_eager_members_give_up_everything_when_one_joins(make_group: MakeGroup, way: Way) -> None:
     group = make_group(partitions=6, client=way.client)
     first = group.join(way.settings)
-    group.settle()
+    group.wait_stable()
     second = group.join(way.settings)
-    group.settle()
+    group.wait_stable()
     assert first.told("revoked") == [frozenset((group.topic, n) for n in range(6))]
     assert len(second.owned) == 3
     group.leave(second)
-    group.settle()
+    group.wait_stable()
     assert len(first.owned) == 6
 
 
@@ -164,20 +164,20 @@ def test_only_moving_partitions_are_revoked(make_group: MakeGroup, way: Way) -> 
     """Cooperative rebalancing (KIP-429) and KIP-848: only what moves is revoked."""
     group = make_group(partitions=6, client=way.client)
     first = group.join(way.settings)
-    group.settle()
+    group.wait_stable()
     kept = first.owned
     second = group.join(way.settings)
-    group.settle()
+    group.wait_stable()
     given = frozenset().union(*first.told("revoked"))
     assert given == kept - first.owned == second.owned
     assert len(given) == 3
     third = group.join(way.settings)
-    group.settle()
+    group.wait_stable()
     for member in (first, second):
         assert not member.owned & frozenset().union(*member.told("revoked"))
     before = {member: (member.owned, len(member.told("revoked"))) for member in (first, second)}
     group.leave(third)
-    group.settle()
+    group.wait_stable()
     for member, (owned, revoked) in before.items():
         assert member.owned >= owned
         assert len(member.told("revoked")) == revoked
@@ -191,12 +191,12 @@ def test_static_member_restarts_without_a_rebalance(make_group: MakeGroup, way: 
     away = {} if way.settings == CONSUMER else {"session.timeout.ms": 120_000}
     named = [{**way.settings, **away, "group.instance.id": f"instance-{n}"} for n in range(2)]
     stays, goes = (group.join(settings) for settings in named)
-    group.settle()
+    group.wait_stable()
     had = goes.owned
     told = len(stays.events)
     group.leave(goes)  # it does not leave: a static member is expected back
     back = group.join(named[1])
-    group.settle()
+    group.wait_stable()
     assert back.owned == had
     assert len(stays.events) == told
 
@@ -228,7 +228,7 @@ def test_member_that_does_not_poll_is_out_and_may_not_commit(
     assert other.committed(2) == [3, 3]
     if way.client == "confluent":
         slow.go_on_polling()
-        group.settle()
+        group.wait_stable()
         # Its own clock, looked at every half second, threw it out, or the coordinator's did:
         too_late = any(error.code() == KafkaError._MAX_POLL_EXCEEDED for error in slow.errors)
         assert too_late or slow.told("lost")
@@ -250,9 +250,9 @@ def test_topic_that_grows_is_shared_anew(
     group = make_group(partitions=2, client=way.client)
     for _ in range(2):
         group.join(way.settings)
-    group.settle()
+    group.wait_stable()
     session_admin.create_partitions([NewPartitions(group.topic, 6)])[group.topic].result(WAIT)
-    group.settle(partitions=6)
+    group.wait_stable(partitions=6)
     group.partitions = 6
     sent = fill(group, 6)
     eventually(lambda: group.read().keys() == sent)

@@ -113,7 +113,7 @@ def test_list_and_describe_members_offsets_and_state(
     kind = "Consumer" if way is CONSUMER else "Classic"
     for name in ("one", "two"):
         group.join({**way, "client.id": name})
-    group.settle()
+    group.wait_stable()
     for member in group.members:
         member.commit([TopicPartition(*partition, 4) for partition in member.owned])
     eventually(lambda: "Stable" in command.on_group("--describe", "--state"))

@@ -42,9 +42,9 @@ def fill(bootstrap: str, topic: str, partitions: int, count: int, **record: Any)
 def test_fenced_static_member_may_not_commit(make_group: MakeGroup) -> None:
     group = make_group(partitions=2, client="kafka-python")
     fenced = group.join({"group.instance.id": "stays", "session.timeout.ms": 120_000})
-    group.settle()
+    group.wait_stable()
     usurper = group.join({"group.instance.id": "stays"})
-    group.settle(among=[usurper])
+    group.wait_stable(among=[usurper])
     with pytest.raises(FencedInstanceIdError):
         fenced.commit([Place(group.topic, 0, 1)])
 
@@ -52,7 +52,7 @@ def test_fenced_static_member_may_not_commit(make_group: MakeGroup) -> None:
 def test_metadata_with_nul_comes_back(make_group: MakeGroup) -> None:
     group = make_group(partitions=1, client="kafka-python")
     member = group.join({})
-    group.settle()
+    group.wait_stable()
     partition, noted = TopicPartition(group.topic, 0), OffsetAndMetadata(1, "a note: ünï\x00", 0)
     member.ask(lambda consumer: consumer.commit({partition: noted}))
     assert member.ask(lambda consumer: consumer.committed(partition, metadata=True)) == noted
@@ -86,7 +86,7 @@ def test_admin_lists_describes_and_deletes_groups(
     topic, group_id = group.topic, group.name
     assert admin.describe_groups([group_id])[group_id]["group_state"] == "Dead"
     member = group.join({"client.id": "a-client"})
-    group.settle()
+    group.wait_stable()
     listed = {group["group_id"]: group for group in admin.list_groups()}[group_id]
     assert (listed["protocol_type"], listed["group_state"]) == ("consumer", "Stable")
     assert listed["group_type"] == "classic"
@@ -135,7 +135,7 @@ def test_admin_alters_lists_resets_and_deletes_offsets(
     )
     assert {partition: at["offset"] for partition, at in reset.items()} == {zero: 4, one: 3, two: 2}
     member = group.join({})
-    group.settle()
+    group.wait_stable()
     refused = admin.delete_group_offsets(group_id, [zero])
     assert refused == {zero: GroupSubscribedToTopicError}
     refused = admin.alter_group_offsets(group_id, {zero: OffsetAndMetadata(0, "", -1)})
@@ -148,7 +148,7 @@ def test_admin_alters_lists_resets_and_deletes_offsets(
 def test_admin_removes_members(make_group: MakeGroup, admin: KafkaAdminClient) -> None:
     group = make_group(partitions=2, client="kafka-python")
     _, goes = (group.join({"group.instance.id": name}) for name in ("stays", "goes"))
-    group.settle()
+    group.wait_stable()
     group.leave(goes)
     answer = admin.remove_group_members(
         group.name,
@@ -161,4 +161,4 @@ def test_admin_removes_members(make_group: MakeGroup, admin: KafkaAdminClient) -
         "NoError",
         "UnknownMemberIdError",
     ]
-    group.settle()
+    group.wait_stable()

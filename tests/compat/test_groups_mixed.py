@@ -45,7 +45,7 @@ def swap_one_by_one(group: Group, new: dict[str, Any]) -> None:
         eventually(lambda: group.read().keys() == sent)
         group.leave(old)  # and commits what it has
         group.join(new)
-        group.settle()
+        group.wait_stable()
         sent.update(send(group, number * 40))
     eventually(lambda: group.read().keys() == sent)
     assert group.read_twice() == {}
@@ -66,8 +66,8 @@ def test_a_classic_group_is_upgraded_member_by_member(
     for _ in range(2):
         group.join(old)
         if not together:
-            group.settle()
-    group.settle()
+            group.wait_stable()
+    group.wait_stable()
     assert group_type(session_admin, group) is ConsumerGroupType.CLASSIC
     swap_one_by_one(group, new)
     assert group_type(session_admin, group) is ConsumerGroupType.CONSUMER
@@ -81,7 +81,7 @@ def test_a_consumer_group_is_downgraded_member_by_member(
     old, new = committing(CONSUMER), committing(classic)
     for _ in range(2):
         group.join(old)
-    group.settle()
+    group.wait_stable()
     assert group_type(session_admin, group) is ConsumerGroupType.CONSUMER
     swap_one_by_one(group, new)
     assert group_type(session_admin, group) is ConsumerGroupType.CLASSIC
@@ -92,11 +92,11 @@ def test_both_kinds_of_members_share_a_group(
 ) -> None:
     group = make_group(partitions=6)
     group.join(COOPERATIVE)
-    group.settle()
+    group.wait_stable()
     group.join(CONSUMER)
-    group.settle()
+    group.wait_stable()
     group.join(COOPERATIVE)
-    group.settle()
+    group.wait_stable()
     assert [len(member.owned) for member in group.members] == [2, 2, 2]
     [described] = session_admin.describe_consumer_groups([group.name]).values()
     assert len(described.result(WAIT).members) == 3
@@ -116,11 +116,11 @@ def test_an_empty_group_takes_the_next_members_protocol_and_keeps_its_offsets(
 ) -> None:
     group = make_group(partitions=2)
     member = group.join(before)
-    group.settle()
+    group.wait_stable()
     member.commit([TopicPartition(group.topic, n, 5) for n in range(2)])
     was = group_type(session_admin, group)
     group.leave(member)
     member = group.join(after)
-    group.settle()
+    group.wait_stable()
     assert group_type(session_admin, group) is not was
     assert member.committed(2) == [5, 5]

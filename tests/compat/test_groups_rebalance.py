@@ -59,11 +59,11 @@ def test_no_partition_has_two_owners_while_members_come_and_go(
     for _ in range(3):
         group.join(committing)
         more()
-    group.settle()
+    group.wait_stable()
     more()
     group.leave(group.members[0])
     more()
-    group.settle()
+    group.wait_stable()
     eventually(lambda: group.read().keys() == set(sent))
     assert group.read_twice() == {}
 
@@ -73,11 +73,11 @@ def test_more_members_than_partitions(make_group: MakeGroup, way: dict[str, Any]
     group = make_group(partitions=3)
     for _ in range(6):
         group.join(way)
-    group.settle()
+    group.wait_stable()
     busy = [member for member in group.members if member.owned]
     assert [len(member.owned) for member in busy] == [1, 1, 1]
     group.leave(busy[0])
-    group.settle()
+    group.wait_stable()
 
 
 # --- static members (KIP-345) ---
@@ -87,24 +87,24 @@ def test_of_two_static_members_with_one_name_the_older_is_fenced(make_group: Mak
     group = make_group(partitions=2)
     named = {**COOPERATIVE, "group.instance.id": "instance"}
     older = group.join(named)
-    group.settle()
+    group.wait_stable()
     newer = group.join(named)
     eventually(lambda: older.errors)
     assert older.errors[0].code() == KafkaError._FATAL
     assert "fenced" in older.errors[0].str()
-    group.settle(among=[newer])
+    group.wait_stable(among=[newer])
 
 
 def test_of_two_static_consumers_with_one_name_the_newer_is_refused(make_group: MakeGroup) -> None:
     group = make_group(partitions=2)
     named = {**CONSUMER, "group.instance.id": "instance"}
     older = group.join(named)
-    group.settle()
+    group.wait_stable()
     newer = group.join(named)
     eventually(lambda: newer.errors)
     assert newer.errors[0].code() == KafkaError._FATAL
     assert "still used by another member" in newer.errors[0].str()
-    group.settle(among=[older])
+    group.wait_stable(among=[older])
 
 
 # --- members that are thrown out ---
@@ -181,7 +181,7 @@ def test_a_member_that_stops_is_replaced_and_fenced_when_it_goes_on(
         assert process.stdout is not None
         os.kill(process.pid, signal.SIGSTOP)
         other = group.join(way)
-        group.settle()
+        group.wait_stable()
         other.commit([TopicPartition(group.topic, n, 3) for n in range(2)])
         # The commit is the first thing it sees when it goes on.
         process.stdin.write('{"0": 1, "1": 1}\n')
@@ -202,7 +202,7 @@ def test_a_member_that_is_killed_is_replaced(
         eventually(lambda: len(other.owned) == 1)
         process.kill()
         process.wait(WAIT)
-        group.settle()
+        group.wait_stable()
 
 
 def short_session(group: Group, way: dict[str, Any]) -> dict[str, Any]:

@@ -226,7 +226,7 @@ PARTITIONS = 6
 def committing(
     bootstrap: str, database_url: str, group: str, topic: str, way: dict[str, Any], count: int = 3
 ) -> Iterator[list[Member]]:
-    """Members of a group under load, settled; afterwards nothing may have gone wrong with what
+    """Members of a group under load, stable; afterwards nothing may have gone wrong with what
     they committed, also where the test is given up (`give_up`)."""
     members = [Member(bootstrap, group, topic, way) for _ in range(count)]
     watcher = Watcher(database_url, members)
@@ -236,7 +236,7 @@ def committing(
         for member in members:
             member.start()
         try:
-            eventually(lambda: are_settled(members), "the members share all partitions")
+            eventually(lambda: are_stable(members), "the members share all partitions")
             watching.start()
             yield members
             for member in members:
@@ -279,7 +279,7 @@ def give_up(error: AssertionError) -> None:
     pytest.xfail(f"librdkafka has locked itself up, see its FINDINGS.md; so {error}")
 
 
-def are_settled(members: Sequence[Member]) -> bool:
+def are_stable(members: Sequence[Member]) -> bool:
     """Whether every partition has exactly one owner, everybody has some, and has committed."""
     owned = [member.owned for member in members]
     return (

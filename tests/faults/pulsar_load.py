@@ -474,7 +474,7 @@ class _WireConsumer:
                 silent_s = time.monotonic() - session.heard_at
                 if silent_s < IMPATIENT_S / 3:
                     continue
-                if self.is_ending and session.is_settled:
+                if self.is_ending and session.is_done:
                     session.reading.cancel()
                     return
                 if silent_s > IMPATIENT_S:
@@ -536,7 +536,7 @@ class _Session:
             self._heard(command.type, command.message, block)
 
     @property
-    def is_settled(self) -> bool:
+    def is_done(self) -> bool:
         """All has come and is acknowledged, as far as it knows."""
         return not self._since and not self._asked
 

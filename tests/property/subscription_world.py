@@ -108,7 +108,7 @@ class World:
         for owner, each in self.transactions.items():
             each.unanswered.clear()  # nobody knows any more
             self.subscription.load_pending(owner, ranges_of(each.single), each.up_to or None)
-        self.settle()
+        self.catch_up()
 
     @property
     def has_one_active(self) -> bool:
@@ -214,12 +214,12 @@ class World:
         assert new <= len(wanted - self.acked)  # a gap that was passed is not new
         assert new >= len((wanted & self.messages) - self.acked)
         self.acked |= wanted
-        self.settle()
+        self.catch_up()
 
     def acknowledge_up_to(self, end: int) -> None:
         self.subscription.acknowledge_up_to(end, self.log_end)
         self.acked |= set(range(min(end, self.log_end)))
-        self.settle()
+        self.catch_up()
 
     # --- transactions ---
 
@@ -246,7 +246,7 @@ class World:
             mine.unanswered -= again
             mine.single |= fresh
             self.transactions[owner] = mine
-        self.settle()
+        self.catch_up()
         return not conflicts
 
     def leave_unanswered(
@@ -273,7 +273,7 @@ class World:
             mine.unanswered -= set(range(end))
             mine.up_to = max(end, mine.up_to)
             self.transactions[owner] = mine
-        self.settle()
+        self.catch_up()
         return not conflicts
 
     def commit(self, owner: str) -> None:
@@ -282,7 +282,7 @@ class World:
         assert new <= len(ended.held - self.acked)
         assert new >= len((ended.held & self.messages) - self.acked)
         self.acked |= ended.held
-        self.settle()
+        self.catch_up()
 
     def abort(self, owner: str) -> None:
         """Who has others of an entry keeps them. EXCLUSIVE and FAILOVER go back to the first."""
@@ -294,9 +294,9 @@ class World:
         if self.has_one_active and any(each < position for each in shown):
             for client in self.clients.values():
                 client.has.clear()
-        self.settle()
+        self.catch_up()
 
-    def settle(self) -> None:
+    def catch_up(self) -> None:
         """What is acknowledged or pending is nobody's any more; what is acknowledged is
         forgotten."""
         for entry in self.log:
@@ -366,7 +366,7 @@ class World:
         for client in self.clients.values():
             client.has.clear()
             self.unblock(client)
-        self.settle()
+        self.catch_up()
 
     def flush(self) -> None:
         self.stored_transactions = deepcopy(self.transactions)

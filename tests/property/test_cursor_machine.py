@@ -44,7 +44,7 @@ class CursorMachine(RuleBasedStateMachine):
         known = self.known
         return next(each for each in range(LOG_END + 20) if each not in known)
 
-    def settle(self) -> None:
+    def catch_up(self) -> None:
         """What the mark-delete offset has passed is acknowledged."""
         self.acked |= set(range(self.mark_delete()))
 
@@ -53,7 +53,7 @@ class CursorMachine(RuleBasedStateMachine):
         wanted = set(range(start, start + count))
         assert self.cursor.acknowledge(start, start + count) == len(wanted - self.known)
         self.acked |= wanted
-        self.settle()
+        self.catch_up()
 
     @rule(base=OFFSETS, size=st.integers(1, 8), done=st.sets(st.integers(0, 7)))
     def acknowledge_messages_of_a_batch(self, base: int, size: int, done: set[int]) -> None:
@@ -69,13 +69,13 @@ class CursorMachine(RuleBasedStateMachine):
         wanted = set(range(end))
         assert self.cursor.acknowledge_up_to(end) == len(wanted - self.known)
         self.acked |= wanted
-        self.settle()
+        self.catch_up()
 
     @rule(start=OFFSETS, count=st.integers(1, 4))
     def pass_gap(self, start: int, count: int) -> None:
         self.cursor.pass_gap(start, start + count)
         self.gaps |= set(range(start, start + count))
-        self.settle()
+        self.catch_up()
 
     @rule(count=st.integers(0, 30))
     def skip(self, count: int) -> None:

@@ -42,7 +42,7 @@ def offsets(batches: Sequence[StoredBatch]) -> list[int]:
     return [each.base_offset for each in batches]
 
 
-async def settle(ahead: ReadAhead) -> None:
+async def finish(ahead: ReadAhead) -> None:
     await asyncio.gather(*list(ahead._tasks))
 
 
@@ -54,7 +54,7 @@ async def test_a_reader_who_goes_on_is_waited_for(filled: tuple[Broker, int]) ->
     for start in (0, 10, 20, 30):
         (found,) = await ahead.read([ReadRange(p, start, 80, 500)], 2**40)
         read += offsets(found)
-        await settle(ahead)
+        await finish(ahead)
     assert read == list(range(0, 40, 2))
     # The first two were asked for; from then on the next stretch had been read before.
     assert [each.from_offset for each in store.asked] == [0, 10, 20, 30, 40]
@@ -67,7 +67,7 @@ async def test_who_jumps_is_not(filled: tuple[Broker, int]) -> None:
     ahead = ReadAhead(store, 10_000)  # type: ignore[arg-type]
     for start in (0, 40, 20):
         await ahead.read([ReadRange(p, start, 80, 500)], 2**40)
-        await settle(ahead)
+        await finish(ahead)
     assert [each.from_offset for each in store.asked] == [0, 40, 20]
     await ahead.close()
 
@@ -78,7 +78,7 @@ async def test_the_budget_holds(filled: tuple[Broker, int]) -> None:
     ahead = ReadAhead(store, 499)  # type: ignore[arg-type]
     for start in (0, 10, 20):
         await ahead.read([ReadRange(p, start, 80, 500)], 2**40)
-        await settle(ahead)
+        await finish(ahead)
     assert [each.from_offset for each in store.asked] == [0, 10, 20]
     await ahead.close()
 
@@ -97,7 +97,7 @@ async def test_what_is_given_back_is_not_read_again(filled: tuple[Broker, int]) 
         place = used[-1].last_offset + 1
         if rest:
             ahead.give_back(p, place, rest)
-        await settle(ahead)
+        await finish(ahead)
     assert read == list(range(0, 30, 2))
     assert [each.from_offset for each in store.asked] == [0, 10, 20, 30]
     await ahead.close()
