@@ -59,7 +59,7 @@ class StageResult:
 
 
 @dataclass(slots=True)
-class _Pending:
+class _StageRequest:
     """A request on its way into the store."""
 
     token: UUID
@@ -123,7 +123,7 @@ class Staging:
         """
         done: asyncio.Future[StageResult] = asyncio.get_running_loop().create_future()
         size = sum(each.incoming.batch.size for each in batches)
-        self._queue.put(_Pending(token, first_batch, batches, done, size))
+        self._queue.put(_StageRequest(token, first_batch, batches, done, size))
         return done
 
     async def publish(
@@ -181,7 +181,7 @@ class Staging:
 
     # The flusher.
 
-    async def _flush_safely(self, work: Sequence[_Pending]) -> None:
+    async def _flush_safely(self, work: Sequence[_StageRequest]) -> None:
         try:
             await self._flush(work)
         except Exception:  # a bug must leave nobody waiting
@@ -189,7 +189,7 @@ class Staging:
             message = "the broker failed; see its log"
             self._refuse(work, Error.UNKNOWN_SERVER_ERROR, message)
 
-    async def _flush(self, work: Sequence[_Pending]) -> None:
+    async def _flush(self, work: Sequence[_StageRequest]) -> None:
         """Decides, stores and answers; if requests fail together, tries each alone."""
         try:
             await self._settle(work)
@@ -205,25 +205,25 @@ class Staging:
                 log.error("database_out_of_space", reason=str(error))
                 self._refuse(work, Error.KAFKA_STORAGE_ERROR, "the database has no space left")
             elif len(work) > 1:
-                for pending in work:
-                    await self._flush([pending])
+                for request in work:
+                    await self._flush([request])
             elif isinstance(error, RowLocked):
                 self._refuse(work, Error.NOT_ENOUGH_REPLICAS, "another broker holds the token")
             else:
                 log.error("staging_refused_by_database", reason=str(error))
                 self._refuse(work, Error.UNKNOWN_SERVER_ERROR, str(error))
 
-    def _refuse(self, work: Iterable[_Pending], error: Error, message: str) -> None:
-        for pending in work:
-            self._forget([pending.token])
-            pending.resolve(StageResult(error, message))
+    def _refuse(self, work: Iterable[_StageRequest], error: Error, message: str) -> None:
+        for request in work:
+            self._forget([request.token])
+            request.resolve(StageResult(error, message))
 
-    async def _settle(self, work: Sequence[_Pending]) -> None:
+    async def _settle(self, work: Sequence[_StageRequest]) -> None:
         """Decides on some work, stores and answers it; repeats as often as needed.
 
         A decision that stores nothing is released only if it rests on a fresh read.
         """
-        tokens = {pending.token for pending in work}
+        tokens = {request.token for request in work}
         known = {token: self._tokens[token] for token in tokens & self._tokens.keys()}
         fresh: set[UUID] = set()
         is_total_fresh = False
@@ -237,8 +237,8 @@ class Staging:
                 self._total_read_at = float("-inf")
                 continue
             doubtful = {
-                pending.token
-                for pending, decision in zip(work, decisions, strict=True)
+                request.token
+                for request, decision in zip(work, decisions, strict=True)
                 if not isinstance(decision, Staged)
             } - fresh
             if doubtful:
@@ -259,26 +259,26 @@ class Staging:
         raise StoreUnavailable("tokens change faster than they can be read")
 
     def _decide(
-        self, work: Sequence[_Pending], known: Mapping[UUID, int]
+        self, work: Sequence[_StageRequest], known: Mapping[UUID, int]
     ) -> tuple[dict[UUID, TokenDraft], list[StageDecision]]:
         drafts: dict[UUID, TokenDraft] = {}
         decisions: list[StageDecision] = []
         left = self._max_bytes() - self._total
-        for pending in work:
-            draft = drafts.get(pending.token)
+        for request in work:
+            draft = drafts.get(request.token)
             if draft is None:
-                draft = drafts[pending.token] = TokenDraft(pending.token, known[pending.token])
+                draft = drafts[request.token] = TokenDraft(request.token, known[request.token])
             decision = draft.prepare_stage(
-                pending.first_batch, pending.batches, has_room=pending.size <= left
+                request.first_batch, request.batches, has_room=request.size <= left
             )
             if isinstance(decision, Staged):
-                left -= pending.size
+                left -= request.size
             decisions.append(decision)
         return drafts, decisions
 
     def _answer(
         self,
-        work: Sequence[_Pending],
+        work: Sequence[_StageRequest],
         drafts: Mapping[UUID, TokenDraft],
         decisions: Sequence[StageDecision],
         effects: Sequence[TokenEffects],
@@ -290,13 +290,13 @@ class Staging:
             self._tokens.move_to_end(token)
         while len(self._tokens) > TOKENS_IN_MEMORY:
             self._tokens.popitem(last=False)
-        for pending, decision in zip(work, decisions, strict=True):
+        for request, decision in zip(work, decisions, strict=True):
             match decision:
                 case Staged(batches) | StagedBefore(batches):
-                    pending.resolve(StageResult(batches=batches))
+                    request.resolve(StageResult(batches=batches))
                 case Refused(error, message):
-                    batches = drafts[pending.token].batches
-                    pending.resolve(StageResult(error, message, batches))
+                    batches = drafts[request.token].batches
+                    request.resolve(StageResult(error, message, batches))
 
     # State for decisions.
 
@@ -318,8 +318,8 @@ class Staging:
         return asyncio.get_running_loop().time()
 
 
-def _size(pending: _Pending) -> int:
-    return pending.size
+def _size(request: _StageRequest) -> int:
+    return request.size
 
 
 def _is_for_want_of_room(decision: StageDecision) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from core.transaction.key import TransactionKey
-from gateway.runtime.flush.work import Pending, PendingAppend, PendingTransition
+from gateway.runtime.flush.work import QueuedAppend, QueuedTransition, QueuedWork
 
 UNWRITTEN_S = 0.02
 """An announcement without a batch is forgotten after this."""
@@ -25,13 +25,13 @@ class _Announcement:
     key: TransactionKey
     awaited: set[int]
     timer: asyncio.TimerHandle
-    kept: list[PendingAppend] = field(default_factory=list)
+    kept: list[QueuedAppend] = field(default_factory=list)
 
 
 class Coalescing:
     """Producers' announcements, and the waiting batches, later given to `enqueue` in order."""
 
-    def __init__(self, enqueue: Callable[[Pending], None]) -> None:
+    def __init__(self, enqueue: Callable[[QueuedWork], None]) -> None:
         self._enqueue = enqueue
         self._by_producer: dict[int, _Announcement] = {}
 
@@ -45,21 +45,21 @@ class Coalescing:
         awaited = set(partition_ids)
         self._by_producer[producer_id] = _Announcement(key, awaited, timer)
 
-    def keeps(self, pending: Pending) -> bool:
+    def keeps(self, queued: QueuedWork) -> bool:
         """Keeps a batch (True) if others are still awaited. Releases the waiting ones if it is the
         last one awaited, or if it changes their transaction."""
         if not self._by_producer:
             return False
-        if isinstance(pending, PendingTransition):
-            self._release_for(pending)
+        if isinstance(queued, QueuedTransition):
+            self._release_for(queued)
             return False
-        if not isinstance(pending, PendingAppend) or not pending.batch.is_transactional:
+        if not isinstance(queued, QueuedAppend) or not queued.batch.is_transactional:
             return False
-        producer_id = pending.batch.producer_id
+        producer_id = queued.batch.producer_id
         announced = self._by_producer.get(producer_id)
         if announced is None:
             return False
-        announced.awaited.discard(pending.partition_id)
+        announced.awaited.discard(queued.partition_id)
         if not announced.awaited:
             self.release(producer_id)
             return False
@@ -67,7 +67,7 @@ class Coalescing:
             announced.timer.cancel()
             loop = asyncio.get_running_loop()
             announced.timer = loop.call_later(GATHER_S, self.release, producer_id)
-        announced.kept.append(pending)
+        announced.kept.append(queued)
         return True
 
     def release(self, producer_id: int) -> None:
@@ -75,16 +75,16 @@ class Coalescing:
         announced = self._by_producer.pop(producer_id, None)
         if announced is not None:
             announced.timer.cancel()
-            for pending in announced.kept:
-                self._enqueue(pending)
+            for queued in announced.kept:
+                self._enqueue(queued)
 
-    def _release_for(self, pending: PendingTransition) -> None:
+    def _release_for(self, queued: QueuedTransition) -> None:
         """The waiting batches were written before the transition: they go first."""
-        if pending.producer_id is not None:  # an end
-            self.release(pending.producer_id)
+        if queued.producer_id is not None:  # an end
+            self.release(queued.producer_id)
             return
         for producer_id, each in list(self._by_producer.items()):
-            if each.key == pending.key:
+            if each.key == queued.key:
                 self.release(producer_id)
 
     def release_all(self) -> None:

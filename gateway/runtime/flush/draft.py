@@ -27,10 +27,10 @@ from core.transaction.values import (
 from core.types import BatchFormat, RecordBatch
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.flush.work import (
-    Pending,
-    PendingAppend,
-    PendingPublication,
-    PendingTransition,
+    QueuedAppend,
+    QueuedPublication,
+    QueuedTransition,
+    QueuedWork,
 )
 
 NO_PARTITION = Refused(
@@ -47,7 +47,7 @@ _NOT_ITS = Refused(
 MakeMarker = Callable[[Marker, int], bytes]
 """The bytes of a control batch, from a marker and a timestamp (ms); a front-end makes them."""
 
-MustWait = Callable[[PendingAppend, LogDraft], bool]
+MustWait = Callable[[QueuedAppend, LogDraft], bool]
 """Whether an earlier batch of the same producer must come first (`core.log.retry_order`)."""
 
 
@@ -90,16 +90,16 @@ class FlushDraft:
         self.needs_lock = False
         """Whether, by memory alone, a transition changes nothing, or a name was claimed again."""
 
-    def decide(self, work: Sequence[Pending]) -> None:
+    def decide(self, work: Sequence[QueuedWork]) -> None:
         """Decides on all of it, in turn."""
-        for pending in work:
-            if isinstance(pending, PendingTransition):
-                self.decisions.append(self._decide_transition(pending).answer)
-            elif isinstance(pending, PendingPublication):
-                answer = self._publications.prepare_publish(pending.publication, self._log)
+        for queued in work:
+            if isinstance(queued, QueuedTransition):
+                self.decisions.append(self._decide_transition(queued).answer)
+            elif isinstance(queued, QueuedPublication):
+                answer = self._publications.prepare_publish(queued.publication, self._log)
                 self.decisions.append(answer)
             else:
-                self.decisions.append(self._decide_append(pending))
+                self.decisions.append(self._decide_append(queued))
 
     def effects(self) -> list[LogEffects]:
         """The changes to partitions."""
@@ -123,45 +123,45 @@ class FlushDraft:
             draft = self._drafts[partition_id] = known.draft()
         return draft
 
-    def _decide_append(self, pending: PendingAppend) -> Decision | Unconfirmed:
-        draft = self._log(pending.partition_id)
+    def _decide_append(self, queued: QueuedAppend) -> Decision | Unconfirmed:
+        draft = self._log(queued.partition_id)
         if draft is None:
             return NO_PARTITION
-        if self._must_wait(pending, draft):
+        if self._must_wait(queued, draft):
             return TOO_EARLY
-        sequenced = pending.sequenced
+        sequenced = queued.sequenced
         if sequenced is not None and (known := draft.find_sequenced(sequenced)):
             # A claim does not move the partition, so memory of one may be old and no guard tells.
             self.needs_lock |= not self._is_locked and isinstance(known, Refused)
             return known
-        if pending.batch.is_transactional and (refused := self._join(pending, draft)):
+        if queued.batch.is_transactional and (refused := self._join(queued, draft)):
             return refused
-        starts_at_zero = pending.transaction_version.starts_at_zero
+        starts_at_zero = queued.transaction_version.starts_at_zero
         return draft.prepare_append(
-            pending.incoming,
+            queued.incoming,
             starts_at_zero=starts_at_zero,
             sequenced=sequenced,
-            topic_epoch=pending.topic_epoch,
+            topic_epoch=queued.topic_epoch,
         )
 
-    def _join(self, pending: PendingAppend, draft: LogDraft) -> Refused | None:
+    def _join(self, queued: QueuedAppend, draft: LogDraft) -> Refused | None:
         """Why the batch may not join its transaction, or None. A duplicate has joined already."""
-        batch = pending.batch
+        batch = queued.batch
         known = draft.producer_of(batch)
         if known.find_duplicate(batch):
             return None
         transaction = self._transaction_of(batch.producer_id)
         is_first = known.txn_first_offset is None
-        if pending.transaction not in (None, transaction.key) and (
+        if queued.transaction not in (None, transaction.key) and (
             # If a transaction is open here, its producer was checked before (as in Kafka). One
             # whose key is used once names it with each batch.
-            is_first or _is_used_once(pending.transaction) or _is_used_once(transaction.key)
+            is_first or _is_used_once(queued.transaction) or _is_used_once(transaction.key)
         ):
             return self._not_joined(transaction, batch.producer_id, _NOT_ITS)
         joining = transaction.prepare_append(
-            pending.partition_id,
+            queued.partition_id,
             ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch),
-            pending.transaction_version,
+            queued.transaction_version,
             self._now_ms,
             is_first=is_first,
         )
@@ -188,13 +188,13 @@ class FlushDraft:
             draft = self._transactions[place] = TransactionDraft(key, stored, is_fresh=is_fresh)
         return draft
 
-    def _decide_transition(self, pending: PendingTransition) -> Transition:
-        key = pending.key
+    def _decide_transition(self, queued: QueuedTransition) -> Transition:
+        key = queued.key
         draft = self._transactions.get(key)
         if draft is None:
             draft = TransactionDraft(key, self._by_key.get(key), is_fresh=self._is_locked)
             self._transactions[key] = draft
-        transition, partitions = draft.prepare_transition(pending.decide)
+        transition, partitions = draft.prepare_transition(queued.decide)
         self.needs_lock |= not self._is_locked and transition.put is None
         if transition.marker is not None and partitions:
             self._write_markers(transition.marker, partitions)

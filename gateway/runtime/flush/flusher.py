@@ -53,10 +53,10 @@ from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.flush.queue import FlushQueue
 from gateway.runtime.flush.work import (
     AppendResult,
-    Pending,
-    PendingAppend,
-    PendingPublication,
-    PendingTransition,
+    QueuedAppend,
+    QueuedPublication,
+    QueuedTransition,
+    QueuedWork,
     appends,
     publications,
     resolve_all,
@@ -93,7 +93,7 @@ class Flusher:
         self._queue = FlushQueue(
             self._settle_queued,
             limit=max_flush_bytes,
-            weigh=lambda pending: pending.size,
+            weigh=lambda queued: queued.size,
             gather=self._gather,
         )
         self._flush = store.open_flush()
@@ -136,18 +136,18 @@ class Flusher:
         while self._locked_rows:  # noqa: ASYNC110 - looked at as often as they are tried
             await asyncio.sleep(PARKED_RETRY_S)
 
-    def submit(self, pending: Pending) -> None:
+    def submit(self, queued: QueuedWork) -> None:
         """Queues a batch, a transition or a publication; the order of these calls is the order
         within a partition and a producer."""
-        producer_id = transaction_of(pending)
+        producer_id = transaction_of(queued)
         if producer_id is not None:
             self.gathering.note(producer_id)
-        if not self._coalescing.keeps(pending):
-            self._enqueue(pending)
+        if not self._coalescing.keeps(queued):
+            self._enqueue(queued)
 
-    def _gather(self, pending: Pending, count: int) -> float:
+    def _gather(self, queued: QueuedWork, count: int) -> float:
         """See FlushQueue: only transactions' work waits for more, and only for other such."""
-        return 0 if transaction_of(pending) is None else self.gathering.wait_s(count)
+        return 0 if transaction_of(queued) is None else self.gathering.wait_s(count)
 
     def transition(
         self, key: TransactionKey, decide: Decide, producer_id: int | None = None
@@ -159,14 +159,14 @@ class Flusher:
         """
         done: asyncio.Future[Answer | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
-        self.submit(PendingTransition(key, decide, done, producer_id))
+        self.submit(QueuedTransition(key, decide, done, producer_id))
         return done
 
     def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer | Unconfirmed]:
         """Queues a publication of what is staged; resolves once it is stored."""
         done: asyncio.Future[PublicationAnswer | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
-        self.submit(PendingPublication(publication, done))
+        self.submit(QueuedPublication(publication, done))
         return done
 
     def announce_writes(
@@ -176,13 +176,13 @@ class Flusher:
         they wait for each other, for a moment."""
         self._coalescing.announce(key, producer_id, partition_ids)
 
-    def _enqueue(self, pending: Pending) -> None:
-        pending.arrival = next(self._arrivals)
-        pending.history = self._history
-        if self._locked_rows.takes(pending):
-            self._park([pending])
+    def _enqueue(self, queued: QueuedWork) -> None:
+        queued.arrival = next(self._arrivals)
+        queued.history = self._history
+        if self._locked_rows.takes(queued):
+            self._park([queued])
             return
-        self._queue.put(pending)
+        self._queue.put(queued)
 
     def known_transaction(self, producer_id: int) -> StoredTransaction | None:
         """A producer's transaction in memory; the stored row may be newer."""
@@ -202,12 +202,12 @@ class Flusher:
 
     # The flusher.
 
-    async def _settle_queued(self, work: list[Pending]) -> None:
+    async def _settle_queued(self, work: list[QueuedWork]) -> None:
         async with self._settling:
             await self._flush_work(self._flush, work)
 
     async def _flush_work(
-        self, flush: Flush, work: list[Pending], *, from_parked: bool = False
+        self, flush: Flush, work: list[QueuedWork], *, from_parked: bool = False
     ) -> None:
         """Decides, commits and answers; if that fails, it answers all the same."""
         try:
@@ -225,7 +225,7 @@ class Flusher:
             self._memory.trim()
 
     async def _give_up(
-        self, flush: Flush, work: Sequence[Pending], error: StoreUnavailable | RowLocked
+        self, flush: Flush, work: Sequence[QueuedWork], error: StoreUnavailable | RowLocked
     ) -> None:
         """Asks clients to try again, whether the batch is certainly not stored or may be stored.
 
@@ -242,32 +242,32 @@ class Flusher:
             log.warning("database_unavailable", batches=len(work), reason=str(error))
             resolve_all(work, Unconfirmed(Reason.NOT_STORED, "the database is not available"))
 
-    def _still_ours(self, work: Sequence[Pending]) -> list[Pending]:
+    def _still_ours(self, work: Sequence[QueuedWork]) -> list[QueuedWork]:
         """The work without what was parked meanwhile; that is stored or refused later."""
         parked = self._locked_rows.arrivals()
-        return [pending for pending in work if pending.arrival not in parked]
+        return [queued for queued in work if queued.arrival not in parked]
 
-    def _turn_away(self, work: Iterable[Pending]) -> None:
+    def _turn_away(self, work: Iterable[QueuedWork]) -> None:
         """The producers will send these batches again; those behind them must wait."""
         now = asyncio.get_running_loop().time()
-        for pending in appends(work):
-            if not pending.done.done():
-                self.retry_order.note(pending.partition_id, pending.batch, now)
+        for queued in appends(work):
+            if not queued.done.done():
+                self.retry_order.note(queued.partition_id, queued.batch, now)
         self._break_claims(work)
 
-    def _break_claims(self, work: Iterable[Pending]) -> None:
+    def _break_claims(self, work: Iterable[QueuedWork]) -> None:
         """Named producers will send these batches again, too, under a claim of then."""
         now = asyncio.get_running_loop().time()
-        for pending in appends(work):
-            if pending.stream is not None:
-                pending.stream.is_broken = True
-            if pending.sequenced is not None:
-                self._broken_claims.note(pending.sequenced, now)
+        for queued in appends(work):
+            if queued.stream is not None:
+                queued.stream.is_broken = True
+            if queued.sequenced is not None:
+                self._broken_claims.note(queued.sequenced, now)
 
     # Deciding and committing.
 
     async def _settle(
-        self, flush: Flush, work: list[Pending], *, from_parked: bool = False
+        self, flush: Flush, work: list[QueuedWork], *, from_parked: bool = False
     ) -> None:
         """Decides on the work of a flush, commits, replays and answers; repeats if it must."""
         skip_locked = from_parked
@@ -290,7 +290,7 @@ class Flusher:
                     flush, work, skip_locked=skip_locked
                 )
                 self._park(away)
-                fresh = {pending.partition_id for pending in appends(work)}
+                fresh = {queued.partition_id for queued in appends(work)}
                 fresh_producers = set(transactional_producers(work))
             else:
                 locked = Locked({}, {}, ending)
@@ -349,7 +349,7 @@ class Flusher:
 
     def _decide(
         self,
-        work: Sequence[Pending],
+        work: Sequence[QueuedWork],
         locked: Locked,
         fresh_producers: set[int],
         *,
@@ -369,27 +369,27 @@ class Flusher:
         draft.decide(work)
         return draft
 
-    def _comes_too_early(self, pending: PendingAppend, draft: LogDraft) -> bool:
-        batch = pending.batch
-        if pending.stream is not None and pending.stream.is_broken:
+    def _comes_too_early(self, queued: QueuedAppend, draft: LogDraft) -> bool:
+        batch = queued.batch
+        if queued.stream is not None and queued.stream.is_broken:
             return True
-        if pending.sequenced is not None and pending.sequenced in self._broken_claims:
+        if queued.sequenced is not None and queued.sequenced in self._broken_claims:
             return True
         if not self.retry_order or not batch.has_sequence:
             return False
         now = asyncio.get_running_loop().time()
         state = draft.producer(batch.producer_id)
-        return self.retry_order.must_wait(pending.partition_id, batch, state, now)
+        return self.retry_order.must_wait(queued.partition_id, batch, state, now)
 
     def _answer(
         self,
-        work: Sequence[Pending],
+        work: Sequence[QueuedWork],
         draft: FlushDraft,
         effects: Sequence[LogEffects],
     ) -> None:
         """Replays committed effects, then sends all answers."""
         # Else they may have been committed to a lost history.
-        is_current = all(pending.history == self._history for pending in work)
+        is_current = all(queued.history == self._history for queued in work)
         if is_current:
             for stored in draft.committed():
                 self._memory.remember({stored.metadata.producer_id: stored})
@@ -398,40 +398,40 @@ class Flusher:
                 known.replay(effect)
                 known.trim()
             self._on_appended(effect, is_current)
-        for pending, decision in zip(work, draft.decisions, strict=True):
-            if isinstance(pending, PendingAppend):
+        for queued, decision in zip(work, draft.decisions, strict=True):
+            if isinstance(queued, QueuedAppend):
                 assert not isinstance(decision, Answer | PublicationAnswer), "not an append's"
-                self._answer_append(pending, decision)
-            elif isinstance(pending, PendingPublication):
+                self._answer_append(queued, decision)
+            elif isinstance(queued, QueuedPublication):
                 assert isinstance(decision, PublicationAnswer), "not a publication's"
-                pending.resolve(decision)
+                queued.resolve(decision)
             else:
                 assert isinstance(decision, Answer), "a transition is answered by a coordinator"
-                if pending.producer_id is not None:
-                    self.gathering.leave(pending.producer_id)
-                pending.resolve(decision)
+                if queued.producer_id is not None:
+                    self.gathering.leave(queued.producer_id)
+                queued.resolve(decision)
 
-    def _answer_append(self, pending: PendingAppend, decision: Decision | Unconfirmed) -> None:
-        partition_id, batch = pending.partition_id, pending.batch
+    def _answer_append(self, queued: QueuedAppend, decision: Decision | Unconfirmed) -> None:
+        partition_id, batch = queued.partition_id, queued.batch
         match decision:
             case Appended(base_offset):
                 self.retry_order.note_stored(partition_id, batch, is_new=True)
                 start = self._log_start(partition_id)
-                pending.resolve(AppendResult(Error.NONE, None, base_offset, start))
-            case Duplicate() if pending.history != self._history:
+                queued.resolve(AppendResult(Error.NONE, None, base_offset, start))
+            case Duplicate() if queued.history != self._history:
                 # The batch it repeats may be lost; this commit proves nothing about that one.
-                self._break_claims([pending])
+                self._break_claims([queued])
                 message = "the database has another history now"
-                pending.resolve(Unconfirmed(Reason.NOT_STORED, message))
+                queued.resolve(Unconfirmed(Reason.NOT_STORED, message))
             case Duplicate(base_offset, timestamp):
                 self.retry_order.note_stored(partition_id, batch, is_new=False)
                 start = self._log_start(partition_id)
-                pending.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
+                queued.resolve(AppendResult(Error.NONE, None, base_offset, start, timestamp))
             case Refused(error, message):
                 self.fenced += error is Error.INVALID_PRODUCER_EPOCH
-                pending.resolve(AppendResult(error, message))
+                queued.resolve(AppendResult(error, message))
             case Unconfirmed():
-                pending.resolve(decision)
+                queued.resolve(decision)
 
     def _log_start(self, partition_id: int) -> int:
         known = self._memory.logs.get(partition_id)
@@ -440,7 +440,7 @@ class Flusher:
     async def _find_culprit(
         self,
         flush: Flush,
-        work: Sequence[Pending],
+        work: Sequence[QueuedWork],
         error: EffectRefused,
         *,
         from_parked: bool = False,
@@ -458,16 +458,16 @@ class Flusher:
             self._break_claims(work)
             work[0].resolve(Unconfirmed(Reason.FAILED, str(error)))
         else:
-            for index, pending in enumerate(work):
-                if from_parked and self._locked_rows.is_waited_for(pending):
+            for index, queued in enumerate(work):
+                if from_parked and self._locked_rows.is_waited_for(queued):
                     self._park(work[index:])  # an earlier one was parked again
                     return
                 try:
-                    await self._settle(flush, [pending], from_parked=from_parked)
+                    await self._settle(flush, [queued], from_parked=from_parked)
                 except EffectRefused as refusal:
-                    await self._find_culprit(flush, [pending], refusal)
+                    await self._find_culprit(flush, [queued], refusal)
 
-    def _is_contended(self, work: Sequence[Pending]) -> bool:
+    def _is_contended(self, work: Sequence[QueuedWork]) -> bool:
         """Whether another broker has lately written to one of the partitions. Then locking first
         costs a round trip, but not locking costs a flush."""
         if not self._contended_until:
@@ -479,20 +479,20 @@ class Flusher:
 
     # Work on rows that another broker holds longer than `lock_timeout` waits, in order, alone.
 
-    def _park(self, work: Iterable[Pending]) -> None:
+    def _park(self, work: Iterable[QueuedWork]) -> None:
         now = asyncio.get_running_loop().time()
-        for pending in work:
-            if self._locked_rows.add(pending, now):
-                log.warning("row_locked", of=_name(pending))
+        for queued in work:
+            if self._locked_rows.add(queued, now):
+                log.warning("row_locked", of=_name(queued))
                 self._wake_parked.set()
                 for each in self._queue.withdraw(self._locked_rows.takes):
                     self._locked_rows.add(each, now)
 
-    def _without_parked(self, work: list[Pending]) -> list[Pending]:
+    def _without_parked(self, work: list[QueuedWork]) -> list[QueuedWork]:
         if not self._locked_rows:
             return work
-        self._park([pending for pending in work if self._locked_rows.takes(pending)])
-        return [pending for pending in work if not self._locked_rows.takes(pending)]
+        self._park([queued for queued in work if self._locked_rows.takes(queued)])
+        return [queued for queued in work if not self._locked_rows.takes(queued)]
 
     async def _run_parked(self) -> None:
         flush = self._store.open_flush()
@@ -512,13 +512,13 @@ class Flusher:
                     self._locked_rows.tidy(row_key)
         await flush.close()
 
-    async def _retry_parked(self, flush: Flush, work: list[Pending]) -> None:
+    async def _retry_parked(self, flush: Flush, work: list[QueuedWork]) -> None:
         limit = asyncio.get_running_loop().time() - PARKED_LIMIT_S
-        overdue = [pending for pending in work if pending.parked_at < limit]
+        overdue = [queued for queued in work if queued.parked_at < limit]
         self._turn_away(overdue)
         message = "another broker holds the partition"
         resolve_all(overdue, Unconfirmed(Reason.HELD_ELSEWHERE, message))
-        work = [pending for pending in work if pending.parked_at >= limit]
+        work = [queued for queued in work if queued.parked_at >= limit]
         if work:
             await self._flush_work(flush, work, from_parked=True)
 
@@ -534,18 +534,18 @@ def _is_stored(decision: Decision | Unconfirmed | Answer | PublicationAnswer) ->
     return not isinstance(decision, Refused | Unconfirmed)
 
 
-def _name(pending: Pending) -> int | str:
+def _name(queued: QueuedWork) -> int | str:
     """The partition's id, the transaction's name or the query's, for the log."""
-    if isinstance(pending, PendingAppend):
-        return pending.partition_id
-    if isinstance(pending, PendingPublication):
-        return pending.publication.guard.query_id
-    return pending.key.name
+    if isinstance(queued, QueuedAppend):
+        return queued.partition_id
+    if isinstance(queued, QueuedPublication):
+        return queued.publication.guard.query_id
+    return queued.key.name
 
 
-def _retention_classes(work: Sequence[Pending]) -> set[str]:
+def _retention_classes(work: Sequence[QueuedWork]) -> set[str]:
     """The retention classes whose segments the work may write to."""
-    classes = {pending.incoming.retention_class for pending in appends(work)}
-    if any(isinstance(pending, PendingTransition) for pending in work):
+    classes = {queued.incoming.retention_class for queued in appends(work)}
+    if any(isinstance(queued, QueuedTransition) for queued in work):
         classes.add(CONTROL)  # its marker
     return classes

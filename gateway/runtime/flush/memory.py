@@ -18,11 +18,11 @@ from core.ports.log import Flush, Loaded, Locked, LogStore, RowLocked, StoreUnav
 from core.transaction.values import StoredTransaction
 from core.types import NO_PRODUCER_ID
 from gateway.runtime.flush.work import (
-    Pending,
-    PendingAppend,
-    PendingPublication,
-    PendingTransition,
     Place,
+    QueuedAppend,
+    QueuedPublication,
+    QueuedTransition,
+    QueuedWork,
     appends,
     publications,
     transitions,
@@ -41,21 +41,21 @@ class FlushMemory:
         self.logs = logs
         self.transactions: OrderedDict[int, StoredTransaction | None] = OrderedDict()
 
-    def ending(self, work: Sequence[Pending]) -> list[StoredTransaction] | None:
+    def ending(self, work: Sequence[QueuedWork]) -> list[StoredTransaction] | None:
         """The transactions that this work ends, from memory; None if one is missing there."""
         known: list[StoredTransaction] = []
-        for pending in transitions(work):
-            if pending.producer_id is None:
+        for queued in transitions(work):
+            if queued.producer_id is None:
                 return None
-            stored = self.transactions.get(pending.producer_id)
-            if stored is None or stored.metadata.key != pending.key:
+            stored = self.transactions.get(queued.producer_id)
+            if stored is None or stored.metadata.key != queued.key:
                 return None
             known.append(stored)
         return known
 
     async def load_missing(
         self,
-        work: Sequence[Pending],
+        work: Sequence[QueuedWork],
         ending: Sequence[StoredTransaction],
         absent: set[int],
     ) -> None:
@@ -66,7 +66,7 @@ class FlushMemory:
         """
         unknown = {i for i in transactional_producers(work) if i not in self.transactions}
         await self.reload_transactions(unknown)
-        wanted = [pending.place for pending in appends(work)]
+        wanted = [queued.place for queued in appends(work)]
         wanted += [
             (partition_id, _asked_of(each), None)
             for each in ending
@@ -150,8 +150,8 @@ class FlushMemory:
             known.load(state, read.get(partition_id, {}), named.get(partition_id, {}))
 
     async def load_under_lock(
-        self, flush: Flush, work: list[Pending], *, skip_locked: bool
-    ) -> tuple[list[Pending], list[Pending], Locked]:
+        self, flush: Flush, work: list[QueuedWork], *, skip_locked: bool
+    ) -> tuple[list[QueuedWork], list[QueuedWork], Locked]:
         """Loads all that the work touches, under its locks.
 
         Returns the work that may be decided on, the work with a row held by another broker, and
@@ -159,10 +159,10 @@ class FlushMemory:
         """
         pairs = _producer_pairs(appends(work))
         names = _names(appends(work))
-        ids = sorted({pending.partition_id for pending in appends(work)})
+        ids = sorted({queued.partition_id for queued in appends(work)})
         producer_ids = transactional_producers(work)
-        keys = sorted({pending.key for pending in transitions(work)})
-        guards = {pending.publication.guard for pending in publications(work)}
+        keys = sorted({queued.key for queued in transitions(work)})
+        guards = {queued.publication.guard for queued in publications(work)}
         wanted = ToLock(
             ids,
             pairs,
@@ -201,30 +201,30 @@ class FlushMemory:
         self.remember(read)
         for publication in publications(work):
             publication.partition_ids |= staged
-        free: list[Pending] = []
-        away: list[Pending] = []
-        for pending in work:
-            (away if _is_held(pending, held, locked) else free).append(pending)
+        free: list[QueuedWork] = []
+        away: list[QueuedWork] = []
+        for queued in work:
+            (away if _is_held(queued, held, locked) else free).append(queued)
         return free, away, locked
 
-    def touched_by(self, work: Sequence[Pending]) -> set[int]:
+    def touched_by(self, work: Sequence[QueuedWork]) -> set[int]:
         """The partitions that the work will write to, as far as memory knows."""
-        touched = {pending.partition_id for pending in appends(work)}
-        for pending in transitions(work):
-            if pending.producer_id is not None:
-                stored = self.transactions.get(pending.producer_id)
+        touched = {queued.partition_id for queued in appends(work)}
+        for queued in transitions(work):
+            if queued.producer_id is not None:
+                stored = self.transactions.get(queued.producer_id)
                 touched |= stored.partitions if stored else frozenset()
         return touched
 
-    def forget(self, work: Sequence[Pending]) -> None:
+    def forget(self, work: Sequence[QueuedWork]) -> None:
         """Drops the work's partitions and transactions; the next flush reads them again."""
-        for pending in appends(work):
-            self.logs.pop(pending.partition_id, None)
+        for queued in appends(work):
+            self.logs.pop(queued.partition_id, None)
         for publication in publications(work):
             for partition_id in publication.partition_ids:
                 self.logs.pop(partition_id, None)
         # First transactions that end, with their partitions; an append may be of the same one.
-        keys = {pending.key for pending in transitions(work)}
+        keys = {queued.key for queued in transitions(work)}
         for producer_id, stored in list(self.transactions.items()) if keys else ():
             if stored is not None and stored.metadata.key in keys:
                 del self.transactions[producer_id]
@@ -234,15 +234,15 @@ class FlushMemory:
             self.transactions.pop(producer_id, None)
 
 
-def _is_held(pending: Pending, partitions: set[int], locked: Locked) -> bool:
+def _is_held(queued: QueuedWork, partitions: set[int], locked: Locked) -> bool:
     """Whether another broker holds one of its rows."""
-    if isinstance(pending, PendingTransition):
-        return pending.key in locked.held_elsewhere
-    if isinstance(pending, PendingPublication):
-        is_held = pending.publication.guard in locked.held_guards
-        return is_held or not locked.held_tokens.isdisjoint(_tokens([pending]))
-    batch = pending.batch
-    return pending.partition_id in partitions or (
+    if isinstance(queued, QueuedTransition):
+        return queued.key in locked.held_elsewhere
+    if isinstance(queued, QueuedPublication):
+        is_held = queued.publication.guard in locked.held_guards
+        return is_held or not locked.held_tokens.isdisjoint(_tokens([queued]))
+    batch = queued.batch
+    return queued.partition_id in partitions or (
         batch.is_transactional and batch.producer_id in locked.held_producers
     )
 
@@ -261,23 +261,23 @@ def _larger(one: StoredTransaction, other: StoredTransaction) -> StoredTransacti
     return replace(one, partitions=partitions, participants=one.participants | other.participants)
 
 
-def _tokens(work: Iterable[PendingPublication]) -> set[UUID]:
+def _tokens(work: Iterable[QueuedPublication]) -> set[UUID]:
     return {wanted.token for each in work for wanted in each.publication.tokens}
 
 
-def transactional_producers(work: Iterable[Pending]) -> list[int]:
+def transactional_producers(work: Iterable[QueuedWork]) -> list[int]:
     return sorted({p.batch.producer_id for p in appends(work) if p.batch.is_transactional})
 
 
-def _names(work: Iterable[PendingAppend]) -> list[tuple[int, str]]:
+def _names(work: Iterable[QueuedAppend]) -> list[tuple[int, str]]:
     return sorted({(p.partition_id, p.sequenced.name) for p in work if p.sequenced is not None})
 
 
-def _producer_pairs(work: Iterable[PendingAppend]) -> list[tuple[int, int]]:
+def _producer_pairs(work: Iterable[QueuedAppend]) -> list[tuple[int, int]]:
     return sorted(
         {
-            (pending.partition_id, pending.batch.producer_id)
-            for pending in work
-            if pending.batch.has_sequence
+            (queued.partition_id, queued.batch.producer_id)
+            for queued in work
+            if queued.batch.has_sequence
         }
     )

@@ -54,7 +54,7 @@ id (-1: not asked), by its name (None)."""
 
 
 @dataclass(slots=True)
-class PendingAppend:
+class QueuedAppend:
     """A batch on its way into a partition.
 
     transaction_version, transaction: its producer's, for a transactional batch. sequenced: what
@@ -100,7 +100,7 @@ class PendingAppend:
 
 
 @dataclass(slots=True)
-class PendingTransition:
+class QueuedTransition:
     """A decision on a transaction, made in its turn, on what is stored then.
 
     producer_id: if memory of this producer's transaction may be used, provided that the decision
@@ -124,7 +124,7 @@ class PendingTransition:
 
 
 @dataclass(slots=True)
-class PendingPublication:
+class QueuedPublication:
     """Tokens to be published, decided on in their turn.
 
     partition_ids: the tokens' partitions when they were last read, under the lock.
@@ -148,33 +148,33 @@ class PendingPublication:
             self.done.set_result(answer)
 
 
-Pending = PendingAppend | PendingTransition | PendingPublication
+QueuedWork = QueuedAppend | QueuedTransition | QueuedPublication
 
 
-def appends(work: Iterable[Pending]) -> list[PendingAppend]:
+def appends(work: Iterable[QueuedWork]) -> list[QueuedAppend]:
     """The batches among the work of a flush, in order."""
-    return [pending for pending in work if isinstance(pending, PendingAppend)]
+    return [queued for queued in work if isinstance(queued, QueuedAppend)]
 
 
-def transitions(work: Iterable[Pending]) -> list[PendingTransition]:
+def transitions(work: Iterable[QueuedWork]) -> list[QueuedTransition]:
     """The decisions on transactions among it, in order."""
-    return [pending for pending in work if isinstance(pending, PendingTransition)]
+    return [queued for queued in work if isinstance(queued, QueuedTransition)]
 
 
-def publications(work: Iterable[Pending]) -> list[PendingPublication]:
+def publications(work: Iterable[QueuedWork]) -> list[QueuedPublication]:
     """The publications among it, in order."""
-    return [pending for pending in work if isinstance(pending, PendingPublication)]
+    return [queued for queued in work if isinstance(queued, QueuedPublication)]
 
 
-def transaction_of(pending: Pending) -> int | None:
+def transaction_of(queued: QueuedWork) -> int | None:
     """The producer of the transaction that is written to, or ended; None: none, or not known."""
-    if isinstance(pending, PendingAppend):
-        batch = pending.incoming.batch
+    if isinstance(queued, QueuedAppend):
+        batch = queued.incoming.batch
         return batch.producer_id if batch.is_transactional else None
-    return pending.producer_id if isinstance(pending, PendingTransition) else None
+    return queued.producer_id if isinstance(queued, QueuedTransition) else None
 
 
-def resolve_all(work: Iterable[Pending], outcome: Unconfirmed) -> None:
+def resolve_all(work: Iterable[QueuedWork], outcome: Unconfirmed) -> None:
     """Gives all of it the same answer."""
-    for pending in work:
-        pending.resolve(outcome)
+    for queued in work:
+        queued.resolve(outcome)

@@ -36,7 +36,7 @@ from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.flush.work import (
     AppendResult,
-    PendingAppend,
+    QueuedAppend,
     Stream,
 )
 from gateway.runtime.log.append_gate import AppendGate
@@ -182,7 +182,7 @@ class Partitions:
             done.set_result(_NOT_LEADER)
             return done
         self._flusher.submit(
-            PendingAppend(
+            QueuedAppend(
                 partition_id,
                 IncomingBatch(batch, payload, retention_class(config)),
                 done,

@@ -28,7 +28,7 @@ from core.staging.values import (
 from core.types import RecordBatch
 from gateway.runtime.flush import flusher
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
-from gateway.runtime.flush.work import PendingPublication
+from gateway.runtime.flush.work import QueuedPublication
 from gateway.runtime.staging import StageResult, Staging
 from storage.staging import PostgresStagingStore
 from tests.batches import batch, incoming
@@ -393,5 +393,5 @@ async def test_the_greatest_publication_is_a_flush_of_its_own() -> None:
     """Several of them in one would be decided for longer than rows may be held in silence."""
     half = WantedToken(uuid4(), MAX_BATCHES // 2), WantedToken(uuid4(), MAX_BATCHES // 2)
     done: asyncio.Future[PublicationAnswer] = asyncio.get_running_loop().create_future()
-    pending = PendingPublication(Publication(GUARD, 0, half), done)
-    assert pending.size > int(BROKER_CONFIGS["penstock.flush.max.bytes"].default)
+    queued = QueuedPublication(Publication(GUARD, 0, half), done)
+    assert queued.size > int(BROKER_CONFIGS["penstock.flush.max.bytes"].default)

@@ -24,7 +24,7 @@ from gateway.metrics.transactions import watch_transactions
 from gateway.runtime.flush.flusher import CONTENDED_FOR_S
 from gateway.runtime.flush.gathering import SOME
 from gateway.runtime.flush.memory import FlushMemory
-from gateway.runtime.flush.work import PendingAppend, PendingTransition
+from gateway.runtime.flush.work import QueuedAppend, QueuedTransition
 from storage.flush.log import FlushSession
 from tests.batches import batch, incoming
 from tests.gateway.runtime.conftest import MakeBroker
@@ -275,8 +275,8 @@ async def test_who_writes_and_ends_in_one_flush_is_forgotten_as_a_whole(
     await known.reload_transactions([producer.producer_id])
     assert known.logs.keys() == {p, q}
     written = transactional(producer, 0)
-    append = PendingAppend(p, incoming(written), asyncio.Future())
-    known.forget([append, PendingTransition(KEY, lambda *_: None, asyncio.Future())])
+    append = QueuedAppend(p, incoming(written), asyncio.Future())
+    known.forget([append, QueuedTransition(KEY, lambda *_: None, asyncio.Future())])
     assert (known.logs, dict(known.transactions)) == ({}, {})
 
 
