@@ -37,8 +37,10 @@ class Released(NamedTuple):
     free: tuple[OffsetRange, ...]
 
 
-class PendingAcks:
-    """Single offsets are one transaction's at most. Only one may hold all below an offset (a
+class PendingAckHandle:
+    """The pending acknowledgements of one subscription, named as in Pulsar.
+
+    Single offsets are one transaction's at most. Only one may hold all below an offset (a
     cumulative acknowledgement), and below the mark-delete offset both kinds may overlap, as nobody
     needs those any more; after a seek somebody may.
     """

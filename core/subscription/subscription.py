@@ -11,7 +11,7 @@ from core.subscription.cursor import Cursor
 from core.subscription.dispatch import Changes, Dispatcher
 from core.subscription.key_shared import KeySharedDispatcher
 from core.subscription.offset_ranges import OffsetRange, OffsetRanges
-from core.subscription.pending_acks import Owner, PendingAcks
+from core.subscription.pending_acks import Owner, PendingAckHandle
 from core.subscription.shared import SharedDispatcher
 from core.subscription.single_active import ExclusiveDispatcher, FailoverDispatcher
 from core.subscription.values import (
@@ -39,7 +39,7 @@ class Subscription:
     ) -> None:
         self.cursor = cursor
         self.dispatcher: Dispatcher | None = None
-        self._pending = PendingAcks(cursor)
+        self._pending = PendingAckHandle(cursor)
         self._settings = settings
         self._partition = partition
         self._topic_name = topic_name
@@ -117,8 +117,8 @@ class Subscription:
         is_exact: bool = False,
     ) -> bool:
         """The transaction acknowledges the offsets (start, end) that each id names: nobody gets
-        them until it ends. False: a conflict, and nothing of it was taken; see `PendingAcks.take`.
-        Cut off as in `acknowledge`."""
+        them until it ends. False: a conflict, and nothing of it was taken; see
+        `PendingAckHandle.take`. Cut off as in `acknowledge`."""
         wanted = [
             [OffsetRange(start, min(end, log_end)) for start, end in each if start < log_end]
             for each in ids

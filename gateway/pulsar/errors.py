@@ -9,7 +9,7 @@ by it, as far as a code decides anything:
   PRODUCER_BLOCKED_QUOTA_EXCEEDED_*. CONSUMER_BUSY and PRODUCER_BUSY end a first try and are
   retried after a reconnect.
 * In SEND_ERROR: CHECKSUM_ERROR has the message sent again, unless the client finds its own copy
-  broken; TOPIC_TERMINATED_ERROR fails all that is pending; NOT_ALLOWED_ERROR fails this message.
+  broken; TOPIC_TERMINATED_ERROR fails all that waits; NOT_ALLOWED_ERROR fails this message.
   **All others drop the connection and send again**, for ever where there is no send timeout, as
   with transactions. So `send_error` has no others for what another try cannot change. The C++
   client and those made of it (Python, Node) end messages on CHECKSUM_ERROR only: `ending`.

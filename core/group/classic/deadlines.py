@@ -40,7 +40,7 @@ class ClassicDeadlines:
 
     def forget_by(self, member_id: str, at_ms: int) -> None:
         """An id that was given out is forgotten then, unless a client has joined with it."""
-        self._roster.pending[member_id] = at_ms
+        self._roster.pending_join_members[member_id] = at_ms
         self._schedule(at_ms)
 
     def renew(self, member: ClassicMember, now: Instant, timeout_ms: int | None = None) -> None:
@@ -51,7 +51,7 @@ class ClassicDeadlines:
 
     def unused_ids(self, now: Instant) -> list[str]:
         """Ids given out that nobody has joined with in time."""
-        pending = self._roster.pending
+        pending = self._roster.pending_join_members
         return [member_id for member_id, at_ms in pending.items() if at_ms <= now.monotonic_ms]
 
     def ended_sessions(self, now: Instant) -> list[str]:
@@ -65,7 +65,7 @@ class ClassicDeadlines:
     def reset(self) -> None:
         """Finds the earliest of all."""
         deadlines = [m.deadline_ms for m in self._roster.members.values() if m.is_watched]
-        deadlines += self._roster.pending.values()
+        deadlines += self._roster.pending_join_members.values()
         others = (self.join_ms, self.sync_ms, self.shown_ms)
         deadlines += [each for each in others if each is not None]
         self.next_ms = min(deadlines, default=None)

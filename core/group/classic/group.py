@@ -139,7 +139,7 @@ class ClassicGroup:
     @property
     def is_idle(self) -> bool:
         """Whether it can be dropped from memory and loaded again without loss."""
-        return self.state == EMPTY and not self._roster.pending
+        return self.state == EMPTY and not self._roster.pending_join_members
 
     def stored(self) -> StoredGroup:
         """Rows as they would be written now."""
@@ -245,7 +245,7 @@ class ClassicGroup:
 
     def _join_known(self, request: JoinRequest, waiter: Waiter, now: Instant) -> None:
         roster = self._roster
-        if request.member_id in roster.pending and request.group_instance_id is None:
+        if request.member_id in roster.pending_join_members and request.group_instance_id is None:
             self._add_member(request.member_id, request, waiter, now)
             return
         refusal = roster.refusal(request.member_id, request.group_instance_id)
@@ -442,7 +442,7 @@ class ClassicGroup:
             if instance_id is None or instance_id not in roster.static_members:
                 return Error.UNKNOWN_MEMBER_ID
             member_id = roster.static_members[instance_id]
-        elif member_id not in roster.pending:
+        elif member_id not in roster.pending_join_members:
             refusal = roster.refusal(member_id, instance_id)
             if refusal is not Error.NONE:
                 return refusal

@@ -64,7 +64,7 @@ class ClassicRebalance:
         self._rows = rows
         self._deadlines = deadlines
         self._event = event
-        self._pending_sync: set[str] = set()
+        self._pending_sync_members: set[str] = set()
         self._is_initial = False
         self._initial_remaining_ms = 0
 
@@ -123,9 +123,9 @@ class ClassicRebalance:
         if self.state == PREPARING_REBALANCE:
             members = self._roster.members.values()
             waiting_for = [m.member_id for m in members if m.awaiting_join is None]
-            waiting_for += self._roster.pending
+            waiting_for += self._roster.pending_join_members
         elif self.state == COMPLETING_REBALANCE:
-            waiting_for = sorted(self._pending_sync)
+            waiting_for = sorted(self._pending_sync_members)
         self._rows.show(self.state, self.state_timestamp, tuple(waiting_for[:SHOWN_MEMBERS]))
         self._deadlines.shown_ms = None
         if self.state in (PREPARING_REBALANCE, COMPLETING_REBALANCE):
@@ -145,7 +145,7 @@ class ClassicRebalance:
 
     def _expire_syncs(self, now: Instant) -> None:
         """Members that have not asked for an assignment in time are removed (expirePendingSync)."""
-        missing = sorted(self._pending_sync)
+        missing = sorted(self._pending_sync_members)
         if missing:
             for member_id in missing:
                 self.remove(member_id)
@@ -182,7 +182,7 @@ class ClassicRebalance:
             for member in self._roster.members.values():
                 member.assignment = b""
             self.answer_syncs(Error.REBALANCE_IN_PROGRESS, now)
-        self._pending_sync.clear()
+        self._pending_sync_members.clear()
         self._deadlines.sync_ms = None
         self._is_initial = self.state == EMPTY
         self._transition(PREPARING_REBALANCE, now)
@@ -262,7 +262,7 @@ class ClassicRebalance:
             self._event.answer(roster.await_join(member, None), self.join_result(member))
             member.is_new = False
             self._deadlines.renew(member, now)
-        self._pending_sync = set(roster.members)
+        self._pending_sync_members = set(roster.members)
         self._deadlines.sync_by(now.monotonic_ms + roster.rebalance_timeout_ms())
         self._show(now)
 
@@ -322,19 +322,19 @@ class ClassicRebalance:
 
     def has_synced(self, member_id: str) -> None:
         """The member has asked for its assignment."""
-        self._pending_sync.discard(member_id)
+        self._pending_sync_members.discard(member_id)
 
     def rename(self, member: ClassicMember, member_id: str) -> None:
         """Gives a static member a new id."""
-        if member.member_id in self._pending_sync:
-            self._pending_sync.remove(member.member_id)
-            self._pending_sync.add(member_id)
+        if member.member_id in self._pending_sync_members:
+            self._pending_sync_members.remove(member.member_id)
+            self._pending_sync_members.add(member_id)
         self._roster.rename(member, member_id)
 
     def remove(self, member_id: str) -> None:
         """Removes a member; if it waits, it is told so and may join again as a new one."""
         member = self._roster.remove(member_id)
-        self._pending_sync.discard(member_id)
+        self._pending_sync_members.discard(member_id)
         if member is not None:
             self._event.answer(member.awaiting_join, JoinResult(Error.UNKNOWN_MEMBER_ID))
             self._event.answer(member.awaiting_sync, SyncResult(Error.UNKNOWN_MEMBER_ID))

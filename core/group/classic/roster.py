@@ -14,7 +14,7 @@ from core.group.values import GroupProtocol, JoinedMember, JoinRequest, Waiter
 class ClassicRoster:
     """The members, by id and by instance id, and ids given to clients that have not joined yet.
 
-    pending: such a member id → when it is forgotten.
+    pending_join_members: such a member id → when it is forgotten (Kafka's pendingJoinMembers).
     """
 
     def __init__(self, protocol_type: str, leader: str | None) -> None:
@@ -22,7 +22,7 @@ class ClassicRoster:
         self.leader = leader
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
-        self.pending: dict[str, int] = {}
+        self.pending_join_members: dict[str, int] = {}
         self.awaiting_join_count = 0
         self._supporters: dict[str, int] = {}
 
@@ -38,11 +38,11 @@ class ClassicRoster:
         if member.awaiting_join is not None:
             self.awaiting_join_count += 1
         self._count(member, 1)
-        self.pending.pop(member.member_id, None)
+        self.pending_join_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> ClassicMember | None:
         """Removes the member, or forgets the id given out; a leader's successor is chosen."""
-        self.pending.pop(member_id, None)
+        self.pending_join_members.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
             return None
@@ -116,7 +116,7 @@ class ClassicRoster:
 
     def all_joined(self) -> bool:
         """Whether all members have joined, and every id given out is used."""
-        return self.awaiting_join_count == len(self.members) and not self.pending
+        return self.awaiting_join_count == len(self.members) and not self.pending_join_members
 
     def rebalance_timeout_ms(self) -> int:
         """The longest rebalance timeout of all members."""

@@ -184,7 +184,7 @@ class Member:
         cumulative_end: int | None,
         is_heard: Callable[[], bool],
     ) -> Error:
-        """The same if a transaction commits; see PendingAcks.acknowledge."""
+        """The same if a transaction commits; see PendingAckTracker.acknowledge."""
         return await self.partition.acknowledge_in_transaction(
             self.subscription, key, producer, ids, cumulative_end, is_heard=is_heard
         )

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from core.types import Payload
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
-    from gateway.runtime.subscriptions.pending_acks import PendingAcks
+    from gateway.runtime.subscriptions.pending_acks import PendingAckTracker
     from gateway.runtime.subscriptions.writes import CursorWriter
 
 log = structlog.get_logger(__name__)
@@ -75,7 +75,7 @@ class Surroundings:
     describe: Describe
     pieces: Pieces
     writer: CursorWriter
-    pending_acks: PendingAcks
+    pending_acks: PendingAckTracker
     clock: Callable[[], int]
     settings: DispatchSettings
     is_valid: Callable[[Lease], bool]
@@ -556,7 +556,7 @@ class OwnedPartition:
         transaction: OpenTransaction | None = None,
         is_heard: Callable[[], bool] = lambda: True,
     ) -> Error:
-        """See PendingAcks.acknowledge."""
+        """See PendingAckTracker.acknowledge."""
         return await self._around.pending_acks.acknowledge(
             self, subscription, key, producer, ids, cumulative_end, transaction, is_heard
         )

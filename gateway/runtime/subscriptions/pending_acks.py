@@ -57,10 +57,10 @@ class Transactions(Protocol):
     ) -> Awaitable[Error]: ...
 
 
-class _Pending:
-    """A subscription with something pending. By transaction: under_way: writes that are not
-    answered yet; begun: all that were. doubtful: transactions of which memory may have more than
-    the store has."""
+class _LiveParticipant:
+    """A subscription in memory, with pending acknowledgements. By transaction: under_way: writes
+    that are not answered yet; begun: all that were. doubtful: transactions of which memory may have
+    more than the store has."""
 
     def __init__(self, partition: OwnedPartition, subscription: LiveSubscription) -> None:
         self.partition = partition
@@ -88,8 +88,8 @@ class _Pending:
         del self.begun[owner]
 
 
-class PendingAcks:
-    """All of this process."""
+class PendingAckTracker:
+    """All pending acknowledgements of this process: written, and what became of them."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class PendingAcks:
         self._store = store
         self._transactions = transactions
         self._on_lost = on_lost
-        self._pending: dict[int, _Pending] = {}
+        self._participants: dict[int, _LiveParticipant] = {}
         self._under_way: dict[int, set[asyncio.Future[None]]] = {}  # by partition
         self._wanted: set[int] = set()
         self._looking = asyncio.Lock()
@@ -152,8 +152,8 @@ class PendingAcks:
         if not is_accepted:
             return Error.CONCURRENT_TRANSACTIONS
         ranges = [each for named in ids for each in named]
-        pending = self._enter(partition, subscription, subscription_id)
-        pending.begin(owner)
+        participant = self._enter(partition, subscription, subscription_id)
+        participant.begin(owner)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         under_way = self._under_way.setdefault(partition.partition_id, set())
         under_way.add(done)
@@ -176,12 +176,12 @@ class PendingAcks:
             under_way.discard(done)
             if not under_way and self._under_way.get(partition.partition_id) is under_way:
                 del self._under_way[partition.partition_id]
-            pending.finish(owner)
+            participant.finish(owner)
             if error is not Error.NONE:
-                pending.doubtful.add(owner)
+                participant.doubtful.add(owner)
             if (error is not Error.NONE or not is_heard()) and core.is_pending(owner):
                 core.leave_unanswered(owner, ranges, cumulative_end)
-            if owner in pending.doubtful:
+            if owner in participant.doubtful:
                 self.look_again([subscription_id])
         if error is Error.NOT_COORDINATOR:
             self._on_lost(subscription.lease, True)
@@ -197,15 +197,15 @@ class PendingAcks:
         """What the store has of a subscription that is loaded now."""
         if not stored or subscription.subscription_id is None:
             return
-        pending = self._enter(partition, subscription, subscription.subscription_id)
-        self._take_over_all(pending, {each.transaction for each in stored}, stored)
+        participant = self._enter(partition, subscription, subscription.subscription_id)
+        self._take_over_all(participant, {each.transaction for each in stored}, stored)
 
     def _enter(
         self, partition: OwnedPartition, subscription: LiveSubscription, subscription_id: int
-    ) -> _Pending:
-        known = self._pending.get(subscription_id)
+    ) -> _LiveParticipant:
+        known = self._participants.get(subscription_id)
         if known is None or known.subscription is not subscription:
-            known = self._pending[subscription_id] = _Pending(partition, subscription)
+            known = self._participants[subscription_id] = _LiveParticipant(partition, subscription)
         return known
 
     # What becomes of them.
@@ -215,20 +215,20 @@ class PendingAcks:
     ) -> None:
         """A transaction has ended here."""
         for subscription_id in subscription_ids:
-            pending = self._pending.get(subscription_id)
-            if pending is None:
+            participant = self._participants.get(subscription_id)
+            if participant is None:
                 continue
-            is_known = pending.subscription.core.is_pending(owner)
-            if owner in pending.under_way or owner in pending.doubtful or not is_known:
-                pending.doubtful.add(owner)
+            is_known = participant.subscription.core.is_pending(owner)
+            if owner in participant.under_way or owner in participant.doubtful or not is_known:
+                participant.doubtful.add(owner)
                 self.look_again([subscription_id])
             else:
-                self._resolve(pending, owner, is_commit=is_commit)
-                self._leave_out(subscription_id, pending)
+                self._resolve(participant, owner, is_commit=is_commit)
+                self._leave_out(subscription_id, participant)
 
     def look_again(self, subscription_ids: Iterable[int]) -> None:
         """Transactions with acknowledgements of these may have ended, at any broker."""
-        self._wanted.update(each for each in subscription_ids if each in self._pending)
+        self._wanted.update(each for each in subscription_ids if each in self._participants)
         if self._wanted:
             self._wake.set()
 
@@ -239,7 +239,7 @@ class PendingAcks:
                 async with asyncio.timeout(_LOOK_INTERVAL_S):
                     await self._wake.wait()
             except TimeoutError:
-                self._wanted.update(self._pending)
+                self._wanted.update(self._participants)
             self._wake.clear()
             wanted, self._wanted = self._wanted, set()
             if not wanted:
@@ -254,64 +254,68 @@ class PendingAcks:
     async def take_in(self, subscription_id: int | None) -> None:
         """What has been committed before is acknowledged when this returns; writes under way are
         left alone. Raises StoreUnavailable."""
-        if subscription_id in self._pending:
+        if subscription_id in self._participants:
             await self._look({subscription_id})
 
     async def _look(self, subscription_ids: Iterable[int]) -> None:
         async with self._looking:  # or an older read might come last
             self._looks += 1
             before = {
-                each: (pending, pending.answered)
+                each: (participant, participant.answered)
                 for each in subscription_ids
-                if (pending := self._pending.get(each)) is not None
+                if (participant := self._participants.get(each)) is not None
             }
             found = await self._store.read_pending(sorted(before))
-            for subscription_id, (pending, answered) in before.items():
-                if self._pending.get(subscription_id) is pending:  # else loaded since, and newer
+            for subscription_id, (participant, answered) in before.items():
+                # Else it was loaded since, and is newer.
+                if self._participants.get(subscription_id) is participant:
                     self._compare(
-                        subscription_id, pending, answered, found.get(subscription_id, ())
+                        subscription_id, participant, answered, found.get(subscription_id, ())
                     )
 
     def _compare(
         self,
         subscription_id: int,
-        pending: _Pending,
+        participant: _LiveParticipant,
         answered: Counter[OpenTransaction],
         stored: Sequence[StoredAck],
     ) -> None:
         """What is in memory becomes what the store has. Transactions with a write that the read may
         have missed are left alone until the next look. answered: the writes that it has not
         missed."""
-        applied = pending.subscription.applied
-        owners = {each.transaction for each in stored} | pending.doubtful
+        applied = participant.subscription.applied
+        owners = {each.transaction for each in stored} | participant.doubtful
         for each in [e for e, look in applied.items() if look < self._looks and e not in owners]:
             del applied[each]  # it has no rows any more
-        for owner in pending.subscription.core.pending_owners:
+        for owner in participant.subscription.core.pending_owners:
             assert isinstance(owner, OpenTransaction)
             owners.add(owner)
         # A write may have been under way when the read began, and be answered by now.
-        sure = {each for each in owners if pending.begun[each] == answered[each]}
-        self._take_over_all(pending, sure, stored)
-        if pending.doubtful - pending.under_way.keys():
+        sure = {each for each in owners if participant.begun[each] == answered[each]}
+        self._take_over_all(participant, sure, stored)
+        if participant.doubtful - participant.under_way.keys():
             self.look_again([subscription_id])
-        self._leave_out(subscription_id, pending)
+        self._leave_out(subscription_id, participant)
 
     def _take_over_all(
-        self, pending: _Pending, owners: Iterable[OpenTransaction], stored: Sequence[StoredAck]
+        self,
+        participant: _LiveParticipant,
+        owners: Iterable[OpenTransaction],
+        stored: Sequence[StoredAck],
     ) -> None:
         """What is in memory of transactions becomes what the store has."""
         rows: dict[OpenTransaction, list[StoredAck]] = defaultdict(list)
         for each in stored:
             rows[each.transaction].append(each)
         for owner in owners:
-            self._take_over(pending, owner, rows.get(owner, ()))
+            self._take_over(participant, owner, rows.get(owner, ()))
 
     def _take_over(
-        self, pending: _Pending, owner: OpenTransaction, rows: Sequence[StoredAck]
+        self, participant: _LiveParticipant, owner: OpenTransaction, rows: Sequence[StoredAck]
     ) -> None:
-        subscription, core = pending.subscription, pending.subscription.core
+        subscription, core = participant.subscription, participant.subscription.core
         if owner in subscription.applied:  # a seek may have been behind it
-            pending.forget(owner)
+            participant.forget(owner)
             return
         committed = [each for each in rows if each.is_committed]
         if committed:
@@ -324,27 +328,31 @@ class PendingAcks:
         ranges = [(e.start, e.end) for e in rows if not e.is_committed and not e.is_cumulative]
         ends = [each.end for each in rows if not each.is_committed and each.is_cumulative]
         core.keep_pending(owner, ranges, max(ends, default=None))
-        pending.doubtful.discard(owner)
+        participant.doubtful.discard(owner)
         if not core.is_pending(owner):
-            pending.forget(owner)
-        pending.partition.acknowledged(subscription)
+            participant.forget(owner)
+        participant.partition.acknowledged(subscription)
 
     def _note_applied(self, subscription: LiveSubscription, owner: OpenTransaction) -> None:
         subscription.taken_in.add(owner)
         subscription.applied[owner] = self._looks
 
-    def _resolve(self, pending: _Pending, owner: OpenTransaction, *, is_commit: bool) -> None:
-        core = pending.subscription.core
-        pending.forget(owner)
+    def _resolve(
+        self, participant: _LiveParticipant, owner: OpenTransaction, *, is_commit: bool
+    ) -> None:
+        core = participant.subscription.core
+        participant.forget(owner)
         if is_commit:
             core.commit_pending(owner)
-            self._note_applied(pending.subscription, owner)
+            self._note_applied(participant.subscription, owner)
         else:
             core.abort_pending(owner)
-        pending.partition.acknowledged(pending.subscription)
+        participant.partition.acknowledged(participant.subscription)
 
-    def _leave_out(self, subscription_id: int, pending: _Pending) -> None:
+    def _leave_out(self, subscription_id: int, participant: _LiveParticipant) -> None:
         """Nothing of it is pending any more."""
-        is_over = pending.subscription.is_dropped or not pending.subscription.core.pends_anything
-        if is_over and not pending.under_way and self._pending.get(subscription_id) is pending:
-            del self._pending[subscription_id]
+        subscription = participant.subscription
+        is_over = subscription.is_dropped or not subscription.core.pends_anything
+        known = self._participants.get(subscription_id)
+        if is_over and not participant.under_way and known is participant:
+            del self._participants[subscription_id]

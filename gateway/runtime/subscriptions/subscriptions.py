@@ -17,7 +17,7 @@ from core.ports.log import StoreUnavailable
 from core.shard import shard_of_partition
 from core.subscription.values import DispatchSettings
 from gateway.runtime.subscriptions.partition import OwnedPartition, Surroundings
-from gateway.runtime.subscriptions.pending_acks import PendingAcks
+from gateway.runtime.subscriptions.pending_acks import PendingAckTracker
 from gateway.runtime.subscriptions.pieces import Pieces
 from gateway.runtime.subscriptions.writes import CursorWriter
 
@@ -65,7 +65,7 @@ class Subscriptions:
         self._is_stopping = False
         self._writer = CursorWriter(store, self._on_failed)
         self._pieces = Pieces(describe, split)
-        self.pending_acks = PendingAcks(store, transactions, self._on_failed)
+        self.pending_acks = PendingAckTracker(store, transactions, self._on_failed)
         self._around = Surroundings(
             store,
             partitions,

@@ -4,7 +4,7 @@ import pytest
 
 from core.subscription.cursor import Cursor, StoredCursor
 from core.subscription.offset_ranges import OffsetRange
-from core.subscription.pending_acks import PendingAcks, Released
+from core.subscription.pending_acks import PendingAckHandle, Released
 
 Pairs = list[tuple[int, int]]
 
@@ -24,9 +24,9 @@ def cursor() -> Cursor:
 
 
 @pytest.fixture
-def pending(cursor: Cursor) -> PendingAcks:
+def pending(cursor: Cursor) -> PendingAckHandle:
     """t1 holds 30-34."""
-    pending = PendingAcks(cursor)
+    pending = PendingAckHandle(cursor)
     assert pending.take("t1", ids((30, 35))) == [(30, 35)]
     return pending
 
@@ -57,7 +57,7 @@ def pending(cursor: Cursor) -> PendingAcks:
     ],
 )
 def test_single_offsets_are_one_s_and_not_acknowledged(
-    pending: PendingAcks, owner: str, wanted: Pairs, taken: Pairs | None
+    pending: PendingAckHandle, owner: str, wanted: Pairs, taken: Pairs | None
 ) -> None:
     before = pending.of(owner)
     assert pending.take(owner, ids(*wanted)) == taken
@@ -77,7 +77,7 @@ def test_single_offsets_are_one_s_and_not_acknowledged(
     ],
 )
 def test_an_id_has_to_name_something_new(
-    pending: PendingAcks, wanted: list[Pairs], taken: Pairs | None
+    pending: PendingAckHandle, wanted: list[Pairs], taken: Pairs | None
 ) -> None:
     assert pending.take("t1", [ranges(*each) for each in wanted]) == taken
 
@@ -94,7 +94,7 @@ def test_an_id_has_to_name_something_new(
     ],
 )
 def test_who_is_exact_names_nothing_twice(
-    pending: PendingAcks, wanted: list[Pairs], taken: Pairs | None
+    pending: PendingAckHandle, wanted: list[Pairs], taken: Pairs | None
 ) -> None:
     named = [ranges(*each) for each in wanted]
     assert pending.take("t1", named, is_exact=True) == taken
@@ -116,12 +116,14 @@ def test_who_is_exact_names_nothing_twice(
         ("t1", 40, True),  # its own
     ],
 )
-def test_all_below_an_offset(pending: PendingAcks, owner: str, end: int, is_taken: bool) -> None:
+def test_all_below_an_offset(
+    pending: PendingAckHandle, owner: str, end: int, is_taken: bool
+) -> None:
     assert pending.take_up_to(owner, end) is is_taken
     assert pending.of(owner)[1] == (end if is_taken else None)
 
 
-def test_only_one_holds_all_below_and_may_move_on(pending: PendingAcks) -> None:
+def test_only_one_holds_all_below_and_may_move_on(pending: PendingAckHandle) -> None:
     assert pending.take_up_to("t2", 15)
     assert not pending.take_up_to("t1", 13)
     assert not pending.take_up_to("t1", 40)
@@ -137,7 +139,7 @@ def test_only_one_holds_all_below_and_may_move_on(pending: PendingAcks) -> None:
 
 @pytest.mark.parametrize("is_acknowledged", [False, True])
 def test_who_was_not_answered_may_ask_once_more(
-    pending: PendingAcks, cursor: Cursor, is_acknowledged: bool
+    pending: PendingAckHandle, cursor: Cursor, is_acknowledged: bool
 ) -> None:
     """Whatever became of it."""
     if is_acknowledged:
@@ -152,7 +154,7 @@ def test_who_was_not_answered_may_ask_once_more(
 
 
 def test_who_was_not_answered_may_ask_for_all_below_once_more(
-    pending: PendingAcks, cursor: Cursor
+    pending: PendingAckHandle, cursor: Cursor
 ) -> None:
     assert pending.take_up_to("t1", 45)
     cursor.acknowledge_up_to(50)
@@ -163,7 +165,7 @@ def test_who_was_not_answered_may_ask_for_all_below_once_more(
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_nothing_is_unanswered_of_what_is_over(pending: PendingAcks, goes_on: bool) -> None:
+def test_nothing_is_unanswered_of_what_is_over(pending: PendingAckHandle, goes_on: bool) -> None:
     pending.leave_unanswered("t1", ranges((30, 35)), 0)
     pending.release("t1", goes_on=goes_on)
     pending.load("t1", ranges((30, 35)), 0)
@@ -171,7 +173,7 @@ def test_nothing_is_unanswered_of_what_is_over(pending: PendingAcks, goes_on: bo
 
 
 @pytest.mark.parametrize("up_to", [0, 36])
-def test_who_has_ended_holds_nothing(pending: PendingAcks, up_to: int) -> None:
+def test_who_has_ended_holds_nothing(pending: PendingAckHandle, up_to: int) -> None:
     if up_to:
         assert pending.take_up_to("t1", up_to)
     free = ranges((0, 36)) if up_to else ranges((30, 35))
@@ -182,14 +184,14 @@ def test_who_has_ended_holds_nothing(pending: PendingAcks, up_to: int) -> None:
     assert pending.take_up_to("t2", 50)
 
 
-def test_what_another_one_holds_too_is_not_free(pending: PendingAcks, cursor: Cursor) -> None:
+def test_what_another_one_holds_too_is_not_free(pending: PendingAckHandle, cursor: Cursor) -> None:
     """Below the mark-delete offset single ones are in nobody's way; a seek may go back there."""
     cursor.acknowledge_up_to(32)
     assert not pending.take_up_to("t2", 40)
     cursor.acknowledge_up_to(35)
     assert pending.take_up_to("t2", 40)
     assert pending.take("t1", ids((42, 44))) == [(42, 44)]
-    other = PendingAcks(cursor)
+    other = PendingAckHandle(cursor)
     for owner in pending.owners:
         held, up_to = pending.of(owner)
         other.load(owner, held, up_to or 0)
@@ -200,7 +202,7 @@ def test_what_another_one_holds_too_is_not_free(pending: PendingAcks, cursor: Cu
 
 
 def test_what_is_loaded_is_not_asked_for(cursor: Cursor) -> None:
-    pending = PendingAcks(cursor)
+    pending = PendingAckHandle(cursor)
     pending.load("t1", ranges((5, 7), (22, 28)), 15)
     pending.load("t2", ranges((27, 30)), 0)
     assert pending.of("t1") == (((5, 7), (22, 28)), 15)
@@ -211,7 +213,7 @@ def test_what_is_loaded_is_not_asked_for(cursor: Cursor) -> None:
 
 
 def test_any_name_will_do_for_a_transaction(cursor: Cursor) -> None:
-    pending = PendingAcks(cursor)
+    pending = PendingAckHandle(cursor)
     assert pending.take_up_to(0, 12)
     assert not pending.take_up_to(None, 12)
     assert pending.take(None, ids((11, 12))) is None
