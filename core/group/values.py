@@ -212,7 +212,7 @@ class ConsumerHeartbeatResult:
 
 # --- an event's outcome ---
 
-Answer = (
+GroupAnswer = (
     JoinResult | SyncResult | LeaveResult | ConsumerHeartbeatResult | Error
 )  # Error: Heartbeat's whole answer
 
@@ -222,7 +222,7 @@ class Reply:
     """An answer to the request that waits under `waiter`."""
 
     waiter: Waiter
-    answer: Answer
+    answer: GroupAnswer
 
 
 Note = tuple[str, Mapping[str, object]]

@@ -91,7 +91,7 @@ class PublishedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PublicationAnswer:
-    """The answer. outcome: None if it was refused; then nothing was published.
+    """To a publication. outcome: None if it was refused; then nothing was published.
 
     highest: the guard's batch id now, unless it was refused. A query that restarts repeats its last
     batch; if a later one is published already, the query has lost its own progress.

@@ -16,7 +16,6 @@ from core.transaction import single_use
 from core.transaction.key import Participant
 from core.transaction.state import ABORTING, COMMITTING, FENCING, IDLE_STATES, passed
 from core.transaction.values import (
-    Answer,
     EndTransaction,
     InitProducerId,
     Joining,
@@ -26,6 +25,7 @@ from core.transaction.values import (
     TransactionState,
     TransactionVersion,
     Transition,
+    TransitionAnswer,
 )
 from core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
@@ -106,7 +106,7 @@ def prepare_init_producer_id(
         client_id=request.client_id,
         client_host=request.client_host,
     )
-    return Transition(Answer(producer=_producer_of(put)), put, marker)
+    return Transition(TransitionAnswer(producer=_producer_of(put)), put, marker)
 
 
 def _recovered_before(known: TransactionMetadata, request: InitProducerId, now: int) -> Transition:
@@ -116,7 +116,7 @@ def _recovered_before(known: TransactionMetadata, request: InitProducerId, now: 
     later end finds nothing. A commit of V1, which bumps no epoch, is not forgotten: this request is
     late, and the commit's own retry may follow.
     """
-    answer = Answer(producer=_producer_of(known))
+    answer = TransitionAnswer(producer=_producer_of(known))
     is_begun = known.state is TransactionState.EMPTY and known.timeout_ms == request.timeout_ms
     is_late = (
         known.state is TransactionState.COMPLETE_COMMIT
@@ -151,7 +151,7 @@ def _created(
         client_host=request.client_host,
         version=known.version if known else 0,
     )
-    return Transition(Answer(producer=_producer_of(put)), put)
+    return Transition(TransitionAnswer(producer=_producer_of(put)), put)
 
 
 # EndTxn.
@@ -203,7 +203,7 @@ def _end_without_bump(known: TransactionMetadata, request: EndTransaction, now: 
         updated_at=now,
     )
     marker = _marker(known, known.producer_epoch, is_commit=request.is_commit)
-    return Transition(Answer(producer=_producer_of(put)), put, marker)
+    return Transition(TransitionAnswer(producer=_producer_of(put)), put, marker)
 
 
 def _end_with_bump(
@@ -228,7 +228,7 @@ def _end_with_bump(
     marker = None
     if known.state is TransactionState.ONGOING:
         marker = _marker(known, bumped.marker_epoch, is_commit=request.is_commit)
-    return Transition(Answer(producer=_producer_of(put)), put, marker)
+    return Transition(TransitionAnswer(producer=_producer_of(put)), put, marker)
 
 
 def _end_of_nothing(
@@ -259,7 +259,7 @@ def _retried_end(known: TransactionMetadata, request: EndTransaction) -> Transit
         return _refused(Error.PRODUCER_FENCED)
     if request.is_commit != (known.state is TransactionState.COMPLETE_COMMIT):
         return _refused(Error.PRODUCER_FENCED if request.is_commit else Error.INVALID_TXN_STATE)
-    return Transition(Answer(producer=_producer_of(known)))
+    return Transition(TransitionAnswer(producer=_producer_of(known)))
 
 
 def _repeated_end(known: TransactionMetadata, request: EndTransaction) -> Transition:
@@ -279,7 +279,7 @@ def _repeated_end(known: TransactionMetadata, request: EndTransaction) -> Transi
         is_repeated = not request.is_commit
     if not is_repeated:
         return _refused(Error.INVALID_TXN_STATE)
-    return Transition(Answer(producer=_producer_of(known)))
+    return Transition(TransitionAnswer(producer=_producer_of(known)))
 
 
 def _already_ending(known: TransactionMetadata, request: EndTransaction) -> Transition:
@@ -425,11 +425,11 @@ def prepare_external_marker(
     and fences the producer, a commit is refused. If no transaction is open, nothing happens.
     """
     if known is None or known.producer_id != marker.producer_id:
-        return Transition(Answer())
+        return Transition(TransitionAnswer())
     if marker.producer_epoch < known.producer_epoch:
         return _refused(Error.INVALID_PRODUCER_EPOCH)
     if known.state is not TransactionState.ONGOING or not has_joined:
-        return Transition(Answer())
+        return Transition(TransitionAnswer())
     if marker.is_commit:
         return _refused(Error.INVALID_TXN_STATE)
     coordinator_epoch = max(known.coordinator_epoch, marker.coordinator_epoch)
@@ -442,7 +442,7 @@ def prepare_expiry(
     """Forgets an id that has been idle for `transactional.id.expiration.ms`; None if it was not."""
     if known is None or not may_expire(known, now, expiration_ms):
         return None
-    return Transition(Answer(), is_deleted=True)
+    return Transition(TransitionAnswer(), is_deleted=True)
 
 
 def may_expire(known: TransactionMetadata, now: int, expiration_ms: int) -> bool:
@@ -477,7 +477,7 @@ def _fenced(
     marker = replace(
         _marker(known, bumped.marker_epoch, is_commit=False), coordinator_epoch=coordinator_epoch
     )
-    return Transition(Answer(producer=_producer_of(put)), put, marker)
+    return Transition(TransitionAnswer(producer=_producer_of(put)), put, marker)
 
 
 # Epochs.
@@ -524,4 +524,4 @@ def _marker(known: TransactionMetadata, producer_epoch: int, *, is_commit: bool)
 
 
 def _refused(error: Error) -> Transition:
-    return Transition(Answer(error))
+    return Transition(TransitionAnswer(error))

@@ -15,12 +15,12 @@ from core.errors import Error
 from core.transaction.key import TransactionKey
 from core.transaction.state import ABORTING, COMMITTING, passed
 from core.transaction.values import (
-    Answer,
     Marker,
     ProducerIdAndEpoch,
     TransactionMetadata,
     TransactionState,
     Transition,
+    TransitionAnswer,
 )
 from core.types import NO_TIMESTAMP
 
@@ -45,7 +45,7 @@ def prepare_begin(request: Begin, now: int, max_timeout_ms: int) -> Transition:
     INVALID_TRANSACTION_TIMEOUT where the timeout is not above 0, or too long.
     """
     if not 0 < request.timeout_ms <= max_timeout_ms:
-        return Transition(Answer(Error.INVALID_TRANSACTION_TIMEOUT))
+        return Transition(TransitionAnswer(Error.INVALID_TRANSACTION_TIMEOUT))
     put = TransactionMetadata(
         request.key,
         request.producer_id,
@@ -57,7 +57,7 @@ def prepare_begin(request: Begin, now: int, max_timeout_ms: int) -> Transition:
         client_id=request.client_id,
         client_host=request.client_host,
     )
-    return Transition(Answer(producer=ProducerIdAndEpoch(put.producer_id, EPOCH)), put)
+    return Transition(TransitionAnswer(producer=ProducerIdAndEpoch(put.producer_id, EPOCH)), put)
 
 
 def prepare_end(known: TransactionMetadata | None, *, is_commit: bool, now: int) -> Transition:
@@ -67,13 +67,15 @@ def prepare_end(known: TransactionMetadata | None, *, is_commit: bool, now: int)
     ended the other way, by its client or because its time was over.
     """
     if known is None:
-        return Transition(Answer(Error.INVALID_PRODUCER_ID_MAPPING))
+        return Transition(TransitionAnswer(Error.INVALID_PRODUCER_ID_MAPPING))
     if known.state is TransactionState.ONGOING:
         return ended(known, is_commit=is_commit, now=now)
     done = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
     if known.state is not done:
-        return Transition(Answer(Error.INVALID_TXN_STATE))
-    return Transition(Answer(producer=ProducerIdAndEpoch(known.producer_id, known.producer_epoch)))
+        return Transition(TransitionAnswer(Error.INVALID_TXN_STATE))
+    return Transition(
+        TransitionAnswer(producer=ProducerIdAndEpoch(known.producer_id, known.producer_epoch))
+    )
 
 
 def ended(
@@ -91,5 +93,7 @@ def ended(
     )
     marker = Marker(known.producer_id, known.producer_epoch, is_commit, epoch, is_last=True)
     return Transition(
-        Answer(producer=ProducerIdAndEpoch(known.producer_id, known.producer_epoch)), put, marker
+        TransitionAnswer(producer=ProducerIdAndEpoch(known.producer_id, known.producer_epoch)),
+        put,
+        marker,
     )

@@ -141,8 +141,8 @@ class EndTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer: an error, or the producer id and epoch to use from now on."""
+class TransitionAnswer:
+    """To a transition: an error, or the producer id and epoch to use from now on."""
 
     error: Error = Error.NONE
     producer: ProducerIdAndEpoch = ProducerIdAndEpoch()
@@ -158,7 +158,7 @@ class Transition:
     or dropped, joins forgotten. is_deleted: deletes the row (an idle id). answer: for the caller.
     """
 
-    answer: Answer
+    answer: TransitionAnswer
     put: TransactionMetadata | None = None
     marker: Marker | None = None
     is_deleted: bool = False

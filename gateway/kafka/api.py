@@ -25,7 +25,7 @@ CLOSE_CONNECTION: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class LastAnswer:
+class LastResponse:
     """What a handler returns to have the connection closed once this response is sent."""
 
     response: Any
@@ -39,7 +39,7 @@ class Api:
     versions: served. advertised: what ApiVersions lists: wider for Produce (see its handler),
     nothing for APIs that are not Kafka's.
     handler: returns the response message, None where nothing is sent (Produce with acks=0),
-    CLOSE_CONNECTION, or a LastAnswer.
+    CLOSE_CONNECTION, or a LastResponse.
     unsupported: the version-0 response to a version that is not served; None: close the connection,
     as Kafka does for everything but ApiVersions (KIP-511).
     is_long_poll: it may wait for minutes, and is cancelled when its client has gone; the others run

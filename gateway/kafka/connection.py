@@ -21,7 +21,7 @@ from core.security.principal import ANONYMOUS
 from gateway.framing import Framer, make_scratch
 from gateway.kafka import codec
 from gateway.kafka.answer_bursts import AnswerBurst
-from gateway.kafka.api import CLOSE_CONNECTION, Api, LastAnswer, Registry
+from gateway.kafka.api import CLOSE_CONNECTION, Api, LastResponse, Registry
 from gateway.kafka.bare_tokens import BARE_TOKEN, BareToken, header_of_bare_token
 from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
 from gateway.kafka.context import ClientSoftware, RequestContext, Services
@@ -510,7 +510,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if request.response is CLOSE_CONNECTION:
                 self._finish_with(parts)
                 parts = []
-            elif isinstance(request.response, LastAnswer):
+            elif isinstance(request.response, LastResponse):
                 request.response = request.response.response
                 self._finish_with([*parts, *(self._encode(request) or ())])
                 parts = []

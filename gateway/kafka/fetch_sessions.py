@@ -43,8 +43,8 @@ class FetchPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionAnswer:
-    """What an incremental answer is judged by."""
+class FetchedPartition:
+    """What was read of a partition: whether an incremental response has to name it."""
 
     key: PartitionKey
     error: Error
@@ -61,7 +61,7 @@ class _Cached:
     high_watermark: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
 
-    def must_answer(self, answer: PartitionAnswer) -> bool:
+    def must_answer(self, answer: FetchedPartition) -> bool:
         """Whether the client has to be told (CachedPartition.maybeUpdateResponseData)."""
         changed = (
             answer.size_bytes > 0
@@ -107,7 +107,7 @@ class FetchContext:
         self.partitions = partitions
 
     def close(
-        self, answers: Iterable[PartitionAnswer]
+        self, answers: Iterable[FetchedPartition]
     ) -> tuple[int, set[PartitionKey] | None] | Error:
         """The session id to answer with, and the partitions to answer about (None: all).
 
@@ -185,7 +185,7 @@ class FetchSessions:
     def create(
         self,
         asked: list[FetchPartition],
-        answers: Iterable[PartitionAnswer],
+        answers: Iterable[FetchedPartition],
         uses_topic_ids: bool,
         now_ms: int,
     ) -> int:

@@ -70,11 +70,11 @@ class Connection:
         if wanted := list(ids):
             self._ask(42, 0, _texts(wanted))
 
-    def _ask(self, key: int, version: int, body: bytes) -> _Answer:
+    def _ask(self, key: int, version: int, body: bytes) -> _ResponseBody:
         request = struct.pack(">hhi", key, version, 1) + _text(_CLIENT_ID) + body
         self._peer.sendall(struct.pack(">i", len(request)) + request)
         (size,) = struct.unpack(">i", self._receive(4))
-        return _Answer(self._receive(size)[4:])
+        return _ResponseBody(self._receive(size)[4:])
 
     def _receive(self, size: int) -> bytes:
         received = b""
@@ -86,7 +86,7 @@ class Connection:
         return received
 
 
-class _Answer:
+class _ResponseBody:
     """The body of an answer, read from its beginning."""
 
     def __init__(self, body: bytes) -> None:
@@ -108,7 +108,7 @@ class _Answer:
         return [item() for _ in range(self.integer("i"))]
 
 
-def _topic_name(answer: _Answer) -> str:
+def _topic_name(answer: _ResponseBody) -> str:
     answer.integer("h")
     name = answer.text()
     answer.integer("?")
@@ -116,7 +116,7 @@ def _topic_name(answer: _Answer) -> str:
     return name
 
 
-def _skip_partition(answer: _Answer) -> None:
+def _skip_partition(answer: _ResponseBody) -> None:
     for kind in "hii":
         answer.integer(kind)
     for _ in ("replicas", "in-sync replicas"):

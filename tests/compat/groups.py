@@ -90,7 +90,7 @@ EVERY_WAY = [
     *_assigned_by("kafka-python", CooperativeStickyAssignor),
 ]
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def eventually(condition: Callable[[], object], what: str = "", within: float = WAIT) -> None:
@@ -163,13 +163,13 @@ class Member:
         except KafkaException as raised:
             self.errors.append(raised.args[0])
 
-    def ask(self, question: Callable[[Any], Answer]) -> Answer:
+    def ask(self, question: Callable[[Any], Result]) -> Result:
         """What `question` about the client's consumer returns or raises, between two polls."""
         return self.ask_reader(lambda reader: question(reader.client))
 
-    def ask_reader(self, question: Callable[[PythonReader], Answer]) -> Answer:
+    def ask_reader(self, question: Callable[[PythonReader], Result]) -> Result:
         """The same, whatever the client."""
-        future: Future[Answer] = Future()
+        future: Future[Result] = Future()
 
         def answer() -> None:
             try:

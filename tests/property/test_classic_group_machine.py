@@ -26,8 +26,8 @@ from core.group.classic.state import EMPTY, STABLE
 from core.group.consumer.protocol import Assignment, parse_assignment
 from core.group.records import StoredGroup
 from core.group.values import (
-    Answer,
     ClientIdentity,
+    GroupAnswer,
     GroupSettings,
     Instant,
     JoinRequest,
@@ -170,7 +170,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.asked[self.waiters] = member
         self.take(send(self.waiters))
 
-    def deliver(self, waiter: int, answer: Answer) -> None:
+    def deliver(self, waiter: int, answer: GroupAnswer) -> None:
         member = self.asked.pop(waiter)  # a KeyError: answered twice
         if member.waiter != waiter:
             return  # the client has given it up

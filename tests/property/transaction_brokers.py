@@ -33,7 +33,6 @@ from core.transaction.coordinator import (
 from core.transaction.draft import Decide, TransactionDraft
 from core.transaction.key import TransactionKey
 from core.transaction.values import (
-    Answer,
     EndTransaction,
     InitProducerId,
     Joining,
@@ -45,6 +44,7 @@ from core.transaction.values import (
     TransactionState,
     TransactionVersion,
     Transition,
+    TransitionAnswer,
 )
 from tests.batches import batch, control_batch, incoming
 from tests.keys import named
@@ -174,7 +174,7 @@ class Brokers:
         self.owner: dict[TransactionKey, Instance | None] = dict.fromkeys(IDS)
         self.epochs: dict[tuple[int, int], int] = {}
 
-    def answer(self, sent: Sent, answer: Answer) -> None:
+    def answer(self, sent: Sent, answer: TransitionAnswer) -> None:
         """Tells whoever asked."""
         raise NotImplementedError
 
@@ -184,7 +184,7 @@ class Brokers:
 
     def arrive(self, broker: Broker, chosen: list[Sent], ends: str) -> None:
         flushed = [each for each in chosen if each.kind in (Kind.INIT, Kind.WRITE, Kind.END)]
-        answers: list[tuple[Sent, Answer]] = []
+        answers: list[tuple[Sent, TransitionAnswer]] = []
         if flushed:
             answers += self.flush(broker, flushed, crashes=ends == "crash before")
         for sent in chosen:
@@ -196,7 +196,7 @@ class Brokers:
 
     def flush(
         self, broker: Broker, chosen: list[Sent], *, crashes: bool
-    ) -> list[tuple[Sent, Answer]]:
+    ) -> list[tuple[Sent, TransitionAnswer]]:
         is_fresh = any(each.kind is Kind.INIT for each in chosen)
         while True:
             group = Group(self.store, broker, self.now, is_fresh=is_fresh)
@@ -217,13 +217,13 @@ class Brokers:
                     self.check_end(sent, answer)
             return answers
 
-    def decide(self, group: Group, sent: Sent) -> Answer:
+    def decide(self, group: Group, sent: Sent) -> TransitionAnswer:
         key = sent.instance.key
         if sent.kind is Kind.WRITE:
             decision = group.write(sent)
             if isinstance(decision, Refused):
-                return Answer(decision.error)
-            return Answer()
+                return TransitionAnswer(decision.error)
+            return TransitionAnswer()
         if sent.kind is Kind.INIT:
             asked = InitProducerId(key, TIMEOUT_MS, sent.producer, "client", "host")
             return group.transition(
@@ -308,7 +308,7 @@ class Brokers:
                     if sent.kind is Kind.OFFSETS:
                         assert sent in self.store.committed_offsets
 
-    def check_decided(self, sent: Sent, answer: Answer) -> None:
+    def check_decided(self, sent: Sent, answer: TransitionAnswer) -> None:
         """Once it is committed, whoever comes to hear of it."""
         instance = sent.instance
         key = instance.key
@@ -320,7 +320,7 @@ class Brokers:
                 instance.is_disturbed = True
             self.owner[key] = instance
 
-    def check_end(self, sent: Sent, answer: Answer) -> None:
+    def check_end(self, sent: Sent, answer: TransitionAnswer) -> None:
         """A retry is told what was told first, unless something has come in between."""
         stored = self.store.rows.get(sent.instance.key)
         if stored is None:
@@ -331,7 +331,7 @@ class Brokers:
         elif not sent.first_end and answer.error is Error.NONE:
             sent.first_end = (answer, version)
 
-    def take_part(self, broker: Broker, sent: Sent) -> Answer:
+    def take_part(self, broker: Broker, sent: Sent) -> TransitionAnswer:
         """Joins, which nobody waits for to reach the disk, and offsets, which are durable."""
         if sent.kind is Kind.ACK:
             return self.acknowledge(broker, sent)
@@ -342,7 +342,7 @@ class Brokers:
             joining = self.joining(stored, sent)
             if joining.error is not Error.NONE:
                 if is_fresh:
-                    return Answer(joining.error)
+                    return TransitionAnswer(joining.error)
             else:
                 assert stored is not None
                 join = TransactionJoin(
@@ -361,20 +361,20 @@ class Brokers:
                         self.follow([(join.key, sent)])
                         self.durable = self.store.copy()
                     broker.transactions[join.key] = self.store.rows[join.key]
-                    return Answer()
+                    return TransitionAnswer()
                 assert not is_fresh
             is_fresh = True
 
-    def acknowledge(self, broker: Broker, sent: Sent) -> Answer:
+    def acknowledge(self, broker: Broker, sent: Sent) -> TransitionAnswer:
         """At the broker that believes to dispatch the subscription: first its memory decides."""
         if broker.subscription is None:
             broker = next((each for each in self.brokers if each.subscription), broker)
         subscription = broker.subscription
         if subscription is None:
-            return Answer(Error.NOT_LEADER_OR_FOLLOWER)
+            return TransitionAnswer(Error.NOT_LEADER_OR_FOLLOWER)
         owner = sent.producer.producer_id
         if not subscription.core.pend(owner, [[(n, n + 1)] for n in sent.acks], MESSAGES):
-            return Answer(Error.CONCURRENT_TRANSACTIONS)
+            return TransitionAnswer(Error.CONCURRENT_TRANSACTIONS)
         answer = self.put_acks(broker, subscription, sent)
         if answer.error is Error.NOT_LEADER_OR_FOLLOWER:
             broker.subscription = None
@@ -382,7 +382,7 @@ class Brokers:
             subscription.load(self.store)  # what of it is stored?
         return answer
 
-    def put_acks(self, broker: Broker, subscription: Dispatched, sent: Sent) -> Answer:
+    def put_acks(self, broker: Broker, subscription: Dispatched, sent: Sent) -> TransitionAnswer:
         is_fresh = False
         while True:
             group = Group(self.store, broker, self.now, is_fresh=is_fresh)
@@ -404,15 +404,15 @@ class Brokers:
                 if self.store.holds(join):
                     owner = sent.producer.producer_id
                     if not self.store.put_acks(owner, sent.acks, subscription.lease):
-                        return Answer(Error.NOT_LEADER_OR_FOLLOWER)
+                        return TransitionAnswer(Error.NOT_LEADER_OR_FOLLOWER)
                     self.store.join(join, self.now)
                     self.follow([(join.key, sent)])
                     self.durable = self.store.copy()
                     broker.transactions[join.key] = self.store.rows[join.key]
-                    return Answer()
+                    return TransitionAnswer()
                 assert not is_fresh
             elif is_fresh:
-                return Answer(joining.error)
+                return TransitionAnswer(joining.error)
             is_fresh = True
 
     # Transactions whose key is used once.
@@ -508,14 +508,14 @@ class Brokers:
     def abort_overdue(self, broker: int, key: TransactionKey) -> None:
         def decide(stored: StoredTransaction | None) -> Transition:
             due = prepare_timeout(stored and stored.metadata, self.fresh(), self.now)
-            return due or Transition(Answer())
+            return due or Transition(TransitionAnswer())
 
         self.change(broker, key, lambda _: decide)
 
     def forget_idle(self, broker: int, key: TransactionKey) -> None:
         def decide(stored: StoredTransaction | None) -> Transition:
             idle = prepare_expiry(stored and stored.metadata, self.now, EXPIRATION_MS)
-            return idle or Transition(Answer())
+            return idle or Transition(TransitionAnswer())
 
         self.change(broker, key, lambda _: decide)
 

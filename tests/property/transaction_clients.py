@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.errors import Error
-from core.transaction.values import Answer
+from core.transaction.values import TransitionAnswer
 from tests.batches import batch
 from tests.property.transaction_brokers import V1, V2, Brokers
 from tests.property.transaction_world import Instance, Kind, Sent, Txn
@@ -88,7 +88,7 @@ class Clients(Brokers):
         txn.end = self.send(Kind.END, instance)
         txn.end.is_commit = is_commit and is_whole
 
-    def answer(self, sent: Sent, answer: Answer) -> None:
+    def answer(self, sent: Sent, answer: TransitionAnswer) -> None:
         instance, txn = sent.instance, sent.txn
         if not instance.awaits(sent):
             return

@@ -20,12 +20,12 @@ from core.subscription.subscription import Subscription
 from core.subscription.values import DispatchSettings
 from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import (
-    Answer,
     Marker,
     ProducerIdAndEpoch,
     StoredTransaction,
     TransactionEffects,
     TransactionVersion,
+    TransitionAnswer,
     first_version,
 )
 from core.types import RecordBatch
@@ -123,7 +123,7 @@ class Sent:
     acks: tuple[int, ...] = ()
     is_answered: bool = False
     is_stored: bool = False
-    first_end: tuple[Answer, int] | None = None
+    first_end: tuple[TransitionAnswer, int] | None = None
 
 
 @dataclass(frozen=True)

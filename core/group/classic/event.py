@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.group.records import GroupEffects
-from core.group.values import Answer, Outcome, Reply, Waiter
+from core.group.values import GroupAnswer, Outcome, Reply, Waiter
 
 NOTHING: Final = Outcome()
 
@@ -22,7 +22,7 @@ class ClassicEvent:
         self._replies: list[Reply] = []
         self._notes: list[tuple[str, Mapping[str, object]]] = []
 
-    def answer(self, waiter: Waiter | None, answer: Answer) -> None:
+    def answer(self, waiter: Waiter | None, answer: GroupAnswer) -> None:
         """Answers a request, if it waits."""
         if waiter is not None:
             self._replies.append(Reply(waiter, answer))

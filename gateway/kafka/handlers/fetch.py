@@ -30,8 +30,8 @@ from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.fetch_sessions import (
     FetchContext,
+    FetchedPartition,
     FetchPartition,
-    PartitionAnswer,
     PartitionKey,
 )
 from gateway.kafka.records import patched
@@ -55,7 +55,7 @@ async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
         return FetchResponse(error_code=kafka_code(session), session_id=0, responses=[])
     found = await _read_enough(request, session.partitions, isolation, ctx)
     answers = [
-        PartitionAnswer(
+        FetchedPartition(
             asked.key,
             each.error,
             each.state.high_watermark if each.state else NO_OFFSET,

@@ -14,7 +14,7 @@ import structlog
 
 from core.errors import Error
 from core.security.errors import SecurityError, SecurityRefusal
-from gateway.kafka.api import CLOSE_CONNECTION, LastAnswer, api
+from gateway.kafka.api import CLOSE_CONNECTION, LastResponse, api
 from gateway.kafka.codec import SaslAuthenticateRequest, SaslAuthenticateResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code, security_code
@@ -40,7 +40,7 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, ctx: RequestContex
         log.warning("login_impossible", reason="the users are not known for certain", peer=ctx.peer)
         return CLOSE_CONNECTION
     if isinstance(answer, SecurityRefusal):
-        return LastAnswer(_refused(answer))
+        return LastResponse(_refused(answer))
     return SaslAuthenticateResponse(
         error_code=kafka_code(Error.NONE),
         error_message="",

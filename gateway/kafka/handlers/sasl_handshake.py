@@ -12,7 +12,7 @@ from typing import Any
 
 from core.errors import Error
 from core.security.errors import SecurityError
-from gateway.kafka.api import LastAnswer, api
+from gateway.kafka.api import LastResponse, api
 from gateway.kafka.codec import SaslHandshakeRequest, SaslHandshakeResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code, security_code
@@ -25,7 +25,7 @@ async def sasl_handshake(request: SaslHandshakeRequest, ctx: RequestContext) -> 
     if ctx.login is None:
         return _response(Handshake(error=SecurityError.ILLEGAL_SASL_STATE))
     answer = await ctx.login.handshake(request.mechanism, ctx.api_version)
-    return LastAnswer(_response(answer)) if answer.is_last else _response(answer)
+    return LastResponse(_response(answer)) if answer.is_last else _response(answer)
 
 
 def _response(answer: Handshake) -> SaslHandshakeResponse:

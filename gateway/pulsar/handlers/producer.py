@@ -67,11 +67,11 @@ _NO_SUBSCRIPTION = (
     "allowed."
 )
 _CLOSED = Refused(ServerError.SERVICE_NOT_READY, "The producer was closed before it was made")
-_Answer = CommandProducerSuccess | Refusal | Refused | None
+_ProducerAnswer = CommandProducerSuccess | Refusal | Refused | None
 
 
 @command(CommandType.PRODUCER)
-async def producer(message: CommandProducer, session: Session) -> _Answer:
+async def producer(message: CommandProducer, session: Session) -> _ProducerAnswer:
     """Find the partition, see whether it may write there, remember it."""
     producer_id = message.producer_id
     if refused := _refuse(message, session):
@@ -160,7 +160,7 @@ def _refuse(message: CommandProducer, session: Session) -> Refused | None:
     return None
 
 
-def _again(message: CommandProducer, known: Producer) -> _Answer:
+def _again(message: CommandProducer, known: Producer) -> _ProducerAnswer:
     if message.topic != str(known.place.name):
         reason = f"Producer {known.producer_id} of this connection writes to {known.place.name}"
         return Refused(ServerError.NOT_ALLOWED_ERROR, reason)
@@ -169,7 +169,7 @@ def _again(message: CommandProducer, known: Producer) -> _Answer:
 
 async def _admit(
     message: CommandProducer, place: Place, version: int | None, session: Session
-) -> _Answer:
+) -> _ProducerAnswer:
     services = session.services
     given = message.producer_name
     writer = Writer(

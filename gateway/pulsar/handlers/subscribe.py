@@ -58,11 +58,11 @@ _CODES = {
     Reason.OTHER_TYPE: ServerError.CONSUMER_BUSY,
     Reason.RANGE_CONFLICT: ServerError.CONSUMER_ASSIGN_ERROR,
 }
-_Answer = CommandSuccess | Refusal | api.Refused | None
+_SubscribeAnswer = CommandSuccess | Refusal | api.Refused | None
 
 
 @command(CommandType.SUBSCRIBE)
-async def subscribe(message: CommandSubscribe, session: Session) -> _Answer:
+async def subscribe(message: CommandSubscribe, session: Session) -> _SubscribeAnswer:
     """Find the partition, and let the runtime take the consumer in."""
     consumer_id = message.consumer_id
     if refused := _refuse(message, session):
@@ -76,7 +76,7 @@ async def subscribe(message: CommandSubscribe, session: Session) -> _Answer:
         session.opening_consumers.discard(consumer_id)
 
 
-async def _enter(message: CommandSubscribe, session: Session) -> _Answer:
+async def _enter(message: CommandSubscribe, session: Session) -> _SubscribeAnswer:
     services = session.services
     create = message.force_topic_creation
     place = await find_place(message.topic, services, create=create)
@@ -138,7 +138,7 @@ def _refuse(message: CommandSubscribe, session: Session) -> api.Refused | None:
     return None
 
 
-def _again(message: CommandSubscribe, known: Consumer) -> _Answer:
+def _again(message: CommandSubscribe, known: Consumer) -> _SubscribeAnswer:
     if message.topic != str(known.place.name) or message.subscription != known.subscription:
         reason = f"Consumer {known.consumer_id} of this connection reads {known.place.name}"
         return api.Refused(ServerError.NOT_ALLOWED_ERROR, reason)

@@ -17,12 +17,12 @@ from core.staging.values import PublicationAnswer, PublicationEffects
 from core.transaction.draft import TransactionDraft
 from core.transaction.key import TransactionKey
 from core.transaction.values import (
-    Answer,
     Marker,
     ProducerIdAndEpoch,
     StoredTransaction,
     TransactionEffects,
     Transition,
+    TransitionAnswer,
 )
 from core.types import BatchFormat, RecordBatch
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
@@ -84,7 +84,7 @@ class FlushDraft:
         self._now_ms = now_ms
         self._drafts: dict[int, LogDraft] = {}
         self._transactions: dict[TransactionKey | int, TransactionDraft] = {}
-        self.decisions: list[Decision | Unconfirmed | Answer | PublicationAnswer] = []
+        self.decisions: list[Decision | Unconfirmed | TransitionAnswer | PublicationAnswer] = []
         self.doubtful: set[int] = set()
         """Producers: their transactions must be read again before a refusal may be given."""
         self.needs_lock = False

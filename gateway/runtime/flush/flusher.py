@@ -42,7 +42,7 @@ from core.staging.publication import PublicationDraft
 from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
 from core.transaction.key import TransactionKey
-from core.transaction.values import Answer, StoredTransaction
+from core.transaction.values import StoredTransaction, TransitionAnswer
 from core.types import NO_OFFSET
 from gateway.runtime.flush.coalescing import Coalescing
 from gateway.runtime.flush.draft import FlushDraft, MakeMarker
@@ -151,13 +151,13 @@ class Flusher:
 
     def transition(
         self, key: TransactionKey, decide: Decide, producer_id: int | None = None
-    ) -> asyncio.Future[Answer | Unconfirmed]:
+    ) -> asyncio.Future[TransitionAnswer | Unconfirmed]:
         """Queues a decision on a transaction; resolves once it is stored.
 
         decide: called in its turn with what is stored then; may be called more than once.
         producer_id: of the transaction, if memory may stand in for the stored row.
         """
-        done: asyncio.Future[Answer | Unconfirmed]
+        done: asyncio.Future[TransitionAnswer | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
         self.submit(QueuedTransition(key, decide, done, producer_id))
         return done
@@ -400,13 +400,17 @@ class Flusher:
             self._on_appended(effect, is_current)
         for queued, decision in zip(work, draft.decisions, strict=True):
             if isinstance(queued, QueuedAppend):
-                assert not isinstance(decision, Answer | PublicationAnswer), "not an append's"
+                assert not isinstance(decision, TransitionAnswer | PublicationAnswer), (
+                    "not an append's"
+                )
                 self._answer_append(queued, decision)
             elif isinstance(queued, QueuedPublication):
                 assert isinstance(decision, PublicationAnswer), "not a publication's"
                 queued.resolve(decision)
             else:
-                assert isinstance(decision, Answer), "a transition is answered by a coordinator"
+                assert isinstance(decision, TransitionAnswer), (
+                    "a transition is answered by a coordinator"
+                )
                 if queued.producer_id is not None:
                     self.gathering.leave(queued.producer_id)
                 queued.resolve(decision)
@@ -523,13 +527,13 @@ class Flusher:
             await self._flush_work(flush, work, from_parked=True)
 
 
-def _is_stored(decision: Decision | Unconfirmed | Answer | PublicationAnswer) -> bool:
+def _is_stored(decision: Decision | Unconfirmed | TransitionAnswer | PublicationAnswer) -> bool:
     """Whether the answer says that something is stored.
 
     If it was stored before, that commit may not have reached a required standby yet. The client
     will rely on the answer, so it waits for a later commit.
     """
-    if isinstance(decision, Answer | PublicationAnswer):
+    if isinstance(decision, TransitionAnswer | PublicationAnswer):
         return decision.error is Error.NONE
     return not isinstance(decision, Refused | Unconfirmed)
 

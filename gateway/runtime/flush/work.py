@@ -17,7 +17,7 @@ from core.ports.log import BATCH_ROW_BYTES
 from core.staging.values import Publication, PublicationAnswer
 from core.transaction.draft import Decide
 from core.transaction.key import TransactionKey
-from core.transaction.values import Answer, TransactionVersion
+from core.transaction.values import TransactionVersion, TransitionAnswer
 from core.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordBatch
 from gateway.runtime.flush.outcomes import Unconfirmed
 
@@ -109,7 +109,7 @@ class QueuedTransition:
 
     key: TransactionKey
     decide: Decide
-    done: asyncio.Future[Answer | Unconfirmed]
+    done: asyncio.Future[TransitionAnswer | Unconfirmed]
     producer_id: int | None = None
     history: int = 0
     arrival: int = 0
@@ -117,7 +117,7 @@ class QueuedTransition:
 
     size = 0
 
-    def resolve(self, answer: Answer | Unconfirmed) -> None:
+    def resolve(self, answer: TransitionAnswer | Unconfirmed) -> None:
         """Answers, unless the caller has gone."""
         if not self.done.done():
             self.done.set_result(answer)

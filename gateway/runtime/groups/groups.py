@@ -20,11 +20,11 @@ from core.group.classic.group import ClassicGroup
 from core.group.consumer.group import ConsumerGroup
 from core.group.records import CommittedOffset, OffsetEffects
 from core.group.values import (
-    Answer,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     DescribedConsumerGroup,
     DescribedGroup,
+    GroupAnswer,
     GroupType,
     JoinRequest,
     JoinResult,
@@ -492,7 +492,9 @@ class Groups:
 
     # --- answering ---
 
-    async def _answer(self, loaded: LoadedGroup, waiting: asyncio.Future[Answer]) -> Answer:
+    async def _answer(
+        self, loaded: LoadedGroup, waiting: asyncio.Future[GroupAnswer]
+    ) -> GroupAnswer:
         """The answer to a request that had to wait, once it may be given."""
         answer = await waiting
         error = self._loaded.verdict(loaded)

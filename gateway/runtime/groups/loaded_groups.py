@@ -23,7 +23,7 @@ from core.group.consumer.group import ConsumerGroup
 from core.group.coordinator import downgrade_if_due
 from core.group.records import GroupEffects, OffsetEffects, StoredGroup
 from core.group.values import (
-    Answer,
+    GroupAnswer,
     GroupSettings,
     GroupType,
     Instant,
@@ -72,7 +72,7 @@ class LoadedGroup:
     is_stored: bool = False
     generation_id: int = 0
     ticket: asyncio.Future[None] | None = None
-    waiting: dict[Waiter, asyncio.Future[Answer]] = field(default_factory=dict)
+    waiting: dict[Waiter, asyncio.Future[GroupAnswer]] = field(default_factory=dict)
     blocked: set[asyncio.Future[None]] = field(default_factory=set)
     uncommitted: set[asyncio.Future[None]] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
@@ -292,7 +292,7 @@ class LoadedGroups:
 
     # --- an event's outcome ---
 
-    def expect(self, loaded: LoadedGroup) -> tuple[Waiter, asyncio.Future[Answer]]:
+    def expect(self, loaded: LoadedGroup) -> tuple[Waiter, asyncio.Future[GroupAnswer]]:
         """A waiter for a request that may have to wait, and the future of its answer: a refusal
         (Error) if the group is dropped before."""
         waiter = next(self._waiters)

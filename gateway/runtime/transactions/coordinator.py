@@ -47,7 +47,6 @@ from core.transaction.key import (
 )
 from core.transaction.single_use import Begin, prepare_begin
 from core.transaction.values import (
-    Answer,
     EndTransaction,
     InitProducerId,
     Joining,
@@ -59,6 +58,7 @@ from core.transaction.values import (
     TransactionState,
     TransactionVersion,
     Transition,
+    TransitionAnswer,
 )
 from core.types import NO_PRODUCER_ID, NO_TIMESTAMP
 from gateway.runtime.flush.flusher import Flusher
@@ -197,7 +197,7 @@ class Transactions:
 
     # Changes of a transaction's row.
 
-    async def init_producer_id(self, request: InitProducerId) -> Answer | Unconfirmed:
+    async def init_producer_id(self, request: InitProducerId) -> TransitionAnswer | Unconfirmed:
         """A producer starts or recovers; the same commit aborts its key's open transaction."""
         limit = self._max_timeout_ms()
 
@@ -212,7 +212,7 @@ class Transactions:
         timeout_ms: int,
         client_id: str,
         client_host: str,
-    ) -> Answer:
+    ) -> TransitionAnswer:
         """Opens a transaction with a key that no other one has: `name` makes it of its producer
         id.
 
@@ -289,7 +289,7 @@ class Transactions:
 
     async def end_single(
         self, key: TransactionKey, producer_id: int, *, is_commit: bool
-    ) -> Answer | Unconfirmed:
+    ) -> TransitionAnswer | Unconfirmed:
         """Ends a transaction that `begin` has opened, here or at another broker: markers,
         acknowledgements and state in one commit."""
 
@@ -299,7 +299,9 @@ class Transactions:
         await self._opened(producer_id)
         return await self._decide(key, prepare, "client", producer_id)
 
-    async def end(self, key: TransactionKey, request: EndTransaction) -> Answer | Unconfirmed:
+    async def end(
+        self, key: TransactionKey, request: EndTransaction
+    ) -> TransitionAnswer | Unconfirmed:
         """Markers, offsets, state and the next epoch, in one commit.
 
         COORDINATOR_NOT_AVAILABLE for a request of V1 if another broker ended its transaction before
@@ -367,7 +369,7 @@ class Transactions:
 
     async def _decide(
         self, key: TransactionKey, prepare: Prepare, why: str, producer_id: int | None = None
-    ) -> Answer | Unconfirmed:
+    ) -> TransitionAnswer | Unconfirmed:
         def prepare_on_all(stored: StoredTransaction | None, fresh: int) -> Transition:
             return prepare(stored.metadata if stored else None, fresh)
 
@@ -379,7 +381,7 @@ class Transactions:
         prepare: PrepareOnAll,
         why: str,
         producer_id: int | None = None,
-    ) -> Answer | Unconfirmed:
+    ) -> TransitionAnswer | Unconfirmed:
         begun = time.perf_counter()
         fresh = await self._producer_ids.next_id()
         marker: Marker | None = None
@@ -723,7 +725,7 @@ class Transactions:
 
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
             # By the database's clock at the read: a transaction begun since then is not overdue.
-            return prepare_timeout(known, fresh, overdue.now_ms) or Transition(Answer())
+            return prepare_timeout(known, fresh, overdue.now_ms) or Transition(TransitionAnswer())
 
         for key in overdue.keys:
             log.info("transaction_timed_out", transactional_id=key.name)
@@ -736,7 +738,9 @@ class Transactions:
         idle = await self._store.idle(expiration_ms, AT_ONCE)
 
         def prepare(known: TransactionMetadata | None, fresh: int) -> Transition:
-            return prepare_expiry(known, idle.now_ms, expiration_ms) or Transition(Answer())
+            return prepare_expiry(known, idle.now_ms, expiration_ms) or Transition(
+                TransitionAnswer()
+            )
 
         await asyncio.gather(*(self._decide(key, prepare, "expired") for key in idle.keys))
         return len(idle.keys)

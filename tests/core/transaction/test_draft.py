@@ -7,7 +7,6 @@ from core.transaction.coordinator import prepare_end, prepare_expiry, prepare_in
 from core.transaction.draft import TransactionDraft
 from core.transaction.key import Participant
 from core.transaction.values import (
-    Answer,
     EndTransaction,
     InitProducerId,
     Joining,
@@ -19,6 +18,7 @@ from core.transaction.values import (
     TransactionState,
     TransactionVersion,
     Transition,
+    TransitionAnswer,
     first_version,
 )
 from tests.keys import groups, named
@@ -171,7 +171,8 @@ def test_an_id_that_expires_and_comes_back_in_one_flush() -> None:
     draft = draft_of(row())
     transition, _ = draft.prepare_transition(
         lambda stored: (
-            prepare_expiry(stored and stored.metadata, NOW + 10, 1) or Transition(Answer())
+            prepare_expiry(stored and stored.metadata, NOW + 10, 1)
+            or Transition(TransitionAnswer())
         )
     )
     assert transition.is_deleted

@@ -13,9 +13,9 @@ from gateway.kafka.fetch_sessions import (
     INITIAL_EPOCH,
     NO_SESSION,
     FetchContext,
+    FetchedPartition,
     FetchPartition,
     FetchSessions,
-    PartitionAnswer,
     PartitionKey,
 )
 
@@ -28,8 +28,8 @@ def asks(*partitions: int, topic: str = "t", offset: int = 0) -> list[FetchParti
 
 def answer(
     partition: int, *, hw: int = 10, start: int = 0, size: int = 0, error: Error = Error.NONE
-) -> PartitionAnswer:
-    return PartitionAnswer(("t", partition), error, hw, start, size)
+) -> FetchedPartition:
+    return FetchedPartition(("t", partition), error, hw, start, size)
 
 
 def opened(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from core.errors import Error
 from core.transaction.values import (
-    Answer,
     EndTransaction,
     InitProducerId,
     ProducerIdAndEpoch,
     TransactionVersion,
+    TransitionAnswer,
 )
 from core.types import IsolationLevel, RecordBatch
 from gateway.runtime.flush.work import AppendResult
@@ -58,7 +58,7 @@ class Coordinator:
 
     async def end(
         self, producer: ProducerIdAndEpoch, version: TransactionVersion = V1, *, commit: bool = True
-    ) -> Answer:
+    ) -> TransitionAnswer:
         return await self.transactions.end(KEY, EndTransaction(producer, commit, version))
 
     async def read(self, partition_id: int, offset: int = 0, *, committed: bool = True) -> Found:

@@ -13,8 +13,8 @@ from core.group.classic.group import ClassicGroup
 from core.group.consumer.protocol import Assignment, Subscription, encode_assignment
 from core.group.records import GroupEffects, GroupRow, MemberRow, StoredGroup
 from core.group.values import (
-    Answer,
     ClientIdentity,
+    GroupAnswer,
     GroupProtocol,
     GroupSettings,
     Instant,
@@ -80,7 +80,7 @@ class Driver:
         self.settings = settings or GroupSettings(initial_rebalance_delay_ms=DELAY_MS)
         self.group = group or ClassicGroup.create("g", self.settings, self.now)
         self.store = ModelStore()
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, GroupAnswer] = {}
         self.waiting: set[int] = set()
         self.notes: list[tuple[str, Mapping[str, object]]] = []
         self.outcome = Outcome()

@@ -15,7 +15,7 @@ import pytest
 
 from core.errors import Error
 from core.ports.log import ReadRange
-from core.transaction.values import Answer, Transition
+from core.transaction.values import Transition, TransitionAnswer
 from core.types import RecordBatch
 from gateway.runtime.flush import flusher
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
@@ -552,8 +552,10 @@ async def test_a_duplicate_is_answered_once_the_standby_has_what_it_duplicates(
 async def test_a_transition_that_was_made_before_is_answered_behind_a_commit(
     own_log: Log, make_broker: MakeBroker
 ) -> None:
-    def ask(broker: Broker, error: Error) -> asyncio.Future[Answer | Unconfirmed]:
-        return broker.flusher.transition(named("t"), lambda known: Transition(Answer(error)))
+    def ask(broker: Broker, error: Error) -> asyncio.Future[TransitionAnswer | Unconfirmed]:
+        return broker.flusher.transition(
+            named("t"), lambda known: Transition(TransitionAnswer(error))
+        )
 
     here, there = make_broker(own_log.url), make_broker(own_log.url)
     for broker in (here, there):  # they have their ids and segments

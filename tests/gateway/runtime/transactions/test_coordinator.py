@@ -12,11 +12,11 @@ from core.errors import Error
 from core.ports.log import Locked, ToLock
 from core.transaction.key import TransactionKey
 from core.transaction.values import (
-    Answer,
     Marker,
     ProducerIdAndEpoch,
     TransactionState,
     TransactionVersion,
+    TransitionAnswer,
     first_version,
 )
 from gateway.metrics.registry import Metrics
@@ -69,7 +69,7 @@ async def test_a_transaction_over_two_partitions(
     assert offsets(await here.read(p, committed=False)) == [0, 2, 5]
 
     answer = await here.end(producer, commit=commit)
-    assert answer == Answer(producer=producer)
+    assert answer == TransitionAnswer(producer=producer)
 
     found = await here.read(p)
     assert offsets(found) == [0, 2, 5, 6]
@@ -622,9 +622,9 @@ async def test_what_is_begun_may_end_at_once(
     key, producer = await begin(here)
     number = producer.producer_id
     answer = await here.transactions.end_single(key, number, is_commit=is_commit)
-    assert isinstance(answer, Answer) and answer.error is Error.NONE
+    assert isinstance(answer, TransitionAnswer) and answer.error is Error.NONE
     again = await there.transactions.end_single(key, number, is_commit=is_commit)
-    assert isinstance(again, Answer) and again.error is Error.NONE
+    assert isinstance(again, TransitionAnswer) and again.error is Error.NONE
     p, q = log.new_partitions(2)
     late = await here.transactions.add_partitions(key, producer, [p])
     assert late is await there.transactions.add_partitions(key, producer, [q])
