@@ -300,13 +300,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         limits = self._limits
         # Who has not logged in holds one request in memory (CVE-2022-34917).
-        is_pending = self._login is not None and self._login.is_pending
+        awaits_login = self._login is not None and self._login.awaits_login
         wanted = (
             not self._is_finishing
             and self._failure is None
             and not self._memory.is_full
             and len(self._waiting) + len(self._running)
-            < (1 if is_pending else limits.max_in_flight_requests_per_connection)
+            < (1 if awaits_login else limits.max_in_flight_requests_per_connection)
             and self._bytes_in_flight < limits.max_in_flight_bytes_per_connection
         )
         if wanted == self._is_reading:

@@ -265,7 +265,7 @@ class Login:
         self._expires_at: float | None = None
 
     @property
-    def is_pending(self) -> bool:
+    def awaits_login(self) -> bool:
         """Whether nobody has logged in yet."""
         return not self._is_known
 
@@ -312,11 +312,11 @@ class Login:
         self.has_bare_tokens = version == 0
         offered = self._door.mechanisms
         if mechanism not in offered:
-            self._mechanism = _UNSUPPORTED if self.is_pending else self._mechanism
+            self._mechanism = _UNSUPPORTED if self.awaits_login else self._mechanism
             await self._refuse(f"mechanism {shown(mechanism)} is not offered")
             error = SecurityError.UNSUPPORTED_SASL_MECHANISM
             return Handshake(offered, error, is_last=True)
-        if not self.is_pending and mechanism != self._mechanism:
+        if not self.awaits_login and mechanism != self._mechanism:
             self._wrong_mechanism = (
                 f"SASL mechanism '{mechanism}' requested by client is not supported for "
                 f"re-authentication of mechanism '{self._mechanism}'"
@@ -353,7 +353,7 @@ class Login:
         if not answer.credentials.are_good(self._door.users):
             return await self._fail(_No("the password was changed meanwhile"))
         principal = Principal(answer.credentials.user)
-        if not self.is_pending and principal != self.principal:
+        if not self.awaits_login and principal != self.principal:
             before, after = self.principal, principal
             text = (
                 "Cannot change principals during re-authentication from "
@@ -384,7 +384,7 @@ class Login:
         return 0 if session_s is None else int(session_s * 1000)
 
     async def _fail(self, no: _No) -> SecurityRefusal:
-        again = "" if self.is_pending else "re-"
+        again = "" if self.awaits_login else "re-"
         told = no.told or (
             f"Authentication failed during {again}authentication due to invalid credentials with "
             f"SASL mechanism {self._mechanism}"

@@ -188,7 +188,7 @@ async def test_every_request_in_every_state(at: Entrance, state: str, event: str
             assert login.state is LoginState.FAILED
         else:
             assert login.state is expected
-            assert login.is_pending == (expected is not LoginState.LOGGED_IN)
+            assert login.awaits_login == (expected is not LoginState.LOGGED_IN)
 
 
 async def test_requests_that_come_too_early_are_closed_with_one_line(at: Entrance) -> None:
