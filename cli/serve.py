@@ -256,7 +256,7 @@ def _greet(
     url = describe_url(settings.database_url or "")
     shown = url if server is None else str(settings.data_dir)
     psql = f"psql '{url}'" if server is None else server.psql_command
-    kafka, *_ = settings.places(KAFKA)
+    kafka, *_ = settings.listen_addresses(KAFKA)
     bootstrap, tls = str(kafka.advertised(ports[KAFKA])), settings.tls_cert is not None
     protocol = None if kafka.protocol.value == "PLAINTEXT" else kafka.protocol.value
     service_url = None

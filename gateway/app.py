@@ -23,7 +23,7 @@ from core.ports.topics import BrokerIdTaken
 from core.types import Endpoint
 from gateway import logs
 from gateway.compose import cluster_of, compose
-from gateway.config import Place, Settings, SettingsError
+from gateway.config import ListenAddress, Settings, SettingsError
 from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
 from gateway.kafka.front_end import FRONT_END as KAFKA
 from gateway.listener import ConnectionLimits
@@ -167,13 +167,15 @@ class _Broker:
         front_ends: dict[str, FrontEnd] = {}
         around = Surroundings(self._settings, listeners.limits, memory, self._metrics, front_ends)
         for each in FRONT_ENDS:
-            first, *others = self._settings.places(each.listener) or (None,)
+            first, *others = self._settings.listen_addresses(each.listener) or (None,)
             if first is None:
                 continue
             front_ends[first.key] = each.make(runtime, around)
-            for place in others:
-                assert each.beside is not None, "it may have several places"
-                front_ends[place.key] = each.beside(runtime, around, front_ends[first.key], place)
+            for address in others:
+                assert each.beside is not None, "it may have several addresses"
+                front_ends[address.key] = each.beside(
+                    runtime, around, front_ends[first.key], address
+                )
         self._watch(runtime, listeners)
         runtime.start()
         await runtime.cluster.heartbeat()  # leases rest on it
@@ -311,17 +313,17 @@ async def _let_clients_turn(cluster: Cluster) -> None:
 
 
 async def _bind(settings: Settings, listeners: Listeners) -> dict[str, LateFrontEnd]:
-    """Listens on the addresses of each front-end, by place."""
+    """Listens on the addresses of each front-end, by address."""
     tls = _tls(settings)
     bound = {}
-    for place in _places(settings):
-        its_tls = tls if place.protocol.is_tls else None
-        bound[place.key] = await listeners.open(place.listen, place.flag, its_tls)
+    for address in _listen_addresses(settings):
+        its_tls = tls if address.protocol.is_tls else None
+        bound[address.key] = await listeners.open(address.listen, address.flag, its_tls)
     return bound
 
 
-def _places(settings: Settings) -> list[Place]:
-    return [place for each in FRONT_ENDS for place in settings.places(each.listener)]
+def _listen_addresses(settings: Settings) -> list[ListenAddress]:
+    return [address for each in FRONT_ENDS for address in settings.listen_addresses(each.listener)]
 
 
 def _ports(bound: Mapping[str, LateFrontEnd]) -> dict[str, int]:
@@ -331,18 +333,18 @@ def _ports(bound: Mapping[str, LateFrontEnd]) -> dict[str, int]:
 def _endpoints(settings: Settings, bound: Mapping[str, LateFrontEnd]) -> list[Endpoint]:
     """What other brokers are told of this one's addresses."""
     endpoints = []
-    for place in _places(settings):
-        advertised = place.advertised(bound[place.key].port)
-        endpoints += [Endpoint(name, advertised.host, advertised.port) for name in place.names]
+    for address in _listen_addresses(settings):
+        advertised = address.advertised(bound[address.key].port)
+        endpoints += [Endpoint(name, advertised.host, advertised.port) for name in address.names]
     return endpoints
 
 
 def _warn_of_open_places(settings: Settings) -> None:
     """Once, in one line."""
     found = [
-        f"{place.by_name or place.key} {place.listen}"
-        for place in _places(settings)
-        if place.is_open
+        f"{address.by_name or address.key} {address.listen}"
+        for address in _listen_addresses(settings)
+        if address.is_open
     ]
     if found:
         log.warning(

@@ -121,10 +121,10 @@ LISTENERS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListenAddress:
     """An address that the process listens on.
 
-    key: no other place has it; the first of a front-end has its listener's name. flag: what says
+    key: no other address has it; the first of a front-end has its listener's name. flag: what says
     where to listen. names: under which other brokers and clients are told of it. by_name: Kafka's
     name of the listener, if it has one.
     """
@@ -333,10 +333,10 @@ class Settings(BaseSettings):
             self.broker.get("listener.security.protocol.map"),
         )
 
-    def places(self, listener: str) -> tuple[Place, ...]:
+    def listen_addresses(self, listener: str) -> tuple[ListenAddress, ...]:
         """Where a front-end is to listen, by its listener; nowhere, if it is not to."""
         if listener == KAFKA and (named := self.named_listeners):
-            return tuple(_place(number, each) for number, each in enumerate(named))
+            return tuple(_listen_address(number, each) for number, each in enumerate(named))
         listen = self.listen_on(listener)
         if listen is None:
             return ()
@@ -344,7 +344,7 @@ class Settings(BaseSettings):
         field = LISTENERS[listener].advertise
         advertise: Endpoint | None = getattr(self, field) if field else None
         flag = LISTENERS[listener].flag
-        return (Place(listener, listen, advertise, flag, protocol, (listener,)),)
+        return (ListenAddress(listener, listen, advertise, flag, protocol, (listener,)),)
 
     def listen_on(self, listener: str) -> Endpoint | None:
         """Where a listener is to listen, if anywhere."""
@@ -352,17 +352,17 @@ class Settings(BaseSettings):
         return endpoint
 
     def advertised(self, listener: str, port: int) -> Endpoint:
-        """What clients of a front-end are told to connect to, at the first of its places."""
-        first, *_ = self.places(listener)
+        """What clients of a front-end are told to connect to, at the first of its addresses."""
+        first, *_ = self.listen_addresses(listener)
         return first.advertised(port)
 
     def static_broker_values(self, broker_id: int, ports: Mapping[str, int]) -> dict[str, str]:
         """Kafka's broker properties as DescribeConfigs shows them, those set by flags included.
 
-        ports: listened on, by place; those that are not there yet are as set.
+        ports: listened on, by address; those that are not there yet are as set.
         """
         listeners, advertised = [], []
-        for each in self.places(KAFKA):
+        for each in self.listen_addresses(KAFKA):
             name, port = each.by_name or each.protocol.value, ports.get(each.key, each.listen.port)
             listeners.append(f"{name}://{Endpoint(each.listen.host, port)}")
             advertised.append(f"{name}://{each.advertised(port)}")
@@ -378,12 +378,12 @@ class Settings(BaseSettings):
         return values
 
 
-def _place(number: int, named: NamedListener) -> Place:
+def _listen_address(number: int, named: NamedListener) -> ListenAddress:
     """Of Kafka's listeners with names. The first one stands for the broker, as one without a name
     does: by it brokers are recognised, and shown in views."""
     listen, told = named.listen, named.advertised
     row = f"{KAFKA}:{named.name}"
-    return Place(
+    return ListenAddress(
         key=row if number else KAFKA,
         listen=Endpoint(listen.host, listen.port),
         advertise=None if told is None else Endpoint(told.host, told.port),

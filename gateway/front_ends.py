@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway import listener
-from gateway.config import Place, Settings
+from gateway.config import ListenAddress, Settings
 from gateway.metrics.registry import Metrics
 from gateway.request_memory import RequestMemory
 from gateway.runtime.runtime import Runtime
@@ -27,7 +27,7 @@ class Surroundings:
     """What a front-end gets beside the runtime; all front-ends share it.
 
     metrics: it counts its requests here, under its own names, and registers other metrics.
-    front_ends: those that were made before it, by place; a first place has the listener's name.
+    front_ends: those that were made before it, by address; a first address has the listener's name.
     """
 
     settings: Settings
@@ -43,9 +43,9 @@ class FrontEndFactory:
 
     listener: the name under which brokers publish its address (`broker_endpoint`), and under which
     `gateway.config.LISTENERS` has the settings of its addresses. beside: makes that of a further
-    place, of what was made for the first; None where there is one place only.
+    address, of what was made for the first; None where there is one address only.
     """
 
     listener: str
     make: Callable[[Runtime, Surroundings], FrontEnd]
-    beside: Callable[[Runtime, Surroundings, FrontEnd, Place], FrontEnd] | None = None
+    beside: Callable[[Runtime, Surroundings, FrontEnd, ListenAddress], FrontEnd] | None = None

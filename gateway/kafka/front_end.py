@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from core.types import BatchFormat
-from gateway.config import Place
+from gateway.config import ListenAddress
 from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
 from gateway.kafka.api import load_handlers
 from gateway.kafka.connection import KafkaFrontEnd
@@ -26,7 +26,7 @@ _REGISTRY: Final = load_handlers()  # when the program is loaded: the database s
 
 def make(runtime: Runtime, around: Surroundings) -> KafkaFrontEnd:
     """See FrontEndFactory."""
-    first, *_ = around.settings.places(LISTENER)
+    first, *_ = around.settings.listen_addresses(LISTENER)
     services = replace(services_of(runtime), listener=first.names[-1])
     metrics = around.metrics
     watch_fenced(metrics, "connection", lambda: services.late_requests.refused)
@@ -41,17 +41,19 @@ def make(runtime: Runtime, around: Surroundings) -> KafkaFrontEnd:
     )
 
 
-def _beside(runtime: Runtime, around: Surroundings, first: FrontEnd, place: Place) -> KafkaFrontEnd:
+def _beside(
+    runtime: Runtime, around: Surroundings, first: FrontEnd, address: ListenAddress
+) -> KafkaFrontEnd:
     """See FrontEndFactory."""
     assert isinstance(first, KafkaFrontEnd), "it is asked for its own"
-    services = replace(first.services, listener=place.names[-1])
-    return first.beside(services, _door(runtime, around, place))
+    services = replace(first.services, listener=address.names[-1])
+    return first.beside(services, _door(runtime, around, address))
 
 
-def _door(runtime: Runtime, around: Surroundings, place: Place) -> Door | None:
-    if not place.protocol.is_sasl:
+def _door(runtime: Runtime, around: Surroundings, address: ListenAddress) -> Door | None:
+    if not address.protocol.is_sasl:
         return None
-    name = place.by_name or place.key
+    name = address.by_name or address.key
     observe = partial(around.metrics.logins.count, name)
     return Door(name, runtime.users, runtime.configs, observe)
 

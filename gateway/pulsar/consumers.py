@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from core.types import Payload
     from gateway.pulsar.commands_pb2 import CommandAck, MessageIdData
     from gateway.pulsar.session import Session
-    from gateway.pulsar.topics import Place
+    from gateway.pulsar.topics import NamedPartition
     from gateway.pulsar.transactions import TxnId
     from gateway.runtime.subscriptions.members import Member
 
@@ -59,7 +59,7 @@ class Consumer:
         self,
         session: Session,
         consumer_id: int,
-        place: Place,
+        place: NamedPartition,
         subscription: str,
         kind: SubscriptionType,
     ) -> None:

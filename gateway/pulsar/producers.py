@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gateway.pulsar.commands_pb2 import CommandSend
     from gateway.pulsar.entries import Entry
     from gateway.pulsar.session import Session
-    from gateway.pulsar.topics import Place
+    from gateway.pulsar.topics import NamedPartition
     from gateway.pulsar.transactions import TxnId
     from gateway.runtime.cluster.leases import ShardLeases
     from gateway.runtime.cluster.membership import Cluster
@@ -252,7 +252,7 @@ class Producer:
         self,
         session: Session,
         producer_id: int,
-        place: Place,
+        place: NamedPartition,
         writer: Writer,
         schema_version: bytes = b"",
     ) -> None:

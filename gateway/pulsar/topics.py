@@ -41,7 +41,7 @@ PARTITIONED_SETTINGS: Final = (*OWN_SETTINGS, ("penstock.pulsar.partitioned", "t
 _AUTO_CREATION: Final = "auto.create.topics.enable"
 
 
-class Place(NamedTuple):
+class NamedPartition(NamedTuple):
     """A partition by its name. partition: its index in the log's topic, where Pulsar may have -1:
     that is `name.partition`."""
 
@@ -78,7 +78,7 @@ async def find_topic(text: str, services: Services) -> tuple[TopicName, Topic | 
     return name, await services.topics.get(log_name)
 
 
-async def find_place(text: str, services: Services, *, create: bool) -> Place | Refusal:
+async def find_place(text: str, services: Services, *, create: bool) -> NamedPartition | Refusal:
     """The partition that a producer or a consumer names. create: make the topic if it may be made.
 
     Raises StoreUnavailable.
@@ -103,7 +103,7 @@ async def find_place(text: str, services: Services, *, create: bool) -> Place | 
     if name.partition < 0 and is_partitioned(topic):
         reason = f"{name} is partitioned; name a partition, from {name}-partition-0 on"
         return Refusal(Error.INVALID_REQUEST, reason)
-    return Place(name, topic, max(name.partition, 0))
+    return NamedPartition(name, topic, max(name.partition, 0))
 
 
 def is_partitioned(topic: Topic) -> bool:

@@ -145,7 +145,7 @@ class PublishAnswer:
     partitions: list[PublishedPartition]
 
 
-class Answer:
+class ResponseBody:
     """The bytes of an answer, read one field after another."""
 
     def __init__(self, data: bytes) -> None:
@@ -197,7 +197,7 @@ def metadata_request(topics: Iterable[str], *, may_create: bool) -> bytes:
     return _number(len(names), 4) + b"".join(names) + bytes([may_create])
 
 
-def read_metadata(answer: Answer) -> Cluster:
+def read_metadata(answer: ResponseBody) -> Cluster:
     answer.number(4)  # throttle time
     brokers = []
     for _ in answer.count():
@@ -227,7 +227,7 @@ def describe_configs_request(topics: Sequence[str], name: str) -> bytes:
     return _number(len(each), 4) + b"".join(one + wanted for one in each) + b"\0"
 
 
-def read_configs(answer: Answer) -> dict[str, str | None]:
+def read_configs(answer: ResponseBody) -> dict[str, str | None]:
     """The setting's value, by topic; topics that were refused are left out."""
     answer.number(4)  # throttle time
     values: dict[str, str | None] = {}
@@ -258,7 +258,7 @@ def stage_request(
     return pieces
 
 
-def read_stage(answer: Answer) -> StageAnswer:
+def read_stage(answer: ResponseBody) -> StageAnswer:
     return StageAnswer(answer.refusal(), answer.number(4))
 
 
@@ -271,7 +271,7 @@ def publish_request(
     return head + b"".join(each) + _number(timeout_ms, 4)
 
 
-def read_publish(answer: Answer) -> PublishAnswer:
+def read_publish(answer: ResponseBody) -> PublishAnswer:
     if refusal := answer.refusal():
         raise refusal
     is_new = answer.number(1) == 1
@@ -289,18 +289,18 @@ def drop_request(tokens: Sequence[UUID]) -> bytes:
     return _number(len(tokens), 4) + b"".join(token.bytes for token in tokens)
 
 
-def read_drop(answer: Answer) -> None:
+def read_drop(answer: ResponseBody) -> None:
     if refusal := answer.refusal():
         raise refusal
 
 
-def _read_handshake(answer: Answer) -> None:
+def _read_handshake(answer: ResponseBody) -> None:
     code, offered = answer.number(2), [answer.text() for _ in answer.count()]
     if code:
         raise Refused(code, f"it offers {', '.join(offered) or 'nothing'}")
 
 
-def _read_authenticate(answer: Answer) -> tuple[bytes, int]:
+def _read_authenticate(answer: ResponseBody) -> tuple[bytes, int]:
     """The broker's token, and how long the login counts (milliseconds, 0: for ever)."""
     if refusal := answer.refusal():
         raise refusal
@@ -380,18 +380,18 @@ class Connection:
             raise self._lost(failed) from failed
         self._sent += 1
 
-    def receive(self) -> Answer:
+    def receive(self) -> ResponseBody:
         """The next answer. Raises ConnectionLost, also when none comes in time."""
         size = int.from_bytes(self._take(4), "big", signed=True)
         if not 4 <= size <= _MAX_ANSWER:
             raise ConnectionLost(f"{shown(self.address)} does not speak Kafka's protocol")
-        answer = Answer(self._take(size))
+        answer = ResponseBody(self._take(size))
         if answer.number(4) != self._answered:
             raise ConnectionLost(f"{shown(self.address)} mixes up its answers")
         self._answered += 1
         return answer
 
-    def ask(self, api: Api, body: bytes) -> Answer:
+    def ask(self, api: Api, body: bytes) -> ResponseBody:
         """A request and its answer."""
         self.send(api, body)
         return self.receive()

@@ -385,7 +385,7 @@ def test_kafkas_own_properties_name_listeners() -> None:
             }
         }
     )
-    inner, outer = settings.places(KAFKA)
+    inner, outer = settings.listen_addresses(KAFKA)
     assert (inner.key, inner.names, inner.by_name) == (
         *(KAFKA, ("kafka", "kafka:INTERNAL"), "INTERNAL"),
     )
@@ -414,10 +414,10 @@ def test_kafkas_own_properties_name_listeners() -> None:
     ],
 )
 def test_who_may_reach_a_listener(listen: str, is_open: bool) -> None:
-    [plain] = load_settings({"listen": listen}).places(KAFKA)
+    [plain] = load_settings({"listen": listen}).listen_addresses(KAFKA)
     assert plain.is_open == is_open
     broker = {"listeners": f"SASL_PLAINTEXT://{listen}"}
-    [asking] = load_settings({"broker": broker}).places(KAFKA)
+    [asking] = load_settings({"broker": broker}).listen_addresses(KAFKA)
     assert not asking.is_open
 
 

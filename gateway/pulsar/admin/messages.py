@@ -18,7 +18,7 @@ from gateway.pulsar.admin.places import on_one, subscription_of
 from gateway.pulsar.admin.stats import date_of
 from gateway.pulsar.commands import CompressionType, signed
 from gateway.pulsar.entries import Entry, InvalidEntry, decompressed, open_stored
-from gateway.pulsar.topics import Place
+from gateway.pulsar.topics import NamedPartition
 from gateway.web.api import Refused
 from gateway.web.call import ClientError
 
@@ -56,7 +56,7 @@ async def peek(call: AdminCall) -> Any:
     """The entry at a position, from 1 on, of those that a subscription has not acknowledged."""
     subscription, position = subscription_of(call), call.number("position")
 
-    async def act(owned: OwnedPartition, place: Place) -> Response | Refused:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> Response | Refused:
         opened = await owned.open(subscription)
         if opened is None:
             return Refused(404, f"Subscription {subscription} not found on {place.name}")
@@ -72,7 +72,7 @@ async def by_id(call: AdminCall) -> Any:
     """The entry of a message's id."""
     ledger, entry = call.number("ledger"), call.number("entry")
 
-    async def act(owned: OwnedPartition, place: Place) -> Response | Refused:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> Response | Refused:
         if ledger != place.partition_id or entry < 0:
             return _NOT_FOUND
         found = await owned.entry_at(entry)
@@ -94,7 +94,7 @@ async def examine(call: AdminCall) -> Any:
     except ValueError:
         raise ClientError(400, "messagePosition is a whole number") from None
 
-    async def act(owned: OwnedPartition, place: Place) -> Response | Refused:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> Response | Refused:
         partitions = call.services.pulsar.partitions
         state = (await partitions.refresh([place.partition_id])).get(place.partition_id)
         if state is None or state.log_start_offset >= state.last_stable_offset:
@@ -111,7 +111,7 @@ async def id_by_time(call: AdminCall) -> Any:
     """The id of the first message published then (ms since the epoch) or later."""
     timestamp = call.number("timestamp")
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, int] | Refused:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, int] | Refused:
         offset = await owned.offset_of_time(timestamp)
         return _NOT_FOUND if offset is None else _id(place, offset)
 
@@ -122,7 +122,7 @@ async def id_by_time(call: AdminCall) -> Any:
 async def last_id(call: AdminCall) -> Any:
     """The id of the last message; -1:-1 of an empty topic."""
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, int]:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, int]:
         batch = await owned.last_entry()
         if batch is None:
             return {"ledgerId": -1, "entryId": -1, "partitionIndex": place.name.partition}
@@ -134,7 +134,7 @@ async def last_id(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-def _id(place: Place, offset: int) -> dict[str, int]:
+def _id(place: NamedPartition, offset: int) -> dict[str, int]:
     return {
         "ledgerId": place.partition_id,
         "entryId": offset,
@@ -149,7 +149,7 @@ def _opened(batch: StoredBatch) -> Entry:
         raise ClientError(500, f"The entry cannot be read: {broken}") from broken
 
 
-def _response(batch: StoredBatch | None, place: Place) -> Response | Refused:
+def _response(batch: StoredBatch | None, place: NamedPartition) -> Response | Refused:
     if batch is None:
         return _NOT_FOUND
     entry = _opened(batch)

@@ -18,9 +18,8 @@ from core.subscription.values import SubscriptionType
 from gateway.pulsar.admin.api import AdminCall
 from gateway.pulsar.names import TopicName, log_topic_name, parse_namespace, parse_topic_name
 from gateway.pulsar.session import Services
-from gateway.pulsar.topics import Place, is_partitioned
-from gateway.runtime.subscriptions.values import Place as Start
-from gateway.runtime.subscriptions.values import Subscribing
+from gateway.pulsar.topics import NamedPartition, is_partitioned
+from gateway.runtime.subscriptions.values import StartPosition, Subscribing
 from gateway.web.api import Redirected, Refused
 from gateway.web.call import ClientError
 from gateway.web.front_end import LISTENER as HTTP
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from core.types import LiveBroker
     from gateway.runtime.subscriptions.partition import OwnedPartition
 
-OfOne = Callable[["OwnedPartition", Place], Awaitable[Any]]
+OfOne = Callable[["OwnedPartition", NamedPartition], Awaitable[Any]]
 """What is done to one partition, at its broker. Gives what the request is answered with."""
 
 _TOPIC: Final = 6  # the segment of /admin/v2/persistent/{tenant}/{namespace}/{topic}/…
@@ -95,17 +94,19 @@ async def topic_of(call: AdminCall) -> tuple[TopicName, Topic]:
     return name, topic
 
 
-def places_of(name: TopicName, topic: Topic) -> list[Place]:
+def places_of(name: TopicName, topic: Topic) -> list[NamedPartition]:
     """The partitions that a name means: the one that it names, or all."""
     if name.partition >= 0 or not is_partitioned(topic):
-        return [Place(name, topic, max(name.partition, 0))]
+        return [NamedPartition(name, topic, max(name.partition, 0))]
     return [
-        Place(TopicName(name.tenant, name.namespace, name.local_name, number), topic, number)
+        NamedPartition(
+            TopicName(name.tenant, name.namespace, name.local_name, number), topic, number
+        )
         for number in range(len(topic.partition_ids))
     ]
 
 
-async def place_of(call: AdminCall) -> Place:
+async def place_of(call: AdminCall) -> NamedPartition:
     """The one partition that is meant. Raises ClientError where it is several."""
     name, topic = await topic_of(call)
     places = places_of(name, topic)
@@ -115,9 +116,9 @@ async def place_of(call: AdminCall) -> Place:
 
 
 def subscribing(
-    place: Place,
+    place: NamedPartition,
     name: str,
-    start: int | Start = Start.LATEST,
+    start: int | StartPosition = StartPosition.LATEST,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> Subscribing:
     """A subscription of this partition, as consumers ask for it. start: where a new one begins."""
@@ -143,7 +144,7 @@ def http_url(broker: LiveBroker, services: Services) -> str | None:
     return f"http{'s' if services.is_tls else ''}://{host}:{endpoint.port}"
 
 
-async def _find(place: Place, services: Services) -> OwnedPartition | str:
+async def _find(place: NamedPartition, services: Services) -> OwnedPartition | str:
     """The partition, if this broker dispatches it, else the address of the one that does. Raises
     ClientError where it has none."""
     owned = await services.subscriptions.find(place.partition_id)
@@ -189,7 +190,7 @@ async def gather_all(
     method = call.request.method if ask is None else ask[0]
     body = await call.body() if ask is None and method in ("PUT", "POST") else b""
 
-    async def one(place: Place) -> Any:
+    async def one(place: NamedPartition) -> Any:
         try:
             found = await _find(place, services.pulsar)
         except ClientError as error:
@@ -206,7 +207,7 @@ def _value(answer: PeerAnswer) -> Any:
     return answer.value if answer.is_done else Refused(answer.status, answer.reason)
 
 
-def _path_of(call: AdminCall, place: Place, rest: str | None) -> str:
+def _path_of(call: AdminCall, place: NamedPartition, rest: str | None) -> str:
     """The request's path, with a partition for the topic; rest: of what follows, if it differs."""
     segments: list[str] = call.request.scope["path"].split("/")
     before, topic, after = segments[:_TOPIC], segments[_TOPIC], segments[_TOPIC + 1 :]

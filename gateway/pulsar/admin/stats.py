@@ -22,7 +22,7 @@ from gateway.pulsar.consumers import Consumer
 from gateway.pulsar.names import TopicName
 from gateway.pulsar.producers import Producer
 from gateway.pulsar.session import Session
-from gateway.pulsar.topics import Place, is_partitioned
+from gateway.pulsar.topics import NamedPartition, is_partitioned
 from gateway.runtime.subscriptions.members import Member
 from gateway.web.api import Refused
 from gateway.web.call import ClientError
@@ -53,7 +53,7 @@ TYPES: Final = {
 async def stats(call: AdminCall) -> Any:
     """One partition: its size, producers, subscriptions with their consumers."""
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, Any]:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, Any]:
         return await _stats(call, owned, place)
 
     return await on_one(call, act)
@@ -78,7 +78,7 @@ async def partitioned_stats(call: AdminCall) -> dict[str, Any]:
 async def internal_stats(call: AdminCall) -> Any:
     """One partition: its offsets, and the cursors of its subscriptions."""
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, Any] | Refused:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, Any] | Refused:
         return await _internal_stats(call, owned, place)
 
     return await on_one(call, act)
@@ -91,7 +91,7 @@ async def partitioned_internal_stats(call: AdminCall) -> dict[str, Any]:
     if name.partition >= 0 or not is_partitioned(topic):
         raise ClientError(404, f"Partitioned Topic not found: {name}")
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, Any] | Refused:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, Any] | Refused:
         return await _internal_stats(call, owned, place)
 
     answers = await gather_all(call, name, topic, act, ("GET", "internalStats"))
@@ -106,7 +106,7 @@ async def partitioned_internal_stats(call: AdminCall) -> dict[str, Any]:
 async def stats_of(call: AdminCall, name: TopicName, topic: Topic) -> list[dict[str, Any]]:
     """Of each partition, here or at its broker. Raises ClientError where one cannot be asked."""
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, Any]:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, Any]:
         return await _stats(call, owned, place)
 
     return _all_or_fail(await gather_all(call, name, topic, act, ("GET", "stats")))
@@ -147,7 +147,7 @@ def _added_up(answers: list[dict[str, Any]]) -> dict[str, Any]:
     return whole
 
 
-async def _stats(call: AdminCall, owned: OwnedPartition, place: Place) -> dict[str, Any]:
+async def _stats(call: AdminCall, owned: OwnedPartition, place: NamedPartition) -> dict[str, Any]:
     services = call.services.pulsar
     partition_id = place.partition_id
     state = (await services.partitions.refresh([partition_id])).get(partition_id)
@@ -235,7 +235,7 @@ def _consumer(status: ConsumerStatus) -> dict[str, Any]:
 
 
 async def _internal_stats(
-    call: AdminCall, owned: OwnedPartition, place: Place
+    call: AdminCall, owned: OwnedPartition, place: NamedPartition
 ) -> dict[str, Any] | Refused:
     services = call.services.pulsar
     partition_id = place.partition_id

@@ -25,8 +25,8 @@ from gateway.pulsar.admin.places import (
 from gateway.pulsar.commands_pb2 import MessageIdData
 from gateway.pulsar.ids import AFTER_ALL, seek_offset
 from gateway.pulsar.names import subscription_flaw
-from gateway.pulsar.topics import Place
-from gateway.runtime.subscriptions.values import Place as Start
+from gateway.pulsar.topics import NamedPartition
+from gateway.runtime.subscriptions.values import StartPosition
 from gateway.web.api import Refused
 from gateway.web.call import ClientError
 
@@ -46,7 +46,7 @@ async def _change(call: AdminCall, change: Change) -> Any:
     """Changes the subscription in each partition that is meant. It is missing where none has it."""
     subscription = subscription_of(call)
 
-    async def act(owned: OwnedPartition, place: Place) -> Refused | None:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> Refused | None:
         opened = await owned.open(subscription)
         if opened is None:
             return Refused(404, f"Subscription {subscription} not found on {place.name}")
@@ -81,10 +81,10 @@ async def create(call: AdminCall) -> Any:
     if (flaw := subscription_flaw(subscription, properties.items())) is not None:
         return Refused(412, flaw)
 
-    async def act(owned: OwnedPartition, place: Place) -> Refused | None:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> Refused | None:
         if subscription in owned.names:
             return Refused(409, f"Subscription {subscription} already exists on {place.name}")
-        start = Start.LATEST if given is None else _start(given, place)
+        start = StartPosition.LATEST if given is None else _start(given, place)
         wanted = subscribing(place, subscription, start, properties)
         refusal = await owned.ensure(wanted)
         return None if refusal is None else refused(refusal)
@@ -104,7 +104,7 @@ async def properties(call: AdminCall) -> Any:
     """The properties that a subscription was made with, of the first partition that has it."""
     subscription = subscription_of(call)
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, str] | Refused:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, str] | Refused:
         opened = await owned.open(subscription)
         if opened is None:
             return Refused(404, f"Subscription {subscription} not found on {place.name}")
@@ -150,7 +150,7 @@ async def expire_for_all(call: AdminCall) -> Any:
     """The same for all subscriptions: acknowledge messages that are older than so many seconds."""
     before = _before(call)
 
-    async def act(owned: OwnedPartition, place: Place) -> Refused | None:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> Refused | None:
         for name in owned.names:
             opened = await owned.open(name)
             if opened is not None and (refusal := await _expire(owned, opened, before)):
@@ -216,16 +216,16 @@ async def _expire(owned: OwnedPartition, opened: LiveSubscription, before: int) 
 # --- message ids ---
 
 
-def _start(given: Any, place: Place) -> int | Start:
+def _start(given: Any, place: NamedPartition) -> int | StartPosition:
     """Where a new subscription begins: behind all, before all, or at a message."""
     match given:
         case "latest":
-            return Start.LATEST
+            return StartPosition.LATEST
         case "earliest":
-            return Start.EARLIEST
+            return StartPosition.EARLIEST
     offset = _offset(given, place.partition_id)
     if offset == AFTER_ALL:
-        return Start.LATEST
+        return StartPosition.LATEST
     is_excluded = isinstance(given, dict) and given.get("excluded") is True
     return offset + 1 if is_excluded else offset
 

@@ -30,7 +30,7 @@ from gateway.pulsar.topic_lists import list_names
 from gateway.pulsar.topics import (
     OWN_SETTINGS,
     PARTITIONED_SETTINGS,
-    Place,
+    NamedPartition,
     count_partitions,
     is_partitioned,
 )
@@ -194,7 +194,7 @@ async def truncate(call: AdminCall) -> Any:
     """Delete all messages; subscriptions begin behind them."""
     partitions = call.services.pulsar.partitions
 
-    async def act(owned: OwnedPartition, place: Place) -> Refused | None:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> Refused | None:
         state = (await partitions.refresh([place.partition_id])).get(place.partition_id)
         if state is None:
             return Refused(404, f"Topic {place.name} not found")
@@ -230,7 +230,7 @@ async def terminate_partitions(call: AdminCall) -> Any:
     return failed or {str(number): each for number, each in enumerate(answers)}
 
 
-async def _terminate(owned: OwnedPartition, place: Place) -> dict[str, int] | Refused:
+async def _terminate(owned: OwnedPartition, place: NamedPartition) -> dict[str, int] | Refused:
     state = await owned.terminate()
     if state is None:
         return Refused(404, f"Topic {place.name} not found")
@@ -246,7 +246,7 @@ async def unload(call: AdminCall) -> Any:
     """Have its clients look it up again, as after a failover."""
     producers = call.services.pulsar.producers
 
-    async def act(owned: OwnedPartition, place: Place) -> None:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> None:
         writers = producers.of(place.partition_id)
         for writer in (*writers.present, *writers.waiting):
             if isinstance(session := writer.connection, Session):
@@ -263,7 +263,7 @@ async def unload(call: AdminCall) -> Any:
 async def subscriptions(call: AdminCall) -> Any:
     """The names of its subscriptions, of any of its partitions."""
 
-    async def act(owned: OwnedPartition, _: Place) -> list[str]:
+    async def act(owned: OwnedPartition, _: NamedPartition) -> list[str]:
         return owned.names
 
     name, topic = await topic_of(call)

@@ -31,7 +31,7 @@ from gateway.pulsar.admin.places import on_one, place_of, refused
 from gateway.pulsar.commands_pb2 import MessageIdData
 from gateway.pulsar.ids import NO_ID, entry_offset
 from gateway.pulsar.names import TopicName, pulsar_topic_name
-from gateway.pulsar.topics import Place, is_partitioned, service_url
+from gateway.pulsar.topics import NamedPartition, is_partitioned, service_url
 from gateway.pulsar.transactions import (
     COORDINATORS_SETTING,
     TxnId,
@@ -318,7 +318,7 @@ async def buffer_internal_stats(call: AdminCall) -> Refused:
     return _NO_LEDGERS
 
 
-async def _state_of(call: AdminCall) -> tuple[Place, PartitionState]:
+async def _state_of(call: AdminCall) -> tuple[NamedPartition, PartitionState]:
     """The partition of the path, as it is now. Raises ClientError."""
     place = await place_of(call)
     partition_id = place.partition_id
@@ -333,7 +333,7 @@ async def in_pending_ack(call: AdminCall) -> Any:
     """How far a transaction acknowledges all of a subscription, if it does."""
     txn = _txn_of(call)
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, Any]:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, Any]:
         opened = await _subscription_of(call, owned, place)
         up_to = opened.pending_up_to(txn.least)
         return {"cumulativeAckPosition": _position(place.partition_id, up_to)}
@@ -345,7 +345,7 @@ async def in_pending_ack(call: AdminCall) -> Any:
 async def pending_ack(call: AdminCall) -> Any:
     """How many open transactions have acknowledged something of a subscription."""
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, Any]:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, Any]:
         opened = await _subscription_of(call, owned, place)
         return {**_READY, "ongoingTxnSize": len(opened.core.pending_owners)}
 
@@ -364,7 +364,7 @@ async def position_in_pending_ack(call: AdminCall) -> Any:
     ledger, entry = call.number("ledger") & NO_ID, call.number("entry") & NO_ID
     index = _number_of_query(call, "batchIndex")
 
-    async def act(owned: OwnedPartition, place: Place) -> dict[str, str]:
+    async def act(owned: OwnedPartition, place: NamedPartition) -> dict[str, str]:
         opened = await _subscription_of(call, owned, place)
         position = MessageIdData(ledger_id=ledger, entry_id=entry)
         start = entry_offset(position, place.partition_id)
@@ -391,7 +391,7 @@ def _state_in_pending_ack(opened: LiveSubscription, start: int, end: int) -> str
 
 
 async def _subscription_of(
-    call: AdminCall, owned: OwnedPartition, place: Place
+    call: AdminCall, owned: OwnedPartition, place: NamedPartition
 ) -> LiveSubscription:
     """Raises ClientError. Here clients encode its name once, as a path's segment: unlike elsewhere,
     see `subscription_of`."""

@@ -37,10 +37,9 @@ from gateway.pulsar.producers import Producer
 from gateway.pulsar.schemas import read_schema, write_version
 from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
-from gateway.pulsar.topics import Place, find_place
+from gateway.pulsar.topics import NamedPartition, find_place
 from gateway.runtime.subscriptions.partition import NO_SUBSCRIPTION, NOT_OWNED
-from gateway.runtime.subscriptions.values import Place as Start
-from gateway.runtime.subscriptions.values import Subscribing
+from gateway.runtime.subscriptions.values import StartPosition, Subscribing
 
 _MOST_PRODUCERS = 10_000  # of one connection
 _MOST_NAME_BYTES = 1_000
@@ -101,7 +100,7 @@ def _is_wanted(producer_id: int, session: Session) -> bool:
     return producer_id in session.opening and not session.is_lost
 
 
-async def _find(message: CommandProducer, session: Session) -> Place | Refusal | Refused:
+async def _find(message: CommandProducer, session: Session) -> NamedPartition | Refusal | Refused:
     """The partition, if this broker has it and its backlog is not too large, with the subscription
     that is to be there first."""
     services = session.services
@@ -120,7 +119,7 @@ async def _find(message: CommandProducer, session: Session) -> Place | Refusal |
     wanted = Subscribing(
         message.initial_subscription_name,
         SubscriptionType.EXCLUSIVE,
-        start=Start.EARLIEST,
+        start=StartPosition.EARLIEST,
         partition_index=place.name.partition,
         topic_name=str(place.name),
         may_make=allows_auto_subscription(services.namespaces.policies_of(place.topic)),
@@ -132,7 +131,7 @@ async def _find(message: CommandProducer, session: Session) -> Place | Refusal |
 
 
 async def _register(
-    message: CommandProducer, place: Place, session: Session
+    message: CommandProducer, place: NamedPartition, session: Session
 ) -> int | SchemaRefusal | None:
     """The version of its schema."""
     schema = read_schema(message.schema)
@@ -168,7 +167,7 @@ def _again(message: CommandProducer, known: Producer) -> _ProducerAnswer:
 
 
 async def _admit(
-    message: CommandProducer, place: Place, version: int | None, session: Session
+    message: CommandProducer, place: NamedPartition, version: int | None, session: Session
 ) -> _ProducerAnswer:
     services = session.services
     given = message.producer_name

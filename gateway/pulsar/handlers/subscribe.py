@@ -40,10 +40,9 @@ from gateway.pulsar.names import subscription_flaw
 from gateway.pulsar.schemas import read_schema
 from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
-from gateway.pulsar.topics import Place, find_place
+from gateway.pulsar.topics import NamedPartition, find_place
 from gateway.runtime.subscriptions.partition import NOT_OWNED
-from gateway.runtime.subscriptions.values import Place as Start
-from gateway.runtime.subscriptions.values import Subscribing
+from gateway.runtime.subscriptions.values import StartPosition, Subscribing
 
 _MOST_CONSUMERS = 10_000  # of one connection
 _MOST_RANGES = 65_536
@@ -107,7 +106,7 @@ async def _enter(message: CommandSubscribe, session: Session) -> _SubscribeAnswe
 
 
 async def _check_schema(
-    message: CommandSubscribe, place: Place, session: Session
+    message: CommandSubscribe, place: NamedPartition, session: Session
 ) -> SchemaRefusal | None:
     schema = read_schema(message.schema)
     if isinstance(schema, SchemaRefusal):
@@ -145,13 +144,13 @@ def _again(message: CommandSubscribe, known: Consumer) -> _SubscribeAnswer:
     return CommandSuccess(request_id=message.request_id)
 
 
-def _wanted(message: CommandSubscribe, place: Place) -> Subscribing:
-    start: int | Start
+def _wanted(message: CommandSubscribe, place: NamedPartition) -> Subscribing:
+    start: int | StartPosition
     is_earliest = message.initial_position == InitialPosition.EARLIEST
-    start = Start.EARLIEST if is_earliest else Start.LATEST
+    start = StartPosition.EARLIEST if is_earliest else StartPosition.LATEST
     if not message.durable and message.HasField("start_message_id"):
         offset = seek_offset(message.start_message_id, place.partition_id)
-        start = Start.LATEST if offset == AFTER_ALL else offset
+        start = StartPosition.LATEST if offset == AFTER_ALL else offset
     meta = message.key_shared_meta
     return Subscribing(
         message.subscription,

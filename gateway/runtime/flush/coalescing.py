@@ -21,7 +21,7 @@ GATHER_S = 0.001
 
 
 @dataclass(slots=True)
-class _Announcement:
+class _Expected:
     key: TransactionKey
     awaited: set[int]
     timer: asyncio.TimerHandle
@@ -29,13 +29,14 @@ class _Announcement:
 
 
 class Coalescing:
-    """Producers' announcements, and the waiting batches, later given to `enqueue` in order."""
+    """What producers are expected to write, and batches that wait for it; given to `enqueue`, in
+    order."""
 
     def __init__(self, enqueue: Callable[[QueuedWork], None]) -> None:
         self._enqueue = enqueue
-        self._by_producer: dict[int, _Announcement] = {}
+        self._by_producer: dict[int, _Expected] = {}
 
-    def announce(self, key: TransactionKey, producer_id: int, partition_ids: Iterable[int]) -> None:
+    def expect(self, key: TransactionKey, producer_id: int, partition_ids: Iterable[int]) -> None:
         """These partitions have joined the producer's transaction."""
         known = self._by_producer.get(producer_id)
         if known is not None:
@@ -43,7 +44,7 @@ class Coalescing:
             return
         timer = asyncio.get_running_loop().call_later(UNWRITTEN_S, self.release, producer_id)
         awaited = set(partition_ids)
-        self._by_producer[producer_id] = _Announcement(key, awaited, timer)
+        self._by_producer[producer_id] = _Expected(key, awaited, timer)
 
     def keeps(self, queued: QueuedWork) -> bool:
         """Keeps a batch (True) if others are still awaited. Releases the waiting ones if it is the
@@ -71,7 +72,7 @@ class Coalescing:
         return True
 
     def release(self, producer_id: int) -> None:
-        """Releases a producer's batches and forgets its announcement."""
+        """Releases a producer's batches and forgets what was expected."""
         announced = self._by_producer.pop(producer_id, None)
         if announced is not None:
             announced.timer.cancel()

@@ -169,12 +169,12 @@ class Flusher:
         self.submit(QueuedPublication(publication, done))
         return done
 
-    def announce_writes(
+    def expect_writes(
         self, key: TransactionKey, producer_id: int, partition_ids: Iterable[int]
     ) -> None:
         """A transaction's batches for these partitions are on their way in separate requests:
         they wait for each other, for a moment."""
-        self._coalescing.announce(key, producer_id, partition_ids)
+        self._coalescing.expect(key, producer_id, partition_ids)
 
     def _enqueue(self, queued: QueuedWork) -> None:
         queued.arrival = next(self._arrivals)

@@ -34,7 +34,7 @@ from gateway.runtime.log.partitions import Found, Want
 from gateway.runtime.subscriptions.extents import Extents
 from gateway.runtime.subscriptions.members import LiveSubscription, Member, tell
 from gateway.runtime.subscriptions.pieces import Pieces
-from gateway.runtime.subscriptions.values import Describe, Place, Receiver, Subscribing
+from gateway.runtime.subscriptions.values import Describe, Receiver, StartPosition, Subscribing
 
 if TYPE_CHECKING:
     from core.log.partition_log import PartitionState
@@ -280,9 +280,9 @@ class OwnedPartition:
         if wanted.rollback_ms > 0:
             return await self.offset_of_time(self._around.clock() - wanted.rollback_ms)
         match wanted.start:
-            case Place.EARLIEST:
+            case StartPosition.EARLIEST:
                 return state.log_start_offset
-            case Place.LATEST:
+            case StartPosition.LATEST:
                 return state.next_offset
             case offset:
                 return max(state.log_start_offset, min(offset, state.next_offset))

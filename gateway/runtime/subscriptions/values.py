@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from core.types import Payload
 
 
-class Place(Enum):
+class StartPosition(Enum):
     """Where a subscription may begin, besides at an offset."""
 
     EARLIEST = auto()
@@ -35,7 +35,7 @@ class Subscribing:
     name: str
     type: SubscriptionType
     is_durable: bool = True
-    start: int | Place = Place.LATEST
+    start: int | StartPosition = StartPosition.LATEST
     rollback_ms: int = 0
     consumer_name: str = ""
     priority_level: int = 0

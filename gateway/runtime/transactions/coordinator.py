@@ -445,7 +445,7 @@ class Transactions:
 
         error = await self._join(key, producer, join)
         if error is Error.NONE and not version.joins_with_write and self._is_alone():
-            self._flusher.announce_writes(key, producer.producer_id, partition_ids)
+            self._flusher.expect_writes(key, producer.producer_id, partition_ids)
         return error
 
     async def add_participant(

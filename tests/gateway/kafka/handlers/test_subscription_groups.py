@@ -12,7 +12,7 @@ from core.ports.log import StoreUnavailable
 from core.ports.subscriptions import StoredAck
 from core.subscription.values import SubscriptionType
 from gateway.kafka.codec import FindCoordinatorRequest
-from gateway.runtime.subscriptions.values import Place, Subscribing
+from gateway.runtime.subscriptions.values import StartPosition, Subscribing
 from tests.gateway.kafka.handlers.conftest import Broker
 from tests.gateway.kafka.handlers.grouping import topic_of
 from tests.gateway.kafka.handlers.transacting import Producer, producer_of
@@ -30,7 +30,7 @@ async def ready(broker: Broker, version: int) -> Producer:
     assert partition_id is not None
     owned = await broker.runtime.subscriptions.find(partition_id)
     assert owned is not None
-    wanted = Subscribing("s: one", SubscriptionType.SHARED, start=Place.EARLIEST)
+    wanted = Subscribing("s: one", SubscriptionType.SHARED, start=StartPosition.EARLIEST)
     assert await owned.ensure(wanted) is None
     producer = await producer_of(broker)
     values = [b"v"] * 8

@@ -25,7 +25,7 @@ from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.runtime import Runtime
 from gateway.runtime.subscriptions.members import Member
 from gateway.runtime.subscriptions.partition import OwnedPartition
-from gateway.runtime.subscriptions.values import Place, Subscribing
+from gateway.runtime.subscriptions.values import StartPosition, Subscribing
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
 from tests.batches import T0
@@ -118,7 +118,9 @@ class Broker:
     ) -> Reader:
         reader = Reader()
         owned = await self.owned(partition_id)
-        subscribing = Subscribing(**{"name": "s", "type": kind, "start": Place.EARLIEST, **wanted})
+        subscribing = Subscribing(
+            **{"name": "s", "type": kind, "start": StartPosition.EARLIEST, **wanted}
+        )
         member = await owned.subscribe(subscribing, reader)
         assert isinstance(member, Member), member
         reader.member = member
