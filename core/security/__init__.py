@@ -1,1 +1,1 @@
-"""Who is there: principals, mechanisms, verifiers, and how a user proves to be one."""
+"""Who is there: principals, mechanisms, verifiers, proofs of identity; and what they may do."""
