@@ -10,7 +10,7 @@ import ssl
 import struct
 from typing import TYPE_CHECKING, Final
 
-from penstock.spark.wire import METADATA, Connection, ConnectionLost, metadata_request
+from penstock.connection import METADATA, Connection, ConnectionLost, metadata_request
 
 if TYPE_CHECKING:
     from penstock.connecting import Login
@@ -82,4 +82,4 @@ def _connected(
     bootstrap: str, timeout_s: float, tls: ssl.SSLContext | None, login: Login | None
 ) -> Connection:
     host, _, port = bootstrap.rpartition(":")
-    return Connection((host.strip("[]"), int(port)), timeout_s, tls, login, client_id=None)
+    return Connection((host.strip("[]"), int(port)), timeout_s, tls, login)

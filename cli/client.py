@@ -26,7 +26,7 @@ from cli.check import any_certificate, asks_for_login, broker_answers
 from cli.errors import sentence_of
 from penstock.connecting import Connecting, PropertyError, connecting, read_properties
 from penstock.connecting import Tls as TrustedTls
-from penstock.spark.wire import why_not_let_in
+from penstock.connection import why_not_let_in
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

@@ -90,7 +90,7 @@ def check(
     """
     from cli.check import any_certificate, asks_for_login, broker_answers, database_answers
     from cli.client import context_of, fail, told
-    from penstock.spark.wire import LoginRefused
+    from penstock.connection import LoginRefused
 
     address = bootstrap or bootstrap_server
     given = told(command_config, is_tls=tls)

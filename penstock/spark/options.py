@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.connecting import KNOWN, Connecting, PropertyError, connecting
+from penstock.connection import Address, addresses_of
 from penstock.spark.compression import UnknownCompression, compression_of
-from penstock.spark.wire import Address, addresses_of
 
 DEFAULT_BATCH_SIZE: Final = 128 * 1024
 DEFAULT_DELIVERY_TIMEOUT_MS: Final = 120_000

@@ -19,16 +19,19 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from penstock.connecting import PropertyError
-from penstock.spark import wire
-from penstock.spark.options import OptionError
-from penstock.spark.wire import (
+from penstock.connection import (
+    METADATA,
     Address,
     Buffer,
     Connection,
     ConnectionLost,
     LoginRefused,
     Refused,
+    metadata_request,
+    shown,
 )
+from penstock.spark import wire
+from penstock.spark.options import OptionError
 
 if TYPE_CHECKING:
     from penstock.connecting import Login
@@ -134,7 +137,13 @@ class Cluster:
         timeout_s = _ANSWER_WITHIN_S if timeout_s is None else timeout_s
         for _ in range(len(self._addresses)):
             try:
-                return Connection(self._addresses[0], timeout_s, self._tls, self._login)
+                return Connection(
+                    self._addresses[0],
+                    timeout_s,
+                    self._tls,
+                    self._login,
+                    client_id=wire.CLIENT_ID,
+                )
             except LoginRefused as refused:
                 raise SinkError(f"{refused}.") from refused
             except ConnectionLost as lost:
@@ -172,7 +181,7 @@ class Cluster:
         for _ in range(_HANG_UPS):
             try:
                 with self.connect() as connection:
-                    connection.ask(wire.METADATA, wire.metadata_request([], may_create=False))
+                    connection.ask(METADATA, metadata_request([], may_create=False))
                     try:
                         wire.read_drop(connection.ask(wire.DROP_STAGED, wire.drop_request([])))
                     except ConnectionLost:
@@ -181,7 +190,7 @@ class Cluster:
                 pass
             return
         raise SinkError(
-            f"{wire.shown(connection.address)} ends the connection whenever records are to be "
+            f"{shown(connection.address)} ends the connection whenever records are to be "
             f"staged. A Penstock broker does not; Apache Kafka cannot stage."
         )
 
@@ -209,8 +218,8 @@ class Cluster:
             attempts.failed(cause, within_s=within_s)
 
     def _look_up(self, connection: Connection, name: str) -> Topic:
-        request = wire.metadata_request([name], may_create=True)
-        cluster = wire.read_metadata(connection.ask(wire.METADATA, request))
+        request = metadata_request([name], may_create=True)
+        cluster = wire.read_metadata(connection.ask(METADATA, request))
         self._addresses += [each for each in cluster.brokers if each not in self._addresses]
         partitions = cluster.partitions.get(name, Refused(wire.UNKNOWN_TOPIC_OR_PARTITION))
         if isinstance(partitions, Refused):

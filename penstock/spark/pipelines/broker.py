@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.connecting import KNOWN, Connecting, PropertyError, connecting
+from penstock.connection import addresses_of, why_not_let_in
 from penstock.spark.pipelines.options import Broker, PipelineFailed, WrongArgument, listed
-from penstock.spark.wire import addresses_of, why_not_let_in
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

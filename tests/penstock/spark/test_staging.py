@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, TopicPartition
 
+from penstock.connection import METADATA, metadata_request
 from penstock.spark import staging, wire
 from penstock.spark.columns import rows_of
 from penstock.spark.options import SinkOptions, parse
@@ -297,8 +298,8 @@ def test_login(
         assert numbers_in(at.open, topic) == list(range(10))
         with cluster.connect() as connection:
             for _ in range(3):  # its time is over more than once meanwhile
-                request = wire.metadata_request([topic], may_create=False)
-                answer = wire.read_metadata(connection.ask(wire.METADATA, request))
+                request = metadata_request([topic], may_create=False)
+                answer = wire.read_metadata(connection.ask(METADATA, request))
                 assert answer.partitions == {topic: 3}
                 time.sleep(0.7)
         with pytest.raises(SinkError, match=f"{address} does not let 'alice' in: SASL_AUTH"):
