@@ -13,6 +13,8 @@ import org.apache.pulsar.client.api.transaction.Transaction;
  * long, and the next begins when it is. One line of JSON.
  */
 public class PulsarProducer {
+    private static long committing; // nanoseconds, most of them until all receipts have come
+
     public static void main(String[] args) throws Exception {
         int messages = Integer.parseInt(args[2]);
         byte[] payload = new byte[Integer.parseInt(args[3])];
@@ -29,12 +31,19 @@ public class PulsarProducer {
             int first = messages / 6;
             send(client, producer, payload, first, transactionMs);
             long begun = System.nanoTime();
+            committing = 0;
             int transactions = send(client, producer, payload, messages, transactionMs);
             double seconds = (System.nanoTime() - begun) / 1e9;
             System.out.printf(
-                    "{\"records\": %d, \"sent\": %d, \"seconds\": %.4f, \"transactions\": %d}%n",
-                    messages, messages + first, seconds, transactions);
+                    "{\"records\": %d, \"sent\": %d, \"seconds\": %.4f, \"transactions\": %d, \"committing_s\": %.4f}%n",
+                    messages, messages + first, seconds, transactions, committing / 1e9);
         }
+    }
+
+    private static void commit(Transaction txn) throws Exception {
+        long begun = System.nanoTime();
+        txn.commit().get();
+        committing += System.nanoTime() - begun;
     }
 
     /** Returns how many transactions it took. */
@@ -46,7 +55,7 @@ public class PulsarProducer {
         long ends = 0;
         for (int i = 0; i < count; i++) {
             if (transactionMs > 0 && (txn == null || System.nanoTime() > ends)) {
-                if (txn != null) txn.commit().get();
+                if (txn != null) commit(txn);
                 txn = client.newTransaction().withTransactionTimeout(1, TimeUnit.MINUTES).build().get();
                 ends = System.nanoTime() + transactionMs * 1_000_000;
                 transactions++;
@@ -57,7 +66,7 @@ public class PulsarProducer {
             });
         }
         producer.flush();
-        if (txn != null) txn.commit().get();
+        if (txn != null) commit(txn);
         if (failed.get() != null) throw new IllegalStateException(failed.get());
         return transactions;
     }

@@ -6,6 +6,7 @@ it once), so that it is warm. A broker without an address for Pulsar's clients i
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from bench.brokers import Broker
@@ -94,18 +95,25 @@ def beside_plain(messages: int, broker: Broker) -> Figures:
     """The same producer without transactions, twice with, and without again."""
     url = address(broker)
     rates: dict[bool, float] = {False: 0.0, True: 0.0}
-    transactions = 0
+    costs: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+    transactions, committing_s = 0, 0.0
     for transactional in (False, True, True, False):
         lasting = TRANSACTION_MS if transactional else 0
         with broker.topic(1) as topic:
+            before = broker.cpu_seconds()
             result = pulsar_java("PulsarProducer", url, topic, messages, SIZE, "true", lasting)
+            costs[transactional].update(charged(broker, before, result["sent"], result["cpu_s"]))
         rates[transactional] += result["records"] * SIZE / result["seconds"] / 1e6 / 2
         transactions += result["transactions"]
+        committing_s += result["committing_s"]
     return {
         "to_plain_ratio": rates[True] / rates[False],
         "plain_mb_per_s": rates[False],
         "transactional_mb_per_s": rates[True],
         "messages_per_transaction": 2 * messages / transactions,
+        "commit_ms": 1_000 * committing_s / transactions,
+        **{f"plain_{name}": cost / 2 for name, cost in costs[False].items()},
+        **{f"transactional_{name}": cost / 2 for name, cost in costs[True].items()},
     }
 
 
