@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import Any, NamedTuple, Self
+from collections.abc import Awaitable
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 from google.protobuf.message import Message
@@ -29,16 +30,26 @@ WITHIN_S = 20.0
 CONNECT = CommandConnect(client_version="test", protocol_version=21, feature_flags=FeatureFlags())
 
 
+Result = TypeVar("Result")
+
 _OPEN: set[Wire] = set()
 
 
 def close_all() -> None:
-    """Every connection that is open still; of a loop that has ended none is."""
+    """Every connection of the running loop that is open still."""
+    loop = asyncio.get_running_loop()
     for wire in list(_OPEN):
-        if wire.loop.is_closed():
-            _OPEN.discard(wire)
-        else:
+        if wire.loop is loop:
             wire.close()
+
+
+async def closing_all(work: Awaitable[Result]) -> Result:
+    """Does it, and closes what it has left open, before its loop ends."""
+    try:
+        return await work
+    finally:
+        close_all()
+        await asyncio.sleep(0)
 
 
 class Delivered(NamedTuple):

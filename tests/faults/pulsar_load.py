@@ -36,7 +36,7 @@ from gateway.pulsar.framing import DEFAULT_MAX_MESSAGE_SIZE
 from gateway.pulsar.ids import unacknowledged_words
 from tests.faults.pulsar_ledger import Delivery, Ledger, Name, Told, name_in
 from tests.faults.workers import Workers
-from tests.pulsar_wire import CONNECT, Wire, delivered_by, entry_of
+from tests.pulsar_wire import CONNECT, Wire, closing_all, delivered_by, entry_of
 
 FINISH_WITHIN_S = 60.0
 PENDING_MAX = 100
@@ -287,7 +287,7 @@ class PulsarLoad(Workers):
     # --- consumers on the wire ---
 
     def _run_wire(self) -> None:
-        asyncio.run(self._consume_all())
+        asyncio.run(closing_all(self._consume_all()))
 
     async def _consume_all(self) -> None:
         consumers = [

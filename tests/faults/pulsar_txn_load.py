@@ -50,7 +50,7 @@ from tests.faults.consumption import (
 )
 from tests.faults.txn_history import Ending, TxnHistory, Value
 from tests.faults.workers import Workers
-from tests.pulsar_wire import CONNECT, Wire, delivered_by, entry_of
+from tests.pulsar_wire import CONNECT, Wire, closing_all, delivered_by, entry_of
 
 COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign-partition-{}"
 COORDINATOR_COUNT = 16
@@ -672,7 +672,7 @@ class PulsarTxnLoad(Workers):
         self._clients = [
             Client(self, f"pulsar-{number}", number % partitions) for number in range(clients)
         ]
-        self._add("pulsar", lambda: asyncio.run(self._run()))
+        self._add("pulsar", lambda: asyncio.run(closing_all(self._run())))
 
     @property
     def is_stopping(self) -> bool:

@@ -20,6 +20,7 @@ from tests.faults.test_pulsar import CAMPAIGNS, SESSION_S, Broker, Cluster, read
 from tests.faults.txn_history import Ending, TxnAnomaly, TxnFlaw, TxnHistory, check_transactions
 from tests.faults.txn_load import TIMEOUT_MS, LibrdkafkaTxnLoad
 from tests.faults.workers import Workers
+from tests.pulsar_wire import closing_all
 
 pytestmark = pytest.mark.fault
 
@@ -92,7 +93,7 @@ def verify(cluster: Cluster, kafka: LibrdkafkaTxnLoad, pulsar: PulsarTxnLoad) ->
     wanted = {
         place: left_over(pulsar.consumption, place, committed, fate) for place in pulsar.places
     }
-    drained = asyncio.run(drain(pulsar, wanted))
+    drained = asyncio.run(closing_all(drain(pulsar, wanted)))
     acks = check_consumption(pulsar.history, pulsar.consumption, committed, drained)
     listed = [f"{each.flaw.value}: {each.where}" for each in (*flaws, *acks)]
     counts = {each.value: pulsar.history.count(each) for each in Ending}

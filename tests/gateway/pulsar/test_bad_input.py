@@ -49,7 +49,7 @@ from gateway.pulsar.framing import MAX_COMMAND_SIZE, encode_frame, max_frame_siz
 from tests.captures import record_pulsar
 from tests.conftest import Gateway, free_port, gateways
 from tests.databases import Copies
-from tests.pulsar_wire import CONNECT, Wire, close_all
+from tests.pulsar_wire import CONNECT, Wire, close_all, closing_all
 from tests.variants import ARE_ALL_RUN
 
 MIB = 2**20
@@ -731,6 +731,5 @@ def test_mutated_commands_of_real_clients(
         wire.close()
 
     since = len(served.gateway.log())
-    asyncio.run(talk())
-    close_all()
+    asyncio.run(closing_all(talk()))
     assert not [line for line in served.said(since) if "[error" in line]
