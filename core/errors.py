@@ -20,6 +20,7 @@ class Error(Enum):
     NOT_LEADER_OR_FOLLOWER = auto()
     REQUEST_TIMED_OUT = auto()
     MESSAGE_TOO_LARGE = auto()
+    COORDINATOR_LOAD_IN_PROGRESS = auto()
     COORDINATOR_NOT_AVAILABLE = auto()
     NOT_COORDINATOR = auto()
     OFFSET_METADATA_TOO_LARGE = auto()

@@ -5,8 +5,10 @@ itself neither which of them it belongs to nor that it is late. A client that wa
 its connection up and asks again on a new one; the first request may arrive all the same, when the
 next transaction is open, and would end it or write into it (Jepsen's finding on Kafka; V2, KIP-890,
 raises the epoch instead and needs none of this). So: what a producer asks on an older connection
-than the one which has carried a newer request of the same API is refused, by closing it. Knows this
-process's connections only; of a request that lay in another process, see `when_lapsed`.
+than the one which has carried a newer request of the same API is refused, by closing it. That knows
+this process's connections only. So EndTxn, which does most harm, is believed at once only on a
+connection on which the producer has asked in this very transaction: else it has to ask again, which
+nobody does on a connection that he has left (`LateRequests.has_asked`). See `when_lapsed` as well.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Any, Final
 
 import structlog
 
-from core.transaction.values import ProducerIdAndEpoch, TransactionVersion
+from core.transaction.key import TransactionKey
+from core.transaction.values import OpenTransaction, ProducerIdAndEpoch, TransactionVersion
 from gateway.kafka.api import CLOSE_CONNECTION, Handler, Unavailable
 from gateway.kafka.context import RequestContext
 
@@ -98,10 +101,11 @@ class LateRequests:
     Clients send what belongs to one place on one connection at a time.
     """
 
-    __slots__ = ("_kept", "_newest", "refused")
+    __slots__ = ("_asked", "_kept", "_newest", "refused")
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
+        self._asked: OrderedDict[int, tuple[int, set[int]]] = OrderedDict()
         self._newest: OrderedDict[tuple[int, Hashable], tuple[int, int]] = OrderedDict()
         self.refused = 0
         """Requests refused so far."""
@@ -130,3 +134,24 @@ class LateRequests:
             if len(self._newest) > self._kept:
                 self._newest.popitem(last=False)
         self._newest.move_to_end(key)
+
+    def has_asked(self, transaction: OpenTransaction, connection: int) -> bool:
+        """Whether the connection has carried a request in this open transaction; from now on it
+        has."""
+        version, connections = self._asked.get(transaction.producer_id, (None, set()))
+        if version != transaction.version:
+            connections = set()
+        is_known = connection in connections
+        connections.add(connection)
+        self._asked[transaction.producer_id] = transaction.version, connections
+        self._asked.move_to_end(transaction.producer_id)
+        if len(self._asked) > self._kept:
+            self._asked.popitem(last=False)
+        return is_known
+
+
+def note_asked(key: TransactionKey, producer: ProducerIdAndEpoch, ctx: RequestContext) -> None:
+    """A request in the producer's open transaction was granted; see `LateRequests.has_asked`."""
+    transaction = ctx.transactions.known_open(key, producer)
+    if transaction is not None:
+        ctx.late_requests.has_asked(transaction, ctx.connection)

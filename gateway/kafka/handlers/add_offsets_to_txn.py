@@ -16,7 +16,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.late_requests import refuse_late
+from gateway.kafka.late_requests import note_asked, refuse_late
 from gateway.kafka.subscription_groups import find_subscription
 
 
@@ -51,4 +51,6 @@ async def add_offsets_to_txn(
     if named is not None:
         participant = Participant.of_subscription(named.subscription_id)
     error = await ctx.transactions.add_participant(key, producer, participant)
+    if error is Error.NONE:
+        note_asked(key, producer, ctx)
     return AddOffsetsToTxnResponse(error_code=kafka_code(ctx.known(error)))

@@ -21,7 +21,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.late_requests import refuse_late
+from gateway.kafka.late_requests import note_asked, refuse_late
 
 _Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -115,6 +115,8 @@ async def _errors(
         verdicts = await ctx.transactions.verify(key, producer, ids)
         return {place: verdicts[partition_id] for place, partition_id in found.items()}
     error = await ctx.transactions.add_partitions(key, producer, ids)
+    if error is Error.NONE:
+        note_asked(key, producer, ctx)
     return dict.fromkeys(places, error)
 
 

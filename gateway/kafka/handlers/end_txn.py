@@ -12,7 +12,12 @@ transactions ends one (KIP-890): the epoch rises, and the answer tells it.
 from core.errors import Error
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import TransactionKey
-from core.transaction.values import EndTransaction, ProducerIdAndEpoch, TransactionVersion
+from core.transaction.values import (
+    EndTransaction,
+    OpenTransaction,
+    ProducerIdAndEpoch,
+    TransactionVersion,
+)
 from gateway.kafka.api import api
 from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
 from gateway.kafka.context import RequestContext
@@ -52,9 +57,18 @@ async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse
             return EndTxnResponse(error_code=kafka_code(coordinator_error(aborted)))
         if aborted.error is not Error.INVALID_PRODUCER_ID_MAPPING:
             return EndTxnResponse(error_code=kafka_code(aborted.error))
+    own = TransactionKey.of_kafka(request.transactional_id)
+    open_version = None
+    if version is TransactionVersion.V1:
+        known = ctx.transactions.known_open(own, producer)
+        found = known or await ctx.transactions.find_open(own, producer)
+        if isinstance(found, OpenTransaction):
+            if not ctx.late_requests.has_asked(found, ctx.connection):
+                # Whoever still is there asks again, on this connection.
+                return EndTxnResponse(error_code=kafka_code(Error.COORDINATOR_LOAD_IN_PROGRESS))
+            open_version = found.version
     answer = await ctx.transactions.end(
-        TransactionKey.of_kafka(request.transactional_id),
-        EndTransaction(producer, request.committed, version),
+        own, EndTransaction(producer, request.committed, version, open_version)
     )
     if isinstance(answer, Unconfirmed):
         return EndTxnResponse(error_code=kafka_code(coordinator_error(answer)))

@@ -20,7 +20,7 @@ from gateway.kafka.api import api
 from gateway.kafka.codec import TxnOffsetCommitRequest, TxnOffsetCommitResponse, java_length
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import NEVER, kafka_code
-from gateway.kafka.late_requests import kept_name, refuse_late
+from gateway.kafka.late_requests import kept_name, note_asked, refuse_late
 from gateway.kafka.subscription_groups import (
     SubscriptionGroup,
     acknowledge,
@@ -96,6 +96,9 @@ async def txn_offset_commit(
     elif offsets:
         verdict = ctx.known(await _commit(request, list(offsets.values()), ctx))
         errors = [[verdict if e is Error.NONE else e for e in found] for found in errors]
+    if any(error is Error.NONE for found in errors for error in found):
+        producer, _ = _about(request)
+        note_asked(TransactionKey.of_kafka(request.transactional_id), producer, ctx)
     return _answer(request, errors)
 
 

@@ -309,7 +309,9 @@ class Transactions:
         """
         producer_id = request.producer.producer_id
         stored = self._flusher.known_transaction(producer_id)
-        if stored is not None and stored.metadata.state is TransactionState.ONGOING:
+        is_open = stored is not None and stored.metadata.state is TransactionState.ONGOING
+        if request.open_version is None and is_open:
+            assert stored is not None
             request = replace(request, open_version=stored.metadata.version)
 
         found: TransactionMetadata | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.transaction.values import ProducerIdAndEpoch
+from core.transaction.values import OpenTransaction, ProducerIdAndEpoch
 from gateway.kafka.late_requests import LateRequests, kept_name
 
 PRODUCER = ProducerIdAndEpoch(7, 3)
@@ -71,3 +71,18 @@ def test_of_long_names_only_a_digest_is_kept() -> None:
     assert kept_name("g" * 100) == "g" * 100
     found = {kept_name("g" * 32_766 + last) for last in "ab\ud800"}
     assert [len(each) for each in found] == [64] * 3
+
+
+def test_a_connection_has_asked_in_one_transaction_at_a_time() -> None:
+    order = LateRequests(kept=2)
+    first, second = OpenTransaction(1, 5), OpenTransaction(1, 9)
+    assert not order.has_asked(first, 1)
+    assert order.has_asked(first, 1)
+    assert not order.has_asked(first, 2)  # another connection of the same producer
+    assert order.has_asked(first, 1)
+    assert not order.has_asked(second, 1)  # the next transaction
+    assert order.has_asked(second, 1)
+    assert not order.has_asked(OpenTransaction(2, 9), 1)
+    assert not order.has_asked(OpenTransaction(3, 9), 1)  # one too many: the oldest is forgotten
+    assert order.has_asked(OpenTransaction(2, 9), 1)
+    assert not order.has_asked(second, 1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gateway.kafka.handlers.conftest import Broker
+from tests.gateway.kafka.handlers.conftest import NO_DELAY, Broker, MakeBroker
 from tests.gateway.kafka.handlers.producing import create
 from tests.gateway.kafka.handlers.transacting import Producer, producer_of, state_of
 from tests.kafka_codes import Code
@@ -103,3 +103,30 @@ async def test_without_a_database(cut_off: Broker, version: int) -> None:
     answer = await Producer(cut_off, 1, 0).end(True, version)
     assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
     await cut_off.close_log()
+
+
+async def test_a_late_end_that_lay_at_another_broker_ends_no_later_transaction(
+    make_broker: MakeBroker,
+) -> None:
+    """V1: the client asked here, gave up, asked at the other broker, and has begun anew there."""
+    here, there = [await (await make_broker(NO_DELAY)).with_log().with_groups() for _ in range(2)]
+    await create(here)
+    late = await producer_of(here)
+    producer = replace(late, broker=there)
+    await producer.begin(0)
+    assert await producer.write(0) == Code.NONE
+    assert (await producer.end()).error_code == Code.NONE
+    await producer.begin(0)
+    assert await producer.write(1) == Code.NONE
+    for here.connection in (2, 3):
+        answer = await late.end(here.connection == 2)
+        assert answer.error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert await producer.write(2) == Code.NONE
+    here.connection = 4
+    # Whoever has come over in the middle of a transaction asks again, and is heard.
+    assert (await late.end()).error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await late.end()).error_code == Code.NONE
+    assert (await late.end()).error_code == Code.NONE  # the same again
+    for each in (here, there):
+        await each.groups.close()
+        await each.close_log()
