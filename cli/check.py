@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import ssl
 import struct
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from penstock.connection import METADATA, Connection, ConnectionLost, metadata_request
+from penstock.connection import (
+    METADATA,
+    Api,
+    Connection,
+    ConnectionLost,
+    ResponseBody,
+    metadata_request,
+)
 
 if TYPE_CHECKING:
     from penstock.connecting import Login
@@ -23,33 +31,44 @@ _STATE: Final = struct.Struct(">bibh")  # tags, throttle time, states plus one, 
 _NONE, _TRANSACTIONAL_ID_NOT_FOUND = 0, 105
 
 
-def broker_answers(
+class Presence(Enum):
+    """What is found at an address."""
+
+    ANSWERS = auto()
+    """It answers Metadata, and names a broker (itself, at least)."""
+    ASKS_FOR_LOGIN = auto()
+    """It tells which requests it knows, and answers none before a login."""
+    SILENT = auto()
+    """Nothing was said in time."""
+    ABSENT = auto()
+    """Nobody is there, or none that speaks Kafka's protocol."""
+
+
+def presence(
     bootstrap: str,
     *,
     timeout_s: float,
     tls: ssl.SSLContext | None = None,
     login: Login | None = None,
-) -> bool:
-    """Whether HOST:PORT answers Metadata and names a broker (itself, at least). Raises
-    LoginRefused."""
+) -> Presence:
+    """What is at HOST:PORT. Raises LoginRefused."""
     try:
-        with _connected(bootstrap, timeout_s, tls, login) as connection:
-            answer = connection.ask(METADATA, metadata_request([], may_create=False))
-            answer.number(4)  # throttle time
-            return len(answer.count()) > 0
-    except (ConnectionLost, ValueError):
-        return False
-
-
-def asks_for_login(bootstrap: str, *, timeout_s: float, tls: ssl.SSLContext | None = None) -> bool:
-    """Whether HOST:PORT tells which requests it knows, and answers none before a login."""
-    if broker_answers(bootstrap, timeout_s=timeout_s, tls=tls):
-        return False
+        answer = _ask(
+            bootstrap, METADATA, metadata_request([], may_create=False), timeout_s, tls, login
+        )
+        answer.number(4)  # throttle time
+        return Presence.ANSWERS if answer.count() else Presence.ABSENT
+    except ConnectionLost as lost:
+        if isinstance(lost.__cause__, TimeoutError):
+            return Presence.SILENT
+    except ValueError:
+        return Presence.ABSENT
     try:
-        with _connected(bootstrap, timeout_s, tls, None) as connection:
-            return connection.ask(API_VERSIONS, b"").number(2) == _NONE
-    except (ConnectionLost, ValueError):
-        return False
+        if _ask(bootstrap, API_VERSIONS, b"", timeout_s, tls, None).number(2) == _NONE:
+            return Presence.ASKS_FOR_LOGIN
+    except ConnectionLost:
+        pass
+    return Presence.ABSENT
 
 
 def database_answers(
@@ -62,9 +81,8 @@ def database_answers(
     """Whether the broker at HOST:PORT has just read something from its database. Raises
     LoginRefused."""
     try:
-        with _connected(bootstrap, timeout_s, tls, login) as connection:
-            answer = connection.ask(DESCRIBE_TRANSACTIONS, _ONE_ID)
-            *_, error_code = _STATE.unpack(answer.take(_STATE.size))
+        answer = _ask(bootstrap, DESCRIBE_TRANSACTIONS, _ONE_ID, timeout_s, tls, login)
+        *_, error_code = _STATE.unpack(answer.take(_STATE.size))
     except (ConnectionLost, ValueError):
         return False
     return error_code in {_NONE, _TRANSACTIONAL_ID_NOT_FOUND}
@@ -78,8 +96,14 @@ def any_certificate() -> ssl.SSLContext:
     return context
 
 
-def _connected(
-    bootstrap: str, timeout_s: float, tls: ssl.SSLContext | None, login: Login | None
-) -> Connection:
+def _ask(
+    bootstrap: str,
+    api: Api,
+    body: bytes,
+    timeout_s: float,
+    tls: ssl.SSLContext | None,
+    login: Login | None,
+) -> ResponseBody:
     host, _, port = bootstrap.rpartition(":")
-    return Connection((host.strip("[]"), int(port)), timeout_s, tls, login)
+    with Connection((host.strip("[]"), int(port)), timeout_s, tls, login) as connection:
+        return connection.ask(api, body)

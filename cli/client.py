@@ -22,7 +22,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from cli.check import any_certificate, asks_for_login, broker_answers
+from cli.check import Presence, any_certificate, presence
 from cli.errors import sentence_of
 from penstock.connecting import Connecting, PropertyError, connecting, read_properties
 from penstock.connecting import Tls as TrustedTls
@@ -275,13 +275,15 @@ def bootstrapping(bootstrap: str) -> Iterator[None]:
     except KafkaError:
         given = _connecting.get()
         for address in [] if given.login else bootstrap.split(","):
-            if asks_for_login(address, timeout_s=PROBE_TIMEOUT_S, tls=context_of(given)):
+            found = presence(address, timeout_s=PROBE_TIMEOUT_S, tls=context_of(given))
+            if found is Presence.ASKS_FOR_LOGIN:
                 fail(f"The broker at {address} asks for a login: name one by --command-config.")
-        for address in [] if given.tls else bootstrap.split(","):
-            by_tls = any_certificate()
-            if broker_answers(address, timeout_s=PROBE_TIMEOUT_S, tls=by_tls):
+            if given.tls or found is not Presence.ABSENT:
+                continue
+            found = presence(address, timeout_s=PROBE_TIMEOUT_S, tls=any_certificate())
+            if found is Presence.ANSWERS:
                 fail(f"The broker at {address} speaks TLS: add --tls, or --tls-ca FILE.")
-            if asks_for_login(address, timeout_s=PROBE_TIMEOUT_S, tls=by_tls):
+            if found is Presence.ASKS_FOR_LOGIN:
                 fail(
                     f"The broker at {address} speaks TLS, and asks for a login: name both by "
                     "--command-config."

@@ -88,7 +88,7 @@ def check(
     At a listener that asks for a login, it is enough that the broker asks; --ready needs
     --command-config there.
     """
-    from cli.check import any_certificate, asks_for_login, broker_answers, database_answers
+    from cli.check import Presence, any_certificate, database_answers, presence
     from cli.client import context_of, fail, told
     from penstock.connection import LoginRefused
 
@@ -97,10 +97,11 @@ def check(
     # Without a login nothing is told that is a secret.
     context = any_certificate() if tls else context_of(given)
     try:
-        if not broker_answers(address, timeout_s=timeout, tls=context, login=given.login):
-            if not asks_for_login(address, timeout_s=timeout, tls=context):
-                fail(f"No broker answers at {address}.")
-            if ready or given.login:
+        found = presence(address, timeout_s=timeout, tls=context, login=given.login)
+        if found in (Presence.ABSENT, Presence.SILENT):
+            fail(f"No broker answers at {address}.")
+        if found is Presence.ASKS_FOR_LOGIN:
+            if ready:
                 fail(f"The broker at {address} asks for a login: name one by --command-config.")
             typer.echo(f"A broker answers at {address}, and asks for a login.")
             return

@@ -272,8 +272,9 @@ class Connection:
 def why_not_let_in(
     addresses: Iterable[Address], timeout_s: float, tls: ssl.SSLContext | None, login: Login
 ) -> str | None:
-    """Why nobody logs in so, in a sentence; None where one of these lets them in, or none can be
-    asked. For clients of kafka-python, which does not tell (3.0.12): it tries again and again."""
+    """Why nobody logs in so, in a sentence, by the first of these that can be asked; None where it
+    lets them in, or none can be asked. For clients of kafka-python, which does not tell (3.0.12):
+    it tries again and again."""
     for address in addresses:
         try:
             with Connection(address, timeout_s, tls, login):

@@ -429,10 +429,10 @@ def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 def wait_until_ready(gateway: Gateway, within_s: float = READY_WITHIN_S) -> None:
     """Returns once the gateway answers Metadata with a broker in it; fails with its log."""
-    from cli.check import broker_answers
+    from cli.check import Presence, presence
 
     deadline = time.monotonic() + within_s
-    while not broker_answers(gateway.bootstrap, timeout_s=5.0):
+    while presence(gateway.bootstrap, timeout_s=5.0) is not Presence.ANSWERS:
         exit_code = gateway.process.poll()
         if exit_code is not None or time.monotonic() > deadline:
             state = f"ended with {exit_code}" if exit_code is not None else "does not answer"

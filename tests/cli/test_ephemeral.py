@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cli.check import broker_answers
+from cli.check import Presence, presence
 from tests.cli.test_main import ENVIRONMENT, refused
 
 WITHIN_S = 60.0
@@ -67,7 +67,7 @@ def test_it_takes_a_free_port_says_so_in_a_file_and_leaves_nothing(tmp_path: Pat
     with serving("--ready-file", ready) as first, serving() as second:
         wait_until(lambda: "earlier" not in (ready.read_text() if ready.exists() else "earlier"))
         found = properties(ready)
-        assert broker_answers(found["bootstrap.servers"], timeout_s=5)
+        assert presence(found["bootstrap.servers"], timeout_s=5) is Presence.ANSWERS
         with psycopg.connect(found["# database_url"]) as connection:
             assert connection.execute("SELECT state FROM v_broker").fetchall() == [("live",)]
         data = data_of(first.pid)

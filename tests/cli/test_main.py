@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from cli.banner import banner
-from cli.check import broker_answers
+from cli.check import Presence, presence
 from core.config.definitions import NOT_COMPACTED, TOPIC_CONFIGS
 from core.version import VERSION
 from storage.server.embedded import EmbeddedPostgres
@@ -389,8 +389,9 @@ def test_check_ready_finds_none() -> None:
 def test_what_is_not_a_broker_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         bootstrap = f"127.0.0.1:{silent.getsockname()[1]}"
-        assert not broker_answers(bootstrap, timeout_s=0.2)
-    assert not broker_answers("127.0.0.1:not-a-port", timeout_s=0.2)
+        assert presence(bootstrap, timeout_s=0.2) is Presence.SILENT
+    assert presence(bootstrap, timeout_s=0.2) is Presence.ABSENT
+    assert presence("127.0.0.1:not-a-port", timeout_s=0.2) is Presence.ABSENT
 
 
 # --- topics ---
