@@ -136,22 +136,24 @@ class LateRequests:
         self._newest.move_to_end(key)
 
     def has_asked(self, transaction: OpenTransaction, connection: int) -> bool:
-        """Whether the connection has carried a request in this open transaction; from now on it
-        has."""
+        """Whether the connection has carried a request in this open transaction."""
+        version, connections = self._asked.get(transaction.producer_id, (None, ()))
+        return version == transaction.version and connection in connections
+
+    def note_asked(self, transaction: OpenTransaction, connection: int) -> None:
+        """It carries one."""
         version, connections = self._asked.get(transaction.producer_id, (None, set()))
         if version != transaction.version:
             connections = set()
-        is_known = connection in connections
         connections.add(connection)
         self._asked[transaction.producer_id] = transaction.version, connections
         self._asked.move_to_end(transaction.producer_id)
         if len(self._asked) > self._kept:
             self._asked.popitem(last=False)
-        return is_known
 
 
 def note_asked(key: TransactionKey, producer: ProducerIdAndEpoch, ctx: RequestContext) -> None:
     """A request in the producer's open transaction was granted; see `LateRequests.has_asked`."""
     transaction = ctx.transactions.known_open(key, producer)
     if transaction is not None:
-        ctx.late_requests.has_asked(transaction, ctx.connection)
+        ctx.late_requests.note_asked(transaction, ctx.connection)

@@ -65,6 +65,7 @@ async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse
         if isinstance(found, OpenTransaction):
             if not ctx.late_requests.has_asked(found, ctx.connection):
                 # Whoever still is there asks again, on this connection.
+                ctx.late_requests.note_asked(found, ctx.connection)
                 return EndTxnResponse(error_code=kafka_code(Error.COORDINATOR_LOAD_IN_PROGRESS))
             open_version = found.version
     answer = await ctx.transactions.end(

@@ -77,12 +77,16 @@ def test_a_connection_has_asked_in_one_transaction_at_a_time() -> None:
     order = LateRequests(kept=2)
     first, second = OpenTransaction(1, 5), OpenTransaction(1, 9)
     assert not order.has_asked(first, 1)
+    order.note_asked(first, 1)
     assert order.has_asked(first, 1)
     assert not order.has_asked(first, 2)  # another connection of the same producer
+    order.note_asked(first, 2)
     assert order.has_asked(first, 1)
-    assert not order.has_asked(second, 1)  # the next transaction
-    assert order.has_asked(second, 1)
-    assert not order.has_asked(OpenTransaction(2, 9), 1)
-    assert not order.has_asked(OpenTransaction(3, 9), 1)  # one too many: the oldest is forgotten
-    assert order.has_asked(OpenTransaction(2, 9), 1)
+    order.note_asked(second, 2)  # the next transaction
     assert not order.has_asked(second, 1)
+    assert not order.has_asked(first, 1)
+    others = OpenTransaction(2, 9), OpenTransaction(3, 9)
+    for each in others:  # one too many: the oldest is forgotten
+        order.note_asked(each, 1)
+    assert [order.has_asked(each, 1) for each in others] == [True, True]
+    assert not order.has_asked(second, 2)
