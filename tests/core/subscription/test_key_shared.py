@@ -41,6 +41,22 @@ def owned_by(driver: Driver, consumer_id: ConsumerId) -> list[int]:
     ]
 
 
+def move_away(driver: Driver) -> None:
+    """Consumers come until the hash of 7 is not `a`'s any more."""
+    while 7 in owned_by(driver, "a"):
+        driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+
+
+def with_an_entry_whose_hash_moved(messages: int, permits: int) -> Driver:
+    """`a` has all of the entry, and another consumer has its hash."""
+    driver = Driver(KEY_SHARED)
+    driver.join("a", permits)
+    driver.append(messages, key=7)
+    driver.run()
+    move_away(driver)
+    return driver
+
+
 def moved_hash(permits: int = 9) -> tuple[Driver, int]:
     """a had all; one entry of a hash is outstanding there, and the hash is b's now."""
     driver = Driver(KEY_SHARED)
@@ -217,8 +233,7 @@ class TestHandingOver:
         driver.join("a", 9)
         driver.fill(*[7] * 3)
         driver.run()
-        while 7 in owned_by(driver, "a"):
-            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        move_away(driver)
         assert driver.redeliver("a", 1) == []
         assert driver.ack(0) == []
         (new_owner,) = {name for name, _ in driver.ack(2)}
@@ -309,12 +324,7 @@ class TestPending:
         assert driver.abort("t") == []
 
     def test_it_moves_once_all_of_the_entry_is_acknowledged(self) -> None:
-        driver = Driver(KEY_SHARED)
-        driver.join("a", 9)
-        driver.append(2, key=7)
-        driver.run()
-        while 7 in owned_by(driver, "a"):
-            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        driver = with_an_entry_whose_hash_moved(2, permits=9)
         driver.subscription.pend("t", [[(0, 1)]], 2)
         driver.fill(7)
         assert driver.run() == []
@@ -335,12 +345,7 @@ class TestPending:
         assert driver.commit("u") == [("b", 2)]
 
     def test_of_two_halves_of_an_entry_the_last_one_counts(self) -> None:
-        driver = Driver(KEY_SHARED)
-        driver.join("a", 9)
-        driver.append(2, key=7)
-        driver.run()
-        while 7 in owned_by(driver, "a"):
-            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        driver = with_an_entry_whose_hash_moved(2, permits=9)
         driver.subscription.pend("t", [[(0, 1)]], 2)
         driver.subscription.pend("u", [[(1, 2)]], 2)
         driver.fill(7)
@@ -378,12 +383,7 @@ class TestPending:
         assert (driver.commit("t") if is_commit else driver.abort("t")) == expected[is_commit:]
 
     def test_what_its_consumer_gave_back_waits_with_it(self) -> None:
-        driver = Driver(KEY_SHARED)
-        driver.join("a", 9)
-        driver.append(3, key=7)
-        driver.run()
-        while 7 in owned_by(driver, "a"):
-            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        driver = with_an_entry_whose_hash_moved(3, permits=9)
         driver.subscription.pend("t", [[(0, 1)]], 3)
         assert driver.redeliver("a") == []
         ((who, base),) = driver.abort("t")
@@ -463,8 +463,7 @@ class TestPending:
         driver.join("a", 2)
         driver.append(2, key=7)
         driver.run()
-        while 7 in owned_by(driver, "a"):
-            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        move_away(driver)
         driver.subscription.pend("t", [[(0, 1)]], 2)
         assert driver.abort("t") == []
         driver.fill(7)
@@ -493,12 +492,7 @@ class TestPending:
         assert driver.got[0].remaining == ((1, 2),)
 
     def test_a_part_of_a_hash_that_has_moved_waits_for_the_rest(self) -> None:
-        driver = Driver(KEY_SHARED)
-        driver.join("a", 99)
-        driver.append(3, key=7)
-        driver.run()
-        while 7 in owned_by(driver, "a"):
-            driver.join(f"c{len(driver.dispatcher.consumers())}", 5)
+        driver = with_an_entry_whose_hash_moved(3, permits=99)
         driver.subscription.pend("t", [[(0, 1)]], 3)
         assert driver.abort("t") == []
         driver.subscription.acknowledge(1, 3, 3)

@@ -229,6 +229,23 @@ async def test_a_connection_that_has_gone_gives_back(broker: Broker) -> None:
     ]
 
 
+def read_slowly(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> tuple[asyncio.Event, asyncio.Event]:
+    """From now on what was read of the log is held up: that it is, and that it may go on."""
+    partitions = broker.runtime.partitions
+    read, is_reading, may_go_on = partitions.read, asyncio.Event(), asyncio.Event()
+
+    async def held_up(*wanted: Any) -> Any:
+        answer = await read(*wanted)
+        is_reading.set()
+        await may_go_on.wait()
+        return answer
+
+    monkeypatch.setattr(partitions, "read", held_up)
+    return is_reading, may_go_on
+
+
 @pytest.mark.parametrize("done", [1, 3])
 async def test_what_is_acknowledged_while_it_is_read_again_does_not_come(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, done: int
@@ -240,16 +257,7 @@ async def test_what_is_acknowledged_while_it_is_read_again_does_not_come(
     await client.hear(CommandType.SEND_RECEIPT)
     await subscribe(client, permits=6)
     (found,) = await messages(client, 1)
-    partitions = broker.runtime.partitions
-    read, is_reading, may_go_on = partitions.read, asyncio.Event(), asyncio.Event()
-
-    async def read_slowly(*wanted: Any) -> Any:
-        answer = await read(*wanted)
-        is_reading.set()
-        await may_go_on.wait()
-        return answer
-
-    monkeypatch.setattr(partitions, "read", read_slowly)
+    is_reading, may_go_on = read_slowly(broker, monkeypatch)
     client.say(
         CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=[found.message_id])
     )
@@ -276,16 +284,7 @@ async def test_what_is_given_back_while_it_is_read_again_comes_once(
     client = await broker.client()
     await subscribe(client, permits=6)
     (found,) = await messages(client, 1)
-    partitions = broker.runtime.partitions
-    read, is_reading, may_go_on = partitions.read, asyncio.Event(), asyncio.Event()
-
-    async def read_slowly(*wanted: Any) -> Any:
-        answer = await read(*wanted)
-        is_reading.set()
-        await may_go_on.wait()
-        return answer
-
-    monkeypatch.setattr(partitions, "read", read_slowly)
+    is_reading, may_go_on = read_slowly(broker, monkeypatch)
     again = CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=[found.message_id])
     client.say(again)
     await asyncio.wait_for(is_reading.wait(), 20)
