@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from core.security.errors import SecurityError, SecurityRefusal
+from core.errors import Error, Refusal
 from core.security.verifier import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism, Verifier
 
 MAX_USER_BYTES: Final = 1000
@@ -20,20 +20,18 @@ MAX_SALT_BYTES: Final = 1000
 Credential = tuple[str, ScramMechanism]
 """A user's name and one of the mechanisms: what has a verifier."""
 
-_TWICE: Final = SecurityRefusal(
-    SecurityError.DUPLICATE_RESOURCE,
+_TWICE: Final = Refusal(
+    Error.DUPLICATE_RESOURCE,
     "A user credential cannot be altered twice in the same request",
 )
-_NOT_THERE: Final = SecurityRefusal(
-    SecurityError.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+_NOT_THERE: Final = Refusal(
+    Error.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
 )
-_NO_MECHANISM: Final = SecurityRefusal(
-    SecurityError.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
-)
+_NO_MECHANISM: Final = Refusal(Error.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 
 
-def _unacceptable(message: str) -> SecurityRefusal:
-    return SecurityRefusal(SecurityError.UNACCEPTABLE_CREDENTIAL, message)
+def _unacceptable(message: str) -> Refusal:
+    return Refusal(Error.UNACCEPTABLE_CREDENTIAL, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class CredentialChanges:
     upserts: tuple[tuple[str, Verifier], ...] = ()
 
 
-def check_user(name: str) -> SecurityRefusal | None:
+def check_user(name: str) -> Refusal | None:
     """Why nobody can have this name."""
     if not name:
         return _unacceptable("Username must not be empty")
@@ -74,7 +72,7 @@ def check_user(name: str) -> SecurityRefusal | None:
     return None
 
 
-def check_iterations(iterations: int) -> SecurityRefusal | None:
+def check_iterations(iterations: int) -> Refusal | None:
     """Why a new verifier cannot have so many."""
     if iterations < MIN_ITERATIONS:
         return _unacceptable("Too few iterations")
@@ -87,13 +85,13 @@ def decide_alterations(
     deletions: Sequence[Deletion],
     upsertions: Sequence[Upsertion],
     existing: Collection[Credential],
-) -> tuple[CredentialChanges, Mapping[str, SecurityRefusal | None]]:
+) -> tuple[CredentialChanges, Mapping[str, Refusal | None]]:
     """What to store, and each user's answer; None stands for success.
 
     A user that is named twice is refused; what is refused stops nothing else. existing: of the
     users named, those credentials that are there.
     """
-    answers: dict[str, SecurityRefusal | None] = {}
+    answers: dict[str, Refusal | None] = {}
     deleted: dict[str, Credential] = {}
     upserted: dict[str, Verifier] = {}
     alterations: tuple[Deletion | Upsertion, ...] = (*deletions, *upsertions)
@@ -120,13 +118,13 @@ def decide_alterations(
     return CredentialChanges(tuple(deleted.values()), tuple(upserted.items())), answers
 
 
-def _check_deletion(deletion: Deletion, existing: Collection[Credential]) -> SecurityRefusal | None:
+def _check_deletion(deletion: Deletion, existing: Collection[Credential]) -> Refusal | None:
     if refusal := _check_names(deletion):
         return refusal
     return None if (deletion.user, deletion.mechanism) in existing else _NOT_THERE
 
 
-def _check_upsertion(upsertion: Upsertion) -> SecurityRefusal | None:
+def _check_upsertion(upsertion: Upsertion) -> Refusal | None:
     if refusal := _check_names(upsertion) or check_iterations(upsertion.iterations):
         return refusal
     if not 0 < len(upsertion.salt) <= MAX_SALT_BYTES:
@@ -136,11 +134,11 @@ def _check_upsertion(upsertion: Upsertion) -> SecurityRefusal | None:
     return None
 
 
-def _check_names(each: Deletion | Upsertion) -> SecurityRefusal | None:
+def _check_names(each: Deletion | Upsertion) -> Refusal | None:
     return check_user(each.user) or (_NO_MECHANISM if each.mechanism is None else None)
 
 
-Described = Mapping[str, Sequence[Verifier] | SecurityRefusal]
+Described = Mapping[str, Sequence[Verifier] | Refusal]
 
 
 def describe_users(
@@ -157,17 +155,17 @@ def describe_users(
 
 def _described(
     name: str, times: int, users: Mapping[str, Sequence[Verifier]]
-) -> Sequence[Verifier] | SecurityRefusal:
+) -> Sequence[Verifier] | Refusal:
     if times > 1:
-        return SecurityRefusal(
-            SecurityError.DUPLICATE_RESOURCE,
+        return Refusal(
+            Error.DUPLICATE_RESOURCE,
             "Cannot describe SCRAM credentials for the same user twice in a single request: "
             f"{name}",
         )
     found = users.get(name)
     if not found:
-        return SecurityRefusal(
-            SecurityError.RESOURCE_NOT_FOUND,
+        return Refusal(
+            Error.RESOURCE_NOT_FOUND,
             f"Attempt to describe a user credential that does not exist: {name}",
         )
     return found

@@ -9,19 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import Final
 
+from core.errors import Error
 from core.security.acls import Operation, ResourceType
-
-
-class AuthorizationError(StrEnum):
-    """Refusals, under Kafka's names (org.apache.kafka.common.protocol.Errors)."""
-
-    TOPIC_AUTHORIZATION_FAILED = "TOPIC_AUTHORIZATION_FAILED"
-    GROUP_AUTHORIZATION_FAILED = "GROUP_AUTHORIZATION_FAILED"
-    CLUSTER_AUTHORIZATION_FAILED = "CLUSTER_AUTHORIZATION_FAILED"
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
 class Without(Enum):
@@ -55,7 +47,7 @@ class Requirement:
     rights: tuple[Right, ...]
     of: str
     without: Without
-    error: AuthorizationError | None
+    error: Error | None
 
 
 _ALTER, _ALTER_CONFIGS, _CREATE = Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CREATE
@@ -63,8 +55,8 @@ _DELETE, _DESCRIBE = Operation.DELETE, Operation.DESCRIBE
 _DESCRIBE_CONFIGS, _CLUSTER_ACTION = Operation.DESCRIBE_CONFIGS, Operation.CLUSTER_ACTION
 _READ, _WRITE = Operation.READ, Operation.WRITE
 _WHOLE, _PART, _LEFT_OUT = Without.WHOLE, Without.PART, Without.LEFT_OUT
-_NO_TOPIC: Final = AuthorizationError.TOPIC_AUTHORIZATION_FAILED
-_NO_CLUSTER: Final = AuthorizationError.CLUSTER_AUTHORIZATION_FAILED
+_NO_TOPIC: Final = Error.TOPIC_AUTHORIZATION_FAILED
+_NO_CLUSTER: Final = Error.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _topic(operation: Operation, of: str = "each topic", without: Without = _PART) -> Requirement:
@@ -73,14 +65,14 @@ def _topic(operation: Operation, of: str = "each topic", without: Without = _PAR
 
 
 def _group(operation: Operation, of: str = "the group", without: Without = _WHOLE) -> Requirement:
-    error = AuthorizationError.GROUP_AUTHORIZATION_FAILED
+    error = Error.GROUP_AUTHORIZATION_FAILED
     return Requirement((Right(operation, ResourceType.GROUP),), of, without, error)
 
 
 def _transactional_id(
     operation: Operation, of: str = "the transactional id", without: Without = _WHOLE
 ) -> Requirement:
-    error = AuthorizationError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    error = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return Requirement((Right(operation, ResourceType.TRANSACTIONAL_ID),), of, without, error)
 
 

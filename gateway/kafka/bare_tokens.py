@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import structlog
 
-from core.security.errors import SecurityRefusal
+from core.errors import Refusal
 from gateway.kafka.api import CLOSE_CONNECTION, Api
 from gateway.kafka.codec import RequestHeader
 from gateway.kafka.context import RequestContext
@@ -40,7 +40,7 @@ async def _bare_token(token: bytes, ctx: RequestContext) -> Any:
     except CutOff:
         log.warning("login_impossible", reason="the users are not known for certain", peer=ctx.peer)
         return CLOSE_CONNECTION
-    return CLOSE_CONNECTION if isinstance(answer, SecurityRefusal) else BareToken(answer.token)
+    return CLOSE_CONNECTION if isinstance(answer, Refusal) else BareToken(answer.token)
 
 
 BARE_TOKEN: Final = Api(

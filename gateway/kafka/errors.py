@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.errors import Error
-from core.security.errors import SecurityError
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 
 _CODES: Final[dict[Error, int]] = {
@@ -37,7 +36,11 @@ _CODES: Final[dict[Error, int]] = {
     Error.INVALID_SESSION_TIMEOUT: 26,
     Error.REBALANCE_IN_PROGRESS: 27,
     Error.TOPIC_AUTHORIZATION_FAILED: 29,
+    Error.GROUP_AUTHORIZATION_FAILED: 30,
+    Error.CLUSTER_AUTHORIZATION_FAILED: 31,
     Error.INVALID_TIMESTAMP: 32,
+    Error.UNSUPPORTED_SASL_MECHANISM: 33,
+    Error.ILLEGAL_SASL_STATE: 34,
     Error.UNSUPPORTED_VERSION: 35,
     Error.TOPIC_ALREADY_EXISTS: 36,
     Error.INVALID_PARTITIONS: 37,
@@ -58,6 +61,7 @@ _CODES: Final[dict[Error, int]] = {
     Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: 53,
     Error.OPERATION_NOT_ATTEMPTED: 55,
     Error.KAFKA_STORAGE_ERROR: 56,
+    Error.SASL_AUTHENTICATION_FAILED: 58,
     Error.NON_EMPTY_GROUP: 68,
     Error.GROUP_ID_NOT_FOUND: 69,
     Error.FETCH_SESSION_ID_NOT_FOUND: 70,
@@ -77,6 +81,8 @@ _CODES: Final[dict[Error, int]] = {
     Error.THROTTLING_QUOTA_EXCEEDED: 89,
     Error.PRODUCER_FENCED: 90,
     Error.RESOURCE_NOT_FOUND: 91,
+    Error.DUPLICATE_RESOURCE: 92,
+    Error.UNACCEPTABLE_CREDENTIAL: 93,
     Error.INVALID_UPDATE_VERSION: 95,
     Error.UNKNOWN_TOPIC_ID: 100,
     Error.TRANSACTIONAL_ID_NOT_FOUND: 105,
@@ -89,15 +95,6 @@ _CODES: Final[dict[Error, int]] = {
     Error.UNSUPPORTED_ENDPOINT_TYPE: 115,
     Error.TRANSACTION_ABORTABLE: 120,
     Error.INVALID_REGULAR_EXPRESSION: 128,
-}
-
-_SECURITY_CODES: Final[dict[SecurityError, int]] = {
-    SecurityError.UNSUPPORTED_SASL_MECHANISM: 33,
-    SecurityError.ILLEGAL_SASL_STATE: 34,
-    SecurityError.SASL_AUTHENTICATION_FAILED: 58,
-    SecurityError.RESOURCE_NOT_FOUND: 91,
-    SecurityError.DUPLICATE_RESOURCE: 92,
-    SecurityError.UNACCEPTABLE_CREDENTIAL: 93,
 }
 
 # What clients are told instead whose version of an API does not know the error. Since which
@@ -130,11 +127,6 @@ def kafka_code(error: Error) -> int:
     """The int16 that stands for `error` in a Kafka response; 0 for NONE."""
     # NONE is nearly always the answer, and to hash an Enum is a call of Python's.
     return 0 if error is Error.NONE else _CODES[error]
-
-
-def security_code(error: SecurityError) -> int:
-    """The same for refusals of logins and of changes of users."""
-    return _SECURITY_CODES[error]
 
 
 def known_to(version: int, known_since: Mapping[Error, int], error: Error) -> Error:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
+from core.errors import Error, Refusal
 from core.ports.log import StoreUnavailable
-from core.security.errors import SecurityError, SecurityRefusal
 from core.security.plain import read_plain
 from core.security.principal import ANONYMOUS, Principal
 from core.security.scram import Challenge, ClientFirst, Proved, ScramServer
@@ -232,7 +232,7 @@ class Handshake:
     """The answer to a handshake. error: None for success. is_last: the connection closes then."""
 
     mechanisms: Sequence[str] = ()
-    error: SecurityError | None = None
+    error: Error | None = None
     is_last: bool = False
 
 
@@ -306,15 +306,15 @@ class Login:
         if self.state is LoginState.TOKEN:
             self.state = LoginState.FAILED
             await self._refuse("a handshake amid a login")
-            return Handshake(error=SecurityError.ILLEGAL_SASL_STATE, is_last=True)
+            return Handshake(error=Error.ILLEGAL_SASL_STATE, is_last=True)
         if self.state is LoginState.LOGGED_IN and not self._may_begin_again(now):
-            return Handshake(error=SecurityError.ILLEGAL_SASL_STATE)
+            return Handshake(error=Error.ILLEGAL_SASL_STATE)
         self.has_bare_tokens = version == 0
         offered = self._door.mechanisms
         if mechanism not in offered:
             self._mechanism = _UNSUPPORTED if self.awaits_login else self._mechanism
             await self._refuse(f"mechanism {shown(mechanism)} is not offered")
-            error = SecurityError.UNSUPPORTED_SASL_MECHANISM
+            error = Error.UNSUPPORTED_SASL_MECHANISM
             return Handshake(offered, error, is_last=True)
         if not self.awaits_login and mechanism != self._mechanism:
             self._wrong_mechanism = (
@@ -335,7 +335,7 @@ class Login:
         self._began_again_at = now
         return True
 
-    async def receive(self, token: bytes) -> Accepted | SecurityRefusal:
+    async def receive(self, token: bytes) -> Accepted | Refusal:
         """Decides on a token; a refusal comes late. Raises CutOff."""
         assert self._exchange is not None, "a handshake came first"
         if self._wrong_mechanism is not None:
@@ -383,14 +383,14 @@ class Login:
         self._on_logged_in()
         return 0 if session_s is None else int(session_s * 1000)
 
-    async def _fail(self, no: _No) -> SecurityRefusal:
+    async def _fail(self, no: _No) -> Refusal:
         again = "" if self.awaits_login else "re-"
         told = no.told or (
             f"Authentication failed during {again}authentication due to invalid credentials with "
             f"SASL mechanism {self._mechanism}"
         )
         await self._refuse(no.reason)
-        return SecurityRefusal(SecurityError.SASL_AUTHENTICATION_FAILED, told)
+        return Refusal(Error.SASL_AUTHENTICATION_FAILED, told)
 
     async def _refuse(self, reason: str) -> None:
         """Notes it, and lets the client wait, so that guessing takes time."""

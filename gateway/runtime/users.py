@@ -31,8 +31,8 @@ from gateway.runtime.cluster.membership import session_clock
 from gateway.runtime.topics.shared_read import SharedRead
 
 if TYPE_CHECKING:
+    from core.errors import Refusal
     from core.ports.users import StoredUsers, UserStore
-    from core.security.errors import SecurityRefusal
     from core.security.principal import Principal
 
 log = structlog.get_logger(__name__)
@@ -169,10 +169,10 @@ class Users:
         *,
         principal: Principal,
         peer: str,
-    ) -> Mapping[str, SecurityRefusal | None]:
+    ) -> Mapping[str, Refusal | None]:
         """Changes users; each one's answer, None stands for success. principal, peer: who asks,
         for the log. Raises StoreUnavailable."""
-        answers: Mapping[str, SecurityRefusal | None] = {}
+        answers: Mapping[str, Refusal | None] = {}
         decided = CredentialChanges()
 
         def decide(existing: Collection[Credential]) -> CredentialChanges:

@@ -8,13 +8,12 @@ a second; whoever has logged in by what was changed is disconnected. A name has 
 
 from typing import Any
 
-from core.errors import Error
+from core.errors import Error, Refusal
 from core.security.credentials import Deletion, Upsertion
-from core.security.errors import SecurityRefusal
 from gateway.kafka.api import api
 from gateway.kafka.codec import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, security_code
+from gateway.kafka.errors import kafka_code
 from gateway.kafka.handlers.describe_user_scram_credentials import MECHANISM_TYPES
 from gateway.kafka.unavailable import CHANGE_REFUSED
 
@@ -58,9 +57,9 @@ async def alter_user_scram_credentials(
     )
 
 
-def _result(name: str, refusal: SecurityRefusal | None) -> Any:
+def _result(name: str, refusal: Refusal | None) -> Any:
     return Result(
         user=name,
-        error_code=security_code(refusal.error) if refusal else kafka_code(Error.NONE),
+        error_code=kafka_code(refusal.error) if refusal else kafka_code(Error.NONE),
         error_message=refusal.message if refusal else None,
     )

@@ -6,8 +6,7 @@ Behavior: read from the database at each request. No secret is told, as in Kafka
 from collections.abc import Sequence
 from typing import Any, Final
 
-from core.errors import Error
-from core.security.errors import SecurityRefusal
+from core.errors import Error, Refusal
 from core.security.verifier import ScramMechanism, Verifier
 from gateway.kafka.api import api
 from gateway.kafka.codec import (
@@ -15,7 +14,7 @@ from gateway.kafka.codec import (
     DescribeUserScramCredentialsResponse,
 )
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, security_code
+from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import TIMED_OUT
 
 Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
@@ -47,11 +46,11 @@ async def describe_user_scram_credentials(
     )
 
 
-def _result(name: str, found: Sequence[Verifier] | SecurityRefusal) -> Any:
-    if isinstance(found, SecurityRefusal):
+def _result(name: str, found: Sequence[Verifier] | Refusal) -> Any:
+    if isinstance(found, Refusal):
         return Result(
             user=name,
-            error_code=security_code(found.error),
+            error_code=kafka_code(found.error),
             error_message=found.message,
             credential_infos=[],
         )

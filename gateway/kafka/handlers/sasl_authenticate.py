@@ -12,18 +12,17 @@ from typing import Any, Final
 
 import structlog
 
-from core.errors import Error
-from core.security.errors import SecurityError, SecurityRefusal
+from core.errors import Error, Refusal
 from gateway.kafka.api import CLOSE_CONNECTION, LastResponse, api
 from gateway.kafka.codec import SaslAuthenticateRequest, SaslAuthenticateResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, security_code
+from gateway.kafka.errors import kafka_code
 from gateway.kafka.login import CutOff, LoginState
 
 log = structlog.get_logger(__name__)
 
-_NOT_NOW: Final = SecurityRefusal(
-    SecurityError.ILLEGAL_SASL_STATE,
+_NOT_NOW: Final = Refusal(
+    Error.ILLEGAL_SASL_STATE,
     "SaslAuthenticate request received after successful authentication",
 )
 
@@ -39,7 +38,7 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, ctx: RequestContex
     except CutOff:
         log.warning("login_impossible", reason="the users are not known for certain", peer=ctx.peer)
         return CLOSE_CONNECTION
-    if isinstance(answer, SecurityRefusal):
+    if isinstance(answer, Refusal):
         return LastResponse(_refused(answer))
     return SaslAuthenticateResponse(
         error_code=kafka_code(Error.NONE),
@@ -49,9 +48,9 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, ctx: RequestContex
     )
 
 
-def _refused(refusal: SecurityRefusal) -> SaslAuthenticateResponse:
+def _refused(refusal: Refusal) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
-        error_code=security_code(refusal.error),
+        error_code=kafka_code(refusal.error),
         error_message=refusal.message,
         auth_bytes=b"",
         session_lifetime_ms=0,

@@ -11,11 +11,10 @@ Versions: after v0 tokens come bare (`bare_tokens.py`), after v1 as SaslAuthenti
 from typing import Any
 
 from core.errors import Error
-from core.security.errors import SecurityError
 from gateway.kafka.api import LastResponse, api
 from gateway.kafka.codec import SaslHandshakeRequest, SaslHandshakeResponse
 from gateway.kafka.context import RequestContext
-from gateway.kafka.errors import kafka_code, security_code
+from gateway.kafka.errors import kafka_code
 from gateway.kafka.login import Handshake
 
 
@@ -23,13 +22,13 @@ from gateway.kafka.login import Handshake
 async def sasl_handshake(request: SaslHandshakeRequest, ctx: RequestContext) -> Any:
     """Begin a login."""
     if ctx.login is None:
-        return _response(Handshake(error=SecurityError.ILLEGAL_SASL_STATE))
+        return _response(Handshake(error=Error.ILLEGAL_SASL_STATE))
     answer = await ctx.login.handshake(request.mechanism, ctx.api_version)
     return LastResponse(_response(answer)) if answer.is_last else _response(answer)
 
 
 def _response(answer: Handshake) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(
-        error_code=security_code(answer.error) if answer.error else kafka_code(Error.NONE),
+        error_code=kafka_code(answer.error) if answer.error else kafka_code(Error.NONE),
         mechanisms=list(answer.mechanisms),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core.errors import Error, Refusal
 from core.security.credentials import (
     MAX_SALT_BYTES,
     MAX_USER_BYTES,
@@ -12,7 +13,6 @@ from core.security.credentials import (
     decide_alterations,
     describe_users,
 )
-from core.security.errors import SecurityError, SecurityRefusal
 from core.security.verifier import ScramMechanism, Verifier
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
@@ -29,8 +29,8 @@ def upsertion(
     return Upsertion(user, mechanism, iterations, salt, salted_password)
 
 
-def refused(error: SecurityError, message: str) -> SecurityRefusal:
-    return SecurityRefusal(error, message)
+def refused(error: Error, message: str) -> Refusal:
+    return Refusal(error, message)
 
 
 def test_good_changes_are_made_beside_bad_ones() -> None:
@@ -55,37 +55,35 @@ def test_good_changes_are_made_beside_bad_ones() -> None:
 @pytest.mark.parametrize(
     ("asked", "refusal"),
     [
-        (upsertion(""), (SecurityError.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")),
-        (upsertion(iterations=4095), (SecurityError.UNACCEPTABLE_CREDENTIAL, "Too few iterations")),
-        (upsertion(iterations=-1), (SecurityError.UNACCEPTABLE_CREDENTIAL, "Too few iterations")),
+        (upsertion(""), (Error.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")),
+        (upsertion(iterations=4095), (Error.UNACCEPTABLE_CREDENTIAL, "Too few iterations")),
+        (upsertion(iterations=-1), (Error.UNACCEPTABLE_CREDENTIAL, "Too few iterations")),
         (
             upsertion(iterations=16_385),
-            (SecurityError.UNACCEPTABLE_CREDENTIAL, "Too many iterations"),
+            (Error.UNACCEPTABLE_CREDENTIAL, "Too many iterations"),
         ),
         (
             upsertion(mechanism=None),
-            (SecurityError.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"),
+            (Error.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"),
         ),
         (
             Deletion("alice", None),
-            (SecurityError.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"),
+            (Error.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"),
         ),
         (
             Deletion("", SHA_256),
-            (SecurityError.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"),
+            (Error.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"),
         ),
         (
             Deletion("alice", SHA_256),
             (
-                SecurityError.RESOURCE_NOT_FOUND,
+                Error.RESOURCE_NOT_FOUND,
                 "Attempt to delete a user credential that does not exist",
             ),
         ),
     ],
 )
-def test_what_kafka_refuses(
-    asked: Upsertion | Deletion, refusal: tuple[SecurityError, str]
-) -> None:
+def test_what_kafka_refuses(asked: Upsertion | Deletion, refusal: tuple[Error, str]) -> None:
     deletions = [asked] if isinstance(asked, Deletion) else []
     upsertions = [asked] if isinstance(asked, Upsertion) else []
     changes, answers = decide_alterations(deletions, upsertions, ())
@@ -114,7 +112,7 @@ def test_what_cannot_be_stored_or_logged_in_with_is_refused(asked: Upsertion) ->
     _, answers = decide_alterations([], [asked], ())
     answer = answers[asked.user]
     assert answer is not None
-    assert answer.error is SecurityError.UNACCEPTABLE_CREDENTIAL
+    assert answer.error is Error.UNACCEPTABLE_CREDENTIAL
 
 
 def test_the_longest_name_is_taken() -> None:
@@ -137,7 +135,7 @@ def test_a_user_is_altered_once_in_a_request(
 ) -> None:
     existing = {("alice", SHA_256), ("alice", SHA_512)}
     changes, answers = decide_alterations(deletions, [*upsertions, upsertion("bob")], existing)
-    assert answers == {"alice": refused(SecurityError.DUPLICATE_RESOURCE, TWICE), "bob": None}
+    assert answers == {"alice": refused(Error.DUPLICATE_RESOURCE, TWICE), "bob": None}
     assert (changes.deletions, [name for name, _ in changes.upserts]) == ((), ["bob"])
 
 
@@ -145,7 +143,7 @@ def test_the_first_refusal_of_a_user_stays() -> None:
     _, answers = decide_alterations([Deletion("alice", None)], [upsertion()], ())
     answer = answers["alice"]
     assert answer is not None
-    assert answer.error is SecurityError.UNSUPPORTED_SASL_MECHANISM
+    assert answer.error is Error.UNSUPPORTED_SASL_MECHANISM
 
 
 def test_no_salted_password_is_in_a_repr() -> None:
@@ -167,13 +165,13 @@ def test_each_user_is_described_or_refused() -> None:
     assert describe_users(["bob", "alice"], USERS) == {
         "alice": USERS["alice"],
         "bob": refused(
-            SecurityError.RESOURCE_NOT_FOUND,
+            Error.RESOURCE_NOT_FOUND,
             "Attempt to describe a user credential that does not exist: bob",
         ),
     }
     assert describe_users(["alice", "alice"], USERS) == {
         "alice": refused(
-            SecurityError.DUPLICATE_RESOURCE,
+            Error.DUPLICATE_RESOURCE,
             "Cannot describe SCRAM credentials for the same user twice in a single request: alice",
         )
     }
