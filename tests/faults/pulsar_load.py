@@ -185,6 +185,9 @@ class PulsarLoad(Workers):
         common: dict[str, Any] = {
             "send_timeout_millis": int(FINISH_WITHIN_S * 1000),
             "max_pending_messages": 10 * PENDING_MAX,
+            # Else a connection lost before the first receipt has it number two messages alike
+            # (compat/pulsar/python/FINDINGS.md).
+            "initial_sequence_id": 1,  # 0 passes for none
         }
         batched = common | {
             "batching_enabled": True,
