@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.ports.log import SegmentGone
+from core.ports.log import RowLocked, SegmentGone
 from core.staging.values import TokenEffects
 from storage.connection.binary import integer, rows_of
 from storage.connection.kept_session import KeptSession
@@ -77,8 +77,13 @@ class PostgresStagingStore:
 
     async def drop(self, tokens: Sequence[UUID]) -> None:
         """See StagingStore."""
-        lock = (b"lock_tokens", (token_array(tokens),))
-        await self._kept.run_or_fail("drop_tokens", [lock, *drop_tokens(tokens)])
+        statements = [(b"lock_tokens", (token_array(tokens),)), *drop_tokens(tokens)]
+        try:
+            await self._kept.run("drop_tokens", statements)
+        except RowLocked:
+            # A token that was made between the two is locked by the deletion, out of order: it
+            # may wait for who waits for this. The next time it is there from the beginning.
+            await self._kept.run_or_fail("drop_tokens", statements)
 
     async def staged_bytes(self) -> int:
         """See StagingStore."""
