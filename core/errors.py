@@ -89,6 +89,7 @@ class Error(Enum):
     UNSUPPORTED_SASL_MECHANISM = auto()
     ILLEGAL_SASL_STATE = auto()
     SASL_AUTHENTICATION_FAILED = auto()
+    SECURITY_DISABLED = auto()
     INVALID_UPDATE_VERSION = auto()
     UNKNOWN_TOPIC_ID = auto()
     FETCH_SESSION_TOPIC_ID_ERROR = auto()

@@ -20,6 +20,7 @@ from core.config.definitions import (
 )
 from core.config.inert import ONLY_DEFAULT, REASONS
 from core.config.types import ConfigDef, UpdateMode
+from core.security.operations import REQUIREMENTS, Requirement, Right, Without
 from gateway.config import ENVIRONMENT_PREFIX, Settings
 from gateway.kafka.api import Api, load_handlers
 from gateway.pulsar.admin.api import load_endpoints
@@ -415,7 +416,50 @@ def _table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in lines)
 
 
-PAGES = {"protocol-support.md": protocol_support, "configuration.md": configuration}
+def rights() -> str:
+    """The page of rights."""
+    return (
+        "\n\n".join(
+            [
+                "# Rights",
+                GENERATED,
+                "What each of Kafka's requests takes, where `authorizer.class.name` is set "
+                "([security.md](security.md)). One of several rights in a row is enough. A request "
+                "is looked at in the order of its rows.",
+                _table(
+                    ("API", "right", "for", "without it", "error"),
+                    (
+                        (
+                            name,
+                            " or ".join(_right(right) for right in row.rights) or "none",
+                            row.of,
+                            row.without.value,
+                            row.error.name if row.error else "",
+                        )
+                        for name in sorted(REQUIREMENTS)
+                        for row in REQUIREMENTS[name] or (_NOTHING_ASKED,)
+                    ),
+                ),
+            ]
+        )
+        + "\n"
+    )
+
+
+_NOTHING_ASKED = Requirement((), "what comes before a login", Without.LEFT_OUT, None)
+
+
+def _right(right: Right) -> str:
+    kind = right.resource_type.lower().replace("_", " ")
+    operation = right.operation.capitalize().replace("_", " ")
+    return f"{operation} on {'any ' if right.is_on_any else ''}{kind}"
+
+
+PAGES = {
+    "protocol-support.md": protocol_support,
+    "configuration.md": configuration,
+    "rights.md": rights,
+}
 
 
 def main() -> None:

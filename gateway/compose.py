@@ -23,6 +23,7 @@ from gateway.pulsar.conversion import write_stored as write_pulsar
 from gateway.pulsar.dispatching import entry_of, pieces_of
 from gateway.pulsar.names import namespace_of
 from gateway.pulsar.session import LISTENER as PULSAR_LISTENER
+from gateway.runtime.acls import Acls
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer
@@ -44,6 +45,7 @@ from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
 from gateway.runtime.transactions.producer_ids import ProducerIds
 from gateway.runtime.users import Users
+from storage.acls import AclStore
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.connection.pool import Database
@@ -95,7 +97,9 @@ async def compose(database: Database, cluster: Cluster, static: Mapping[str, str
     """The runtime of a broker that has joined its cluster. Raises StoreUnavailable."""
     configs = configs_of(database, static, cluster.broker_id)
     await configs.load()
-    return wire(database, cluster, configs)
+    runtime = wire(database, cluster, configs)
+    await runtime.acls.load()
+    return runtime
 
 
 def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
@@ -178,6 +182,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         upkeep=Upkeep(BacklogStore(database), subscriptions, topics, namespaces, configs, cluster),
         staging=staging,
         users=Users(UserStore(database), cluster.session_timeout_s),
+        acls=Acls(AclStore(database), configs),
         feed=feed,
         announcer=announcer,
         snapshots=SnapshotWatch(PostgresSnapshots(database).oldest),

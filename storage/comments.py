@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 
 TABLES: Mapping[str, str] = {
+    "acl": "Who may do what, or may not; as Kafka's ACLs.",
+    "acl_version": "One row: a number that grows whenever an ACL changes.",
     "aborted_transaction": "Stretches of partitions that readers of committed data leave out.",
     "broker": "Brokers and their last heartbeats.",
     "broker_endpoint": "Addresses that clients of each listener are told to connect to.",
@@ -310,6 +312,17 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "iterations": "Rounds of PBKDF2 that a guess costs.",
             "mechanism": "SASL's name of it.",
             "user_name": "The user's name.",
+        },
+    ),
+    "v_acl": (
+        "Who may do what, and who may not, in words.",
+        {
+            "created_at": "When it was made.",
+            "host": "Address that they come from; * is any.",
+            "operation": "What is done; ALL is everything.",
+            "permission": "ALLOW or DENY; any DENY goes before each ALLOW.",
+            "principal": "Who: Type:name, for example User:alice; User:* is everybody.",
+            "resource": "What it is done to; a name that ends in … stands for all that begin so.",
         },
     ),
     "v_staged_token": (

@@ -20,12 +20,14 @@ ACKS_ENDED = "penstock_acks"
 METADATA_CHANGED = "penstock_metadata"
 BROKERS_CHANGED = "penstock_broker"
 USERS_CHANGED = "penstock_user"
+ACLS_CHANGED = "penstock_acl"  # sent by a trigger
 _CHANNELS = {
     PARTITIONS_CHANGED: News.PARTITIONS,
     ACKS_ENDED: News.ENDED_ACKS,
     METADATA_CHANGED: News.METADATA,
     BROKERS_CHANGED: News.BROKERS,
     USERS_CHANGED: News.USERS,
+    ACLS_CHANGED: News.ACLS,
 }
 
 # A payload may have 8,000 bytes; ids have up to 19 digits.

@@ -600,6 +600,59 @@ scram_credential = Table(
     ),
 )
 
+# A key of its own: names may be longer than an index takes.
+acl = Table(
+    "acl",
+    metadata,
+    Column(
+        "acl_key",
+        Uuid,
+        Computed(
+            "md5(resource_type || ' ' || pattern_type || ' ' || operation || ' ' || permission "
+            "|| ' ' || length(resource_name) || ' ' || length(principal) || ' ' || "
+            "resource_name || principal || host)::uuid",
+            persisted=True,
+        ),
+        primary_key=True,
+    ),
+    Column("principal", Text(collation="C"), nullable=False),
+    Column("permission", Text, nullable=False, server_default="ALLOW"),
+    Column("operation", Text, nullable=False),
+    Column("resource_type", Text, nullable=False),
+    Column("resource_name", Text(collation="C"), nullable=False),
+    Column("pattern_type", Text, nullable=False, server_default="LITERAL"),
+    Column("host", Text(collation="C"), nullable=False, server_default="*"),
+    _timestamp("created_at"),
+    CheckConstraint("permission IN ('ALLOW', 'DENY')", name="permission"),
+    CheckConstraint(
+        "operation IN ('ALL', 'READ', 'WRITE', 'CREATE', 'DELETE', 'ALTER', 'DESCRIBE', "
+        "'CLUSTER_ACTION', 'DESCRIBE_CONFIGS', 'ALTER_CONFIGS', 'IDEMPOTENT_WRITE', "
+        "'CREATE_TOKENS', 'DESCRIBE_TOKENS', 'TWO_PHASE_COMMIT')",
+        name="operation",
+    ),
+    CheckConstraint(
+        "resource_type IN ('TOPIC', 'GROUP', 'CLUSTER', 'TRANSACTIONAL_ID', 'DELEGATION_TOKEN', "
+        "'USER')",
+        name="resource_type",
+    ),
+    CheckConstraint("pattern_type IN ('LITERAL', 'PREFIXED')", name="pattern_type"),
+    CheckConstraint(
+        "resource_name <> '' AND (resource_type <> 'CLUSTER' OR resource_name = 'kafka-cluster')",
+        name="resource_name",
+    ),
+    CheckConstraint("principal LIKE '%:%'", name="principal"),
+)
+
+# Raised by a trigger on `acl`. Not in `cluster`: a session of psql that is left open on the one is
+# to hold up nobody who needs the other.
+acl_version = Table(
+    "acl_version",
+    metadata,
+    Column("only_row", Boolean, primary_key=True, server_default="true"),
+    Column("version", BigInteger, nullable=False, server_default="0"),
+    CheckConstraint("only_row", name="single"),
+)
+
 
 def chunk_table_name(segment_id: int) -> str:
     """Name of the table that holds a segment's payload."""

@@ -22,6 +22,7 @@ from storage.flush.staging import (
     LOCK_TOKENS,
     STAGE,
     STAGED_BYTES,
+    TOKEN_TOPICS,
     drop_tokens,
     stage_parameters,
     token_array,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 STATEMENTS = {
     b"load_tokens": LOAD_TOKENS,
     b"staged_bytes": STAGED_BYTES,
+    b"token_topics": TOKEN_TOPICS,
     b"lock_tokens": LOCK_TOKENS,
     b"drop_tokens": DROP_TOKENS,
 }
@@ -84,6 +86,12 @@ class PostgresStagingStore:
             # A token that was made between the two is locked by the deletion, out of order: it
             # may wait for who waits for this. The next time it is there from the beginning.
             await self._kept.run_or_fail("drop_tokens", statements)
+
+    async def topics_of(self, tokens: Sequence[UUID]) -> set[str]:
+        """See StagingStore."""
+        statement = (b"token_topics", (token_array(tokens),))
+        (result, *_) = await self._kept.run_or_fail("token_topics", [statement])
+        return {(name or b"").decode() for (name,) in rows_of(result)}
 
     async def staged_bytes(self) -> int:
         """See StagingStore."""

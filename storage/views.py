@@ -452,6 +452,13 @@ SELECT user_name, mechanism,
        split_part(split_part(verifier, '$', 2), ':', 1)::numeric AS iterations, changed_at
 FROM scram_credential ORDER BY user_name, mechanism
 """,
+    "v_acl": """
+SELECT principal, permission, operation,
+       lower(replace(resource_type, '_', ' ')) || ' ' || resource_name
+       || CASE pattern_type WHEN 'PREFIXED' THEN '…' ELSE '' END AS resource,
+       host, created_at
+FROM acl ORDER BY principal, resource_type, resource_name, permission DESC, operation, host
+""",
     # topics: with the number of records staged for each.
     "v_staged_token": """
 SELECT s.token, date_trunc('milliseconds', clock_timestamp() - s.created_at) AS age,

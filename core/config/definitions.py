@@ -29,6 +29,7 @@ from core.config.types import (
     one_of,
     one_of_any_case,
 )
+from core.security.acls import read_super_users
 from core.security.listeners import DEFAULT_PROTOCOL_MAP, read_protocol_map
 
 ASSIGNORS: Mapping[str, str] = {
@@ -59,6 +60,16 @@ def _mechanisms(name: str, value: ConfigValue) -> None:
     if not value:
         raise invalid(name, value, "Configuration must not be empty")
     one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")(name, value)
+
+
+def _authorizer(name: str, value: ConfigValue) -> None:
+    if value not in ("", AUTHORIZER):
+        raise invalid(name, value, f"The only authorizer is {AUTHORIZER}")
+
+
+def _super_users(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, str)
+    read_super_users(value)
 
 
 def _protocol_map(name: str, value: ConfigValue) -> None:
@@ -148,6 +159,7 @@ _CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
 _NO_EFFECT = "Accepted and reported; without effect, since PostgreSQL keeps the log."
 NOT_COMPACTED: Final = "Penstock does not compact yet: compact in cleanup.policy removes no record."
 """The sentence shown to anybody who asks for compaction."""
+AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _LATER = "Accepted and reported; log compaction is not there yet."
 _ONE_COPY = "Accepted and reported; without effect: replication is PostgreSQL's."
 
@@ -461,6 +473,20 @@ _HONOURED: tuple[ConfigDef, ...] = (
         is_settable=True,
     ),
     _broker(
+        "allow.everyone.if.no.acl.found",
+        _BOOLEAN,
+        "false",
+        "Whether a resource that no ACL is about may be used by everybody.",
+    ),
+    _broker(
+        "authorizer.class.name",
+        _STRING,
+        "",
+        f"Whether clients are asked for rights: {AUTHORIZER}, or empty: everybody may do "
+        "everything. All brokers of a cluster need the same.",
+        validator=_authorizer,
+    ),
+    _broker(
         "auto.create.topics.enable",
         _BOOLEAN,
         "true",
@@ -747,6 +773,13 @@ _HONOURED: tuple[ConfigDef, ...] = (
         100 * 2**20,
         "Largest request accepted; a larger one closes the connection.",
         validator=at_least(1),
+    ),
+    _broker(
+        "super.users",
+        _STRING,
+        "",
+        "Who may do everything, whatever the ACLs: Type:name, with semicolons.",
+        validator=_super_users,
     ),
     _broker(
         "transaction.max.timeout.ms",

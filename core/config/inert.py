@@ -38,8 +38,7 @@ class _Row(NamedTuple):
 _PLUG_IN: Final = "plug-ins are Java classes, and none can be loaded here."
 _TLS: Final = "TLS is set with --tls-cert and --tls-key."
 _NO_LOGIN: Final = (
-    "clients log in with PLAIN and SCRAM, and their users are rows; other ways, and "
-    "authorization, are not there yet."
+    "clients log in with PLAIN and SCRAM, and their users are rows; other ways are not there yet."
 )
 _NO_LOGIN_TO_TUNE: Final = (
     "they time and tune ways to log in that are not there yet, and promise none."
@@ -103,7 +102,6 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("ssl.truststore.type", _STRING, "JKS", None, _PER_BROKER),
     ),
     _NO_LOGIN: (
-        _Row("authorizer.class.name", _STRING, ""),
         _Row("delegation.token.secret.key", _PASSWORD, None),
         _Row(
             "principal.builder.class",

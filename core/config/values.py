@@ -251,6 +251,13 @@ def broker_bool(name: str, broker: Mapping[str, str]) -> bool:
     return value
 
 
+def broker_text(name: str, broker: Mapping[str, str]) -> str:
+    """`broker_value` of a property that is text and has a default."""
+    value = broker_value(name, broker)
+    assert isinstance(value, str), name
+    return value
+
+
 def broker_list(name: str, broker: Mapping[str, str]) -> tuple[str, ...]:
     """`broker_value` of a property that is a list."""
     value = broker_value(name, broker)

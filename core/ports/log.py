@@ -254,6 +254,7 @@ class News(Enum):
     BROKERS = auto()
     ENDED_ACKS = auto()
     USERS = auto()
+    ACLS = auto()
     RECONNECTED = auto()
 
 

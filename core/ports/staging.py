@@ -26,5 +26,8 @@ class StagingStore(Protocol):
     async def drop(self, tokens: Sequence[UUID]) -> None:
         """Drops tokens, if they are there."""
 
+    async def topics_of(self, tokens: Sequence[UUID]) -> set[str]:
+        """The topics that these tokens hold batches for, by name."""
+
     async def staged_bytes(self) -> int:
         """Payload of all tokens."""

@@ -99,6 +99,14 @@ class AclBinding:
     operation: Operation
     permission: Permission
 
+    @property
+    def text(self) -> str:
+        """For people: what it says, and on what."""
+        return (
+            f"{self.permission} {self.principal} from {self.host} {self.operation} on "
+            f"{self.resource_type}:{self.pattern_type}:{self.name}"
+        )
+
 
 class Standing(Enum):
     """What decides where no binding does, under the names of Kafka's audit log."""

@@ -36,7 +36,7 @@ class Right:
     is_on_any: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # to look up what was decided takes no time
 class Requirement:
     """What an API asks for before it does a thing.
 
@@ -130,7 +130,16 @@ REQUIREMENTS: Final[Mapping[str, tuple[Requirement, ...]]] = {
     ),
     "DeleteRecords": (_topic(_DELETE),),
     "StageRecords": (_topic(_WRITE, without=_WHOLE),),
-    "PublishStaged": (_topic(_WRITE, "each topic of the tokens", _WHOLE),),
+    "PublishStaged": (
+        _topic(_WRITE, "each topic of the tokens", _WHOLE),
+        # It moves the guard of a query all the same.
+        Requirement(
+            (Right(_WRITE, ResourceType.TOPIC, is_on_any=True),),
+            "the request, where the tokens hold nothing",
+            _WHOLE,
+            _NO_TOPIC,
+        ),
+    ),
     "DropStaged": (_topic(_WRITE, "each topic of the tokens", _WHOLE),),
     # Topics, the cluster, settings.
     "Metadata": (
@@ -241,6 +250,8 @@ REQUIREMENTS: Final[Mapping[str, tuple[Requirement, ...]]] = {
         _transactional_id(_WRITE),
         # As where a topic is not there, the others get OPERATION_NOT_ATTEMPTED.
         _topic(_WRITE, "each topic; with one refused, none is added"),
+        # Then nothing else is asked for.
+        _cluster(_CLUSTER_ACTION, "the request instead, from version 4 on: brokers ask so"),
     ),
     "AddOffsetsToTxn": (_transactional_id(_WRITE), _group(_READ)),
     "TxnOffsetCommit": (_transactional_id(_WRITE), _group(_READ), _topic(_READ)),

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from core.errors import Error
 from core.ports.log import StoreUnavailable
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.codec import request_class
 from gateway.kafka.context import RequestContext
 
@@ -144,8 +145,14 @@ api = REGISTRY.api
 
 
 def load_handlers() -> Registry:
-    """Import every module of `gateway.kafka.handlers`: now `REGISTRY` is complete; return it."""
+    """Import every module of `gateway.kafka.handlers`: now `REGISTRY` is complete; return it.
+
+    Raises ValueError for an API of which nobody has said what rights it asks for.
+    """
     package = importlib.import_module("gateway.kafka.handlers")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
+    for served in REGISTRY.table():
+        if served.name not in REQUIREMENTS:
+            raise ValueError(f"{served.name}: core/security/operations.py has no row for it")
     return REGISTRY

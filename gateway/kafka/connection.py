@@ -17,19 +17,21 @@ from typing import Any, Final, cast
 
 import structlog
 
-from core.security.principal import ANONYMOUS
+from core.security.principal import ANONYMOUS, Principal
 from gateway.framing import Framer, make_scratch
 from gateway.kafka import codec
 from gateway.kafka.answer_bursts import AnswerBurst
 from gateway.kafka.api import CLOSE_CONNECTION, Api, LastResponse, Registry
 from gateway.kafka.bare_tokens import BARE_TOKEN, BareToken, header_of_bare_token
 from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
-from gateway.kafka.context import ClientSoftware, RequestContext, Services
+from gateway.kafka.context import ClientSoftware, RequestContext, Services, shown_host
 from gateway.kafka.login import Door, Login
 from gateway.kafka.pipelined_requests import PipelinedRequests
+from gateway.kafka.rights import RefusalObserver, Rights
 from gateway.listener import ConnectionLimits as ConnectionLimits
 from gateway.metrics.requests import RequestObserver
 from gateway.request_memory import RequestMemory
+from gateway.runtime.acls import Acls
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +49,8 @@ class KafkaFrontEnd:
 
     registry: the APIs to serve, complete. services: handed to handlers with each request.
     memory: shared with the other front-ends. observer: called after each answer, with seconds and
-    sizes in bytes. door: what logins share; None where nobody is asked who he is.
+    sizes in bytes. door: what logins share; None where nobody is asked who he is. acls:
+    by which clients may do things; None where all may do everything. on_refused: counts refusals.
     """
 
     def __init__(
@@ -58,6 +61,8 @@ class KafkaFrontEnd:
         memory: RequestMemory,
         observer: RequestObserver = _observe_nothing,
         door: Door | None = None,
+        acls: Acls | None = None,
+        on_refused: RefusalObserver = _observe_nothing,
     ) -> None:
         self.registry = registry
         self.services = services
@@ -65,6 +70,8 @@ class KafkaFrontEnd:
         self.memory = memory
         self.observer = observer
         self.door = door
+        self.acls = acls
+        self.on_refused = on_refused
         self.scratch = make_scratch()
         self.running: set[asyncio.Task[Any]] = set()
         self._numbers = itertools.count(1)
@@ -72,7 +79,14 @@ class KafkaFrontEnd:
     def beside(self, services: Services, door: Door | None) -> "KafkaFrontEnd":
         """That of another listener of the process, whose connections are numbered with these."""
         other = KafkaFrontEnd(
-            self.registry, services, self.limits, self.memory, self.observer, door
+            self.registry,
+            services,
+            self.limits,
+            self.memory,
+            self.observer,
+            door,
+            self.acls,
+            self.on_refused,
         )
         other._numbers = self._numbers
         return other
@@ -135,6 +149,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._bytes_in_flight = 0
         self._software: ClientSoftware | None = None
         self._login: Login | None = None  # None where nobody is asked who he is
+        self._rights: Rights | None = None
         self._contexts: dict[tuple[int, int, str], RequestContext] = {}
         self._client_id = ""  # the latest request's, for the log
         self._peer = "?"
@@ -351,6 +366,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         assert self._login_timer is not None, "the login was timed"
         self._login_timer.cancel()
         self._framer.max_bytes = self._limits.socket_request_max_bytes
+        self._rights = None
         self._contexts.clear()
 
     def _close_unless_logged_in(self) -> None:
@@ -471,13 +487,28 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 header.client_id,
                 peer=self._peer,
                 client_software=self._software,
-                principal=self._login.principal if self._login else ANONYMOUS,
+                principal=self._principal,
+                rights=self._rights_of_client(),
                 login=self._login,
                 connection=self._number,
                 behind=self._behind,
             )
             self._contexts[key] = context
         return context
+
+    @property
+    def _principal(self) -> Principal:
+        return self._login.principal if self._login else ANONYMOUS
+
+    def _rights_of_client(self) -> Rights | None:
+        """None where nobody is asked for rights. Decisions are remembered as long as it is the
+        same principal's connection."""
+        acls = self._front_end.acls
+        if self._rights is None and acls is not None:
+            self._rights = Rights(
+                acls, self._principal, shown_host(self._peer)[1:], self._front_end.on_refused
+            )
+        return self._rights
 
     def _finished(self, request: _Request, response: Any) -> None:
         if not request.is_answered:

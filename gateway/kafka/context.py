@@ -12,19 +12,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.group.values import ClientIdentity
+from core.security.acls import CLUSTER_NAME
 from core.security.principal import ANONYMOUS, Principal
 from core.topic.topic import find_partition
 from core.transaction.values import TransactionVersion
+from gateway.kafka.acl_codes import SUPPORTED_BITS
 from gateway.kafka.errors import known_to
 
 if TYPE_CHECKING:
     from core.errors import Error
+    from core.security.acls import ResourceType
+    from core.security.operations import Requirement
     from core.types import LiveBroker
     from gateway.kafka.api import Api
     from gateway.kafka.fetch_sessions import FetchSessions
     from gateway.kafka.late_requests import LateRequests
     from gateway.kafka.login import Login
     from gateway.kafka.pipelined_requests import PipelinedRequests
+    from gateway.kafka.rights import Rights
+    from gateway.runtime.acls import Acls
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.groups.groups import Groups
     from gateway.runtime.log.partitions import Partitions
@@ -101,6 +107,7 @@ class Services:
     subscriptions: Subscriptions
     staging: Staging
     users: Users
+    acls: Acls
     fetch_sessions: FetchSessions
     late_requests: LateRequests
     clock: Callable[[], int]
@@ -116,6 +123,7 @@ class RequestContext:
     client_software: None until the connection has sent a valid ApiVersions v3 or later.
     peer: the client's address, "127.0.0.1:54321".
     principal: who asks; anonymous where the listener asks nobody, and until the login.
+    rights: its; None where everybody may do everything.
     login: its connection's; None where the listener asks nobody.
     connection: its connection's number; a later one's is higher.
     behind: what its connection has received after it; None outside of a connection.
@@ -128,6 +136,7 @@ class RequestContext:
     peer: str
     client_software: ClientSoftware | None = None
     principal: Principal = ANONYMOUS
+    rights: Rights | None = None
     login: Login | None = None
     connection: int = 0
     behind: PipelinedRequests | None = None
@@ -139,6 +148,18 @@ class RequestContext:
         if since is None or self.api_version < since:
             return TransactionVersion.V1
         return TransactionVersion.V2
+
+    def may(self, requirement: Requirement, name: str = "") -> bool:
+        """Whether the client may do what the API asks a right for. name: of the resource, where it
+        is not the cluster. A refusal has a line in the log, unless what is asked is left out."""
+        rights = self.rights
+        return rights is None or rights.may(requirement, name, self.api.name)
+
+    def authorized_operations(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """What the client may do with the resource, as bits (KIP-430)."""
+        if self.rights is None:
+            return SUPPORTED_BITS[kind]
+        return self.rights.operations(kind, name)
 
     def known(self, error: Error) -> Error:
         """The error itself, or what the version it is asked in says instead."""
@@ -214,6 +235,10 @@ class RequestContext:
     @property
     def users(self) -> Users:
         return self.services.users
+
+    @property
+    def acls(self) -> Acls:
+        return self.services.acls
 
     @property
     def fetch_sessions(self) -> FetchSessions:

@@ -38,6 +38,8 @@ def make(runtime: Runtime, around: Surroundings) -> KafkaFrontEnd:
         around.memory,
         observer,
         _door(runtime, around, first),
+        acls=runtime.acls if runtime.acls.is_on else None,
+        on_refused=lambda *told: metrics.refusals.count(*told),
     )
 
 
@@ -72,6 +74,7 @@ def services_of(runtime: Runtime) -> Services:
         subscriptions=runtime.subscriptions,
         staging=runtime.staging,
         users=runtime.users,
+        acls=runtime.acls,
         late_requests=LateRequests(),
         fetch_sessions=FetchSessions(
             runtime.configs.broker_int("max.incremental.fetch.session.cache.slots")

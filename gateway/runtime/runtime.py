@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from core.ports.log import ChangeFeed
+from gateway.runtime.acls import Acls
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer, NewsReader
@@ -61,6 +62,7 @@ class Runtime:
     upkeep: Upkeep
     staging: Staging
     users: Users
+    acls: Acls
     feed: ChangeFeed
     announcer: Announcer
     snapshots: SnapshotWatch
@@ -82,6 +84,7 @@ class Runtime:
             self.on_metadata,
             acks.look_again,
             self.users.invalidate,
+            self.acls.invalidate,
         )
         return (
             self.cluster.run(),
@@ -90,6 +93,7 @@ class Runtime:
             self.transactions.run(),
             self.staging.run(),
             self.users.run(),
+            self.acls.run(),
             self.live_consumers.run(),
             acks.run(),
             self.announcer.run(),
@@ -133,4 +137,5 @@ class Runtime:
         self.subscriptions.forget_everything()
         self.staging.forget_everything()
         self.users.invalidate()
+        self.acls.forget()
         self.on_metadata()

@@ -156,6 +156,10 @@ class Staging:
         self._forget(tokens)
         await self._store.drop(tokens)
 
+    async def topics_of(self, tokens: Sequence[UUID]) -> set[str]:
+        """The topics of what these tokens have staged. Raises StoreUnavailable."""
+        return await self._store.topics_of(tokens)
+
     def forget_everything(self) -> None:
         """Forgets all tokens: the database has another history."""
         self._tokens.clear()

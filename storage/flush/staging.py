@@ -71,6 +71,7 @@ SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM made)
 """
 
 LOAD_TOKENS = "SELECT token, batches FROM staged_token WHERE token = ANY ($1::uuid[])"
+TOKEN_TOPICS = "SELECT DISTINCT topic FROM staged_batch WHERE token = ANY ($1::uuid[])"
 STAGED_BYTES = "SELECT coalesce(sum(bytes), 0)::bigint FROM staged_token"
 
 LOCK_GUARDS = """

@@ -4,7 +4,8 @@
 
 Beside the clients of each age (kafka-python's `api_version`), what none of them sends is made by
 kafka-python's encoder: SaslHandshake v0 (its bare tokens are no requests), and each version of the
-two APIs of users (KIP-554). Knows Kafka's settings and the recorder; the passwords are no secrets.
+APIs of users (KIP-554) and of ACLs. Knows Kafka's settings and the recorder; the passwords are no
+secrets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -55,6 +56,8 @@ def settings(plain: int, secure: int, proxied: int, controller: int) -> dict[str
         "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{MODULE}.scram.ScramLoginModule "
         "required;",
         "connections.max.reauth.ms": "60000",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
     }
 
 
@@ -128,6 +131,28 @@ def of_user() -> Any:
     return codec.DescribeClientQuotasRequest(components=[wanted], strict=True)
 
 
+def of_acls() -> Sequence[Any]:
+    """An ACL is made, described and deleted; and one that cannot be is refused."""
+    entry = {"principal": f"User:{USER}", "host": "*", "operation": 3, "permission_type": 3}
+    pattern = {"resource_type": 2, "resource_name": "flights", "resource_pattern_type": 4}
+    Creation, Filter = codec.CreateAclsRequest.AclCreation, codec.DeleteAclsRequest.DeleteAclsFilter
+    meant = {
+        "resource_type_filter": 2,
+        "resource_name_filter": "flights-1",
+        "pattern_type_filter": 2,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
+    made = [Creation(**pattern, **entry), Creation(**pattern, **entry | {"principal": "alice"})]
+    return (
+        codec.CreateAclsRequest(creations=made),
+        codec.DescribeAclsRequest(**meant),
+        codec.DeleteAclsRequest(filters=[Filter(**meant)]),
+    )
+
+
 def make_user(bootstrap: str) -> None:
     with socket.create_connection(record.address(bootstrap), timeout=20) as connection:
         answer = ask(connection, framed(upsertion(USER), 0, 1))
@@ -150,6 +175,9 @@ def made_by_the_encoder(bootstrap: str) -> None:
             ask(connection, framed(codec.DescribeUserScramCredentialsRequest(users=None), 0, 4))
             for older in range(2):
                 ask(connection, framed(of_user(), older, 5))
+            for each in range(1, 4):
+                for number, request in enumerate(of_acls(), start=6):
+                    ask(connection, framed(request, each, number))
 
 
 async def recorded(secure: int, proxied: int) -> record.Recorder:

@@ -161,8 +161,18 @@ def test_a_password_stays_out_of_the_sentence() -> None:
         ),
         (
             {"broker": {"authorizer.class.name": "x"}},
-            "Broker properties: authorizer.class.name cannot be changed: clients log in with PLAIN "
-            "and SCRAM, and their users are rows; other ways, and authorization, are not there",
+            "Broker properties: Invalid value x for configuration authorizer.class.name: The only "
+            "authorizer is org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        ),
+        (
+            {"broker": {"super.users": "alice"}},
+            "Broker properties: super.users: 'alice' is not Type:name; write for example "
+            "User:admin;User:alice",
+        ),
+        (
+            {"broker": {"principal.builder.class": "x"}},
+            "Broker properties: principal.builder.class cannot be changed: clients log in with "
+            "PLAIN and SCRAM, and their users are rows; other ways are not there",
         ),
         (
             {"broker": {"group.consumer.session.timeout.ms": "10000"}},

@@ -9,6 +9,7 @@ Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-8
 """
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import Participant, TransactionKey
 from core.transaction.values import ProducerIdAndEpoch
@@ -18,6 +19,8 @@ from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.late_requests import note_asked, refuse_late
 from gateway.kafka.subscription_groups import find_subscription
+
+_WRITE, _READ = REQUIREMENTS["AddOffsetsToTxn"]
 
 
 def _unavailable(request: AddOffsetsToTxnRequest, ctx: RequestContext) -> AddOffsetsToTxnResponse:
@@ -39,6 +42,11 @@ async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, ctx: RequestContext
 ) -> AddOffsetsToTxnResponse:
     """Have the group take part."""
+    if not ctx.may(_WRITE, request.transactional_id):
+        refused = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return AddOffsetsToTxnResponse(error_code=kafka_code(refused))
+    if not ctx.may(_READ, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=kafka_code(Error.GROUP_AUTHORIZATION_FAILED))
     refusal = transactional_id_refusal(request.transactional_id)
     if refusal is not Error.NONE:
         return AddOffsetsToTxnResponse(error_code=kafka_code(refusal))

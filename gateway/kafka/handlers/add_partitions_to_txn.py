@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from core.topic.rules import is_internal
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import TransactionKey
@@ -27,6 +28,7 @@ _Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
 _FIRST_VERSION_FOR_BROKERS: Final = 4
+_WRITE, _WRITE_TOPIC, _CLUSTER_ACTION = REQUIREMENTS["AddPartitionsToTxn"]
 
 _Place = tuple[str, int]
 
@@ -76,6 +78,10 @@ async def add_partitions_to_txn(
             ctx,
         )
         return _single(request, errors, ctx)
+    if not ctx.may(_CLUSTER_ACTION):
+        return AddPartitionsToTxnResponse(
+            error_code=kafka_code(Error.CLUSTER_AUTHORIZATION_FAILED), results_by_transaction=[]
+        )
     results = []
     for each in request.transactions:
         producer = ProducerIdAndEpoch(each.producer_id, each.producer_epoch)
@@ -103,6 +109,8 @@ async def _errors(
     *,
     verify_only: bool = False,
 ) -> Mapping[_Place, Error]:
+    if not _is_of_broker(ctx) and not ctx.may(_WRITE, transactional_id):
+        return dict.fromkeys(places, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     found = await ctx.resolve(places)
     refused = _refused(places, found, ctx)
     if refused:
@@ -123,14 +131,25 @@ async def _errors(
 def _refused(
     places: Sequence[_Place], found: Mapping[_Place, int], ctx: RequestContext
 ) -> dict[_Place, Error]:
-    """What is not there, and, for clients, what is Kafka's own."""
+    """What is not there, and, for clients, what they may not write to, or is Kafka's own."""
     refused = {}
+    hidden: set[str] = set()
+    if not _is_of_broker(ctx):
+        hidden = {name for name in {each for each, _ in places} if not _may_write(name, ctx)}
     for place in places:
-        if ctx.api_version < _FIRST_VERSION_FOR_BROKERS and is_internal(place[0]):
+        if place[0] in hidden:
             refused[place] = Error.TOPIC_AUTHORIZATION_FAILED
         elif place not in found:
             refused[place] = Error.UNKNOWN_TOPIC_OR_PARTITION
     return refused
+
+
+def _may_write(name: str, ctx: RequestContext) -> bool:
+    return not is_internal(name) and ctx.may(_WRITE_TOPIC, name)
+
+
+def _is_of_broker(ctx: RequestContext) -> bool:
+    return ctx.api_version >= _FIRST_VERSION_FOR_BROKERS
 
 
 def _places(topics: Sequence[Any]) -> list[_Place]:

@@ -7,11 +7,15 @@ from typing import Any
 
 from core.config.rules import AlterOperation, ConfigAlteration, ConfigOperation, ConfigResource
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import AlterConfigsRequest, AlterConfigsResponse
+from gateway.kafka.config_rights import config_refusal
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import TIMED_OUT
+
+_RIGHTS = REQUIREMENTS["AlterConfigs"]
 
 
 def _refuse_all(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfigsResponse:
@@ -22,7 +26,10 @@ def _refuse_all(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfi
 async def alter_configs(request: AlterConfigsRequest, ctx: RequestContext) -> AlterConfigsResponse:
     """Replace (or only validate) the settings of each resource, whole or not at all."""
     alterations = [_alteration(each) for each in request.resources]
-    refusals = await ctx.configs.alter(alterations, validate_only=request.validate_only)
+    refused = [config_refusal(_RIGHTS, each.resource, ctx) for each in alterations]
+    allowed = [each for each, no in zip(alterations, refused, strict=True) if no is None]
+    rest = iter(await ctx.configs.alter(allowed, validate_only=request.validate_only))
+    refusals = [no or next(rest) for no in refused]
     return AlterConfigsResponse(
         responses=[
             _result(each, refusal)

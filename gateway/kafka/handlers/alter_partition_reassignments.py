@@ -10,6 +10,7 @@ Versions: both flexible; v1 says whether the number of replicas may change: here
 from typing import Any
 
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from core.topic.rules import check_reassignment
 from core.topic.topic import Topic
 from gateway.kafka.api import api
@@ -23,6 +24,7 @@ from gateway.kafka.unavailable import CHANGE_REFUSED
 
 TopicAnswer = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 PartitionAnswer = TopicAnswer.ReassignablePartitionResponse
+(_ALTER,) = REQUIREMENTS["AlterPartitionReassignments"]
 
 
 def _refuse_all(
@@ -36,6 +38,8 @@ async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, ctx: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Judge the replicas wanted for each partition."""
+    if not ctx.may(_ALTER):
+        return _response(request, Refusal(Error.CLUSTER_AUTHORIZATION_FAILED), [])
     topics = await ctx.topics.get_many({each.name for each in request.topics})
     answers = [
         TopicAnswer(

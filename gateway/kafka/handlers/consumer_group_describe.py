@@ -5,16 +5,18 @@ Behavior: topics that are gone are left out of assignments. A classic group is G
 Versions: v1 tells which members speak the classic protocol (KIP-1099).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 from uuid import UUID
 
 from core.errors import Error, Refusal
 from core.group.records import Partitions
 from core.group.values import DescribedConsumer, DescribedConsumerGroup
+from core.security.acls import ResourceType
+from core.security.operations import REQUIREMENTS
 from core.topic.topic import Topic
+from gateway.kafka.acl_codes import NOT_ASKED
 from gateway.kafka.api import api
-from gateway.kafka.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from gateway.kafka.codec import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
@@ -25,6 +27,7 @@ _Member = _Group.Member
 _Assignment = _Member.Assignment
 _CLASSIC, _CONSUMER = 0, 1  # member types
 _NO_GROUP_ID: Final = Refusal(Error.INVALID_GROUP_ID)
+_DESCRIBE, _DESCRIBE_TOPIC = REQUIREMENTS["ConsumerGroupDescribe"]
 
 Topics = Mapping[str, Topic]
 
@@ -47,20 +50,45 @@ async def consumer_group_describe(
         return ConsumerGroupDescribeResponse(
             groups=[_refused(group_id, refusal) for group_id in request.group_ids]
         )
-    found = [
-        await ctx.groups.describe_consumer(group_id) if group_id else _NO_GROUP_ID
-        for group_id in request.group_ids
-    ]
+    found = [await _find(group_id, ctx) for group_id in request.group_ids]
     topics = await _topics_of(found, ctx)
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    # Each of them once, so that the log has one line for each.
+    hidden = {key for key, each in topics.items() if not ctx.may(_DESCRIBE_TOPIC, each.name)}
+    found = [_no_topic_of(hidden, each) for each in found]
     return ConsumerGroupDescribeResponse(
         groups=[
             _refused(group_id, each)
             if isinstance(each, Refusal)
-            else _group(group_id, each, topics, operations)
+            else _group(group_id, each, topics, _operations(group_id, request, ctx))
             for group_id, each in zip(request.group_ids, found, strict=True)
         ]
     )
+
+
+async def _find(group_id: str, ctx: RequestContext) -> DescribedConsumerGroup | Refusal:
+    if not ctx.may(_DESCRIBE, group_id):
+        return Refusal(Error.GROUP_AUTHORIZATION_FAILED)
+    return await ctx.groups.describe_consumer(group_id) if group_id else _NO_GROUP_ID
+
+
+def _no_topic_of(
+    hidden: Collection[str], found: DescribedConsumerGroup | Refusal
+) -> DescribedConsumerGroup | Refusal:
+    """Refused as a whole where a member has, or will have, a topic that is hidden."""
+    if isinstance(found, Refusal) or not any(
+        topic_id in hidden for each in found.members for topic_id in (*each.assigned, *each.target)
+    ):
+        return found
+    return Refusal(
+        Error.TOPIC_AUTHORIZATION_FAILED,
+        "The group has described topic(s) that the client is not authorized to describe.",
+    )
+
+
+def _operations(group_id: str, request: ConsumerGroupDescribeRequest, ctx: RequestContext) -> int:
+    if not request.include_authorized_operations:
+        return NOT_ASKED
+    return ctx.authorized_operations(ResourceType.GROUP, group_id)
 
 
 async def _topics_of(found: list[DescribedConsumerGroup | Refusal], ctx: RequestContext) -> Topics:

@@ -10,12 +10,14 @@ id (KIP-1082), before it is given one.
 import base64
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
 from core.errors import Error
 from core.group.records import Partitions
 from core.group.values import ConsumerHeartbeat, ConsumerHeartbeatResult
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from gateway.kafka.context import RequestContext
@@ -25,6 +27,7 @@ from gateway.kafka.unavailable import COORDINATOR_AWAY
 _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 _JOINING: Final = 0  # the member epoch
 _FIRST_VERSION_WITH_OWN_IDS: Final = 1
+_READ, _DESCRIBE_NAMED, _DESCRIBE_FOUND = REQUIREMENTS["ConsumerGroupHeartbeat"]
 _NO_TOPIC: Final = UUID(int=0)
 # Other APIs say INVALID_GROUP_ID (GroupCoordinatorService.throwIfConsumerGroupHeartbeat…IsInvalid).
 _NO_GROUP_ID: Final = ConsumerHeartbeatResult(Error.INVALID_REQUEST, "GroupId can't be empty.")
@@ -45,24 +48,43 @@ async def consumer_group_heartbeat(
         return _answer(ConsumerHeartbeatResult(Error.UNSUPPORTED_VERSION))
     if not request.group_id.strip():
         return _answer(_NO_GROUP_ID)
+    if not ctx.may(_READ, request.group_id):
+        return _answer(ConsumerHeartbeatResult(Error.GROUP_AUTHORIZATION_FAILED))
     names = request.subscribed_topic_names
-    return _answer(
-        await ctx.groups.consumer_heartbeat(
-            request.group_id,
-            ConsumerHeartbeat(
-                member_id=request.member_id or _given_id(request, ctx),
-                member_epoch=request.member_epoch,
-                client=ctx.client,
-                instance_id=request.instance_id,
-                rack_id=request.rack_id,
-                rebalance_timeout_ms=request.rebalance_timeout_ms,
-                subscribed_topic_names=None if names is None else tuple(names),
-                subscribed_topic_regex=request.subscribed_topic_regex,
-                server_assignor=request.server_assignor,
-                owned=_owned(request.topic_partitions),
-            ),
-        )
+    if not all(ctx.may(_DESCRIBE_NAMED, name) for name in dict.fromkeys(names or ())):
+        return _answer(ConsumerHeartbeatResult(Error.TOPIC_AUTHORIZATION_FAILED))
+    result = await ctx.groups.consumer_heartbeat(
+        request.group_id,
+        ConsumerHeartbeat(
+            member_id=request.member_id or _given_id(request, ctx),
+            member_epoch=request.member_epoch,
+            client=ctx.client,
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            subscribed_topic_names=None if names is None else tuple(names),
+            subscribed_topic_regex=request.subscribed_topic_regex,
+            server_assignor=request.server_assignor,
+            owned=_owned(request.topic_partitions),
+        ),
     )
+    return _answer(await _without_hidden(result, ctx))
+
+
+async def _without_hidden(
+    result: ConsumerHeartbeatResult, ctx: RequestContext
+) -> ConsumerHeartbeatResult:
+    """Without topics that the member may not see: its regular expression may match some."""
+    if ctx.rights is None or not result.assignment:
+        return result
+    topics = await ctx.topics.get_many_by_id({UUID(topic_id) for topic_id in result.assignment})
+    seen = {
+        topic_id: numbers
+        for topic_id, numbers in result.assignment.items()
+        if (topic := topics.get(UUID(topic_id))) is not None
+        and ctx.may(_DESCRIBE_FOUND, topic.name)
+    }
+    return replace(result, assignment=seen)
 
 
 def _given_id(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> str:

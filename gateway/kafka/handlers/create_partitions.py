@@ -8,12 +8,15 @@ Versions: v2 is flexible; v3 may be throttled (KIP-599), which does not happen h
 from typing import Any
 
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import CreatePartitionsRequest, CreatePartitionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import CHANGE_REFUSED
 from gateway.runtime.topics.topics import PartitionIncrease
+
+(_ALTER,) = REQUIREMENTS["CreatePartitions"]
 
 
 def _refuse_all(request: CreatePartitionsRequest, ctx: RequestContext) -> CreatePartitionsResponse:
@@ -26,9 +29,11 @@ async def create_partitions(
     request: CreatePartitionsRequest, ctx: RequestContext
 ) -> CreatePartitionsResponse:
     """Add (or only validate) partitions; one result for each different topic."""
-    wanted = [_increase(each) for each in request.topics]
-    results = await ctx.topics.create_partitions(wanted, validate_only=request.validate_only)
-    names = dict.fromkeys(each.name for each in wanted)
+    names = dict.fromkeys(each.name for each in request.topics)
+    hidden = {name for name in names if not ctx.may(_ALTER, name)}
+    wanted = [_increase(each) for each in request.topics if each.name not in hidden]
+    done = await ctx.topics.create_partitions(wanted, validate_only=request.validate_only)
+    results = {**done, **dict.fromkeys(hidden, Refusal(Error.TOPIC_AUTHORIZATION_FAILED))}
     return CreatePartitionsResponse(results=[_result(name, results[name]) for name in names])
 
 

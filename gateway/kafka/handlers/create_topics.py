@@ -11,7 +11,8 @@ flexible and returns the settings (KIP-525); v7 returns the topic id (KIP-516).
 
 from typing import Any
 
-from core.errors import Refusal
+from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from core.topic.rules import NewTopic, ReplicaAssignment
 from gateway.kafka.api import api
 from gateway.kafka.codec import CreateTopicsRequest, CreateTopicsResponse
@@ -22,6 +23,7 @@ from gateway.runtime.topics.topics import CreatedTopic
 
 TopicResult = CreateTopicsResponse.CreatableTopicResult
 
+_CREATE, _DESCRIBE_CONFIGS = REQUIREMENTS["CreateTopics"]
 # A log has one replica as far as clients can see.
 _REPLICATION_FACTOR = 1
 
@@ -34,9 +36,12 @@ def _refuse_all(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopi
 @api(19, versions=range(2, 8), unavailable=_refuse_all)
 async def create_topics(request: CreateTopicsRequest, ctx: RequestContext) -> CreateTopicsResponse:
     """Create (or only validate) the topics; one result for each different name."""
-    wanted = [_new_topic(each) for each in request.topics]
-    results = await ctx.topics.create(wanted, validate_only=request.validate_only)
-    names = dict.fromkeys(each.name for each in wanted)
+    names = dict.fromkeys(each.name for each in request.topics)
+    hidden = {name for name in names if not ctx.may(_CREATE, name)}
+    wanted = [_new_topic(each) for each in request.topics if each.name not in hidden]
+    done = await ctx.topics.create(wanted, validate_only=request.validate_only)
+    refusal = Refusal(Error.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    results = {**done, **dict.fromkeys(hidden, refusal)}
     return CreateTopicsResponse(topics=[_result(name, results[name], ctx) for name in names])
 
 
@@ -58,6 +63,17 @@ def _result(name: str, result: CreatedTopic | Refusal, ctx: RequestContext) -> A
 
 
 def _created(topic: CreatedTopic, ctx: RequestContext) -> Any:
+    if not ctx.may(_DESCRIBE_CONFIGS, topic.name):
+        return TopicResult(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            error_code=0,
+            error_message=None,
+            topic_config_error_code=kafka_code(Error.TOPIC_AUTHORIZATION_FAILED),
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=[],
+        )
     return TopicResult(
         name=topic.name,
         topic_id=topic.topic_id,

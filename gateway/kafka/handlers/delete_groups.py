@@ -4,10 +4,13 @@ Versions: v2 flexible. Behavior: a group named twice is answered once, as in Kaf
 """
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import DeleteGroupsRequest, DeleteGroupsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
+
+(_DELETE,) = REQUIREMENTS["DeleteGroups"]
 
 
 def _unavailable(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
@@ -19,7 +22,10 @@ def _unavailable(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGro
 async def delete_groups(request: DeleteGroupsRequest, ctx: RequestContext) -> DeleteGroupsResponse:
     """Delete each group; one result for each."""
     group_ids = _named(request)
-    return _answer(group_ids, await ctx.groups.delete_groups(group_ids))
+    allowed = [each for each in group_ids if ctx.may(_DELETE, each)]
+    deleted = dict(zip(allowed, await ctx.groups.delete_groups(allowed), strict=True))
+    refused = Error.GROUP_AUTHORIZATION_FAILED
+    return _answer(group_ids, [deleted.get(each, refused) for each in group_ids])
 
 
 def _named(request: DeleteGroupsRequest) -> list[str]:

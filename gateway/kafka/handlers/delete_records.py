@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from core.errors import Error
 from core.ports.log import StoreUnavailable
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import DeleteRecordsRequest, DeleteRecordsResponse
 from gateway.kafka.context import RequestContext
@@ -16,6 +17,7 @@ from gateway.kafka.errors import kafka_code
 
 _Topic: TypeAlias = DeleteRecordsResponse.DeleteRecordsTopicResult
 _Partition: TypeAlias = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult
+(_DELETE_RECORDS,) = REQUIREMENTS["DeleteRecords"]
 
 
 @api(21, versions=range(3))
@@ -44,6 +46,8 @@ async def delete_records(
 
 
 async def _delete(name: str, index: int, offset: int, ctx: RequestContext) -> tuple[Error, int]:
+    if not ctx.may(_DELETE_RECORDS, name):
+        return Error.TOPIC_AUTHORIZATION_FAILED, -1
     try:
         topic = await ctx.topics.get(name)
         partition_id = None if topic is None else topic.partition_id(index)

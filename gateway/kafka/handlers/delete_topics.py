@@ -6,10 +6,12 @@ Versions: v1 is Kafka 4's first; v3 may answer TOPIC_DELETION_DISABLED; v4 is fl
 messages; v6 takes topic ids (KIP-516).
 """
 
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import DeleteTopicsRequest, DeleteTopicsResponse
 from gateway.kafka.context import RequestContext
@@ -17,6 +19,7 @@ from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import CHANGE_REFUSED
 
 _FIRST_VERSION_WITH_IDS = 6
+_DESCRIBE, _DELETE = REQUIREMENTS["DeleteTopics"]
 _DISABLED = "Topic deletion is disabled."
 _NEITHER = Refusal(Error.INVALID_REQUEST, "Neither topic name nor id were specified.")
 _BOTH = Refusal(Error.INVALID_REQUEST, "You may not specify both topic name and topic id.")
@@ -47,9 +50,35 @@ async def delete_topics(request: DeleteTopicsRequest, ctx: RequestContext) -> De
             topic_ids.append(topic_id)
         else:
             results.append(_result(None, None, _NEITHER))
+    hidden, not_ours = await _not_authorized(names, topic_ids, ctx)
+    results += hidden
+    names = [each for each in names if each not in not_ours]
+    topic_ids = [each for each in topic_ids if each not in not_ours]
     deleted = await ctx.topics.delete(names, topic_ids)
     results += [_result(each.name, each.topic_id, each.refusal) for each in deleted]
     return DeleteTopicsResponse(responses=results)
+
+
+async def _not_authorized(
+    names: Collection[str], topic_ids: Collection[UUID], ctx: RequestContext
+) -> tuple[list[Any], Collection[str | UUID]]:
+    """Answers for the topics that the client may not delete, and what it calls them. By id it is
+    told the name only if it may know it."""
+    if ctx.rights is None:
+        return [], ()
+    refusal = Refusal(Error.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+    there = await ctx.topics.get_many(names)
+    answers: dict[str | UUID, Any] = {}
+    for name in names:
+        # Whether there is such a topic is said to those only who may know.
+        if not ctx.may(_DESCRIBE, name) or (name in there and not ctx.may(_DELETE, name)):
+            answers[name] = _result(name, None, refusal)
+    for topic_id, topic in (await ctx.topics.get_many_by_id(topic_ids)).items():
+        if not ctx.may(_DESCRIBE, topic.name):
+            answers[topic_id] = _result(None, topic_id, refusal)
+        elif not ctx.may(_DELETE, topic.name):
+            answers[topic_id] = _result(topic.name, topic_id, refusal)
+    return list(answers.values()), answers.keys()
 
 
 def _asked(

@@ -7,10 +7,13 @@ Versions: v1 flexible.
 """
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
+
+(_DESCRIBE_CONFIGS,) = REQUIREMENTS["DescribeClientQuotas"]
 
 
 @api(48, versions=range(2))
@@ -18,6 +21,9 @@ async def describe_client_quotas(
     request: DescribeClientQuotasRequest, ctx: RequestContext
 ) -> DescribeClientQuotasResponse:
     """Describe nothing."""
+    if not ctx.may(_DESCRIBE_CONFIGS):
+        code = kafka_code(Error.CLUSTER_AUTHORIZATION_FAILED)
+        return DescribeClientQuotasResponse(error_code=code, error_message=None, entries=None)
     return DescribeClientQuotasResponse(
         error_code=kafka_code(Error.NONE), error_message="", entries=[]
     )

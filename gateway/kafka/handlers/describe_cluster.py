@@ -8,12 +8,15 @@ Versions: v1 names the type of endpoint asked for (KIP-919): brokers only; v2 fe
 """
 
 from core.errors import Error
+from core.security.acls import ResourceType
+from core.security.operations import REQUIREMENTS
+from gateway.kafka.acl_codes import NOT_ASKED
 from gateway.kafka.api import api
-from gateway.kafka.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from gateway.kafka.codec import DescribeClusterRequest, DescribeClusterResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 
+(_DESCRIBE,) = REQUIREMENTS["DescribeCluster"]
 _BROKERS, _CONTROLLERS = 1, 2
 
 
@@ -48,8 +51,12 @@ async def describe_cluster(
             )
             for broker in ctx.brokers
         ],
-        authorized_operations=CLUSTER_OPERATIONS if asks_operations else NOT_ASKED,
+        authorized_operations=_operations(ctx) if asks_operations else NOT_ASKED,
     )
+
+
+def _operations(ctx: RequestContext) -> int:
+    return ctx.authorized_operations(ResourceType.CLUSTER) if ctx.may(_DESCRIBE) else 0
 
 
 def _refused(error: Error, message: str) -> DescribeClusterResponse:

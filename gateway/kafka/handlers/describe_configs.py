@@ -14,14 +14,17 @@ from typing import Any
 from core.config.rules import ConfigResource
 from core.config.values import ConfigEntry
 from core.errors import Refusal
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeConfigsRequest, DescribeConfigsResponse
+from gateway.kafka.config_rights import config_refusal
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import TIMED_OUT
 
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Described = Result.DescribeConfigsResourceResult
+_RIGHTS = REQUIREMENTS["DescribeConfigs"]
 
 
 def _refuse_all(request: DescribeConfigsRequest, ctx: RequestContext) -> DescribeConfigsResponse:
@@ -36,7 +39,10 @@ async def describe_configs(
 ) -> DescribeConfigsResponse:
     """Describe each resource as the database has it now."""
     resources = [_resource(each) for each in request.resources]
-    described = await ctx.configs.describe(resources)
+    refusals = [config_refusal(_RIGHTS, each, ctx) for each in resources]
+    allowed = [each for each, no in zip(resources, refusals, strict=True) if no is None]
+    rest = iter(await ctx.configs.describe(allowed) if allowed else ())
+    described = [no or next(rest) for no in refusals]
     return DescribeConfigsResponse(
         results=[
             _result(resource, _chosen(found, each.configuration_keys), request)

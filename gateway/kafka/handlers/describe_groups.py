@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from core.errors import Error, Refusal
 from core.group.values import DescribedGroup
+from core.security.acls import ResourceType
+from core.security.operations import REQUIREMENTS
+from gateway.kafka.acl_codes import NOT_ASKED
 from gateway.kafka.api import api
-from gateway.kafka.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from gateway.kafka.codec import DescribeGroupsRequest, DescribeGroupsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
@@ -20,6 +22,7 @@ from gateway.kafka.unavailable import COORDINATOR_AWAY
 
 _Group = DescribeGroupsResponse.DescribedGroup
 _Member = _Group.DescribedGroupMember
+(_DESCRIBE,) = REQUIREMENTS["DescribeGroups"]
 _FIRST_VERSION_NOT_FOUND: Final = 6
 _DEAD: Final = DescribedGroup("Dead", "", "", ())
 
@@ -35,9 +38,14 @@ async def describe_groups(
     request: DescribeGroupsRequest, ctx: RequestContext
 ) -> DescribeGroupsResponse:
     """Describe each group."""
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     groups = []
     for group_id in request.groups:
+        if not ctx.may(_DESCRIBE, group_id):
+            groups.append(_refused(group_id, Refusal(Error.GROUP_AUTHORIZATION_FAILED)))
+            continue
+        operations = NOT_ASKED
+        if request.include_authorized_operations:
+            operations = ctx.authorized_operations(ResourceType.GROUP, group_id)
         found = await ctx.groups.describe_classic(group_id)
         if isinstance(found, Refusal):
             if (

@@ -12,6 +12,7 @@ from typing import Any
 
 from core.errors import Error
 from core.ports.topics import PartitionSize
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeLogDirsRequest, DescribeLogDirsResponse
 from gateway.kafka.context import RequestContext
@@ -20,6 +21,7 @@ from gateway.kafka.errors import kafka_code
 LOG_DIR = "postgresql"
 Result = DescribeLogDirsResponse.DescribeLogDirsResult
 TopicAnswer = Result.DescribeLogDirsTopic
+(_DESCRIBE,) = REQUIREMENTS["DescribeLogDirs"]
 _UNKNOWN_BYTES = -1
 
 
@@ -32,6 +34,9 @@ async def describe_log_dirs(
     request: DescribeLogDirsRequest, ctx: RequestContext
 ) -> DescribeLogDirsResponse:
     """Report the sizes of the partitions asked for, or of all (null), that this broker leads."""
+    if not ctx.may(_DESCRIBE):
+        code = kafka_code(Error.CLUSTER_AUTHORIZATION_FAILED)
+        return DescribeLogDirsResponse(error_code=code, results=[])
     asked = None
     if request.topics is not None:
         asked = {(each.topic, number) for each in request.topics for number in each.partitions}

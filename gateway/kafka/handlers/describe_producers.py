@@ -9,8 +9,9 @@ Versions: v0, flexible.
 from collections import defaultdict
 from typing import Any
 
-from core.errors import Refusal
+from core.errors import Error, Refusal
 from core.ports.topics import ActiveProducer
+from core.security.operations import REQUIREMENTS
 from core.topic.rules import unknown_topic
 from core.topic.topic import find_partition
 from gateway.kafka.api import api
@@ -21,6 +22,8 @@ from gateway.kafka.unavailable import NO_LEADER
 
 TopicAnswer = DescribeProducersResponse.TopicResponse
 PartitionAnswer = TopicAnswer.PartitionResponse
+_NOT_AUTHORIZED = Refusal(Error.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+(_READ,) = REQUIREMENTS["DescribeProducers"]
 
 
 def _refuse_all(
@@ -42,7 +45,9 @@ async def describe_producers(
     request: DescribeProducersRequest, ctx: RequestContext
 ) -> DescribeProducersResponse:
     """List the producers of each partition asked for."""
-    topics = await ctx.topics.get_many({each.name for each in request.topics})
+    names = {each.name for each in request.topics}
+    hidden = {name for name in names if not ctx.may(_READ, name)}
+    topics = await ctx.topics.get_many(names - hidden)
     partition_ids = {
         partition_id
         for each in request.topics
@@ -58,7 +63,9 @@ async def describe_producers(
         for number in each.partition_indexes:
             partition_id = find_partition(topics, each.name, number)
             partitions.append(
-                _refused(number, unknown_topic(each.name))
+                _refused(
+                    number, _NOT_AUTHORIZED if each.name in hidden else unknown_topic(each.name)
+                )
                 if partition_id is None
                 else _partition(number, producers[partition_id])
             )

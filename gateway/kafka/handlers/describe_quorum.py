@@ -8,6 +8,7 @@ Versions: v2 has a message (KIP-853); all flexible.
 """
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeQuorumRequest, DescribeQuorumResponse
 from gateway.kafka.context import RequestContext
@@ -16,6 +17,7 @@ from gateway.kafka.errors import kafka_code
 _MESSAGE = (
     "There is no quorum of controllers here: brokers, topics and settings are rows in PostgreSQL."
 )
+(_DESCRIBE,) = REQUIREMENTS["DescribeQuorum"]
 
 
 @api(55, versions=range(3))
@@ -23,6 +25,9 @@ async def describe_quorum(
     request: DescribeQuorumRequest, ctx: RequestContext
 ) -> DescribeQuorumResponse:
     """Refuse."""
+    if not ctx.may(_DESCRIBE):
+        code = kafka_code(Error.CLUSTER_AUTHORIZATION_FAILED)
+        return DescribeQuorumResponse(error_code=code, error_message=None, topics=[], nodes=[])
     return DescribeQuorumResponse(
         error_code=kafka_code(Error.UNSUPPORTED_VERSION),
         error_message=_MESSAGE,

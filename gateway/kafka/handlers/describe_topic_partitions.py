@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import Error, Refusal
+from core.security.acls import ResourceType
+from core.security.operations import REQUIREMENTS
 from core.topic.rules import is_internal, unknown_topic
 from core.topic.topic import Topic
+from gateway.kafka.acl_codes import NOT_ASKED
 from gateway.kafka.api import api
-from gateway.kafka.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from gateway.kafka.codec import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
@@ -22,6 +24,7 @@ from gateway.kafka.unavailable import TIMED_OUT
 
 TopicAnswer = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 PartitionAnswer = TopicAnswer.DescribeTopicPartitionsResponsePartition
+_DESCRIBE_NAMED, _DESCRIBE_FOUND = REQUIREMENTS["DescribeTopicPartitions"]
 _INVALID = Refusal(Error.INVALID_REQUEST)
 
 
@@ -42,10 +45,15 @@ async def describe_topic_partitions(
         cursor, start = request.cursor.topic_name, request.cursor.partition_index
         if start < 0 or (asked and cursor not in asked):
             return _whole(request, _INVALID)
+    hidden = {name for name in asked if not ctx.may(_DESCRIBE_NAMED, name)}
     if asked:
-        found: Mapping[str, Topic] = await ctx.topics.get_many(asked)
+        found: Mapping[str, Topic] = await ctx.topics.get_many(asked - hidden)
     else:
-        found = {topic.name: topic for topic in await ctx.topics.all()}
+        found = {
+            topic.name: topic
+            for topic in await ctx.topics.all()
+            if ctx.may(_DESCRIBE_FOUND, topic.name)
+        }
     names = sorted(name for name in asked or found if name >= cursor)
     limit = ctx.configs.broker_int("max.request.partition.size.limit")
     remaining = max(min(limit, request.response_partition_limit), 1)
@@ -54,9 +62,13 @@ async def describe_topic_partitions(
         if remaining == 0:
             return _page(answers, name, 0)
         topic = found.get(name)
+        if name in hidden:
+            answers.append(_hidden(name))
+            continue
         if topic is None:
             # Kafka tells what a client may do with a name, be there such a topic or not.
-            answers.append(_refused(name, unknown_topic(name), TOPIC_OPERATIONS))
+            operations = ctx.authorized_operations(ResourceType.TOPIC, name)
+            answers.append(_refused(name, unknown_topic(name), operations))
             continue
         first = start if name == cursor else 0
         end = min(len(topic.partition_ids), first + remaining)
@@ -65,6 +77,18 @@ async def describe_topic_partitions(
             return _page(answers, name, end)
         remaining -= max(end - first, 0)
     return DescribeTopicPartitionsResponse(topics=answers, next_cursor=None)
+
+
+def _hidden(name: str) -> Any:
+    """As if there were nothing of that name, whatever there is."""
+    return TopicAnswer(
+        error_code=kafka_code(Error.TOPIC_AUTHORIZATION_FAILED),
+        name=name,
+        topic_id=None,
+        is_internal=False,
+        partitions=[],
+        topic_authorized_operations=NOT_ASKED,
+    )
 
 
 def _page(answers: list[Any], name: str, partition: int) -> DescribeTopicPartitionsResponse:
@@ -103,7 +127,7 @@ def _topic(topic: Topic, partitions: range, ctx: RequestContext) -> Any:
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=answers,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=ctx.authorized_operations(ResourceType.TOPIC, topic.name),
     )
 
 

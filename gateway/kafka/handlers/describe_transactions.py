@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import ParticipantKind, TransactionKey
 from core.transaction.values import StoredTransaction, TransactionState
@@ -26,6 +27,7 @@ from gateway.kafka.transactional_ids import pulsar_key, shown_id
 _State = DescribeTransactionsResponse.TransactionState
 _TopicData = _State.TopicData
 _Partition = tuple[str, int]
+_DESCRIBE, _DESCRIBE_TOPIC = REQUIREMENTS["DescribeTransactions"]
 _OFFSETS_TOPIC: Final = "__consumer_offsets"
 _OFFSETS_PARTITIONS: Final = 50  # Kafka's default of offsets.topic.num.partitions
 
@@ -43,10 +45,11 @@ async def describe_transactions(
     request: DescribeTransactionsRequest, ctx: RequestContext
 ) -> DescribeTransactionsResponse:
     """Describe each id."""
+    allowed = {each for each in set(request.transactional_ids) if ctx.may(_DESCRIBE, each)}
     wanted = [
         key
         for each in request.transactional_ids
-        if transactional_id_refusal(each) is Error.NONE
+        if each in allowed and transactional_id_refusal(each) is Error.NONE
         for key in (TransactionKey.of_kafka(each), pulsar_key(each))
         if key is not None
     ]
@@ -56,6 +59,7 @@ async def describe_transactions(
         partitions = {
             partition_id: (topic.name, number)
             for topic in await ctx.topics.all()
+            if ctx.may(_DESCRIBE_TOPIC, topic.name)
             for number, partition_id in enumerate(topic.partition_ids)
         }
     states = []
@@ -63,22 +67,28 @@ async def describe_transactions(
         stored = found.get(TransactionKey.of_kafka(each))
         if stored is None and (key := pulsar_key(each)) is not None:
             stored = found.get(key)
-        if not each:
+        if each not in allowed:
+            states.append(_refused(each, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        elif not each:
             states.append(_refused(each, Error.INVALID_REQUEST))
         elif stored is None or stored.metadata.state is TransactionState.DEAD:
             states.append(_refused(each, Error.TRANSACTIONAL_ID_NOT_FOUND))
         else:
-            states.append(_described(stored, partitions))
+            states.append(_described(stored, partitions, ctx))
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _described(stored: StoredTransaction, partitions: Mapping[int, _Partition]) -> Any:
+def _described(
+    stored: StoredTransaction, partitions: Mapping[int, _Partition], ctx: RequestContext
+) -> Any:
     numbers: dict[str, set[int]] = defaultdict(set)
     for partition_id in stored.partitions:
         if partition := partitions.get(partition_id):  # else deleted since it joined
             numbers[partition[0]].add(partition[1])
     for participant in stored.participants:
-        if participant.kind is ParticipantKind.GROUP:
+        if participant.kind is not ParticipantKind.GROUP:
+            continue
+        if ctx.may(_DESCRIBE_TOPIC, _OFFSETS_TOPIC):
             numbers[_OFFSETS_TOPIC].add(_offsets_partition(participant.name))
     known = stored.metadata
     return _State(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from core.security.verifier import ScramMechanism, Verifier
 from gateway.kafka.api import api
 from gateway.kafka.codec import (
@@ -22,13 +23,18 @@ Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 MECHANISM_TYPES: Final = {1: ScramMechanism.SHA_256, 2: ScramMechanism.SHA_512}
 """Kafka's numbers (org.apache.kafka.clients.admin.ScramMechanism)."""
 _TYPES: Final = {mechanism: number for number, mechanism in MECHANISM_TYPES.items()}
+(_DESCRIBE,) = REQUIREMENTS["DescribeUserScramCredentials"]
 
 
 def _unavailable(
     request: DescribeUserScramCredentialsRequest, ctx: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
+    return _refused(TIMED_OUT)
+
+
+def _refused(refusal: Refusal) -> DescribeUserScramCredentialsResponse:
     return DescribeUserScramCredentialsResponse(
-        error_code=kafka_code(TIMED_OUT.error), error_message=TIMED_OUT.message, results=[]
+        error_code=kafka_code(refusal.error), error_message=refusal.message, results=[]
     )
 
 
@@ -37,6 +43,8 @@ async def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, ctx: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     """Describe the users asked for, or all."""
+    if not ctx.may(_DESCRIBE):
+        return _refused(Refusal(Error.CLUSTER_AUTHORIZATION_FAILED))
     names = None if request.users is None else [each.name for each in request.users]
     found = await ctx.users.describe(names)
     return DescribeUserScramCredentialsResponse(

@@ -6,11 +6,14 @@ expire.
 """
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import DropStagedRequest, DropStagedResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import NOT_STORED
+
+(_WRITE,) = REQUIREMENTS["DropStaged"]
 
 
 def _unavailable(request: DropStagedRequest, ctx: RequestContext) -> DropStagedResponse:
@@ -22,5 +25,11 @@ def _unavailable(request: DropStagedRequest, ctx: RequestContext) -> DropStagedR
 @api(10002, versions=range(1), advertised=range(0), unavailable=_unavailable)
 async def drop_staged(request: DropStagedRequest, ctx: RequestContext) -> DropStagedResponse:
     """Drop them."""
-    await ctx.staging.drop([token for token in request.tokens if token is not None])
+    tokens = [token for token in request.tokens if token is not None]
+    if ctx.rights is not None:
+        for name in await ctx.staging.topics_of(tokens):
+            if not ctx.may(_WRITE, name):
+                code = kafka_code(Error.TOPIC_AUTHORIZATION_FAILED)
+                return DropStagedResponse(error_code=code, error_message=name)
+    await ctx.staging.drop(tokens)
     return DropStagedResponse(error_code=kafka_code(Error.NONE))

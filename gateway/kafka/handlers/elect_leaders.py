@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import ElectLeadersRequest, ElectLeadersResponse
@@ -20,6 +21,7 @@ from gateway.kafka.unavailable import CHANGE_REFUSED
 TopicAnswer = ElectLeadersResponse.ReplicaElectionResult
 PartitionAnswer = TopicAnswer.PartitionResult
 
+(_ALTER,) = REQUIREMENTS["ElectLeaders"]
 _PREFERRED, _UNCLEAN = 0, 1
 _NOT_NEEDED = Refusal(Error.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
@@ -31,6 +33,8 @@ def _refuse_all(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeade
 @api(43, versions=range(3), unavailable=_refuse_all)
 async def elect_leaders(request: ElectLeadersRequest, ctx: RequestContext) -> ElectLeadersResponse:
     """Say of each partition that it needs no election, or that it is not there."""
+    if not ctx.may(_ALTER):
+        return _refused(request, Refusal(Error.CLUSTER_AUTHORIZATION_FAILED))
     # v0 knows preferred leaders only.
     kind = request.election_type if ctx.api_version >= 1 else _PREFERRED
     if kind not in {_PREFERRED, _UNCLEAN}:

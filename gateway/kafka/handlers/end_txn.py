@@ -10,6 +10,7 @@ transactions ends one (KIP-890): the epoch rises, and the answer tells it.
 """
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import TransactionKey
 from core.transaction.values import (
@@ -25,6 +26,8 @@ from gateway.kafka.errors import coordinator_error, kafka_code
 from gateway.kafka.late_requests import refuse_late
 from gateway.kafka.transactional_ids import pulsar_key
 from gateway.runtime.flush.outcomes import Unconfirmed
+
+(_WRITE,) = REQUIREMENTS["EndTxn"]
 
 
 def _about(request: EndTxnRequest) -> tuple[ProducerIdAndEpoch, str]:
@@ -45,6 +48,9 @@ def _unavailable(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
 @refuse_late(_about, lambda answer: answer.error_code == 0, when_lapsed=_unavailable)
 async def end_txn(request: EndTxnRequest, ctx: RequestContext) -> EndTxnResponse:
     """End what is open."""
+    if not ctx.may(_WRITE, request.transactional_id):
+        refused = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return EndTxnResponse(error_code=kafka_code(refused))
     refusal = transactional_id_refusal(request.transactional_id)
     if refusal is not Error.NONE:
         return EndTxnResponse(error_code=kafka_code(refusal))

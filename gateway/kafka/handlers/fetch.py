@@ -14,7 +14,7 @@ is no divergence to tell of (KIP-595).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -22,6 +22,7 @@ from uuid import UUID
 from core.errors import Error
 from core.log.leader_epochs import UNDEFINED_EPOCH, check_leader_epoch, epoch_at
 from core.ports.log import StoreUnavailable
+from core.security.operations import REQUIREMENTS
 from core.topic.topic import Topic
 from core.types import NO_OFFSET, BatchFormat, IsolationLevel
 from gateway.kafka.api import api
@@ -38,7 +39,9 @@ from gateway.kafka.records import patched
 from gateway.runtime.log.partitions import Found, Want, hold_to_limits
 
 TOPIC_IDS_SINCE: Final = 13
+_READ, _REPLICATE = REQUIREMENTS["Fetch"]
 _NOT_THERE: Final = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
+_NOT_AUTHORIZED: Final = Found(Error.TOPIC_AUTHORIZATION_FAILED, None)
 _Topic: TypeAlias = FetchResponse.FetchableTopicResponse
 _Partition: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
 _Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
@@ -54,6 +57,8 @@ async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     if isinstance(session, Error):
         return FetchResponse(error_code=kafka_code(session), session_id=0, responses=[])
     found = await _read_enough(request, session.partitions, isolation, ctx)
+    if ctx.rights is not None:
+        found = await _still_allowed(found, request, ctx)
     answers = [
         FetchedPartition(
             asked.key,
@@ -126,7 +131,7 @@ async def _read_enough(
     deadline = ctx.clock() + request.max_wait_ms
     while True:
         try:
-            found = await _read(asked, isolation, max_bytes, ctx)
+            found = await _read(asked, isolation, max_bytes, _asker(request), ctx)
         except StoreUnavailable:
             return [(each, Found(Error.KAFKA_STORAGE_ERROR, None)) for each in asked]
         read = [(want, each) for _, want, each in found if want is not None]
@@ -151,13 +156,17 @@ async def _read(
     asked: Sequence[FetchPartition],
     isolation: IsolationLevel,
     max_bytes: int,
+    asker: _Asker,
     ctx: RequestContext,
 ) -> list[tuple[FetchPartition, Want | None, Found]]:
     topics = await _find_topics(asked, ctx)
     wants: list[Want | Found] = []
     for each in asked:
         topic = topics.get(each.topic)
-        if topic is None:
+        name = topic.name if topic is not None else each.topic
+        if isinstance(name, str) and not asker(name, ctx):
+            wants.append(_NOT_AUTHORIZED)
+        elif topic is None:
             by_id = isinstance(each.topic, UUID)
             error = Error.UNKNOWN_TOPIC_ID if by_id else Error.UNKNOWN_TOPIC_OR_PARTITION
             wants.append(Found(error, None))
@@ -174,6 +183,41 @@ async def _read(
         else:
             answers.append((each, want, await _check_epoch(each, want, next(read), ctx)))
     return answers
+
+
+_Asker: TypeAlias = Callable[[str, RequestContext], bool]
+
+
+def _asker(request: FetchRequest) -> _Asker:
+    """Whether the client may read a topic. One that says that it is a replica is asked for what
+    replicas need (CVE-2018-1288)."""
+    replica_id = request.replica_state.replica_id if request.replica_state else -1
+    return _may_replicate if max(request.replica_id, replica_id) >= 0 else _may_read
+
+
+def _may_read(name: str, ctx: RequestContext) -> bool:
+    return ctx.may(_READ, name)
+
+
+def _may_replicate(name: str, ctx: RequestContext) -> bool:
+    return ctx.may(_REPLICATE)
+
+
+async def _still_allowed(
+    found: list[tuple[FetchPartition, Found]], request: FetchRequest, ctx: RequestContext
+) -> list[tuple[FetchPartition, Found]]:
+    """It may have waited: a right may be gone, or a topic may have another one's name now."""
+    asker = _asker(request)
+    try:
+        topics = await _find_topics([asked for asked, _ in found], ctx)
+    except StoreUnavailable:
+        return found  # then nothing was read either, or it was just now
+    return [
+        (asked, each)
+        if (topic := topics.get(asked.topic)) is None or asker(topic.name, ctx)
+        else (asked, _NOT_AUTHORIZED)
+        for asked, each in found
+    ]
 
 
 async def _read_batches(wants: Sequence[Want], max_bytes: int, ctx: RequestContext) -> list[Found]:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from core.transaction.key import TransactionKey
 from core.types import LiveBroker
 from gateway.kafka.api import api
@@ -23,9 +24,13 @@ from gateway.kafka.errors import NO_ERROR, kafka_code
 from gateway.kafka.subscription_groups import SubscriptionGroup, find_subscription
 from gateway.kafka.unavailable import COORDINATOR_AWAY
 
+_DESCRIBE_GROUP, _DESCRIBE_ID = REQUIREMENTS["FindCoordinator"]
 _GROUP, _TRANSACTION, _SHARE = range(3)  # CoordinatorType
 _FIRST_VERSION_WITH_KEYS: Final = 4
 _FIRST_VERSION_WITH_SHARES: Final = 6
+_NO_ID: Final = Refusal(
+    Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."
+)
 _NO_NODE: Final[dict[str, Any]] = {"node_id": -1, "host": "", "port": -1}  # Node.noNode
 
 
@@ -40,7 +45,12 @@ async def find_coordinator(
     """Name the coordinator of the key, or of each of the keys."""
     if request.key_type == _TRANSACTION:
         coordinators = [
-            (key, ctx.cluster.coordinator_of(TransactionKey.of_kafka(key)))
+            (
+                key,
+                ctx.cluster.coordinator_of(TransactionKey.of_kafka(key))
+                if ctx.may(_DESCRIBE_ID, key)
+                else _NO_ID,
+            )
             for key in _keys(request, ctx)
         ]
         return _answer(coordinators, ctx)
@@ -51,7 +61,9 @@ async def find_coordinator(
     return _answer(found, ctx)
 
 
-async def _coordinator_of(group_id: str, ctx: RequestContext) -> LiveBroker:
+async def _coordinator_of(group_id: str, ctx: RequestContext) -> LiveBroker | Refusal:
+    if not ctx.may(_DESCRIBE_GROUP, group_id):
+        return Refusal(Error.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
     named = await find_subscription(group_id, ctx)
     if isinstance(named, SubscriptionGroup):
         return await ctx.services.subscriptions.owner_of(named.partition_id)

@@ -11,11 +11,15 @@ from typing import Any
 
 from core.config.rules import ConfigAlteration, ConfigOperation, ConfigResource
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from gateway.kafka.config_rights import config_refusal
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import TIMED_OUT
+
+_RIGHTS = REQUIREMENTS["IncrementalAlterConfigs"]
 
 
 def _refuse_all(
@@ -32,7 +36,10 @@ async def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """Alter (or only validate) the settings of each resource."""
     alterations = [_alteration(each) for each in request.resources]
-    refusals = await ctx.configs.alter(alterations, validate_only=request.validate_only)
+    refused = [config_refusal(_RIGHTS, each.resource, ctx) for each in alterations]
+    allowed = [each for each, no in zip(alterations, refused, strict=True) if no is None]
+    rest = iter(await ctx.configs.alter(allowed, validate_only=request.validate_only))
+    refusals = [no or next(rest) for no in refused]
     return IncrementalAlterConfigsResponse(
         responses=[
             _result(each, refusal)

@@ -9,6 +9,7 @@ TRANSACTION_ABORTABLE (KIP-890); v6 two-phase commit (KIP-939) is not offered.
 """
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import TransactionKey
 from core.transaction.values import InitProducerId, ProducerIdAndEpoch
@@ -18,6 +19,8 @@ from gateway.kafka.codec import InitProducerIdRequest, InitProducerIdResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import coordinator_error, kafka_code
 from gateway.runtime.flush.outcomes import Unconfirmed
+
+_WRITE, _IDEMPOTENT_WRITE = REQUIREMENTS["InitProducerId"]
 
 
 def _unavailable(request: InitProducerIdRequest, ctx: RequestContext) -> InitProducerIdResponse:
@@ -34,6 +37,11 @@ async def init_producer_id(
     request: InitProducerIdRequest, ctx: RequestContext
 ) -> InitProducerIdResponse:
     """Refuse half a current id, ask for an id, answer."""
+    if request.transactional_id is None:
+        if not ctx.may(_IDEMPOTENT_WRITE):
+            return _refused(Error.CLUSTER_AUTHORIZATION_FAILED)
+    elif not ctx.may(_WRITE, request.transactional_id):
+        return _refused(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if _is_half(request):
         return _refused(Error.INVALID_REQUEST)
     if request.transactional_id is None:

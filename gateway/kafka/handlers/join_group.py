@@ -15,6 +15,7 @@ from typing import Final
 
 from core.errors import Error
 from core.group.values import GroupProtocol, JoinRequest, JoinResult
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import JoinGroupRequest, JoinGroupResponse
 from gateway.kafka.context import RequestContext
@@ -23,6 +24,7 @@ from gateway.kafka.errors import kafka_code
 _Member = JoinGroupResponse.JoinGroupResponseMember
 # Of a client's name, in a member's id: the id has to fit into a Kafka string.
 _MOST_OF_A_NAME: Final = 255
+(_READ,) = REQUIREMENTS["JoinGroup"]
 
 
 def _unavailable(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupResponse:
@@ -36,29 +38,35 @@ async def join_group(request: JoinGroupRequest, ctx: RequestContext) -> JoinGrou
     version = ctx.api_version
     instance_id = request.group_instance_id
     named_after = ctx.client_id if instance_id is None else instance_id
-    return _answer(
-        await ctx.groups.join(
-            request.group_id,
-            JoinRequest(
-                member_id=request.member_id,
-                group_instance_id=instance_id,
-                client=ctx.client,
-                session_timeout_ms=request.session_timeout_ms,
-                rebalance_timeout_ms=(
-                    request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms
-                ),
-                protocol_type=request.protocol_type,
-                protocols=tuple(
-                    GroupProtocol(each.name, each.metadata) for each in request.protocols
-                ),
-                new_member_id=f"{named_after[:_MOST_OF_A_NAME]}-{uuid.uuid4()}",
-                requires_known_member_id=version >= 4,
-                supports_skip_assignment=version >= 9,
-                reason=request.reason,
+    if not ctx.may(_READ, request.group_id):
+        return _not_authorized(request, ctx)
+    joined = await ctx.groups.join(
+        request.group_id,
+        JoinRequest(
+            member_id=request.member_id,
+            group_instance_id=instance_id,
+            client=ctx.client,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=(
+                request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms
             ),
+            protocol_type=request.protocol_type,
+            protocols=tuple(GroupProtocol(each.name, each.metadata) for each in request.protocols),
+            new_member_id=f"{named_after[:_MOST_OF_A_NAME]}-{uuid.uuid4()}",
+            requires_known_member_id=version >= 4,
+            supports_skip_assignment=version >= 9,
+            reason=request.reason,
         ),
-        ctx,
     )
+    # It has waited: its right may be gone.
+    return (
+        _answer(joined, ctx) if ctx.may(_READ, request.group_id) else _not_authorized(request, ctx)
+    )
+
+
+def _not_authorized(request: JoinGroupRequest, ctx: RequestContext) -> JoinGroupResponse:
+    error = Error.GROUP_AUTHORIZATION_FAILED
+    return _answer(JoinResult(error, member_id=request.member_id), ctx)
 
 
 def _answer(result: JoinResult, ctx: RequestContext) -> JoinGroupResponse:

@@ -6,12 +6,14 @@ its own; before, there is one member and one error. v4 flexible; v5 reasons (KIP
 
 from core.errors import Error
 from core.group.values import LeaveResult, LeavingMember
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import LeaveGroupRequest, LeaveGroupResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 
 _Member = LeaveGroupResponse.MemberResponse
+(_READ,) = REQUIREMENTS["LeaveGroup"]
 
 
 def _unavailable(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupResponse:
@@ -21,6 +23,8 @@ def _unavailable(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupR
 @api(13, versions=range(6), unavailable=_unavailable)
 async def leave_group(request: LeaveGroupRequest, ctx: RequestContext) -> LeaveGroupResponse:
     """Let the members go."""
+    if not ctx.may(_READ, request.group_id):
+        return _answer(LeaveResult((), Error.GROUP_AUTHORIZATION_FAILED), ctx)
     if ctx.api_version < 3:
         members = [LeavingMember(request.member_id)]
     else:

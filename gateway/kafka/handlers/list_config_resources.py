@@ -11,11 +11,14 @@ from collections.abc import Iterable
 
 from core.config.rules import ConfigResourceType
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListConfigResourcesRequest, ListConfigResourcesResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import TIMED_OUT
+
+(_DESCRIBE_CONFIGS,) = REQUIREMENTS["ListConfigResources"]
 
 _ALL = (
     ConfigResourceType.GROUP,
@@ -37,6 +40,9 @@ async def list_config_resources(
     request: ListConfigResourcesRequest, ctx: RequestContext
 ) -> ListConfigResourcesResponse:
     """List the resources of each type asked for."""
+    if not ctx.may(_DESCRIBE_CONFIGS):
+        code = kafka_code(Error.CLUSTER_AUTHORIZATION_FAILED)
+        return ListConfigResourcesResponse(error_code=code, config_resources=[])
     wanted = {ConfigResourceType.of(number) for number in request.resource_types or ()}
     if ctx.api_version == 0:
         wanted = {ConfigResourceType.CLIENT_METRICS}

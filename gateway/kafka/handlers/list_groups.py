@@ -5,12 +5,14 @@ Behavior: filters ignore case; one that names no state or type there is finds no
 """
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListGroupsRequest, ListGroupsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
 
 _Group = ListGroupsResponse.ListedGroup
+(_DESCRIBE,) = REQUIREMENTS["ListGroups"]
 
 
 def _unavailable(request: ListGroupsRequest, ctx: RequestContext) -> ListGroupsResponse:
@@ -37,6 +39,7 @@ async def list_groups(request: ListGroupsRequest, ctx: RequestContext) -> ListGr
             for each in found
             if (not states or each.state.lower() in states)
             and (not types or each.type.value in types)
+            and ctx.may(_DESCRIBE, each.group_id)
         ],
     )
 

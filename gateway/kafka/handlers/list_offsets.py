@@ -19,6 +19,7 @@ from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, epoch_at
 from core.log.partition_log import PartitionState
 from core.ports.log import StoredBatch
+from core.security.operations import REQUIREMENTS
 from core.types import IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level
@@ -42,6 +43,7 @@ _SINCE: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 
+(_DESCRIBE,) = REQUIREMENTS["ListOffsets"]
 _NEVER: Final = 2**15
 _MANY: Final = 1_000
 
@@ -78,14 +80,17 @@ async def list_offsets(request: ListOffsetsRequest, ctx: RequestContext) -> List
         for topic in request.topics
         for asked in topic.partitions
     )
-    ids = await ctx.resolve(counted)
+    hidden = {name for name in {each for each, _ in counted} if not ctx.may(_DESCRIBE, name)}
+    ids = await ctx.resolve([place for place in counted if place[0] not in hidden])
     states = await _states(request, list(ids.values()), ctx)
     answered: dict[str, dict[int, _Partition]] = {}
     for topic in request.topics:
         for asked in topic.partitions:
             place = (topic.name, asked.partition_index)
             state = states.get(ids[place]) if place in ids else None
-            if counted[place] > 1:
+            if topic.name in hidden:
+                answer = _refused(asked, Error.TOPIC_AUTHORIZATION_FAILED)
+            elif counted[place] > 1:
                 answer = _refused(asked, Error.INVALID_REQUEST)
             elif asked.timestamp < 0 and ctx.api_version < _SINCE.get(asked.timestamp, _NEVER):
                 answer = _refused(asked, Error.UNSUPPORTED_VERSION)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from core.errors import Error
 from core.group.subscribed_topics import InvalidRegularExpression
+from core.security.operations import REQUIREMENTS
 from core.transaction.key import TransactionKey
 from core.transaction.values import TransactionMetadata, TransactionState
 from gateway.kafka.api import api
@@ -25,6 +26,7 @@ from gateway.kafka.transactional_ids import shown_id
 from gateway.runtime.groups.topic_images import compiled
 
 _State = ListTransactionsResponse.TransactionState
+(_DESCRIBE,) = REQUIREMENTS["ListTransactions"]
 _STATES: Final = {state.value: state for state in TransactionState}
 
 
@@ -54,6 +56,7 @@ async def list_transactions(
         known
         for known in _filtered(request, every, now)
         if (matches is None or matches(shown_id(known.key).encode()))
+        and ctx.may(_DESCRIBE, shown_id(known.key))
         and _coordinator_of(known.key, ctx) == ctx.cluster.broker_id
     ]
     return ListTransactionsResponse(

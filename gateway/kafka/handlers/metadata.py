@@ -19,10 +19,12 @@ from uuid import UUID
 
 from core.errors import Error
 from core.ports.log import StoreUnavailable
+from core.security.acls import ResourceType
+from core.security.operations import REQUIREMENTS
 from core.topic.rules import NewTopic, is_internal, unknown_topic
 from core.topic.topic import Topic
+from gateway.kafka.acl_codes import NOT_ASKED
 from gateway.kafka.api import api
-from gateway.kafka.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from gateway.kafka.codec import MetadataRequest, MetadataResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
@@ -30,6 +32,7 @@ from gateway.runtime.topics.topics import CreatedTopic
 
 TopicAnswer = MetadataResponse.MetadataResponseTopic
 PartitionAnswer = TopicAnswer.MetadataResponsePartition
+_DESCRIBE, _DESCRIBE_FOUND, _CREATE, _DESCRIBE_CLUSTER = REQUIREMENTS["Metadata"]
 
 _FIRST_VERSION_WITH_IDS = 12
 
@@ -44,11 +47,12 @@ def _answer_known(request: MetadataRequest, ctx: RequestContext) -> MetadataResp
             if each.topic_id
             else ctx.topics.cached(each.name or "")
         )
-        answers.append(
-            _topic(topic, request, ctx)
-            if topic
-            else _refused(each.name, Error.LEADER_NOT_AVAILABLE, each.topic_id)
-        )
+        if topic is not None and ctx.may(_DESCRIBE, topic.name):
+            answers.append(_topic(topic, request, ctx))
+        elif topic is not None or (each.name and not ctx.may(_DESCRIBE, each.name)):
+            answers.append(_hidden(None if each.topic_id else each.name, each.topic_id))
+        else:
+            answers.append(_refused(each.name, Error.LEADER_NOT_AVAILABLE, each.topic_id))
     return _response(answers, request, ctx)
 
 
@@ -56,7 +60,8 @@ def _answer_known(request: MetadataRequest, ctx: RequestContext) -> MetadataResp
 async def metadata(request: MetadataRequest, ctx: RequestContext) -> MetadataResponse:
     """Describe the cluster and the topics asked for, creating those that are missing and may be."""
     if _asks_all(request, ctx):
-        topics = await ctx.topics.all()
+        every = await ctx.topics.all()
+        topics = [topic for topic in every if ctx.may(_DESCRIBE_FOUND, topic.name)]
         return _response([_topic(topic, request, ctx) for topic in topics], request, ctx)
     if any(_is_malformed(each, ctx) for each in request.topics):
         # Kafka throws away the whole request: `MetadataRequest.getErrorResponse`.
@@ -87,31 +92,38 @@ async def _by_id(
     topic_ids: Collection[UUID], request: MetadataRequest, ctx: RequestContext
 ) -> list[Any]:
     found = await ctx.topics.get_many_by_id(topic_ids)
-    return [
-        _topic(found[each], request, ctx)
-        if each in found
-        else _refused(None, Error.UNKNOWN_TOPIC_ID, each)
-        for each in dict.fromkeys(topic_ids)
-    ]
+    answers = []
+    for each in dict.fromkeys(topic_ids):
+        topic = found.get(each)
+        if topic is None:
+            answers.append(_refused(None, Error.UNKNOWN_TOPIC_ID, each))
+        elif ctx.may(_DESCRIBE, topic.name):
+            answers.append(_topic(topic, request, ctx))
+        else:
+            answers.append(_hidden(None, each))
+    return answers
 
 
 async def _by_name(
     names: Collection[str], request: MetadataRequest, ctx: RequestContext
 ) -> list[Any]:
-    found = await ctx.topics.get_many(names)
-    missing = [name for name in dict.fromkeys(names) if name not in found]
+    hidden = {name for name in set(names) if not ctx.may(_DESCRIBE, name)}
+    found = await ctx.topics.get_many(set(names) - hidden)
+    missing = [name for name in dict.fromkeys(names) if name not in found and name not in hidden]
     errors: Mapping[str, Error] = {}
     if missing and request.allow_auto_topic_creation:
         created, errors = await _create(missing, ctx)
         found |= created
-    return [
-        _topic(found[name], request, ctx)
-        if name in found
-        else _refused(
-            name, errors.get(name) or unknown_topic(name).error, operations=_operations(request)
-        )
-        for name in dict.fromkeys(names)
-    ]
+    answers = []
+    for name in dict.fromkeys(names):
+        error = errors.get(name) or unknown_topic(name).error
+        if name in hidden or error is Error.TOPIC_AUTHORIZATION_FAILED:
+            answers.append(_hidden(name, None))
+        elif name in found:
+            answers.append(_topic(found[name], request, ctx))
+        else:
+            answers.append(_refused(name, error, operations=_operations(name, request, ctx)))
+    return answers
 
 
 async def _create(
@@ -120,8 +132,9 @@ async def _create(
     """The topics that exist now, and why others do not; nothing where creation is switched off."""
     if not ctx.configs.broker_bool("auto.create.topics.enable"):
         return {}, {}
-    results = await ctx.topics.create([NewTopic(name) for name in names])
-    errors = {
+    hidden = {name for name in names if not ctx.may(_CREATE, name)}
+    results = await ctx.topics.create([NewTopic(name) for name in names if name not in hidden])
+    errors = dict.fromkeys(hidden, Error.TOPIC_AUTHORIZATION_FAILED) | {
         name: result.error
         for name, result in results.items()
         if not isinstance(result, CreatedTopic)
@@ -150,12 +163,35 @@ def _topic(topic: Topic, request: MetadataRequest, ctx: RequestContext) -> Any:
             )
             for partition, leader in enumerate(leaders)
         ],
-        authorized_operations=_operations(request),
+        authorized_operations=_operations(topic.name, request, ctx),
     )
 
 
-def _operations(request: MetadataRequest) -> int:
-    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+def _operations(name: str, request: MetadataRequest, ctx: RequestContext) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return ctx.authorized_operations(ResourceType.TOPIC, name)
+
+
+def _operations_on_cluster(request: MetadataRequest, ctx: RequestContext) -> int:
+    if not request.include_cluster_authorized_operations:
+        return NOT_ASKED
+    if not ctx.may(_DESCRIBE_CLUSTER):
+        return 0
+    return ctx.authorized_operations(ResourceType.CLUSTER)
+
+
+def _hidden(name: str | None, topic_id: UUID | None) -> Any:
+    """As if there were nothing of that name, whatever there is. An id is no secret, and comes
+    without its name."""
+    return TopicAnswer(
+        error_code=kafka_code(Error.TOPIC_AUTHORIZATION_FAILED),
+        name=name,
+        topic_id=topic_id,
+        is_internal=False,
+        partitions=[],
+        authorized_operations=NOT_ASKED,
+    )
 
 
 def _refused(
@@ -185,8 +221,6 @@ def _response(
         cluster_id=ctx.cluster.cluster_id,
         controller_id=ctx.cluster.broker_id,
         topics=answers,
-        authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
-        ),
+        authorized_operations=_operations_on_cluster(request, ctx),
         error_code=0,
     )

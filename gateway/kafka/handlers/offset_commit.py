@@ -17,6 +17,7 @@ from uuid import UUID
 
 from core.errors import Error
 from core.group.records import CommittedOffset
+from core.security.operations import REQUIREMENTS
 from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetCommitRequest, OffsetCommitResponse, java_length
@@ -30,6 +31,7 @@ _FIRST_VERSION_WITH_IDS: Final = 10
 _BY_THE_SETTING: Final = -1  # OffsetCommitRequest.DEFAULT_RETENTION_TIME
 _LATEST: Final = 2**63 - 1
 
+_READ, _READ_TOPIC = REQUIREMENTS["OffsetCommit"]
 # Of partitions that exist: where the group refuses, its word counts.
 _UP_TO_THE_GROUP: Final = {Error.NONE, Error.OFFSET_METADATA_TOO_LARGE}
 
@@ -47,7 +49,11 @@ def _unavailable(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCom
 )
 async def offset_commit(request: OffsetCommitRequest, ctx: RequestContext) -> OffsetCommitResponse:
     """Commit what can be; one error for each partition."""
+    if not ctx.may(_READ, request.group_id):
+        refused = Error.GROUP_AUTHORIZATION_FAILED
+        return _answer(request, [[refused] * len(topic.partitions) for topic in request.topics])
     topics = await _find_topics(request, ctx)
+    hidden = _hidden(request, topics, ctx)
     max_length = ctx.configs.broker_int("offset.metadata.max.bytes")
     now = ctx.clock()
     expiry = _expiry(request, ctx, now)
@@ -58,7 +64,9 @@ async def offset_commit(request: OffsetCommitRequest, ctx: RequestContext) -> Of
         found = []
         for asked in each.partitions:
             partition_id = None if topic is None else topic.partition_id(asked.partition_index)
-            if partition_id is None:
+            if _key(each, ctx) in hidden:
+                found.append(Error.TOPIC_AUTHORIZATION_FAILED)
+            elif partition_id is None:
                 found.append(_unknown(topic, ctx))
             elif java_length(asked.committed_metadata) > max_length:
                 found.append(Error.OFFSET_METADATA_TOO_LARGE)
@@ -95,6 +103,23 @@ async def _find_topics(
         return await ctx.topics.get_many({each.name for each in request.topics})
     ids = {each.topic_id for each in request.topics}
     return await ctx.topics.get_many_by_id(ids - {None})
+
+
+def _hidden(
+    request: OffsetCommitRequest,
+    topics: Mapping[str, Topic] | Mapping[UUID, Topic],
+    ctx: RequestContext,
+) -> set[Any]:
+    """Of the topics asked for, by name or id, those that the client may not read."""
+    found: Mapping[Any, Topic] = topics
+    keys = {_key(each, ctx) for each in request.topics}
+    if ctx.api_version < _FIRST_VERSION_WITH_IDS:
+        return {name for name in keys if not ctx.may(_READ_TOPIC, name)}
+    return {
+        key
+        for key in keys
+        if (topic := found.get(key)) is not None and not ctx.may(_READ_TOPIC, topic.name)
+    }
 
 
 def _key(topic: Any, ctx: RequestContext) -> Any:

@@ -5,6 +5,7 @@ also if nothing is left to delete; if it refuses, that is the whole answer.
 """
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from core.topic.topic import find_partition
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetDeleteRequest, OffsetDeleteResponse
@@ -13,6 +14,7 @@ from gateway.kafka.errors import kafka_code
 
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 _Partition = _Topic.OffsetDeleteResponsePartition
+_DELETE, _READ_TOPIC = REQUIREMENTS["OffsetDelete"]
 
 
 def _unavailable(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
@@ -22,7 +24,11 @@ def _unavailable(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDel
 @api(47, versions=range(1), unavailable=_unavailable)
 async def offset_delete(request: OffsetDeleteRequest, ctx: RequestContext) -> OffsetDeleteResponse:
     """Delete what exists; one result for each partition."""
-    topics = await ctx.topics.get_many({each.name for each in request.topics})
+    if not ctx.may(_DELETE, request.group_id):
+        return _refused(Error.GROUP_AUTHORIZATION_FAILED)
+    names = {each.name for each in request.topics}
+    hidden = {name for name in names if not ctx.may(_READ_TOPIC, name)}
+    topics = await ctx.topics.get_many(names - hidden)
     known = [
         (each.name, partition_id)
         for each in request.topics
@@ -38,7 +44,11 @@ async def offset_delete(request: OffsetDeleteRequest, ctx: RequestContext) -> Of
         partitions = []
         for partition in each.partitions:
             partition_id = find_partition(topics, each.name, partition.partition_index)
-            error = Error.UNKNOWN_TOPIC_OR_PARTITION
+            error = (
+                Error.TOPIC_AUTHORIZATION_FAILED
+                if each.name in hidden
+                else Error.UNKNOWN_TOPIC_OR_PARTITION
+            )
             if partition_id is not None:
                 error = deleted[partition_id]
             partitions.append(

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from core.errors import Error
 from core.group.records import CommittedOffset
+from core.security.operations import REQUIREMENTS
 from core.topic.topic import Topic
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetFetchRequest, OffsetFetchResponse
@@ -33,6 +34,7 @@ _FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 _FIRST_VERSION_WITH_GROUPS: Final = 8
 _FIRST_VERSION_WITH_IDS: Final = 10
 _NOTHING: Final = CommittedOffset(-1, -1, -1, "", -1)
+_DESCRIBE, _DESCRIBE_NAMED, _DESCRIBE_FOUND = REQUIREMENTS["OffsetFetch"]
 
 # By name, or by id from v10 on.
 _Key = str | UUID | None
@@ -61,7 +63,8 @@ async def offset_fetch(request: OffsetFetchRequest, ctx: RequestContext) -> Offs
     """Look up what each group has committed."""
     asked = _asked(request, ctx)
     topics = await _find_topics(asked, ctx)
-    found = await ctx.groups.fetch_offsets(
+    allowed = [group for group in asked if ctx.may(_DESCRIBE, group.group_id)]
+    fetched = await ctx.groups.fetch_offsets(
         [
             OffsetsWanted(
                 group_id=group.group_id,
@@ -70,9 +73,12 @@ async def offset_fetch(request: OffsetFetchRequest, ctx: RequestContext) -> Offs
                 partition_ids=_partition_ids(group, topics),
                 require_stable=request.require_stable,
             )
-            for group in asked
+            for group in allowed
         ]
     )
+    by_group = dict(zip(map(id, allowed), fetched, strict=True))
+    refused = Error.GROUP_AUTHORIZATION_FAILED
+    found = [by_group.get(id(group), refused) for group in asked]
     return _answer(asked, found, topics, ctx)
 
 
@@ -158,7 +164,7 @@ def _group(group: _Asked, found: _Found, topics: _Topics, ctx: RequestContext) -
         error = Error.NOT_COORDINATOR  # see `unavailable`
     answers: list[Any] = []
     if error is Error.NONE and group.topics is None:
-        answers = _everything(offsets, topics)
+        answers = _everything(offsets, topics, ctx)
     elif error is Error.NONE or ctx.api_version < _FIRST_VERSION_WITH_GROUP_ERROR:
         answers = [
             _topic(key, numbers, topics.get(key), offsets, error, ctx)
@@ -175,6 +181,9 @@ def _topic(
     error: Error,
     ctx: RequestContext,
 ) -> Any:
+    name = topic.name if topic is not None else key
+    if error is Error.NONE and isinstance(name, str) and not ctx.may(_DESCRIBE_NAMED, name):
+        topic, error = None, Error.TOPIC_AUTHORIZATION_FAILED
     if topic is None and error is Error.NONE and ctx.api_version >= _FIRST_VERSION_WITH_IDS:
         error = Error.UNKNOWN_TOPIC_ID
     partitions = []
@@ -187,9 +196,11 @@ def _topic(
     return _Topic(topic_id=key, partitions=partitions)
 
 
-def _everything(offsets: _Offsets, topics: _Topics) -> list[Any]:
+def _everything(offsets: _Offsets, topics: _Topics, ctx: RequestContext) -> list[Any]:
     answers = []
     for topic in topics.values():
+        if not ctx.may(_DESCRIBE_FOUND, topic.name):
+            continue
         partitions = [
             _partition(number, offsets[partition_id], Error.NONE)
             for number, partition_id in enumerate(topic.partition_ids)

@@ -11,6 +11,7 @@ from core.errors import Error
 from core.log.leader_epochs import check_leader_epoch, end_of_epoch
 from core.log.partition_log import PartitionState
 from core.ports.log import EpochStart
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from gateway.kafka.context import RequestContext
@@ -20,6 +21,7 @@ from gateway.runtime.log.partitions import FIRST_EPOCH
 _Topic: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 _Partition: TypeAlias = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
 _Asked: TypeAlias = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+(_DESCRIBE,) = REQUIREMENTS["OffsetForLeaderEpoch"]
 
 
 def _unavailable(
@@ -33,12 +35,21 @@ async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, ctx: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """Read every partition asked for at once, and the epochs of those that have had several."""
+    names = {asked.topic for asked in request.topics}
+    hidden = {name for name in names if not ctx.may(_DESCRIBE, name)}
     ids = await ctx.resolve(
-        {(asked.topic, each.partition) for asked in request.topics for each in asked.partitions}
+        {
+            (asked.topic, each.partition)
+            for asked in request.topics
+            if asked.topic not in hidden
+            for each in asked.partitions
+        }
     )
     states, starts = await _read(list(ids.values()), ctx)
 
     def find(name: str, each: _Asked) -> tuple[Error, int, int]:
+        if name in hidden:
+            return Error.TOPIC_AUTHORIZATION_FAILED, -1, -1
         partition_id = ids.get((name, each.partition))
         state = states.get(partition_id) if partition_id is not None else None
         if state is None:

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from core.topic.topic import Topic
 from core.transaction.key import TransactionKey
 from core.types import NO_TIMESTAMP
@@ -50,10 +51,12 @@ _RecordError: TypeAlias = (
     ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
 )
 TOPIC_IDS_SINCE: Final = 13
+_WRITE_ID, _WRITE = REQUIREMENTS["Produce"]
 _WRITER_OF_INTERNAL_TOPICS: Final = "__admin_client"  # AdminUtils.ADMIN_CLIENT_ID
 _ACKS: Final = (0, 1, -1)
 _UNKNOWN = Rejected(Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION))
 _UNKNOWN_ID = Rejected(Refusal(Error.UNKNOWN_TOPIC_ID))
+_NOT_AUTHORIZED = Rejected(Refusal(Error.TOPIC_AUTHORIZATION_FAILED))
 _NAMELESS = Refusal(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)  # as in KafkaApis
 _EMPTY_ID = Refusal(Error.INVALID_REQUEST)
 _WRONG_ACKS = Refusal(Error.INVALID_REQUIRED_ACKS)
@@ -106,6 +109,8 @@ def _granted(answer: Any, asked: Sequence[Asked]) -> Sequence[Asked]:
 @refuse_late_parts(_about, _granted)
 async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | object | None:
     """Queues every batch before the first wait, so that requests keep their order."""
+    if _is_not_authorized_for_id(request, ctx):
+        return _all_refused(request, _NAMELESS, ctx)
     gate = ctx.partitions.append_gate
     keys = {topic.topic_id or topic.name for topic in request.topic_data}
     answers = await gate.with_topics(ctx.topics, keys, partial(_submit, request, ctx))
@@ -138,7 +143,11 @@ def _submit(
     for data in request.topic_data:
         key = data.topic_id or data.name
         topic = topics.get(key)
-        if topic is not None:
+        name = topic.name if topic is not None else data.name
+        outcomes: list[_Queued | Rejected]
+        if name and not ctx.may(_WRITE, name):
+            outcomes = [_NOT_AUTHORIZED] * len(data.partition_data)
+        elif topic is not None:
             outcomes = [_append(part, topic, request, ctx) for part in data.partition_data]
         elif is_away:
             outcomes = [_turn_away(part, key, request, ctx) for part in data.partition_data]
@@ -148,6 +157,40 @@ def _submit(
         if outcomes:
             answers.append((data, outcomes))
     return answers
+
+
+def _is_not_authorized_for_id(request: ProduceRequest, ctx: RequestContext) -> bool:
+    """As KafkaApis: whatever is in a transaction is looked for in the request itself, with or
+    without an id (CVE-2018-17196)."""
+    if ctx.rights is None:
+        return False
+    is_transactional = any(
+        transactional_producer(part.records) is not None
+        for topic in request.topic_data
+        for part in topic.partition_data
+    )
+    name = request.transactional_id
+    return is_transactional and (name is None or not ctx.may(_WRITE_ID, name))
+
+
+def _all_refused(
+    request: ProduceRequest, refusal: Refusal, ctx: RequestContext
+) -> ProduceResponse | object:
+    if request.acks == 0:
+        return CLOSE_CONNECTION
+    rejected = Rejected(refusal)
+    return ProduceResponse(
+        responses=[
+            _TopicResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    _answer(part.index, rejected, ctx) for part in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
 
 
 def _turn_away(

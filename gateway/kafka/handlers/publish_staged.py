@@ -5,13 +5,18 @@ this batch id of the query and its sink, or a higher one, has been published bef
 be lost, or may not be known: asked again, at any broker, the truth is told.
 """
 
-from core.errors import Error
+from core.errors import Error, Refusal
+from core.ports.log import StoreUnavailable
+from core.security.operations import REQUIREMENTS
 from core.staging.values import Guard, Publication, PublicationAnswer, WantedToken
 from gateway.kafka.api import api
 from gateway.kafka.codec import PublishStagedRequest, PublishStagedResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code, log_error
+from gateway.kafka.unavailable import NOT_STORED
 from gateway.runtime.flush.outcomes import Unconfirmed
+
+_WRITE, _WRITE_ANY = REQUIREMENTS["PublishStaged"]
 
 
 @api(10001, versions=range(1), advertised=range(0))
@@ -21,6 +26,8 @@ async def publish_staged(
     """Publish them."""
     if any(each.token is None for each in request.tokens):
         return _answer(PublicationAnswer(Error.INVALID_REQUEST, "A token is not all zeros."))
+    if ctx.rights is not None and (refusal := await _refusal(request, ctx)) is not None:
+        return _answer(PublicationAnswer(refusal.error, refusal.message))
     publication = Publication(
         Guard(request.query_id, request.sink),
         request.batch_id,
@@ -31,6 +38,19 @@ async def publish_staged(
     if isinstance(answer, Unconfirmed):
         return _answer(PublicationAnswer(log_error(answer), answer.message))
     return _answer(answer)
+
+
+async def _refusal(request: PublishStagedRequest, ctx: RequestContext) -> Refusal | None:
+    try:
+        names = await ctx.staging.topics_of([each.token for each in request.tokens])
+    except StoreUnavailable:
+        return NOT_STORED
+    for name in names:
+        if not ctx.may(_WRITE, name):
+            return Refusal(Error.TOPIC_AUTHORIZATION_FAILED, name)
+    if not names and not ctx.may(_WRITE_ANY):
+        return Refusal(Error.TOPIC_AUTHORIZATION_FAILED)
+    return None
 
 
 def _answer(answer: PublicationAnswer) -> PublishStagedResponse:

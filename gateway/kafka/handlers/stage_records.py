@@ -18,6 +18,7 @@ from uuid import UUID
 from core.errors import Error, Refusal
 from core.log.effects import IncomingBatch
 from core.log.retention import retention_class
+from core.security.operations import REQUIREMENTS
 from core.staging.values import TokenBatch
 from core.topic.topic import Topic
 from gateway.kafka.api import api
@@ -30,6 +31,7 @@ from gateway.kafka.validation import Accepted, Rejected, accept
 from gateway.runtime.staging import StageResult
 
 _AS_PRODUCE: Final = 13  # the version of Produce whose batches are taken
+(_WRITE,) = REQUIREMENTS["StageRecords"]
 _NO_TOKEN = Refusal(Error.INVALID_REQUEST, "A token is not all zeros.")
 _UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, "There is no such partition.")
 _NO_PRODUCERS = Refusal(Error.INVALID_RECORD, "Staged batches have no producer id.")
@@ -59,6 +61,9 @@ def _stage(
         return _NO_TOKEN
     batches: list[TokenBatch] = []
     for part in request.partitions:
+        if not ctx.may(_WRITE, part.topic):
+            error = Error.TOPIC_AUTHORIZATION_FAILED
+            return Refusal(error, f"{part.topic}-{part.index}: {error.name}")
         topic = topics.get(part.topic)
         accepted = _accepted(part, topic, ctx)
         if isinstance(accepted, Refusal):

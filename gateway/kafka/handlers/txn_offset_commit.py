@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from core.errors import Error
 from core.group.records import CommittedOffset
+from core.security.operations import REQUIREMENTS
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import TransactionKey
 from core.transaction.values import ProducerIdAndEpoch
@@ -29,11 +30,15 @@ from gateway.kafka.subscription_groups import (
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = _Topic.TxnOffsetCommitResponsePartition
+_WRITE, _READ, _READ_TOPIC = REQUIREMENTS["TxnOffsetCommit"]
 _FIRST_VERSION_WITH_MEMBERS: Final = 3
 
 
 def _unavailable(request: TxnOffsetCommitRequest, ctx: RequestContext) -> TxnOffsetCommitResponse:
-    error = Error.COORDINATOR_NOT_AVAILABLE
+    return _refused(request, Error.COORDINATOR_NOT_AVAILABLE)
+
+
+def _refused(request: TxnOffsetCommitRequest, error: Error) -> TxnOffsetCommitResponse:
     return _answer(request, [[error] * len(topic.partitions) for topic in request.topics])
 
 
@@ -62,7 +67,13 @@ async def txn_offset_commit(
     request: TxnOffsetCommitRequest, ctx: RequestContext
 ) -> TxnOffsetCommitResponse:
     """Put aside what can be; one error for each partition."""
-    topics = await ctx.topics.get_many({each.name for each in request.topics})
+    if not ctx.may(_WRITE, request.transactional_id):
+        return _refused(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not ctx.may(_READ, request.group_id):
+        return _refused(request, Error.GROUP_AUTHORIZATION_FAILED)
+    names = {each.name for each in request.topics}
+    hidden = {name for name in names if not ctx.may(_READ_TOPIC, name)}
+    topics = await ctx.topics.get_many(names - hidden)
     max_length = ctx.configs.broker_int("offset.metadata.max.bytes")
     now = ctx.clock()
     errors: list[list[Error]] = []
@@ -72,7 +83,9 @@ async def txn_offset_commit(
         found = []
         for asked in each.partitions:
             partition_id = None if topic is None else topic.partition_id(asked.partition_index)
-            if partition_id is None:
+            if each.name in hidden:
+                found.append(Error.TOPIC_AUTHORIZATION_FAILED)
+            elif partition_id is None:
                 found.append(Error.UNKNOWN_TOPIC_OR_PARTITION)
             elif java_length(asked.committed_metadata) > max_length:
                 found.append(Error.OFFSET_METADATA_TOO_LARGE)

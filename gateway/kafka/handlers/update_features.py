@@ -9,6 +9,7 @@ Versions: v1 names the kind of change and may only ask; v2 leaves out the result
 from typing import Any, Final
 
 from core.errors import Error, Refusal
+from core.security.operations import REQUIREMENTS
 from gateway.kafka.api import api
 from gateway.kafka.codec import UpdateFeaturesRequest, UpdateFeaturesResponse
 from gateway.kafka.context import RequestContext
@@ -17,6 +18,7 @@ from gateway.kafka.handlers.api_versions import FEATURES
 
 _Result = UpdateFeaturesResponse.UpdatableFeatureResult
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+(_ALTER,) = REQUIREMENTS["UpdateFeatures"]
 _FIRST_VERSION_WITH_KIND: Final = 1
 _NONE_DONE: Final = "The update failed for all features since the following feature had an error: "
 
@@ -26,6 +28,8 @@ async def update_features(
     request: UpdateFeaturesRequest, ctx: RequestContext
 ) -> UpdateFeaturesResponse:
     """Refuse what would change anything."""
+    if not ctx.may(_ALTER):
+        return _refused(Refusal(Error.CLUSTER_AUTHORIZATION_FAILED))
     for update in request.feature_updates:
         if reason := _why_not(update, ctx.cluster.broker_id, _kind(update, ctx)):
             return _refused(Refusal(Error.INVALID_UPDATE_VERSION, reason))

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from core.errors import Error
+from core.security.operations import REQUIREMENTS
 from core.transaction.values import Marker, TransactionVersion
 from gateway.kafka.api import api
 from gateway.kafka.codec import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -26,12 +27,17 @@ _Topic = _Result.WritableTxnMarkerTopicResult
 _Partition = _Topic.WritableTxnMarkerPartitionResult
 
 _TopicPartition = tuple[str, int]
+(_ALTER,) = REQUIREMENTS["WriteTxnMarkers"]
 _AWAY: Final = Error.COORDINATOR_NOT_AVAILABLE
 
 
 def _unavailable(request: WriteTxnMarkersRequest, ctx: RequestContext) -> WriteTxnMarkersResponse:
+    return _refused(request, _AWAY)
+
+
+def _refused(request: WriteTxnMarkersRequest, error: Error) -> WriteTxnMarkersResponse:
     return WriteTxnMarkersResponse(
-        markers=[_result(each, dict.fromkeys(_partitions(each), _AWAY)) for each in request.markers]
+        markers=[_result(each, dict.fromkeys(_partitions(each), error)) for each in request.markers]
     )
 
 
@@ -40,6 +46,8 @@ async def write_txn_markers(
     request: WriteTxnMarkersRequest, ctx: RequestContext
 ) -> WriteTxnMarkersResponse:
     """One marker after the other; each partition has its own answer."""
+    if not ctx.may(_ALTER):
+        return _refused(request, Error.CLUSTER_AUTHORIZATION_FAILED)
     found = await ctx.resolve(
         {partition for each in request.markers for partition in _partitions(each)}
     )

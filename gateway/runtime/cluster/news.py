@@ -77,6 +77,7 @@ class NewsReader:
         on_metadata: Callable[[], None],
         on_ended_acks: Callable[[Sequence[int]], None],
         on_users: Callable[[], None] = lambda: None,
+        on_acls: Callable[[], None] = lambda: None,
     ) -> None:
         self._feed = feed
         self._partitions = partitions
@@ -84,6 +85,7 @@ class NewsReader:
         self._on_metadata = on_metadata
         self._on_ended_acks = on_ended_acks
         self._on_users = on_users
+        self._on_acls = on_acls
         self._changed: set[int] = set()
         self._wake = asyncio.Event()
 
@@ -94,6 +96,8 @@ class NewsReader:
             self._cluster.look()
         if news in (News.USERS, News.RECONNECTED):
             self._on_users()
+        if news in (News.ACLS, News.RECONNECTED):
+            self._on_acls()
         if news is News.PARTITIONS:
             self._changed.update(ids)
             self._wake.set()

@@ -29,6 +29,7 @@ from core.config.values import (
     broker_bool,
     broker_int,
     broker_list,
+    broker_text,
     describe_broker_config,
     describe_dynamic_default,
     describe_group_config,
@@ -90,6 +91,10 @@ class Configs:
     def broker_bool(self, name: str) -> bool:
         """The value in effect of a property that is true or false, as last read."""
         return broker_bool(name, self._merged)
+
+    def broker_text(self, name: str) -> str:
+        """The value in effect of a property that is text, as last read."""
+        return broker_text(name, self._merged)
 
     def broker_list(self, name: str) -> tuple[str, ...]:
         """The value in effect of a property that is a list, as last read."""

@@ -24,11 +24,6 @@ from core.security.acls import (
     Permission,
     ResourceType,
 )
-from gateway.kafka.authorized_operations import (
-    CLUSTER_OPERATIONS,
-    GROUP_OPERATIONS,
-    TOPIC_OPERATIONS,
-)
 from tests.core.security.acl_definition import is_about
 
 GOOD = AclBinding(
@@ -115,17 +110,6 @@ def test_others_are_refused_in_kafkas_words(changes: dict[str, Any], message: st
     refusal = check_binding(replace(GOOD, **changes))
     assert refusal is not None
     assert (refusal.error, refusal.message) == (Error.INVALID_REQUEST, message)
-
-
-def test_what_a_type_supports_is_what_clients_are_told() -> None:
-    """Kafka's ids of operations (AclOperation) follow one another as they do here."""
-    ids = {each: number for number, each in enumerate(Operation)}
-    for resource_type, told in {
-        ResourceType.TOPIC: TOPIC_OPERATIONS,
-        ResourceType.GROUP: GROUP_OPERATIONS,
-        ResourceType.CLUSTER: CLUSTER_OPERATIONS,
-    }.items():
-        assert sum(1 << ids[each] for each in SUPPORTED_OPERATIONS[resource_type]) == told
 
 
 PREFIX, MATCH = PatternType.PREFIXED, PatternType.MATCH

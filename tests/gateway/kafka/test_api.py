@@ -80,20 +80,20 @@ async def describe_acls(request: DescribeAclsRequest, ctx: RequestContext) -> De
 
 async def test_a_new_api_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The codec knows its messages, the registry and the documentation find it."""
-    assert 29 in generate.missing()
     registry = Registry()
     monkeypatch.setattr("gateway.kafka.api.REGISTRY", registry)
     monkeypatch.setattr("gateway.kafka.api.api", registry.api)
     monkeypatch.setattr(handlers, "__path__", [str(tmp_path)])
-    name = f"{handlers.__name__}.describe_acls"
-    (tmp_path / "describe_acls.py").write_text(ONE_FILE)
+    assert 29 in generate.missing()
+    name = f"{handlers.__name__}.one_file"
+    (tmp_path / "one_file.py").write_text(ONE_FILE)
     try:
         [served] = load_handlers().table()
         assert 29 not in generate.missing()
         assert generate.summary(served) == "finds none."
     finally:
         sys.modules.pop(name, None)
-        vars(handlers).pop("describe_acls", None)
+        vars(handlers).pop("one_file", None)
     assert (served.name, served.is_long_poll, served.v2_since) == ("DescribeAcls", True, None)
     request = codec.request_class(29)(resource_name_filter="orders")
     for version, code in ((1, Error.INVALID_TXN_STATE), (3, Error.TRANSACTION_ABORTABLE)):

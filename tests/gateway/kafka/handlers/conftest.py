@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from core.security.principal import ANONYMOUS
 from core.types import BatchFormat, Endpoint
 from gateway.compose import configs_of, wire
 from gateway.kafka.api import CLOSE_CONNECTION, Api, load_handlers
@@ -22,6 +23,7 @@ from gateway.kafka.conversion import write_stored
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.late_requests import LateRequests
 from gateway.kafka.pipelined_requests import PipelinedRequests
+from gateway.kafka.rights import Rights
 from gateway.runtime.cluster.membership import Cluster
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
@@ -43,6 +45,8 @@ class Broker:
         self.late_requests = LateRequests()
         self.fetch_sessions = FetchSessions(100)
         self.connection = 1
+        self.principal = ANONYMOUS
+        self.refused: list[tuple[str, str]] = []
         self.behind: PipelinedRequests | None = None
         self.clock = lambda: int(time.time() * 1000)
 
@@ -88,8 +92,18 @@ class Broker:
             version,
             client_id,
             "127.0.0.1:54321",
+            principal=self.principal,
+            rights=self.rights(),
             connection=self.connection,
             behind=self.behind,
+        )
+
+    def rights(self) -> Rights | None:
+        """Those of `principal`, where there is an authorizer."""
+        if not self.acls.is_on:
+            return None
+        return Rights(
+            self.acls, self.principal, "127.0.0.1", lambda *told: self.refused.append(told)
         )
 
     def services(self) -> Services:
@@ -106,6 +120,7 @@ class Broker:
             subscriptions=self.subscriptions,
             staging=self.staging,
             users=self.users,
+            acls=self.acls,
             fetch_sessions=self.fetch_sessions,
             late_requests=self.late_requests,
             clock=self.clock,

@@ -1,0 +1,184 @@
+"""Stock clients under ACLs, given and taken by Kafka's own tool: their own errors, and no hang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from compat.java import tools
+from tests.compat.groups import BROKER_SETTINGS
+from tests.conftest import gateways
+from tests.databases import Copies
+from tests.entrance import PASSWORD, USER, Entrance, entrance, java_properties
+
+ACLS = "org.apache.kafka.tools.AclCommand"
+AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+@pytest.fixture(scope="module")
+def at(
+    copies: Copies,
+    template_database: str,
+    certificate: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Entrance]:
+    settings = [f"{name}={value}" for name, value in BROKER_SETTINGS.items()]
+    settings += [AUTHORIZER, "super.users=User:ANONYMOUS", "auto.create.topics.enable=false"]
+    with (
+        copies.taken(template_database) as url,
+        gateways(tmp_path_factory.mktemp("gateway")) as start,
+        entrance(start, certificate, url, *settings) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+def topic(at: Entrance, topic_name: str) -> str:
+    at.admin.create_topics([NewTopic(topic_name, 1)])[topic_name].result(20)
+    return topic_name
+
+
+def as_alice(at: Entrance, **more: Any) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": at.plain,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+        **more,
+    }
+
+
+def kafka_acls(at: Entrance, *arguments: str) -> str:
+    ran = tools.java_tool(
+        ACLS,
+        "--bootstrap-server",
+        at.open,
+        *arguments,
+        jvm=tools.SHORT_LIVED,
+        log_level="error",
+    )
+    return str(ran.stdout)
+
+
+def written(at: Entrance, topic: str, **settings: Any) -> KafkaError | None:
+    """How a record of alice's ends; None for success."""
+    ends: list[KafkaError | None] = []
+    producer = Producer(as_alice(at, **{"message.timeout.ms": 8000, **settings}))
+    producer.produce(topic, b"value", on_delivery=lambda error, _: ends.append(error))
+    producer.flush(20)
+    [end] = ends
+    return end
+
+
+def eventually(check: Callable[[], bool], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_given_and_taken_by_kafka_acls(at: Entrance, topic: str) -> None:
+    error = written(at, topic)
+    assert error is not None
+    assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    who = ("--allow-principal", f"User:{USER}")
+    group = f"{topic}-group"
+    kafka_acls(at, "--add", *who, "--producer", "--topic", topic)
+    kafka_acls(at, "--add", *who, "--consumer", "--topic", topic, "--group", group)
+    assert written(at, topic) is None
+    shown = kafka_acls(at, "--list", "--topic", topic)
+    assert f"principal=User:{USER}, host=*, operation=WRITE, permissionType=ALLOW" in shown
+    consumer = Consumer(as_alice(at, **{"group.id": group, "auto.offset.reset": "earliest"}))
+    consumer.subscribe([topic])
+    record = consumer.poll(20)
+    assert record is not None and record.error() is None
+    assert record.value() == b"value"
+    remove = ("--remove", "--force", "--topic", topic)
+    kafka_acls(at, *remove, "--operation", "read", *who)
+    assert written(at, topic) is None
+
+    def is_told() -> bool:
+        polled = consumer.poll(1)
+        error = None if polled is None else polled.error()
+        return error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    eventually(is_told)
+    consumer.close()
+    kafka_acls(at, *remove)
+    error = written(at, topic)
+    assert error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_transaction_needs_its_id(at: Entrance, topic: str) -> None:
+    producer = Producer(as_alice(at, **{"transactional.id": f"{topic}-id"}))
+    with pytest.raises(KafkaException) as refused:
+        producer.init_transactions(20)
+    assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    given = [
+        _allow(ResourceType.TRANSACTIONAL_ID, f"{topic}-", AclOperation.WRITE),
+        _allow(ResourceType.TOPIC, topic, AclOperation.WRITE),
+    ]
+    for each in at.admin.create_acls(given).values():
+        each.result(20)
+    producer = Producer(as_alice(at, **{"transactional.id": f"{topic}-id"}))
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"value")
+    producer.commit_transaction(20)
+
+
+def test_who_has_no_right_sees_and_changes_nothing(
+    at: Entrance, topic: str, tmp_path: Path
+) -> None:
+    alice = AdminClient(as_alice(at))
+    assert topic not in alice.list_topics(timeout=20).topics
+    for future in (
+        alice.create_topics([NewTopic(f"{topic}-2", 1)])[f"{topic}-2"],
+        alice.delete_topics([topic])[topic],
+    ):
+        with pytest.raises(KafkaException) as refused:
+            future.result(20)
+        assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert topic in at.admin.list_topics(timeout=20).topics
+    file = tmp_path / "alice.properties"
+    at.put("bob", "builder")
+    lines = java_properties(at, "SCRAM-SHA-256", "builder", "bob").items()
+    file.write_text("".join(f"{name}={value}\n" for name, value in lines))
+    as_bob = ("--bootstrap-server", at.plain, "--command-config", str(file), "--list")
+    with pytest.raises(RuntimeError, match="ClusterAuthorizationException"):
+        tools.java_tool(ACLS, *as_bob, jvm=tools.SHORT_LIVED, log_level="error")
+    log = at.gateway.log()
+    for who, what in (
+        (USER, f"request=DeleteTopics resource=TOPIC:{topic}"),
+        ("bob", "request=DescribeAcls resource=CLUSTER:kafka-cluster"),
+    ):
+        [line, *_] = [each for each in log.splitlines() if what in each]
+        assert f"principal=User:{who}" in line
+        assert "rule=DefaultDeny" in line
+
+
+def _allow(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+    return AclBinding(
+        kind,
+        name,
+        ResourcePatternType.PREFIXED,
+        f"User:{USER}",
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
