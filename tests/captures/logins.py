@@ -58,6 +58,7 @@ def settings(plain: int, secure: int, proxied: int, controller: int) -> dict[str
         "connections.max.reauth.ms": "60000",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:ANONYMOUS",
     }
 
 

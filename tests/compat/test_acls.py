@@ -1,4 +1,7 @@
-"""Stock clients under ACLs, given and taken by Kafka's own tool: their own errors, and no hang."""
+"""Stock clients under ACLs, given and taken by Kafka's own tool: their own errors, and no hang.
+
+What the tool says is held against what it says of an Apache Kafka 4.1.1 with StandardAuthorizer.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -20,12 +24,14 @@ from confluent_kafka.admin import (
 )
 
 from compat.java import tools
+from tests.captures.logins import started_kafka
 from tests.compat.groups import BROKER_SETTINGS
-from tests.conftest import gateways
+from tests.conftest import free_port, gateways
 from tests.databases import Copies
 from tests.entrance import PASSWORD, USER, Entrance, entrance, java_properties
 
 ACLS = "org.apache.kafka.tools.AclCommand"
+pytestmark = pytest.mark.java
 AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
@@ -63,16 +69,16 @@ def as_alice(at: Entrance, **more: Any) -> dict[str, Any]:
     }
 
 
-def kafka_acls(at: Entrance, *arguments: str) -> str:
-    ran = tools.java_tool(
-        ACLS,
-        "--bootstrap-server",
-        at.open,
-        *arguments,
-        jvm=tools.SHORT_LIVED,
-        log_level="error",
-    )
-    return str(ran.stdout)
+@pytest.fixture(scope="module")
+def run() -> Iterator[tools.RunTool]:
+    with tools.tool_shell(jvm=tools.SHORT_LIVED) as found:
+        yield found
+
+
+@pytest.fixture
+def kafka_acls(at: Entrance, run: tools.RunTool) -> Callable[..., str]:
+    """Runs the tool at the listener that asks nobody; its output."""
+    return lambda *words: run(ACLS, "--bootstrap-server", at.open, *words).stdout
 
 
 def written(at: Entrance, topic: str, **settings: Any) -> KafkaError | None:
@@ -92,16 +98,18 @@ def eventually(check: Callable[[], bool], timeout_s: float = 20) -> None:
         time.sleep(0.1)
 
 
-def test_given_and_taken_by_kafka_acls(at: Entrance, topic: str) -> None:
+def test_given_and_taken_by_kafka_acls(
+    at: Entrance, topic: str, kafka_acls: Callable[..., str]
+) -> None:
     error = written(at, topic)
     assert error is not None
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     who = ("--allow-principal", f"User:{USER}")
     group = f"{topic}-group"
-    kafka_acls(at, "--add", *who, "--producer", "--topic", topic)
-    kafka_acls(at, "--add", *who, "--consumer", "--topic", topic, "--group", group)
+    kafka_acls("--add", *who, "--producer", "--topic", topic)
+    kafka_acls("--add", *who, "--consumer", "--topic", topic, "--group", group)
     assert written(at, topic) is None
-    shown = kafka_acls(at, "--list", "--topic", topic)
+    shown = kafka_acls("--list", "--topic", topic)
     assert f"principal=User:{USER}, host=*, operation=WRITE, permissionType=ALLOW" in shown
     consumer = Consumer(as_alice(at, **{"group.id": group, "auto.offset.reset": "earliest"}))
     consumer.subscribe([topic])
@@ -109,7 +117,7 @@ def test_given_and_taken_by_kafka_acls(at: Entrance, topic: str) -> None:
     assert record is not None and record.error() is None
     assert record.value() == b"value"
     remove = ("--remove", "--force", "--topic", topic)
-    kafka_acls(at, *remove, "--operation", "read", *who)
+    kafka_acls(*remove, "--operation", "read", *who)
     assert written(at, topic) is None
 
     def is_told() -> bool:
@@ -119,7 +127,7 @@ def test_given_and_taken_by_kafka_acls(at: Entrance, topic: str) -> None:
 
     eventually(is_told)
     consumer.close()
-    kafka_acls(at, *remove)
+    kafka_acls(*remove)
     error = written(at, topic)
     assert error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
@@ -143,7 +151,7 @@ def test_a_transaction_needs_its_id(at: Entrance, topic: str) -> None:
 
 
 def test_who_has_no_right_sees_and_changes_nothing(
-    at: Entrance, topic: str, tmp_path: Path
+    at: Entrance, topic: str, run: tools.RunTool, tmp_path: Path
 ) -> None:
     alice = AdminClient(as_alice(at))
     assert topic not in alice.list_topics(timeout=20).topics
@@ -161,7 +169,7 @@ def test_who_has_no_right_sees_and_changes_nothing(
     file.write_text("".join(f"{name}={value}\n" for name, value in lines))
     as_bob = ("--bootstrap-server", at.plain, "--command-config", str(file), "--list")
     with pytest.raises(RuntimeError, match="ClusterAuthorizationException"):
-        tools.java_tool(ACLS, *as_bob, jvm=tools.SHORT_LIVED, log_level="error")
+        run(ACLS, *as_bob)
     log = at.gateway.log()
     for who, what in (
         (USER, f"request=DeleteTopics resource=TOPIC:{topic}"),
@@ -182,3 +190,53 @@ def _allow(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding
         operation,
         AclPermissionType.ALLOW,
     )
+
+
+_ADD, _REMOVE = ("--add",), ("--remove", "--force")
+SCRIPT = [
+    (*_ADD, "--allow-principal", "User:x", "--operation", "read", "--topic", "acl-a"),
+    (*_ADD, "--allow-principal", "User:x", "--operation", "read", "--topic", "acl-a"),
+    (*_ADD, "--allow-principal", "User:y", "--producer", "--topic", "acl-a", "--idempotent"),
+    (*_ADD, "--allow-principal", "User:y", "--consumer", "--topic", "acl-a", "--group", "acl-g"),
+    (
+        *(*_ADD, "--allow-principal", "User:CN=a\\,b,O=ü", "--producer", "--topic", "acl-"),
+        *("--transactional-id", "acl-t", "--resource-pattern-type", "prefixed"),
+    ),
+    (*_ADD, "--deny-principal", "User:z", "--deny-host", "10.0.0.1", "--topic", "*"),
+    (*_ADD, "--allow-principal", "User:x", "--operation", "create", "--cluster"),
+    (*_ADD, "--allow-principal", "User:x", "--operation", "fly", "--topic", "acl-a"),
+    (*_ADD, "--allow-principal", "User:x", "--operation", "write", "--group", "acl-g"),
+    (*_ADD, "--allow-principal", "x", "--operation", "read", "--topic", "acl-a"),
+    ("--list", "--topic", "acl-a"),
+    ("--list", "--topic", "acl-a", "--resource-pattern-type", "match"),
+    ("--list", "--principal", "User:y"),
+    (*_REMOVE, "--allow-principal", "User:x", "--operation", "read", "--topic", "acl-a"),
+    (*_REMOVE, "--topic", "acl-a", "--resource-pattern-type", "match"),
+    ("--list",),
+    (*_REMOVE, "--group", "acl-g"),
+    (*_REMOVE, "--cluster"),
+    ("--list",),
+]
+
+
+def test_kafka_acls_says_the_same_as_with_apache_kafka(at: Entrance, run: tools.RunTool) -> None:
+    """Line by line; the tool prints sets, whose order differs from run to run."""
+    anything: Any = None
+    filters = AclBindingFilter(
+        ResourceType.ANY,
+        anything,
+        ResourcePatternType.ANY,
+        anything,
+        anything,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    at.admin.delete_acls([filters])[filters].result(20)
+    plain, secure, proxied = (free_port() for _ in range(3))
+    with started_kafka(plain, secure, proxied):
+        for words in SCRIPT:
+            said = []
+            for bootstrap in (at.open, f"127.0.0.1:{plain}"):
+                ran = run(ACLS, "--bootstrap-server", bootstrap, *words, check=False)
+                said.append((ran.returncode, sorted(ran.stdout.splitlines())))
+            assert said[0] == said[1], words
