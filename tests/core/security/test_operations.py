@@ -84,7 +84,7 @@ R, W, D = Operation.READ, Operation.WRITE, Operation.DESCRIBE
             [{(Operation.ALTER, CLUSTER), (Operation.CLUSTER_ACTION, CLUSTER)}],
         ),
         ("StageRecords", [{(W, TOPIC)}]),
-        ("PublishStaged", [{(W, TOPIC)}]),
+        ("PublishStaged", [{(W, TOPIC)}, {(W, TOPIC)}]),
         ("DropStaged", [{(W, TOPIC)}]),
     ],
 )
@@ -95,11 +95,12 @@ def test_rows_that_the_docs_of_kafka_spell_out(
     assert [{(one.operation, one.resource_type) for one in each.rights} for each in row] == rights
 
 
-def test_any_resource_will_do_for_idempotent_producers_alone() -> None:
-    """KIP-679."""
-    assert [api for api, each in ALL if any(one.is_on_any for one in each.rights)] == [
-        "InitProducerId"
-    ]
+def test_where_any_resource_will_do() -> None:
+    """KIP-679, and a publication of nothing."""
+    assert {api for api, each in ALL if any(one.is_on_any for one in each.rights)} == {
+        "InitProducerId",
+        "PublishStaged",
+    }
 
 
 def test_each_kind_of_authorization_has_its_error() -> None:
