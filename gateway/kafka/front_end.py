@@ -87,4 +87,4 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-FRONT_END: Final = FrontEndFactory(LISTENER, make, _beside)
+FRONT_END: Final = FrontEndFactory(LISTENER, make, _beside, asks_for_rights=True)
