@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import ARRAY, LargeBinary, Uuid, any_, cast, delete, func, literal, select
-from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from core.ports.acls import AclKey, StoredAcls
@@ -27,9 +27,7 @@ _KEY_BYTES: Final = 16
 _VERSION: Final = select(acl_version.c.version)
 _KEYS: Final = select(
     func.string_agg(
-        func.uuid_send(_ROW.acl_key, type_=LargeBinary),
-        aggregate_order_by(literal(b""), _ROW.acl_key),
-        type_=LargeBinary,
+        func.uuid_send(_ROW.acl_key, type_=LargeBinary), literal(b""), type_=LargeBinary
     )
 )
 _COLUMNS: Final = (
@@ -73,12 +71,18 @@ class AclStore:
                         bindings[key.bytes] = binding
         return StoredAcls(version, bindings, unreadable)
 
-    async def create(self, bindings: Sequence[AclBinding]) -> None:
+    async def create(self, bindings: Sequence[AclBinding]) -> set[AclBinding]:
         """See AclStore."""
+        made: set[AclBinding] = set()
         async with self._database.begin("create_acls") as connection:
             for page in _pages(bindings):
-                statement = insert(acl).values([_values(each) for each in page])
-                await connection.execute(statement.on_conflict_do_nothing())
+                new = insert(acl).values([_values(each) for each in page])
+                stored = new.on_conflict_do_nothing().returning(*_COLUMNS[1:])
+                for row in await connection.execute(stored):
+                    binding = _binding(*row)
+                    assert binding is not None, "this version has written it"
+                    made.add(binding)
+        return made
 
     async def delete(self, keys: Collection[AclKey]) -> set[AclKey]:
         """See AclStore."""

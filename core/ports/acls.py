@@ -34,8 +34,9 @@ class AclStore(Protocol):
     async def read(self, known: StoredAcls) -> StoredAcls | None:
         """All of them, or None if nothing has changed since `known`; reads what is new."""
 
-    async def create(self, bindings: Sequence[AclBinding]) -> None:
-        """Stores those that are not there, and tells all brokers; all or nothing."""
+    async def create(self, bindings: Sequence[AclBinding]) -> set[AclBinding]:
+        """Stores those that are not there, and tells all brokers; which they were. All or
+        nothing."""
 
     async def delete(self, keys: Collection[AclKey]) -> set[AclKey]:
         """Deletes those that are there, and tells all brokers; which they were."""

@@ -56,6 +56,11 @@ class Rights:
         self._decided: dict[tuple[Requirement, str], Decision] = {}
         self._operations: dict[tuple[ResourceType, str], int] = {}
 
+    @property
+    def rules(self) -> AclRules:
+        """Those in force. Another object whenever they change."""
+        return self._acls.rules
+
     def may(self, requirement: Requirement, name: str, api: str) -> bool:
         """Whether the client may do it. name: of the resource, where it is not the cluster. api:
         what is asked, for the log: it has a line for each refusal."""

@@ -40,15 +40,13 @@ class Acls:
     def __init__(self, store: AclStore, configs: Configs) -> None:
         self._store = store
         self.is_on: Final = configs.broker_text("authorizer.class.name") != ""
-        self._nothing: Final = AclRules(
-            super_users=read_super_users(configs.broker_text("super.users"))
-        )
-        self._empty: Final = AclRules(
-            super_users=read_super_users(configs.broker_text("super.users")),
+        super_users = read_super_users(configs.broker_text("super.users"))
+        self._nothing: Final = AclRules(super_users=super_users)
+        self._stored = StoredAcls()
+        self._readable = AclRules(  # those of what could be read
+            super_users=super_users,
             allow_everyone_if_no_acl_found=configs.broker_bool("allow.everyone.if.no.acl.found"),
         )
-        self._stored = StoredAcls()
-        self._readable = self._empty  # those of what could be read
         self._rules = self._nothing
         self._wake = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
@@ -131,13 +129,14 @@ class Acls:
         peer: who asks, for the log. Raises StoreUnavailable."""
         answers = [check_binding(each) for each in bindings]
         wanted = [each for each, refusal in zip(bindings, answers, strict=True) if refusal is None]
+        made: set[AclBinding] = set()
         if wanted:
             try:
-                await self._store.create(wanted)
+                made = await self._store.create(wanted)
             finally:
                 self.invalidate()  # also if the outcome of the commit is unknown
             await self._refresh_quietly()
-        for each in wanted:
+        for each in made:
             _note("created", each, principal, peer)
         return answers
 

@@ -14,7 +14,7 @@ is no divergence to tell of (KIP-595).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -47,6 +47,42 @@ _Partition: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
 _Aborted: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData.AbortedTransaction
 
 
+class _Asker:
+    """Whether the client may read topics: asked once a request for each, and again if the rules
+    have changed, so that a refusal is noted once.
+
+    Who says that it is a replica is asked for what replicas need (CVE-2018-1288). names: of topics
+    asked for by id, once they are known.
+    """
+
+    __slots__ = ("_allowed", "_ctx", "_requirement", "_rules", "names")
+
+    def __init__(self, request: FetchRequest, ctx: RequestContext) -> None:
+        replica_id = request.replica_state.replica_id if request.replica_state else -1
+        is_replica = max(request.replica_id, replica_id) >= 0
+        self._requirement = _REPLICATE if is_replica else _READ
+        self._ctx = ctx
+        self._rules = ctx.rights.rules if ctx.rights else None
+        self._allowed: dict[str, bool] = {}
+        self.names: dict[str | UUID, str] = {}
+
+    def may_read(self, topic: str | UUID) -> bool:
+        """By name or id. An id that stands for nothing is no secret."""
+        rights = self._ctx.rights
+        if rights is None:
+            return True
+        name = self.names.get(topic, topic)
+        if isinstance(name, UUID):
+            return True
+        if rights.rules is not self._rules:
+            self._rules = rights.rules
+            self._allowed.clear()
+        allowed = self._allowed.get(name)
+        if allowed is None:
+            allowed = self._allowed[name] = self._ctx.may(self._requirement, name)
+        return allowed
+
+
 @api(1, versions=range(4, 19), is_long_poll=True)
 async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     """Find the session's partitions, read until there is enough or time is up, answer."""
@@ -56,9 +92,14 @@ async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     session = _open_session(request, ctx)
     if isinstance(session, Error):
         return FetchResponse(error_code=kafka_code(session), session_id=0, responses=[])
-    found = await _read_enough(request, session.partitions, isolation, ctx)
+    asker = _Asker(request, ctx)
+    found = await _read_enough(request, session.partitions, isolation, asker, ctx)
     if ctx.rights is not None:
-        found = await _still_allowed(found, request, ctx)
+        # It may have waited: a right may be gone.
+        found = [
+            (asked, each if asker.may_read(asked.topic) else _NOT_AUTHORIZED)
+            for asked, each in found
+        ]
     answers = [
         FetchedPartition(
             asked.key,
@@ -119,6 +160,7 @@ async def _read_enough(
     request: FetchRequest,
     asked: Sequence[FetchPartition],
     isolation: IsolationLevel,
+    asker: _Asker,
     ctx: RequestContext,
 ) -> list[tuple[FetchPartition, Found]]:
     """Reads, and reads again whenever something has changed, until `min_bytes` or a failed read.
@@ -131,7 +173,7 @@ async def _read_enough(
     deadline = ctx.clock() + request.max_wait_ms
     while True:
         try:
-            found = await _read(asked, isolation, max_bytes, _asker(request), ctx)
+            found = await _read(asked, isolation, max_bytes, asker, ctx)
         except StoreUnavailable:
             return [(each, Found(Error.KAFKA_STORAGE_ERROR, None)) for each in asked]
         read = [(want, each) for _, want, each in found if want is not None]
@@ -163,8 +205,9 @@ async def _read(
     wants: list[Want | Found] = []
     for each in asked:
         topic = topics.get(each.topic)
-        name = topic.name if topic is not None else each.topic
-        if isinstance(name, str) and not asker(name, ctx):
+        if topic is not None:
+            asker.names[each.topic] = topic.name
+        if not asker.may_read(each.topic):
             wants.append(_NOT_AUTHORIZED)
         elif topic is None:
             by_id = isinstance(each.topic, UUID)
@@ -183,41 +226,6 @@ async def _read(
         else:
             answers.append((each, want, await _check_epoch(each, want, next(read), ctx)))
     return answers
-
-
-_Asker: TypeAlias = Callable[[str, RequestContext], bool]
-
-
-def _asker(request: FetchRequest) -> _Asker:
-    """Whether the client may read a topic. One that says that it is a replica is asked for what
-    replicas need (CVE-2018-1288)."""
-    replica_id = request.replica_state.replica_id if request.replica_state else -1
-    return _may_replicate if max(request.replica_id, replica_id) >= 0 else _may_read
-
-
-def _may_read(name: str, ctx: RequestContext) -> bool:
-    return ctx.may(_READ, name)
-
-
-def _may_replicate(name: str, ctx: RequestContext) -> bool:
-    return ctx.may(_REPLICATE)
-
-
-async def _still_allowed(
-    found: list[tuple[FetchPartition, Found]], request: FetchRequest, ctx: RequestContext
-) -> list[tuple[FetchPartition, Found]]:
-    """It may have waited: a right may be gone, or a topic may have another one's name now."""
-    asker = _asker(request)
-    try:
-        topics = await _find_topics([asked for asked, _ in found], ctx)
-    except StoreUnavailable:
-        return found  # then nothing was read either, or it was just now
-    return [
-        (asked, each)
-        if (topic := topics.get(asked.topic)) is None or asker(topic.name, ctx)
-        else (asked, _NOT_AUTHORIZED)
-        for asked, each in found
-    ]
 
 
 async def _read_batches(wants: Sequence[Want], max_bytes: int, ctx: RequestContext) -> list[Found]:
