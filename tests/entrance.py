@@ -15,7 +15,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tests.conftest import Gateway, StartGateway, free_port
+from tests.conftest import Gateway, StartGateway, free_port, gateways
+from tests.databases import Copies
 
 MECHANISMS: Final = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 USER: Final = "alice"
@@ -71,6 +72,19 @@ def entrance(
         found.put(USER, PASSWORD, mechanism)
     yield found
     assert PASSWORD not in made.log()
+
+
+@contextmanager
+def own_entrance(
+    copies: Copies, template: str, certificate: Path, directory: Path, *settings: str
+) -> Iterator[Entrance]:
+    """The same over a new database. directory: for logs."""
+    with (
+        copies.taken(template) as url,
+        gateways(directory) as start,
+        entrance(start, certificate, url, *settings) as found,
+    ):
+        yield found
 
 
 def java_properties(

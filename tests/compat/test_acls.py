@@ -26,9 +26,9 @@ from confluent_kafka.admin import (
 from compat.java import tools
 from tests.captures.logins import started_kafka
 from tests.compat.groups import BROKER_SETTINGS
-from tests.conftest import free_port, gateways
+from tests.conftest import free_port
 from tests.databases import Copies
-from tests.entrance import PASSWORD, USER, Entrance, entrance, java_properties
+from tests.entrance import PASSWORD, USER, Entrance, java_properties, own_entrance
 
 ACLS = "org.apache.kafka.tools.AclCommand"
 pytestmark = pytest.mark.java
@@ -44,11 +44,8 @@ def at(
 ) -> Iterator[Entrance]:
     settings = [f"{name}={value}" for name, value in BROKER_SETTINGS.items()]
     settings += [AUTHORIZER, "super.users=User:ANONYMOUS", "auto.create.topics.enable=false"]
-    with (
-        copies.taken(template_database) as url,
-        gateways(tmp_path_factory.mktemp("gateway")) as start,
-        entrance(start, certificate, url, *settings) as found,
-    ):
+    directory = tmp_path_factory.mktemp("gateway")
+    with own_entrance(copies, template_database, certificate, directory, *settings) as found:
         yield found
 
 
@@ -186,7 +183,7 @@ def _allow(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding
         name,
         ResourcePatternType.PREFIXED,
         f"User:{USER}",
-        "*",
+        "127.0.0.1",
         operation,
         AclPermissionType.ALLOW,
     )

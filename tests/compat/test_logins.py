@@ -33,7 +33,7 @@ from tests.compat.conftest import CLIENTS, make_client
 from tests.compat.groups import BROKER_SETTINGS
 from tests.conftest import free_port, gateways
 from tests.databases import Copies
-from tests.entrance import MECHANISMS, PASSWORD, USER, Entrance, entrance
+from tests.entrance import MECHANISMS, PASSWORD, USER, Entrance, own_entrance
 
 CONFIGS = "kafka.admin.ConfigCommand"
 NAMED = {"alice,=bö": "x"}
@@ -47,11 +47,8 @@ def at(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Entrance]:
     quick = [f"{name}={value}" for name, value in BROKER_SETTINGS.items()]
-    with (
-        copies.taken(template_database) as url,
-        gateways(tmp_path_factory.mktemp("gateway")) as start,
-        entrance(start, certificate, url, *quick) as found,
-    ):
+    directory = tmp_path_factory.mktemp("gateway")
+    with own_entrance(copies, template_database, certificate, directory, *quick) as found:
         yield found
 
 

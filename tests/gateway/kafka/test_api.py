@@ -8,6 +8,7 @@ import pytest
 
 from core.errors import Error
 from core.ports.log import CommitUnknown, StoreUnavailable
+from core.security.operations import REQUIREMENTS
 from docs import generate
 from gateway.kafka import codec, handlers
 from gateway.kafka.api import REGISTRY, Api, Handler, Registry, load_handlers
@@ -104,6 +105,15 @@ async def test_a_new_api_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
         [encoded] = codec.encode_response(answer, version, 7)
         assert b"orders" in bytes(encoded)
         assert answer.error_code == kafka_code(code)
+
+
+def test_an_api_of_which_nobody_has_said_what_it_asks_for_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = {name: row for name, row in REQUIREMENTS.items() if name != "Produce"}
+    monkeypatch.setattr("gateway.kafka.api.REQUIREMENTS", rows)
+    with pytest.raises(ValueError, match="Produce"):
+        load_handlers()
 
 
 def test_every_handler_module_enters_its_api() -> None:

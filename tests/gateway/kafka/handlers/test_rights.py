@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
+from uuid import uuid4
 
 import pytest
 
@@ -16,13 +17,23 @@ from core.security.acl_changes import AclBindingFilter
 from core.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
 from core.security.operations import REQUIREMENTS, Requirement, Without
 from core.security.principal import Principal
-from core.topic.rules import NewTopic
 from gateway.kafka import codec
 from gateway.kafka.api import CLOSE_CONNECTION, LastResponse, load_handlers
 from gateway.kafka.errors import kafka_code
 from tests.batches import kafka_batch
 from tests.captures import record
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
+from tests.gateway.kafka.handlers.fetching import fetch_request
+from tests.gateway.kafka.handlers.grouping import (
+    commit,
+    committed,
+    consumer_heartbeat_request,
+    errors_of,
+    stable,
+)
+from tests.gateway.kafka.handlers.producing import create, produce, produce_request
+from tests.gateway.kafka.handlers.staging import drop, publish, stage
+from tests.gateway.kafka.handlers.transacting import describe, producer_of
 
 ALICE = Principal("alice")
 AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
@@ -45,7 +56,7 @@ _LAST_BY_NAME: Final = {
 ASKING: Final = sorted(name for name, row in REQUIREMENTS.items() if row)
 SERVED: Final = {each.name: each for each in load_handlers().table()}
 
-# What the captured request does not bring with it; each is tried by a test of its own.
+# What the captured request does not bring with it: the tests below try each.
 NOT_IN_THE_CAPTURE: Final = {
     ("AlterConfigs", 0),  # it is about topics only
     ("DeleteTopics", 1),  # the topic is not there
@@ -214,7 +225,8 @@ NO_CLUSTER = kafka_code(Error.CLUSTER_AUTHORIZATION_FAILED)
 
 
 async def with_topics(broker: Broker, *names: str) -> None:
-    await broker.topics.create([NewTopic(name, partition_count=1) for name in names])
+    for name in names:
+        await create(broker, name)
 
 
 def metadata(names: list[str] | None, **more: Any) -> Any:
@@ -322,46 +334,28 @@ async def test_an_idempotent_producer_needs_one_of_two(
     assert (await broker.ask(request, 4)).error_code == 0
 
 
-def produce(batch: bytes, transactional_id: str | None) -> Any:
-    Topic = codec.ProduceRequest.TopicProduceData
-    part = Topic.PartitionProduceData(index=0, records=batch)
-    return codec.ProduceRequest(
-        transactional_id=transactional_id,
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[Topic(name="flights", partition_data=[part])],
-    )
-
-
 async def test_what_is_in_a_transaction_needs_the_id(broker: Broker) -> None:
     """Also without one in the request (CVE-2018-17196)."""
     await with_topics(broker, "flights")
     await grant(broker, binding(Operation.WRITE, ResourceType.TOPIC))
     batch = kafka_batch(producer=7, epoch=0, sequence=0, transactional=True)
+    request = produce_request({0: batch}, name="flights")
     for name in (None, "payments"):
-        answer = await broker.ask(produce(batch, name), 9)
-        assert answer.responses[0].partition_responses[0].error_code == NO_ID
-    plain = await broker.ask(produce(kafka_batch(), "payments"), 9)
-    assert plain.responses[0].partition_responses[0].error_code == 0
-
-
-def fetch(**more: Any) -> Any:
-    Topic = codec.FetchRequest.FetchTopic
-    part = Topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
-    asked = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1000, "isolation_level": 0}
-    return codec.FetchRequest(
-        topics=[Topic(topic="flights", partitions=[part])],
-        **{"replica_id": -1, **asked, **more},
-    )
+        request.transactional_id = name
+        [topic] = (await broker.ask(request, 9)).responses
+        assert [each.error_code for each in topic.partition_responses] == [NO_ID]
+    assert (await produce(broker, kafka_batch(), name="flights")).error_code == 0
 
 
 async def test_who_says_that_it_is_a_replica(broker: Broker) -> None:
     """CVE-2018-1288."""
     await with_topics(broker, "flights")
     await grant(broker, binding(Operation.READ, ResourceType.TOPIC))
-    answer = await broker.ask(fetch(), 6)
+    request = fetch_request({0: 0}, topic="flights")
+    answer = await broker.ask(request, 6)
     assert answer.responses[0].partitions[0].error_code == 0
-    answer = await broker.ask(fetch(replica_id=1), 6)
+    request.replica_id = 1
+    answer = await broker.ask(request, 6)
     assert answer.responses[0].partitions[0].error_code == NO_TOPIC
 
 
@@ -370,13 +364,191 @@ async def test_a_right_that_goes_during_a_long_poll(broker: Broker) -> None:
     await with_topics(broker, "flights")
     reading = binding(Operation.READ, ResourceType.TOPIC)
     await grant(broker, reading, binding(Operation.WRITE, ResourceType.TOPIC))
-    waiting = asyncio.ensure_future(broker.ask(fetch(max_wait_ms=60_000), 6))
+    waiting = asyncio.ensure_future(
+        broker.ask(fetch_request({0: 0}, topic="flights", wait_ms=60_000), 6)
+    )
     await asyncio.sleep(0.1)
     await broker.acls.delete([_exactly(reading)], principal=ALICE, peer="here")
-    await broker.ask(produce(kafka_batch(), None), 9)
+    await produce(broker, kafka_batch(), name="flights")
     answer = await asyncio.wait_for(waiting, 20)
     [found] = answer.responses[0].partitions
     assert (found.error_code, bytes(found.records)) == (NO_TOPIC, b"")
+    assert broker.refused == [("Fetch", "READ")]
+
+
+async def everything(broker: Broker, but: AclBinding) -> None:
+    """All rights, and one of them taken away."""
+    await grant(broker, *(binding(Operation.ALL, each) for each in list(ResourceType)[2:]))
+    await grant(broker, but)
+
+
+async def test_a_fetch_by_id_is_refused_in_one_line(broker: Broker) -> None:
+    topic = await create(broker, "flights", 2)
+    answer = await broker.ask(fetch_request({0: 0, 1: 0}, topic=topic.topic_id), 13)
+    [found] = answer.responses
+    assert [each.error_code for each in found.partitions] == [NO_TOPIC, NO_TOPIC]
+    assert broker.refused == [("Fetch", "READ")]
+
+
+@pytest.mark.parametrize("kind", [ResourceType.TRANSACTIONAL_ID, ResourceType.TOPIC])
+async def test_a_client_adds_what_it_may_write_to(broker: Broker, kind: ResourceType) -> None:
+    """AddPartitionsToTxn as clients send it."""
+    await with_topics(broker, "flights", "other")
+    await grant(broker, binding(Operation.WRITE, ResourceType.TRANSACTIONAL_ID))
+    await grant(broker, binding(Operation.WRITE, ResourceType.TOPIC))
+    producer = await producer_of(broker)
+    name = "flights" if kind is ResourceType.TOPIC else "*"
+    await grant(broker, binding(Operation.WRITE, kind, Permission.DENY, name))
+    found = await producer.add({"flights": (0,), "other": (0,)})
+    if kind is ResourceType.TOPIC:
+        skipped = kafka_code(Error.OPERATION_NOT_ATTEMPTED)
+        assert found == {"flights": [NO_TOPIC], "other": [skipped]}
+    else:
+        assert found == {"flights": [NO_ID], "other": [NO_ID]}
+
+
+@pytest.mark.parametrize("kind", [2, 4, 32])
+async def test_settings_of_each_kind_have_their_right(broker: Broker, kind: int) -> None:
+    """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: topic, broker, group."""
+    resource, name, error = {
+        2: (ResourceType.TOPIC, "flights", Error.TOPIC_AUTHORIZATION_FAILED),
+        4: (ResourceType.CLUSTER, "1", Error.CLUSTER_AUTHORIZATION_FAILED),
+        32: (ResourceType.GROUP, "g", Error.GROUP_AUTHORIZATION_FAILED),
+    }[kind]
+    await with_topics(broker, "flights")
+    await everything(broker, binding(Operation.ALTER_CONFIGS, resource, Permission.DENY))
+    named = {"resource_type": kind, "resource_name": name}
+    for request in (codec.AlterConfigsRequest, codec.IncrementalAlterConfigsRequest):
+        changed = request.AlterConfigsResource(**named, configs=[])
+        answer = await broker.ask(request(resources=[changed], validate_only=True), 1)
+        assert [each.error_code for each in answer.responses] == [kafka_code(error)]
+    await grant(broker, binding(Operation.DESCRIBE_CONFIGS, resource, Permission.DENY))
+    asked = codec.DescribeConfigsRequest.DescribeConfigsResource(**named, configuration_keys=None)
+    answer = await broker.ask(codec.DescribeConfigsRequest(resources=[asked]), 4)
+    assert [each.error_code for each in answer.results] == [kafka_code(error)]
+
+
+async def test_a_transactional_id_has_no_coordinator_for_strangers(broker: Broker) -> None:
+    await everything(
+        broker, binding(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, Permission.DENY)
+    )
+    request = codec.FindCoordinatorRequest(key_type=1, coordinator_keys=["payments"])
+    [found] = (await broker.ask(request, 4)).coordinators
+    assert (found.error_code, found.node_id) == (NO_ID, -1)
+
+
+async def test_what_is_staged_is_published_and_dropped_by_who_may_write(broker: Broker) -> None:
+    await with_topics(broker, "mine", "theirs")
+    everywhere = binding(Operation.WRITE, ResourceType.TOPIC)
+    await grant(broker, everywhere)
+    mine, theirs = uuid4(), uuid4()
+    for token, topic in ((mine, "mine"), (theirs, "theirs")):
+        assert (await stage(broker, token, (topic, 0, kafka_batch()))).error_code == 0
+    await broker.acls.delete([_exactly(everywhere)], principal=ALICE, peer="here")
+    assert (await publish(broker, [])).error_code == NO_TOPIC  # it would move a query's guard
+    await grant(broker, binding(Operation.WRITE, ResourceType.TOPIC, name="mine"))
+    assert (await publish(broker, [(mine, 1), (theirs, 1)])).error_code == NO_TOPIC
+    assert (await drop(broker, mine, theirs)).error_code == NO_TOPIC
+    assert (await publish(broker, [(mine, 1)])).error_code == 0
+    await grant(broker, everywhere)
+    assert (await publish(broker, [(theirs, 1)], batch_id=1)).error_code == 0  # nothing was dropped
+
+
+async def test_lists_leave_out_what_one_may_not_see(broker: Broker) -> None:
+    """Groups, transactional ids, what groups have committed; without a line in the log."""
+    await with_topics(broker, "flights", "other")
+    seeing = [
+        binding(Operation.ALL, kind)
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+    ]
+    await grant(broker, *seeing)
+    await stable(broker, "g")
+    offsets: dict[str | Any, dict[int, int]] = {"flights": {0: 7}, "other": {0: 8}}
+    assert await commit(broker, offsets, group="h") == {"flights": {0: 0}, "other": {0: 0}}
+    await (await producer_of(broker, "payments")).begin(topic="flights")
+    for name, kind in (
+        ("g", ResourceType.GROUP),
+        ("other", ResourceType.TOPIC),
+        ("payments", ResourceType.TRANSACTIONAL_ID),
+    ):
+        await grant(broker, binding(Operation.ALL, kind, Permission.DENY, name))
+    broker.refused.clear()
+    listed = await broker.ask(codec.ListGroupsRequest(states_filter=[], types_filter=[]), 5)
+    assert [each.group_id for each in listed.groups] == ["h"]
+    request = codec.ListTransactionsRequest(
+        state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
+    )
+    assert (await broker.ask(request, 2)).transaction_states == []
+    assert await committed(broker, "h") == {"flights": {0: 7}}
+    assert broker.refused == []
+
+
+async def test_a_transaction_is_told_of_without_topics_that_one_may_not_see(
+    broker: Broker,
+) -> None:
+    await with_topics(broker, "flights", "other")
+    await grant(broker, binding(Operation.ALL, ResourceType.TOPIC))
+    await grant(broker, binding(Operation.ALL, ResourceType.TRANSACTIONAL_ID))
+    producer = await producer_of(broker)
+    await producer.begin(topic="flights")
+    await producer.begin(topic="other")
+    await grant(broker, binding(Operation.ALL, ResourceType.TOPIC, Permission.DENY, "other"))
+    [found] = await describe(broker)
+    assert [each.topic for each in found.topics] == ["flights"]
+
+
+async def test_settings_of_a_new_topic_are_for_those_who_may_see_them(broker: Broker) -> None:
+    await grant(broker, binding(Operation.CREATE, ResourceType.CLUSTER))
+    new = codec.CreateTopicsRequest.CreatableTopic(
+        name="new", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    [made] = (await broker.ask(codec.CreateTopicsRequest(topics=[new]), 7)).topics
+    assert (made.error_code, made.topic_config_error_code) == (0, NO_TOPIC)
+    assert (made.num_partitions, list(made.configs)) == (-1, [])
+
+
+async def test_a_regular_expression_tells_of_what_the_member_may_see(broker: Broker) -> None:
+    seen = await create(broker, "flights-seen", 2)
+    await create(broker, "flights-hidden", 2)
+    await grant(broker, binding(Operation.READ, ResourceType.GROUP))
+    await grant(broker, binding(Operation.DESCRIBE, ResourceType.TOPIC, name="flights-seen"))
+    request = consumer_heartbeat_request(
+        subscribed_topic_names=None, subscribed_topic_regex="flights-.*"
+    )
+    answer = await broker.ask(request, 1)
+    assert answer.error_code == 0
+    [told] = answer.assignment.topic_partitions
+    assert (told.topic_id, told.partitions) == (seen.topic_id, [0, 1])
+
+
+async def test_a_group_is_told_of_to_those_who_may_see_its_topics(broker: Broker) -> None:
+    await with_topics(broker, "t")
+    await grant(broker, binding(Operation.READ, ResourceType.GROUP))
+    await grant(broker, binding(Operation.DESCRIBE, ResourceType.TOPIC))
+    assert (await broker.ask(consumer_heartbeat_request(), 1)).error_code == 0
+    request = codec.ConsumerGroupDescribeRequest(
+        group_ids=["g"], include_authorized_operations=True
+    )
+    [found] = (await broker.ask(request, 1)).groups
+    assert (found.error_code, found.authorized_operations) == (0, 1 << 3 | 1 << 8)
+    await grant(broker, binding(Operation.DESCRIBE, ResourceType.TOPIC, Permission.DENY))
+    [found] = (await broker.ask(request, 1)).groups
+    assert (found.error_code, found.members) == (NO_TOPIC, [])
+
+
+async def test_offsets_of_a_topic_are_deleted_by_those_who_may_read_it(broker: Broker) -> None:
+    await with_topics(broker, "flights")
+    await grant(broker, binding(Operation.ALL, ResourceType.GROUP))
+    await grant(broker, binding(Operation.READ, ResourceType.TOPIC))
+    await commit(broker, {"flights": {0: 7}})
+    await grant(broker, binding(Operation.READ, ResourceType.TOPIC, Permission.DENY))
+    Topic = codec.OffsetDeleteRequest.OffsetDeleteRequestTopic
+    asked = Topic(
+        name="flights",
+        partitions=[Topic.OffsetDeleteRequestPartition(partition_index=0)],
+    )
+    answer = await broker.ask(codec.OffsetDeleteRequest(group_id="g", topics=[asked]), 0)
+    assert errors_of(answer) == {"flights": {0: NO_TOPIC}}
 
 
 async def test_a_super_user_needs_no_acl(make_broker: MakeBroker) -> None:
