@@ -75,6 +75,8 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "SASL_AUTHENTICATION_FAILED (Kafka: closed without an answer).",
     "AlterUserScramCredentials, a name of more than 1,000 bytes or with NUL, an empty salt or "
     "password": "UNACCEPTABLE_CREDENTIAL (Kafka takes it).",
+    "AlterClientQuotas, an address that is the name of a host, a name with NUL, a value that is "
+    "infinite or no number": "INVALID_REQUEST (Kafka takes them, and looks the host up).",
     "OffsetCommit, TxnOffsetCommit and OffsetDelete, a topic without partitions": "it is in the "
     "answer (Kafka: if it is not known).",
     "Fetch with `last_fetched_epoch`": "it is ignored: a log is never truncated but by a restore "

@@ -34,6 +34,7 @@ from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
 from gateway.runtime.namespaces import Namespaces
+from gateway.runtime.quotas import Quotas
 from gateway.runtime.runtime import Runtime
 from gateway.runtime.schemas import Schemas
 from gateway.runtime.staging import Staging
@@ -56,6 +57,7 @@ from storage.log.retention import PostgresRetentionStore
 from storage.log.store import PostgresLogStore
 from storage.namespaces import NamespaceStore
 from storage.notifications import PostgresChangeFeed
+from storage.quotas import QuotaStore
 from storage.schemas import SchemaStore
 from storage.snapshots import PostgresSnapshots
 from storage.staging import PostgresStagingStore
@@ -99,6 +101,7 @@ async def compose(database: Database, cluster: Cluster, static: Mapping[str, str
     await configs.load()
     runtime = wire(database, cluster, configs)
     await runtime.acls.load()
+    await runtime.quotas.refresh()
     return runtime
 
 
@@ -183,6 +186,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         staging=staging,
         users=Users(UserStore(database), cluster.session_timeout_s),
         acls=Acls(AclStore(database), configs),
+        quotas=Quotas(QuotaStore(database)),
         feed=feed,
         announcer=announcer,
         snapshots=SnapshotWatch(PostgresSnapshots(database).oldest),

@@ -13,6 +13,8 @@ TABLES: Mapping[str, str] = {
     "aborted_transaction": "Stretches of partitions that readers of committed data leave out.",
     "broker": "Brokers and their last heartbeats.",
     "broker_endpoint": "Addresses that clients of each listener are told to connect to.",
+    "client_quota": "How much clients may use of each broker, a second; as Kafka's quotas.",
+    "client_quota_version": "One row: a number that grows whenever a quota changes.",
     "cluster": "One row: ids not yet given out, metadata version, history of this database.",
     "committed_offset": "Offsets that groups have committed.",
     "config_entry": "Settings of topics, brokers and groups that differ from the default.",
@@ -323,6 +325,18 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "permission": "ALLOW or DENY; any DENY goes before each ALLOW.",
             "principal": "Who: Type:name, for example User:alice; User:* is everybody.",
             "resource": "What it is done to; a name that ends in … stands for all that begin so.",
+        },
+    ),
+    "v_quota": (
+        "How much clients may use of each broker, in words.",
+        {
+            "changed_at": "When it was set.",
+            "client_id": "Of clients with this id; <default>: of each without one by its own.",
+            "ip": "Of an address, or of each.",
+            "per_second": "The value, as people read it.",
+            "quota": "What is limited, in Kafka's words.",
+            "user_name": "Of a user; <default>: of each without one by its own.",
+            "value": "How much of it a second; of request_percentage: 100 is one thread.",
         },
     ),
     "v_staged_token": (

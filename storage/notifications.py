@@ -21,6 +21,7 @@ METADATA_CHANGED = "penstock_metadata"
 BROKERS_CHANGED = "penstock_broker"
 USERS_CHANGED = "penstock_user"
 ACLS_CHANGED = "penstock_acl"  # sent by a trigger
+QUOTAS_CHANGED = "penstock_quota"  # sent by a trigger
 _CHANNELS = {
     PARTITIONS_CHANGED: News.PARTITIONS,
     ACKS_ENDED: News.ENDED_ACKS,
@@ -28,6 +29,7 @@ _CHANNELS = {
     BROKERS_CHANGED: News.BROKERS,
     USERS_CHANGED: News.USERS,
     ACLS_CHANGED: News.ACLS,
+    QUOTAS_CHANGED: News.QUOTAS,
 }
 
 # A payload may have 8,000 bytes; ids have up to 19 digits.

@@ -653,6 +653,46 @@ acl_version = Table(
     CheckConstraint("only_row", name="single"),
 )
 
+# A user, a client id, both, or an address; '' is the default, all without a quota by their own. As
+# with `acl`, a key of its own, and a number in a table of its own.
+client_quota = Table(
+    "client_quota",
+    metadata,
+    Column(
+        "quota_id",
+        Uuid,
+        Computed(
+            "md5(quota_key || ' ' || coalesce('u' || length(user_name), '-') || ' ' || "
+            "coalesce('c' || length(client_id), '-') || ' ' || coalesce(user_name, '') || "
+            "coalesce(client_id, '') || coalesce(ip, ''))::uuid",
+            persisted=True,
+        ),
+        primary_key=True,
+    ),
+    Column("user_name", Text(collation="C")),
+    Column("client_id", Text(collation="C")),
+    Column("ip", Text(collation="C")),
+    Column("quota_key", Text, nullable=False),
+    Column("value", Double, nullable=False),
+    _timestamp("changed_at"),
+    CheckConstraint("(ip IS NULL) <> (user_name IS NULL AND client_id IS NULL)", name="entity"),
+    CheckConstraint(
+        "CASE WHEN ip IS NULL THEN quota_key IN ('producer_byte_rate', 'consumer_byte_rate', "
+        "'request_percentage', 'controller_mutation_rate') "
+        "ELSE quota_key IN ('connection_creation_rate') END",
+        name="quota_key",
+    ),
+    CheckConstraint("value > 0 AND value < 'Infinity'", name="value"),
+)
+
+client_quota_version = Table(
+    "client_quota_version",
+    metadata,
+    Column("only_row", Boolean, primary_key=True, server_default="true"),
+    Column("version", BigInteger, nullable=False, server_default="0"),
+    CheckConstraint("only_row", name="single"),
+)
+
 
 def chunk_table_name(segment_id: int) -> str:
     """Name of the table that holds a segment's payload."""

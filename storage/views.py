@@ -459,6 +459,19 @@ SELECT principal, permission, operation,
        host, created_at
 FROM acl ORDER BY principal, resource_type, resource_name, permission DESC, operation, host
 """,
+    "v_quota": """
+SELECT CASE user_name WHEN '' THEN '<default>' ELSE user_name END AS user_name,
+       CASE client_id WHEN '' THEN '<default>' ELSE client_id END AS client_id,
+       CASE ip WHEN '' THEN '<default>' ELSE ip END AS ip,
+       quota_key AS quota, value,
+       CASE WHEN quota_key LIKE '%_byte_rate' THEN pg_size_pretty(value::numeric)
+            WHEN quota_key = 'request_percentage' THEN value || ' % of a thread'
+            WHEN quota_key = 'controller_mutation_rate' THEN value || ' partitions'
+            WHEN quota_key = 'connection_creation_rate' THEN value || ' connections'
+       END AS per_second,
+       changed_at
+FROM client_quota ORDER BY client_quota.user_name, client_quota.client_id, client_quota.ip, quota
+""",
     # topics: with the number of records staged for each.
     "v_staged_token": """
 SELECT s.token, date_trunc('milliseconds', clock_timestamp() - s.created_at) AS age,

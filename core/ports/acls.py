@@ -6,26 +6,13 @@ Every call may raise `core.ports.log.StoreUnavailable`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from core.ports.watched import RowKey, WatchedRows
 from core.security.acls import AclBinding
 
-AclKey = bytes
-"""What the store calls a binding; the same binding always has the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAcls:
-    """All ACLs, at a version or later.
-
-    version: differs whenever they do. unreadable: how many rows nobody can make sense of.
-    """
-
-    version: int = -1
-    bindings: Mapping[AclKey, AclBinding] = field(default_factory=dict)
-    unreadable: int = 0
+StoredAcls = WatchedRows[AclBinding]
 
 
 class AclStore(Protocol):
@@ -38,5 +25,5 @@ class AclStore(Protocol):
         """Stores those that are not there, and tells all brokers; which they were. All or
         nothing."""
 
-    async def delete(self, keys: Collection[AclKey]) -> set[AclKey]:
+    async def delete(self, keys: Collection[RowKey]) -> set[RowKey]:
         """Deletes those that are there, and tells all brokers; which they were."""

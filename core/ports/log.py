@@ -255,6 +255,7 @@ class News(Enum):
     ENDED_ACKS = auto()
     USERS = auto()
     ACLS = auto()
+    QUOTAS = auto()
     RECONNECTED = auto()
 
 

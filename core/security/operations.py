@@ -281,5 +281,6 @@ REQUIREMENTS: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "CreateAcls": (_cluster(_ALTER),),
     "DeleteAcls": (_cluster(_ALTER),),
     "DescribeClientQuotas": (_cluster(_DESCRIBE_CONFIGS),),
+    "AlterClientQuotas": (_cluster(_ALTER_CONFIGS),),
 }
 """By the API's name, as in Kafka's documentation. Nothing asked for: an empty row."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.runtime.groups.groups import Groups
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
+    from gateway.runtime.quotas import Quotas
     from gateway.runtime.staging import Staging
     from gateway.runtime.subscriptions.subscriptions import Subscriptions
     from gateway.runtime.topics.configs import Configs
@@ -108,6 +109,7 @@ class Services:
     staging: Staging
     users: Users
     acls: Acls
+    quotas: Quotas
     fetch_sessions: FetchSessions
     late_requests: LateRequests
     clock: Callable[[], int]
@@ -239,6 +241,10 @@ class RequestContext:
     @property
     def acls(self) -> Acls:
         return self.services.acls
+
+    @property
+    def quotas(self) -> Quotas:
+        return self.services.quotas
 
     @property
     def fetch_sessions(self) -> FetchSessions:

@@ -75,6 +75,7 @@ def services_of(runtime: Runtime) -> Services:
         staging=runtime.staging,
         users=runtime.users,
         acls=runtime.acls,
+        quotas=runtime.quotas,
         late_requests=LateRequests(),
         fetch_sessions=FetchSessions(
             runtime.configs.broker_int("max.incremental.fetch.session.cache.slots")

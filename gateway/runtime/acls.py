@@ -7,29 +7,25 @@ rules stay in force: nobody's rights grow. Core has the rules; this knows no wir
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from core.ports.acls import StoredAcls
-from core.ports.log import StoreUnavailable
 from core.security.acl_changes import AclBindingFilter, check_binding, check_filter
 from core.security.acls import AclBinding, AclRules, read_super_users
-from gateway.runtime.topics.shared_read import SharedRead
 from gateway.runtime.users import shown
+from gateway.runtime.watched import Watched
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from core.errors import Refusal
-    from core.ports.acls import AclKey, AclStore
+    from core.ports.acls import AclStore, StoredAcls
+    from core.ports.watched import RowKey
     from core.security.principal import Principal
     from gateway.runtime.topics.configs import Configs
 
 log = structlog.get_logger(__name__)
 
-LOOK_AGAIN_S: Final = 0.5
 _MANY: Final = 1000
 """Changes at once that are worked in beside the event loop."""
 
@@ -42,15 +38,12 @@ class Acls:
         self.is_on: Final = configs.broker_text("authorizer.class.name") != ""
         super_users = read_super_users(configs.broker_text("super.users"))
         self._nothing: Final = AclRules(super_users=super_users)
-        self._stored = StoredAcls()
         self._readable = AclRules(  # those of what could be read
             super_users=super_users,
             allow_everyone_if_no_acl_found=configs.broker_bool("allow.everyone.if.no.acl.found"),
         )
         self._rules = self._nothing
-        self._wake = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
-        self._fresh = SharedRead(self._read)
+        self._stored: Watched[AclBinding] = Watched("acls", store.read, self._take)
         self._on_change: list[Callable[[], None]] = []
 
     @property
@@ -72,29 +65,21 @@ class Acls:
 
     def invalidate(self) -> None:
         """They may have changed, at any broker: makes `run` look at once."""
-        self._wake.set()
+        self._stored.invalidate()
 
     def forget(self) -> None:
         """The database has another history: they are compared with what is there, not by their
         version."""
-        self._stored = StoredAcls(bindings=self._stored.bindings)
-        self.invalidate()
+        self._stored.forget()
 
     async def refresh(self) -> None:
         """Reads what has changed, by a read that begins after this call; callers share it. Raises
         StoreUnavailable."""
-        await self._fresh.find([None])
-
-    async def _read(self, _: Collection[None]) -> Mapping[None, None]:
-        async with self._one_at_a_time:
-            found = await self._store.read(self._stored)
-            if found is not None:
-                await self._take(self._stored, found)
-        return {}
+        await self._stored.refresh()
 
     async def _take(self, before: StoredAcls, found: StoredAcls) -> None:
-        added = [each for key, each in found.bindings.items() if key not in before.bindings]
-        removed = [each for key, each in before.bindings.items() if key not in found.bindings]
+        added = [each for key, each in found.rows.items() if key not in before.rows]
+        removed = [each for key, each in before.rows.items() if key not in found.rows]
         change = self._readable.changed
         if len(added) + len(removed) > _MANY:
             readable = await asyncio.to_thread(change, found.version, added, removed)
@@ -107,7 +92,7 @@ class Acls:
                 what_happens="only super users may do anything",
                 what_to_do="correct the rows of table acl, or run the version that wrote them",
             )
-        self._stored, self._readable = found, readable
+        self._readable = readable
         # One of those that nobody can read may forbid.
         self._rules = self._nothing if found.unreadable else readable
         for on_change in self._on_change:
@@ -120,7 +105,7 @@ class Acls:
         if refusal := check_filter(asked):
             return refusal
         await self.refresh()
-        return [each for each in self._stored.bindings.values() if asked.matches(each)]
+        return [each for each in self._stored.rows.values() if asked.matches(each)]
 
     async def create(
         self, bindings: Sequence[AclBinding], *, principal: Principal, peer: str
@@ -135,7 +120,7 @@ class Acls:
                 made = await self._store.create(wanted)
             finally:
                 self.invalidate()  # also if the outcome of the commit is unknown
-            await self._refresh_quietly()
+            await self._stored.refresh_quietly()
         for each in made:
             _note("created", each, principal, peer)
         return answers
@@ -147,21 +132,21 @@ class Acls:
         mean is in both answers. Raises StoreUnavailable."""
         refusals = [check_filter(each) for each in filters]
         await self.refresh()
-        there = self._stored.bindings
-        found: list[dict[AclKey, AclBinding]] = [
+        there = self._stored.rows
+        found: list[dict[RowKey, AclBinding]] = [
             {}
             if refusal
             else {key: binding for key, binding in there.items() if asked.matches(binding)}
             for asked, refusal in zip(filters, refusals, strict=True)
         ]
         keys = set().union(*found)
-        gone: set[AclKey] = set()
+        gone: set[RowKey] = set()
         if keys:
             try:
                 gone = await self._store.delete(keys)
             finally:
                 self.invalidate()
-            await self._refresh_quietly()
+            await self._stored.refresh_quietly()
         for key in gone:
             _note("deleted", there[key], principal, peer)
         return [
@@ -169,31 +154,13 @@ class Acls:
             for refusal, meant in zip(refusals, found, strict=True)
         ]
 
-    async def _refresh_quietly(self) -> bool:
-        try:
-            await self.refresh()
-        except StoreUnavailable as error:
-            log.debug("acls_not_read", reason=str(error))
-            return False
-        return True
-
     # --- in the background ---
 
     async def run(self) -> None:
         """Looks for changes, until cancelled; sleeps where there is no authorizer."""
         if not self.is_on:
             await asyncio.Event().wait()
-        is_away = False
-        while True:
-            self._wake.clear()
-            was_away, is_away = is_away, not await self._refresh_quietly()
-            if is_away and not was_away:
-                log.warning("acls_not_read", what_happens="those last read stay in force")
-            try:
-                async with asyncio.timeout(LOOK_AGAIN_S):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+        await self._stored.run()
 
 
 def _note(change: str, binding: AclBinding, principal: Principal, peer: str) -> None:

@@ -24,6 +24,7 @@ from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
 from gateway.runtime.namespaces import Namespaces
+from gateway.runtime.quotas import Quotas
 from gateway.runtime.schemas import Schemas
 from gateway.runtime.staging import Staging
 from gateway.runtime.subscriptions.live_consumers import LiveConsumers
@@ -63,6 +64,7 @@ class Runtime:
     staging: Staging
     users: Users
     acls: Acls
+    quotas: Quotas
     feed: ChangeFeed
     announcer: Announcer
     snapshots: SnapshotWatch
@@ -85,6 +87,7 @@ class Runtime:
             acks.look_again,
             self.users.invalidate,
             self.acls.invalidate,
+            self.quotas.invalidate,
         )
         return (
             self.cluster.run(),
@@ -94,6 +97,7 @@ class Runtime:
             self.staging.run(),
             self.users.run(),
             self.acls.run(),
+            self.quotas.run(),
             self.live_consumers.run(),
             acks.run(),
             self.announcer.run(),
@@ -138,4 +142,5 @@ class Runtime:
         self.staging.forget_everything()
         self.users.invalidate()
         self.acls.forget()
+        self.quotas.forget()
         self.on_metadata()

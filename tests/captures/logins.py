@@ -4,8 +4,8 @@
 
 Beside the clients of each age (kafka-python's `api_version`), what none of them sends is made by
 kafka-python's encoder: SaslHandshake v0 (its bare tokens are no requests), and each version of the
-APIs of users (KIP-554) and of ACLs. Knows Kafka's settings and the recorder; the passwords are no
-secrets.
+APIs of users (KIP-554), ACLs and quotas (KIP-546). Knows Kafka's settings and the recorder; the
+passwords are no secrets.
 """
 
 from __future__ import annotations
@@ -125,11 +125,28 @@ def upsertion(name: str) -> Any:
     return codec.AlterUserScramCredentialsRequest(deletions=[], upsertions=[made])
 
 
-def of_user() -> Any:
-    """What kafka-configs asks for, beside mechanisms: quotas of the user."""
+def of_quotas() -> Sequence[Any]:
+    """A user's quota is set, beside one that cannot be; quotas of users are described."""
+    Entry = codec.AlterClientQuotasRequest.EntryData
+    entity = [
+        Entry.EntityData(entity_type="user", entity_name=USER),
+        Entry.EntityData(entity_type="client-id", entity_name=None),
+    ]
+    set_and_removed = [
+        Entry.OpData(key="producer_byte_rate", value=1024.0, remove=False),
+        Entry.OpData(key="request_percentage", value=0.0, remove=True),
+    ]
+    nobody = [Entry.EntityData(entity_type="user", entity_name="")]
+    entries = [Entry(entity=entity, ops=set_and_removed), Entry(entity=nobody, ops=[])]
     Component = codec.DescribeClientQuotasRequest.ComponentData
-    wanted = Component(entity_type="user", match_type=0, match=USER)
-    return codec.DescribeClientQuotasRequest(components=[wanted], strict=True)
+    wanted = [
+        Component(entity_type="user", match_type=0, match=USER),
+        Component(entity_type="client-id", match_type=1, match=None),
+    ]
+    return (
+        codec.AlterClientQuotasRequest(entries=entries, validate_only=False),
+        codec.DescribeClientQuotasRequest(components=wanted, strict=True),
+    )
 
 
 def of_acls() -> Sequence[Any]:
@@ -175,7 +192,8 @@ def made_by_the_encoder(bootstrap: str) -> None:
             ask(connection, framed(upsertion("bob"), 0, 3))
             ask(connection, framed(codec.DescribeUserScramCredentialsRequest(users=None), 0, 4))
             for older in range(2):
-                ask(connection, framed(of_user(), older, 5))
+                for request in of_quotas():
+                    ask(connection, framed(request, older, 5))
             for each in range(1, 4):
                 for number, request in enumerate(of_acls(), start=6):
                     ask(connection, framed(request, each, number))

@@ -38,7 +38,7 @@ async def read(store: AclStore, known: StoredAcls | None = None) -> StoredAcls:
 
 async def test_what_is_made_is_read(store: AclStore, log: Log) -> None:
     first = await read(store)
-    assert (dict(first.bindings), first.unreadable) == ({}, 0)
+    assert (dict(first.rows), first.unreadable) == ({}, 0)
     assert await store.read(first) is None
     made = [
         binding(),
@@ -48,12 +48,12 @@ async def test_what_is_made_is_read(store: AclStore, log: Log) -> None:
     ]
     assert await store.create([*made, made[0]]) == set(made)
     second = await read(store, first)
-    assert sorted(second.bindings.values(), key=repr) == sorted(made, key=repr)
+    assert sorted(second.rows.values(), key=repr) == sorted(made, key=repr)
     assert await store.create(made) == set()
-    assert (await read(store, second)).bindings == second.bindings
-    keys = [key for key, each in second.bindings.items() if each != made[0]]
+    assert (await read(store, second)).rows == second.rows
+    keys = [key for key, each in second.rows.items() if each != made[0]]
     assert await store.delete([*keys, bytes(16)]) == set(keys)
-    assert list((await read(store, second)).bindings.values()) == [made[0]]
+    assert list((await read(store, second)).rows.values()) == [made[0]]
 
 
 async def test_what_psql_changes_counts(store: AclStore, log: Log) -> None:
@@ -61,7 +61,7 @@ async def test_what_psql_changes_counts(store: AclStore, log: Log) -> None:
     insert = "INSERT INTO acl (principal, operation, resource_type, resource_name) VALUES "
     log.rows(insert + "('User:bob', 'ALL', 'CLUSTER', 'kafka-cluster')")
     known = await read(store, known)
-    [made] = known.bindings.values()
+    [made] = known.rows.values()
     assert made == AclBinding(
         ResourceType.CLUSTER,
         "kafka-cluster",
@@ -73,12 +73,12 @@ async def test_what_psql_changes_counts(store: AclStore, log: Log) -> None:
     )
     log.rows("UPDATE acl SET principal = 'User:carol'")
     known = await read(store, known)
-    assert [each.principal for each in known.bindings.values()] == ["User:carol"]
+    assert [each.principal for each in known.rows.values()] == ["User:carol"]
     assert log.rows("SELECT principal, resource, operation FROM v_acl") == [
         ("User:carol", "cluster kafka-cluster", "ALL")
     ]
     log.rows("TRUNCATE acl")
-    assert not (await read(store, known)).bindings
+    assert not (await read(store, known)).rows
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_a_row_of_another_version_is_counted(store: AclStore, log: Log) ->
     await store.create([binding()])
     log.rows("UPDATE acl SET operation = 'FLY'")
     found = await read(store)
-    assert (len(found.bindings), found.unreadable) == (0, 1)
+    assert (len(found.rows), found.unreadable) == (0, 1)
 
 
 @pytest.fixture
@@ -121,4 +121,4 @@ async def test_each_change_is_told(
 
 async def test_many_are_read_by_pages(store: AclStore, log: Log) -> None:
     await store.create([binding(f"topic-{number}") for number in range(2_500)])
-    assert len((await read(store)).bindings) == 2_500
+    assert len((await read(store)).rows) == 2_500

@@ -78,6 +78,7 @@ class NewsReader:
         on_ended_acks: Callable[[Sequence[int]], None],
         on_users: Callable[[], None] = lambda: None,
         on_acls: Callable[[], None] = lambda: None,
+        on_quotas: Callable[[], None] = lambda: None,
     ) -> None:
         self._feed = feed
         self._partitions = partitions
@@ -86,6 +87,7 @@ class NewsReader:
         self._on_ended_acks = on_ended_acks
         self._on_users = on_users
         self._on_acls = on_acls
+        self._on_quotas = on_quotas
         self._changed: set[int] = set()
         self._wake = asyncio.Event()
 
@@ -98,6 +100,8 @@ class NewsReader:
             self._on_users()
         if news in (News.ACLS, News.RECONNECTED):
             self._on_acls()
+        if news in (News.QUOTAS, News.RECONNECTED):
+            self._on_quotas()
         if news is News.PARTITIONS:
             self._changed.update(ids)
             self._wake.set()

@@ -121,6 +121,7 @@ class Broker:
             staging=self.staging,
             users=self.users,
             acls=self.acls,
+            quotas=self.quotas,
             fetch_sessions=self.fetch_sessions,
             late_requests=self.late_requests,
             clock=self.clock,
