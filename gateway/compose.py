@@ -28,6 +28,7 @@ from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer
 from gateway.runtime.cluster.snapshots import SnapshotWatch
+from gateway.runtime.delegation_tokens import DelegationTokens
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.groups.groups import Groups
 from gateway.runtime.log.partitions import Partitions
@@ -50,6 +51,7 @@ from storage.acls import AclStore
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.connection.pool import Database
+from storage.delegation_tokens import DelegationTokenStore
 from storage.flush.segments import Segments
 from storage.groups.store import GroupStore
 from storage.leases import LeaseStore
@@ -163,6 +165,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         announcer.announce_ended(subscription_ids)
 
     transactions.on_acks_ended(on_acks_ended)
+    users = Users(UserStore(database), cluster.session_timeout_s)
     runtime = Runtime(
         cluster=cluster,
         configs=configs,
@@ -184,9 +187,15 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         namespaces=namespaces,
         upkeep=Upkeep(BacklogStore(database), subscriptions, topics, namespaces, configs, cluster),
         staging=staging,
-        users=Users(UserStore(database), cluster.session_timeout_s),
+        users=users,
         acls=Acls(AclStore(database), configs),
         quotas=Quotas(QuotaStore(database)),
+        delegation_tokens=DelegationTokens(
+            DelegationTokenStore(database),
+            configs,
+            users,
+            is_on_duty=lambda: cluster.is_lowest,
+        ),
         feed=feed,
         announcer=announcer,
         snapshots=SnapshotWatch(PostgresSnapshots(database).oldest),

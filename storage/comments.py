@@ -20,6 +20,8 @@ TABLES: Mapping[str, str] = {
     "config_entry": "Settings of topics, brokers and groups that differ from the default.",
     "consumer_group": "Consumer groups, of both protocols.",
     "coordinator_lease": "Which broker decides for a shard: of groups, or of partitions.",
+    "delegation_token": "Delegation tokens: whose they are, and how long they last; no secret.",
+    "delegation_token_version": "One row: a number that grows whenever such a token changes.",
     "deleted_partition": "Partitions of deleted topics, whose rows are still to be deleted.",
     "group_member": "Members of groups: subscription and assignment.",
     "leader_epoch": "Where each epoch of a partition began.",
@@ -314,6 +316,18 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "iterations": "Rounds of PBKDF2 that a guess costs.",
             "mechanism": "SASL's name of it.",
             "user_name": "The user's name.",
+        },
+    ),
+    "v_delegation_token": (
+        "Delegation tokens that are good at the moment.",
+        {
+            "expires_in": "How long it lasts unless it is renewed.",
+            "issued_at": "When it was made.",
+            "lasts_in_all": "How long it may still be renewed.",
+            "owner": "As whom one acts with it.",
+            "renewers": "Who may renew and expire it, beside its owner.",
+            "requester": "Who has asked for it.",
+            "token_id": "Its id, the name to log in with; the secret is not in the database.",
         },
     ),
     "v_acl": (

@@ -22,6 +22,7 @@ BROKERS_CHANGED = "penstock_broker"
 USERS_CHANGED = "penstock_user"
 ACLS_CHANGED = "penstock_acl"  # sent by a trigger
 QUOTAS_CHANGED = "penstock_quota"  # sent by a trigger
+DELEGATION_TOKENS_CHANGED = "penstock_delegation_token"  # sent by a trigger
 _CHANNELS = {
     PARTITIONS_CHANGED: News.PARTITIONS,
     ACKS_ENDED: News.ENDED_ACKS,
@@ -30,6 +31,7 @@ _CHANNELS = {
     USERS_CHANGED: News.USERS,
     ACLS_CHANGED: News.ACLS,
     QUOTAS_CHANGED: News.QUOTAS,
+    DELEGATION_TOKENS_CHANGED: News.DELEGATION_TOKENS,
 }
 
 # A payload may have 8,000 bytes; ids have up to 19 digits.

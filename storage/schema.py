@@ -600,6 +600,33 @@ scram_credential = Table(
     ),
 )
 
+# Principals are Kafka's: "User:alice". A token's secret is made of its id and a key that is not in
+# the database.
+delegation_token = Table(
+    "delegation_token",
+    metadata,
+    Column("token_id", Text(collation="C"), primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("requester", Text, nullable=False),
+    Column("renewers", ARRAY(Text), nullable=False),
+    Column("issued_at", DateTime(timezone=True), nullable=False),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+    Column("max_at", DateTime(timezone=True), nullable=False),
+    CheckConstraint("owner LIKE '%:%' AND requester LIKE '%:%'", name="principals"),
+    CheckConstraint(
+        "least(issued_at, expires_at, max_at) >= '1970-01-01 00:00:00+00' "
+        "AND greatest(issued_at, expires_at, max_at) <= '9999-12-31 00:00:00+00'",
+        name="times",
+    ),
+)
+delegation_token_version = Table(
+    "delegation_token_version",
+    metadata,
+    Column("only_row", Boolean, primary_key=True, server_default="true"),
+    Column("version", BigInteger, nullable=False, server_default="0"),
+    CheckConstraint("only_row", name="single"),
+)
+
 # A key of its own: names may be longer than an index takes.
 acl = Table(
     "acl",

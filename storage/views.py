@@ -452,6 +452,14 @@ SELECT user_name, mechanism,
        split_part(split_part(verifier, '$', 2), ':', 1)::numeric AS iterations, changed_at
 FROM scram_credential ORDER BY user_name, mechanism
 """,
+    "v_delegation_token": """
+SELECT token_id, owner, nullif(requester, owner) AS requester,
+       array_to_string(renewers, ', ') AS renewers,
+       date_trunc('milliseconds', least(expires_at, max_at) - clock_timestamp()) AS expires_in,
+       date_trunc('milliseconds', max_at - clock_timestamp()) AS lasts_in_all, issued_at
+FROM delegation_token
+WHERE least(expires_at, max_at) >= clock_timestamp() ORDER BY issued_at, token_id
+""",
     "v_acl": """
 SELECT principal, permission, operation,
        lower(replace(resource_type, '_', ' ')) || ' ' || resource_name

@@ -523,6 +523,34 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "Replication factor of topics that do not say theirs. " + _ONE_COPY,
     ),
     _broker(
+        "delegation.token.expiry.check.interval.ms",
+        _LONG,
+        HOUR_MS,
+        "How often tokens that are over are deleted. Nobody logs in by one meanwhile.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "delegation.token.expiry.time.ms",
+        _LONG,
+        DAY_MS,
+        "How long a delegation token lasts unless it is renewed.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "delegation.token.max.lifetime.ms",
+        _LONG,
+        7 * DAY_MS,
+        "How long a delegation token may be renewed.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "delegation.token.secret.key",
+        ConfigType.PASSWORD,
+        None,
+        "The key that delegation tokens are made with; without it there are none. All brokers of a "
+        "cluster need the same. With another one no former token is good.",
+    ),
+    _broker(
         "delete.topic.enable", _BOOLEAN, "true", "Whether topics may be deleted by DeleteTopics."
     ),
     _broker(

@@ -102,7 +102,6 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("ssl.truststore.type", _STRING, "JKS", None, _PER_BROKER),
     ),
     _NO_LOGIN: (
-        _Row("delegation.token.secret.key", _PASSWORD, None),
         _Row(
             "principal.builder.class",
             _CLASS,
@@ -146,9 +145,6 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("security.providers", _STRING, None),
     ),
     _NO_LOGIN_TO_TUNE: (
-        _Row("delegation.token.expiry.check.interval.ms", _LONG, "3600000", at_least(1)),
-        _Row("delegation.token.expiry.time.ms", _LONG, "86400000", at_least(1)),
-        _Row("delegation.token.max.lifetime.ms", _LONG, "604800000", at_least(1)),
         _Row("sasl.kerberos.kinit.cmd", _STRING, "/usr/bin/kinit", None, _PER_BROKER),
         _Row("sasl.kerberos.min.time.before.relogin", _LONG, "60000", None, _PER_BROKER),
         _Row("sasl.kerberos.principal.to.local.rules", _LIST, "DEFAULT", None, _PER_BROKER),

@@ -258,6 +258,13 @@ def broker_text(name: str, broker: Mapping[str, str]) -> str:
     return value
 
 
+def broker_secret(name: str, broker: Mapping[str, str]) -> str | None:
+    """`broker_value` of a property that is a password; None where there is none."""
+    value = broker_value(name, broker)
+    assert value is None or isinstance(value, str), name
+    return value or None
+
+
 def broker_list(name: str, broker: Mapping[str, str]) -> tuple[str, ...]:
     """`broker_value` of a property that is a list."""
     value = broker_value(name, broker)

@@ -256,6 +256,7 @@ class News(Enum):
     USERS = auto()
     ACLS = auto()
     QUOTAS = auto()
+    DELEGATION_TOKENS = auto()
     RECONNECTED = auto()
 
 

@@ -274,9 +274,32 @@ REQUIREMENTS: Final[Mapping[str, tuple[Requirement, ...]]] = {
         _transactional_id(_DESCRIBE, "each transactional id", _PART),
         _topic(_DESCRIBE, "each topic of the transaction", _LEFT_OUT),
     ),
-    # Users, ACLs, quotas.
+    # Users, tokens, ACLs, quotas.
     "DescribeUserScramCredentials": (_cluster(_DESCRIBE),),
     "AlterUserScramCredentials": (_cluster(_ALTER),),
+    "CreateDelegationToken": (
+        Requirement(
+            (Right(Operation.CREATE_TOKENS, ResourceType.USER),),
+            "the token's owner, where that is another than who asks",
+            _WHOLE,
+            Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        ),
+    ),
+    # By owner and renewers, and nobody else may.
+    "RenewDelegationToken": (),
+    "ExpireDelegationToken": (),
+    "DescribeDelegationToken": (
+        # One of the two is enough; owner and renewers need none.
+        Requirement(
+            (Right(_DESCRIBE, ResourceType.DELEGATION_TOKEN),), "each token", _LEFT_OUT, None
+        ),
+        Requirement(
+            (Right(Operation.DESCRIBE_TOKENS, ResourceType.USER),),
+            "each token's owner, where the token may not be described",
+            _LEFT_OUT,
+            None,
+        ),
+    ),
     "DescribeAcls": (_cluster(_DESCRIBE),),
     "CreateAcls": (_cluster(_ALTER),),
     "DeleteAcls": (_cluster(_ALTER),),

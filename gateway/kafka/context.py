@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gateway.kafka.rights import Rights
     from gateway.runtime.acls import Acls
     from gateway.runtime.cluster.membership import Cluster
+    from gateway.runtime.delegation_tokens import DelegationTokens
     from gateway.runtime.groups.groups import Groups
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
@@ -110,6 +111,7 @@ class Services:
     users: Users
     acls: Acls
     quotas: Quotas
+    delegation_tokens: DelegationTokens
     fetch_sessions: FetchSessions
     late_requests: LateRequests
     clock: Callable[[], int]
@@ -162,6 +164,13 @@ class RequestContext:
         if self.rights is None:
             return SUPPORTED_BITS[kind]
         return self.rights.operations(kind, name)
+
+    @property
+    def may_handle_tokens(self) -> bool:
+        """Whether the client has shown who it is, and otherwise than by a delegation token; who has
+        not, gets and changes none (KafkaApis.allowTokenRequests)."""
+        is_known = self.login is not None or self.principal != ANONYMOUS
+        return is_known and not self.principal.is_by_token
 
     def known(self, error: Error) -> Error:
         """The error itself, or what the version it is asked in says instead."""
@@ -245,6 +254,10 @@ class RequestContext:
     @property
     def quotas(self) -> Quotas:
         return self.services.quotas
+
+    @property
+    def delegation_tokens(self) -> DelegationTokens:
+        return self.services.delegation_tokens
 
     @property
     def fetch_sessions(self) -> FetchSessions:

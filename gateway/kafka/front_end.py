@@ -57,7 +57,7 @@ def _door(runtime: Runtime, around: Surroundings, address: ListenAddress) -> Doo
         return None
     name = address.by_name or address.key
     observe = partial(around.metrics.logins.count, name)
-    return Door(name, runtime.users, runtime.configs, observe)
+    return Door(name, runtime.users, runtime.delegation_tokens, runtime.configs, observe)
 
 
 def services_of(runtime: Runtime) -> Services:
@@ -76,6 +76,7 @@ def services_of(runtime: Runtime) -> Services:
         users=runtime.users,
         acls=runtime.acls,
         quotas=runtime.quotas,
+        delegation_tokens=runtime.delegation_tokens,
         late_requests=LateRequests(),
         fetch_sessions=FetchSessions(
             runtime.configs.broker_int("max.incremental.fetch.session.cache.slots")

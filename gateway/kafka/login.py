@@ -10,7 +10,7 @@ is not there goes through the whole of SCRAM. Knows no socket; no secret is in a
 from __future__ import annotations
 
 import asyncio
-import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -20,27 +20,21 @@ import structlog
 
 from core.errors import Error, Refusal
 from core.ports.log import StoreUnavailable
-from core.security.plain import read_plain
 from core.security.principal import ANONYMOUS, Principal
-from core.security.scram import Challenge, ClientFirst, Proved, ScramServer
-from core.security.verifier import ScramMechanism, Verifier
 from gateway.kafka.codec import API_VERSIONS_KEY
-from gateway.runtime.users import Users, shown
+from gateway.kafka.mechanisms import Credentials, Exchange, No, exchange
+from gateway.runtime.users import shown
 
 if TYPE_CHECKING:
+    from gateway.runtime.delegation_tokens import DelegationTokens
     from gateway.runtime.topics.configs import Configs
+    from gateway.runtime.users import Users
 
 log = structlog.get_logger(__name__)
 
-PLAIN: Final = "PLAIN"
 SASL_HANDSHAKE_KEY: Final = 17
 SASL_AUTHENTICATE_KEY: Final = 36
-_NONCE_BYTES: Final = 24
 _BEGINS_APART_S: Final = 1.0  # MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
-_ANOTHER_ID: Final = (
-    "Authentication failed: Client requested an authorization id that is different from username"
-)
-_WRONG_PASSWORD: Final = "Authentication failed: Invalid username or password"
 _UNSUPPORTED: Final = "unsupported"
 
 LoginObserver = Callable[[str, str], None]
@@ -68,14 +62,21 @@ class Door:
     """
 
     def __init__(
-        self, listener: str, users: Users, configs: Configs, observe: LoginObserver
+        self,
+        listener: str,
+        users: Users,
+        tokens: DelegationTokens,
+        configs: Configs,
+        observe: LoginObserver,
     ) -> None:
         self.listener = listener
         self.users = users
+        self.tokens = tokens
         self.observe = observe
         self._configs = configs
         self._inside: dict[Held, Credentials] = {}
         users.watch(self._look_at_everybody)
+        tokens.watch(self._look_at_everybody)
 
     @property
     def mechanisms(self) -> Sequence[str]:
@@ -104,7 +105,7 @@ class Door:
         return self._configs.broker_int("sasl.server.max.receive.size")
 
     def let_in(self, connection: Held, credentials: Credentials) -> None:
-        """Notes who has logged in: it is disconnected when its password changes."""
+        """Notes who has logged in: it is disconnected when what it has shown is over."""
         self._inside[connection] = credentials
 
     def leave(self, connection: Held) -> None:
@@ -113,105 +114,9 @@ class Door:
 
     def _look_at_everybody(self) -> None:
         for connection, credentials in list(self._inside.items()):
-            if not credentials.are_good(self.users):
+            if (reason := credentials.why_over()) is not None:
                 self._inside.pop(connection, None)
-                name = shown(credentials.user)
-                connection.close_for(f"user {name} was deleted, or its password was changed")
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """What a login rests on."""
-
-    user: str
-    verifier: Verifier
-
-    def are_good(self, users: Users) -> bool:
-        """Whether the user still has this verifier."""
-        return users.find(self.user, self.verifier.mechanism) == self.verifier
-
-
-# --- mechanisms ---
-
-
-@dataclass(frozen=True, slots=True)
-class _Go:
-    """The exchange goes on, or (credentials) has ended well."""
-
-    token: bytes
-    credentials: Credentials | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _No:
-    """reason: for the log. told: to the client; None for the words that say nothing."""
-
-    reason: str
-    told: str | None = None
-
-
-class _Exchange(Protocol):
-    """One mechanism's part of a login."""
-
-    user: str | None
-    """Who the client says it is, once it has."""
-
-    async def receive(self, token: bytes) -> _Go | _No:
-        """Decides on a token of the client's."""
-
-
-class _Plain:
-    """One token. The verifier is SHA-256's if the user has one, else SHA-512's."""
-
-    def __init__(self, users: Users) -> None:
-        self.user: str | None = None
-        self._users = users
-
-    async def receive(self, token: bytes) -> _Go | _No:
-        given = read_plain(token)
-        if given is None:
-            return _No("the message is malformed")
-        self.user = given.user
-        verifier = self._users.find_any(given.user)
-        # As long for a user that is not there.
-        checked = verifier or self._users.mock_any(given.user)
-        if not await self._users.is_password(checked, given.password) or verifier is None:
-            return _No("wrong password, or no such user", _WRONG_PASSWORD)
-        if given.authorization_id not in ("", given.user):  # CVE-2017-12610
-            return _No("another user's name as authorization id", _ANOTHER_ID)
-        return _Go(b"", Credentials(given.user, verifier))
-
-
-class _Scram:
-    """Two tokens."""
-
-    def __init__(self, users: Users, mechanism: ScramMechanism) -> None:
-        self.user: str | None = None
-        self._users = users
-        nonce = secrets.token_urlsafe(_NONCE_BYTES)
-        self._server = ScramServer(mechanism, nonce, self._verifier_of)
-
-    def _verifier_of(self, first: ClientFirst) -> Verifier:
-        mechanism = self._server.mechanism
-        is_token = first.extensions.get("tokenauth", "").lower() == "true"  # KIP-48; none is there
-        found = None if is_token else self._users.find(first.user, mechanism)
-        return found or self._users.mock(first.user, mechanism)
-
-    async def receive(self, token: bytes) -> _Go | _No:
-        answer = self._server.receive(token)
-        self.user = self._server.user
-        if isinstance(answer, Challenge):
-            if self._server.authorization_id not in ("", self.user):
-                return _No("another user's name as authorization id", _ANOTHER_ID)
-            return _Go(answer.message)
-        if isinstance(answer, Proved):
-            assert self._server.verifier is not None, "it has proved something"
-            return _Go(answer.message, Credentials(answer.user, self._server.verifier))
-        return _No(answer.reason)
-
-
-def _exchange(mechanism: str, users: Users) -> _Exchange:
-    return _Plain(users) if mechanism == PLAIN else _Scram(users, ScramMechanism(mechanism))
+                connection.close_for(reason)
 
 
 # --- one connection's login ---
@@ -258,7 +163,7 @@ class Login:
         self._peer = peer
         self._on_logged_in = on_logged_in
         self._mechanism = ""
-        self._exchange: _Exchange | None = None
+        self._exchange: Exchange | None = None
         self._wrong_mechanism: str | None = None
         self._is_known = False
         self._began_again_at = float("-inf")
@@ -323,7 +228,7 @@ class Login:
             )
         else:
             self._mechanism = mechanism
-        self._exchange = _exchange(self._mechanism, self._door.users)
+        self._exchange = exchange(self._mechanism, self._door.users, self._door.tokens)
         self.state = LoginState.TOKEN
         return Handshake(offered)
 
@@ -339,33 +244,33 @@ class Login:
         """Decides on a token; a refusal comes late. Raises CutOff."""
         assert self._exchange is not None, "a handshake came first"
         if self._wrong_mechanism is not None:
-            return await self._fail(_No("another mechanism", self._wrong_mechanism))
+            return await self._fail(No("another mechanism", self._wrong_mechanism))
         try:
             await self._door.users.ensure_current()
+            answer = await self._exchange.receive(token)
         except StoreUnavailable as error:
             self.state = LoginState.FAILED
             raise CutOff from error
-        answer = await self._exchange.receive(token)
-        if isinstance(answer, _No):
+        if isinstance(answer, No):
             return await self._fail(answer)
         if answer.credentials is None:
             return Accepted(answer.token)
-        if not answer.credentials.are_good(self._door.users):
-            return await self._fail(_No("the password was changed meanwhile"))
-        principal = Principal(answer.credentials.user)
+        if (reason := answer.credentials.why_over()) is not None:
+            return await self._fail(No(f"meanwhile {reason}"))
+        principal = answer.credentials.principal
         if not self.awaits_login and principal != self.principal:
             before, after = self.principal, principal
             text = (
                 "Cannot change principals during re-authentication from "
                 f"{before.kind}.{before.name}: {after.kind}.{after.name}"
             )
-            return await self._fail(_No("another user", text))
+            return await self._fail(No("another user", text))
         return Accepted(answer.token, self._succeed(principal, answer.credentials))
 
     def _succeed(self, principal: Principal, credentials: Credentials) -> int:
         """The session's lifetime in milliseconds; 0 for no limit."""
         now = asyncio.get_running_loop().time()
-        session_s = self._door.session_s
+        session_s = self._session_s(credentials)
         log.debug(
             "logged_in",
             user=shown(principal.name),
@@ -383,7 +288,15 @@ class Login:
         self._on_logged_in()
         return 0 if session_s is None else int(session_s * 1000)
 
-    async def _fail(self, no: _No) -> Refusal:
+    def _session_s(self, credentials: Credentials) -> float | None:
+        """For how long this login counts: as long as each, and as what was shown does."""
+        session_s = self._door.session_s
+        if credentials.expires_at_ms is None:
+            return session_s
+        left_s = max(0.001, credentials.expires_at_ms / 1000 - time.time())
+        return left_s if session_s is None else min(session_s, left_s)
+
+    async def _fail(self, no: No) -> Refusal:
         again = "" if self.awaits_login else "re-"
         told = no.told or (
             f"Authentication failed during {again}authentication due to invalid credentials with "

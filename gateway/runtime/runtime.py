@@ -18,6 +18,7 @@ from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer, NewsReader
 from gateway.runtime.cluster.snapshots import SnapshotWatch
+from gateway.runtime.delegation_tokens import DelegationTokens
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.groups.groups import Groups
 from gateway.runtime.log.partitions import Partitions
@@ -65,6 +66,7 @@ class Runtime:
     users: Users
     acls: Acls
     quotas: Quotas
+    delegation_tokens: DelegationTokens
     feed: ChangeFeed
     announcer: Announcer
     snapshots: SnapshotWatch
@@ -88,6 +90,7 @@ class Runtime:
             self.users.invalidate,
             self.acls.invalidate,
             self.quotas.invalidate,
+            self.delegation_tokens.invalidate,
         )
         return (
             self.cluster.run(),
@@ -98,6 +101,8 @@ class Runtime:
             self.users.run(),
             self.acls.run(),
             self.quotas.run(),
+            self.delegation_tokens.run(),
+            self.delegation_tokens.run_expiry(),
             self.live_consumers.run(),
             acks.run(),
             self.announcer.run(),
@@ -143,4 +148,5 @@ class Runtime:
         self.users.invalidate()
         self.acls.forget()
         self.quotas.forget()
+        self.delegation_tokens.forget()
         self.on_metadata()

@@ -11,8 +11,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
@@ -43,6 +44,8 @@ CHECKS_AT_ONCE: Final = 2
 _SAMPLE: Final = 1000
 """Users of whom it is taken what is usual."""
 _SHOWN: Final = 100  # characters of a name
+
+Result = TypeVar("Result")
 
 
 class Users:
@@ -152,13 +155,17 @@ class Users:
     # --- checking ---
 
     async def is_password(self, verifier: Verifier, password: str) -> bool:
-        """Whether the password is the verifier's. Off the event loop, few at once."""
+        """Whether the password is the verifier's."""
+        return await self.compute(verifier.is_of, password)
+
+    async def compute(self, slow: Callable[..., Result], *arguments: object) -> Result:
+        """What a function of PBKDF2 gives. Off the event loop, few at once."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, "password")
         # Who has gone meanwhile is not checked any more.
         async with self._checks:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, verifier.is_of, password)
+            return await loop.run_in_executor(self._threads, partial(slow, *arguments))
 
     # --- changing ---
 

@@ -32,7 +32,8 @@ from gateway.kafka.api import load_handlers
 from tests.captures import group_requests, record, transaction_requests
 
 ENCODER = f"encoder of kafka-python {installed('kafka-python')}"
-LOGIN_KEYS = {17, 29, 30, 31, 36, 48, 49, 50, 51}  # logins.py has a Kafka of its own for them
+LOGIN_KEYS = {17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51}
+"""`logins.py` has a Kafka of its own for them."""
 OLDEST = (1, 0)  # before it, kafka-python speaks versions that Kafka 4 no longer does
 
 

@@ -56,6 +56,7 @@ def settings(plain: int, secure: int, proxied: int, controller: int) -> dict[str
         "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{MODULE}.scram.ScramLoginModule "
         "required;",
         "connections.max.reauth.ms": "60000",
+        "delegation.token.secret.key": "a key for captures",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
         "super.users": "User:ANONYMOUS",
@@ -171,6 +172,19 @@ def of_acls() -> Sequence[Any]:
     )
 
 
+def of_tokens(connection: socket.socket, version: int) -> None:
+    """A delegation token is made, described, renewed and ended."""
+    Renewer = codec.CreateDelegationTokenRequest.CreatableRenewers
+    bob = Renewer(principal_type="User", principal_name="bob")
+    asked = codec.CreateDelegationTokenRequest(renewers=[bob], max_lifetime_ms=-1)
+    answer = record.read_response(38, version, ask(connection, framed(asked, version, 20)))
+    ask(connection, framed(codec.DescribeDelegationTokenRequest(owners=None), version, 21))
+    renewed = codec.RenewDelegationTokenRequest(hmac=answer.hmac, renew_period_ms=60_000)
+    ended = codec.ExpireDelegationTokenRequest(hmac=answer.hmac, expiry_time_period_ms=-1)
+    for number, request in enumerate((renewed, ended), start=22):
+        ask(connection, framed(request, min(version, 2), number))
+
+
 def make_user(bootstrap: str) -> None:
     with socket.create_connection(record.address(bootstrap), timeout=20) as connection:
         answer = ask(connection, framed(upsertion(USER), 0, 1))
@@ -197,6 +211,7 @@ def made_by_the_encoder(bootstrap: str) -> None:
             for each in range(1, 4):
                 for number, request in enumerate(of_acls(), start=6):
                     ask(connection, framed(request, each, number))
+                of_tokens(connection, each)
 
 
 async def recorded(secure: int, proxied: int) -> record.Recorder:

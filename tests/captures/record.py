@@ -91,9 +91,13 @@ def describe_request(frame: bytes) -> Any:
     return described(message.decode(frame[header.body :], version=header.api_version))
 
 
-def describe_response(api_key: int, version: int, frame: bytes) -> Any:
+def read_response(api_key: int, version: int, frame: bytes) -> Any:
     body = frame[body_of_response(api_key, version) :]
-    return described(response_class(api_key).decode(body, version=version))
+    return response_class(api_key).decode(body, version=version)
+
+
+def describe_response(api_key: int, version: int, frame: bytes) -> Any:
+    return described(read_response(api_key, version, frame))
 
 
 def failed(description: Any) -> bool:

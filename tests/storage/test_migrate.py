@@ -192,7 +192,8 @@ async def test_every_view_can_be_read(log: Log) -> None:
         elsewhere = ("v_broker", "v_coordinator_lease", "v_group", "v_transaction", "v_open", "v_a")
         staged = ("v_staged_token", "v_published_batch", "v_subscription", "v_schema")
         pulsar = ("v_consumer", "v_pending_ack")  # test_transactions.py of Pulsar's handlers
-        users = ("v_user", "v_quota")  # test_users.py, test_quotas.py
+        # test_users.py, test_quotas.py, test_delegation_tokens.py of Kafka's handlers
+        users = ("v_user", "v_quota", "v_delegation_token")
         assert found or name.startswith((*elsewhere, *staged, *pulsar, *users)), name
     topic = log.rows("SELECT partitions, offsets, batches FROM v_topic")
     assert topic == [(20, 103, 53)]

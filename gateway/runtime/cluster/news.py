@@ -79,6 +79,7 @@ class NewsReader:
         on_users: Callable[[], None] = lambda: None,
         on_acls: Callable[[], None] = lambda: None,
         on_quotas: Callable[[], None] = lambda: None,
+        on_delegation_tokens: Callable[[], None] = lambda: None,
     ) -> None:
         self._feed = feed
         self._partitions = partitions
@@ -88,6 +89,7 @@ class NewsReader:
         self._on_users = on_users
         self._on_acls = on_acls
         self._on_quotas = on_quotas
+        self._on_delegation_tokens = on_delegation_tokens
         self._changed: set[int] = set()
         self._wake = asyncio.Event()
 
@@ -102,6 +104,8 @@ class NewsReader:
             self._on_acls()
         if news in (News.QUOTAS, News.RECONNECTED):
             self._on_quotas()
+        if news in (News.DELEGATION_TOKENS, News.RECONNECTED):
+            self._on_delegation_tokens()
         if news is News.PARTITIONS:
             self._changed.update(ids)
             self._wake.set()

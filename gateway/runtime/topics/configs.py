@@ -29,6 +29,7 @@ from core.config.values import (
     broker_bool,
     broker_int,
     broker_list,
+    broker_secret,
     broker_text,
     describe_broker_config,
     describe_dynamic_default,
@@ -95,6 +96,10 @@ class Configs:
     def broker_text(self, name: str) -> str:
         """The value in effect of a property that is text, as last read."""
         return broker_text(name, self._merged)
+
+    def broker_secret(self, name: str) -> str | None:
+        """The value in effect of a property that is a password, if there is one."""
+        return broker_secret(name, self._merged)
 
     def broker_list(self, name: str) -> tuple[str, ...]:
         """The value in effect of a property that is a list, as last read."""

@@ -122,6 +122,7 @@ class Broker:
             users=self.users,
             acls=self.acls,
             quotas=self.quotas,
+            delegation_tokens=self.delegation_tokens,
             fetch_sessions=self.fetch_sessions,
             late_requests=self.late_requests,
             clock=self.clock,

@@ -71,7 +71,13 @@ async def entrance(broker: Broker, limits: ConnectionLimits = LIMITS) -> AsyncIt
     """One with alice in its database; it keeps up with changes."""
     counted: list[tuple[str, str]] = []
     memory = RequestMemory(limits)
-    door = Door("SECURE", broker.users, broker.configs, lambda *each: counted.append(each))
+    door = Door(
+        "SECURE",
+        broker.users,
+        broker.delegation_tokens,
+        broker.configs,
+        lambda *each: counted.append(each),
+    )
     front_end = KafkaFrontEnd(load_handlers(), broker.services(), limits, memory, door=door)
     listener = Listener(front_end, "127.0.0.1", 0, limits)
     await listener.start()
