@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import structlog
 
+from core.config.types import ConfigError
 from core.config.values import broker_int
 from core.ports.log import StoreUnavailable
 from core.ports.topics import BrokerIdTaken
@@ -156,7 +157,11 @@ class _Broker:
             )
             await cluster.join()
             static = settings.static_broker_values(cluster.broker_id, _ports(bound))
-            await self._serve(await compose(self._database, cluster, static), listeners, bound)
+            try:
+                runtime = await compose(self._database, cluster, static)
+            except ConfigError as error:
+                raise SettingsError(f"Broker properties: {error}.") from error
+            await self._serve(runtime, listeners, bound)
         finally:
             await listeners.shutdown(0)
 

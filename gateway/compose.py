@@ -24,6 +24,7 @@ from gateway.pulsar.dispatching import entry_of, pieces_of
 from gateway.pulsar.names import namespace_of
 from gateway.pulsar.session import LISTENER as PULSAR_LISTENER
 from gateway.runtime.acls import Acls
+from gateway.runtime.authentication import Authentication
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer
@@ -98,7 +99,8 @@ def configs_of(database: Database, static: Mapping[str, str], broker_id: int = -
 
 
 async def compose(database: Database, cluster: Cluster, static: Mapping[str, str]) -> Runtime:
-    """The runtime of a broker that has joined its cluster. Raises StoreUnavailable."""
+    """The runtime of a broker that has joined its cluster. Raises StoreUnavailable, and ConfigError
+    where a setting names what cannot be used."""
     configs = configs_of(database, static, cluster.broker_id)
     await configs.load()
     runtime = wire(database, cluster, configs)
@@ -196,6 +198,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
             users,
             is_on_duty=lambda: cluster.is_lowest,
         ),
+        authentication=Authentication(users, configs),
         feed=feed,
         announcer=announcer,
         snapshots=SnapshotWatch(PostgresSnapshots(database).oldest),

@@ -34,6 +34,7 @@ from pydantic_settings import SettingsError as UnreadableVariable
 from core.config.definitions import BROKER_CONFIGS
 from core.config.rules import check_static_bounds, check_static_broker_config
 from core.config.types import ConfigError
+from core.config.values import broker_bool
 from core.security.listeners import NamedListener, SecurityProtocol, read_listeners
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
@@ -48,6 +49,7 @@ _SERVICE_VARIABLES = re.compile(
 ROOT_DATA_DIR = Path("/var/lib/penstock")
 NOWHERE: Final = "none"
 """The word for an address that is not to be listened on."""
+_WITHOUT_DOTS: Final = {name.lower(): name for name in BROKER_CONFIGS if "." not in name}
 _WILDCARDS = {"", "0.0.0.0", "::"}
 
 
@@ -118,6 +120,8 @@ LISTENERS: Final = {
     HTTP: ListenerSettings("http_listen", "http_advertise"),
 }
 """By the name that a front-end gives its listener."""
+ASKED: Final = frozenset({PULSAR})
+"""Those whose clients log in where `authenticationEnabled` is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class ListenAddress:
 
     key: no other address has it; the first of a front-end has its listener's name. flag: what says
     where to listen. names: under which other brokers and clients are told of it. by_name: Kafka's
-    name of the listener, if it has one.
+    name of the listener, if it has one. asks: whether clients log in there in Pulsar's ways.
     """
 
     key: str
@@ -136,6 +140,7 @@ class ListenAddress:
     protocol: SecurityProtocol
     names: tuple[str, ...]
     by_name: str | None = None
+    asks: bool = False
 
     def advertised(self, port: int) -> Endpoint:
         """What clients are told to connect to. port: the one listened on (listen may say 0)."""
@@ -147,7 +152,7 @@ class ListenAddress:
     @property
     def is_open(self) -> bool:
         """Whether others than this machine's users may reach it, and nobody asks who they are."""
-        return not self.protocol.is_sasl and not _is_loopback(self.listen.host)
+        return not (self.protocol.is_sasl or self.asks) and not _is_loopback(self.listen.host)
 
 
 def _is_loopback(host: str) -> bool:
@@ -344,7 +349,8 @@ class Settings(BaseSettings):
         field = LISTENERS[listener].advertise
         advertise: Endpoint | None = getattr(self, field) if field else None
         flag = LISTENERS[listener].flag
-        return (ListenAddress(listener, listen, advertise, flag, protocol, (listener,)),)
+        asks = listener in ASKED and broker_bool("authenticationEnabled", self.broker)
+        return (ListenAddress(listener, listen, advertise, flag, protocol, (listener,), asks=asks),)
 
     def listen_on(self, listener: str) -> Endpoint | None:
         """Where a listener is to listen, if anywhere."""
@@ -503,10 +509,11 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _property_name(name: str) -> str:
-    """Kafka's name; in the environment it is spelt LOG_RETENTION_HOURS."""
+    """Kafka's name, or Pulsar's; in the environment they are spelt LOG_RETENTION_HOURS and
+    PROXYROLES."""
     if name in BROKER_CONFIGS or "." in name:
         return name
-    return name.lower().replace("_", ".")
+    return _WITHOUT_DOTS.get(name.lower()) or name.lower().replace("_", ".")
 
 
 def _property_text(value: Any) -> str:

@@ -67,6 +67,11 @@ def _authorizer(name: str, value: ConfigValue) -> None:
         raise invalid(name, value, f"The only authorizer is {AUTHORIZER}")
 
 
+def _providers(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, tuple)
+    one_of(*PULSAR_PROVIDERS, *PULSAR_PROVIDERS.values())(name, value)
+
+
 def _super_users(name: str, value: ConfigValue) -> None:
     assert isinstance(value, str)
     read_super_users(value)
@@ -159,6 +164,18 @@ _CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
 _NO_EFFECT = "Accepted and reported; without effect, since PostgreSQL keeps the log."
 NOT_COMPACTED: Final = "Penstock does not compact yet: compact in cleanup.policy removes no record."
 """The sentence shown to anybody who asks for compaction."""
+PULSAR_PROVIDERS: Final[Mapping[str, str]] = {
+    "token": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+    "basic": "org.apache.pulsar.broker.authentication.AuthenticationProviderBasic",
+    "tls": "org.apache.pulsar.broker.authentication.AuthenticationProviderTls",
+}
+"""Pulsar's classes by the name of their method (CONNECT's `auth_method_name`)."""
+PUBLIC_KEY_ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512"),
+    *("PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512"),
+)
+"""Those of tokens, where the key that checks them is not the one that signs them."""
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _LATER = "Accepted and reported; log compaction is not there yet."
 _ONE_COPY = "Accepted and reported; without effect: replication is PostgreSQL's."
@@ -948,6 +965,86 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "`initial-num-transaction-coordinators`.",
         validator=at_least(1),
         update_mode=_CLUSTER_WIDE,
+    ),
+    # --- logins of Pulsar's clients, under Pulsar's names ---
+    _broker(
+        "authenticateOriginalAuthData",
+        _BOOLEAN,
+        "false",
+        "Whether a proxy has to pass on what its client has logged in by, which is checked here, "
+        "too; else its word is taken for who the client is.",
+    ),
+    _broker(
+        "authenticationEnabled",
+        _BOOLEAN,
+        "false",
+        "Whether clients have to log in at Pulsar's door, by one of authenticationProviders.",
+    ),
+    _broker(
+        "authenticationProviders",
+        _LIST,
+        "",
+        f"How they may: {', '.join(PULSAR_PROVIDERS)}, or Pulsar's names of these classes. token: "
+        "a JWT; basic: name and password of a user, the same as for SASL; tls: a certificate, "
+        "whose CN is the role.",
+        validator=_providers,
+    ),
+    _broker(
+        "authenticationRefreshCheckSeconds",
+        _INT,
+        60,
+        "So long before a token runs out its client is asked for another (AUTH_CHALLENGE). Whoever "
+        "has given none is disconnected when it does.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "proxyRoles",
+        _LIST,
+        "",
+        "Roles of proxies: they say for whom they ask (original principal), and nobody else may.",
+    ),
+    _broker(
+        "superUserRoles",
+        _LIST,
+        "",
+        "Roles that may do everything, as those in super.users may: `admin` here is `User:admin` "
+        "there.",
+    ),
+    _broker(
+        "tokenAllowedClockSkewSeconds",
+        _INT,
+        0,
+        "So much the clocks of those that make tokens may be wrong.",
+        validator=at_least(0),
+    ),
+    _broker("tokenAudience", _STRING, "", "What has to be in a token's tokenAudienceClaim."),
+    _broker(
+        "tokenAudienceClaim",
+        _STRING,
+        "",
+        "The claim that says for which brokers a token is; empty: for all.",
+    ),
+    _broker("tokenAuthClaim", _STRING, "sub", "The claim that has a token's role."),
+    _broker(
+        "tokenPublicAlg",
+        _STRING,
+        "RS256",
+        "The one algorithm of tokens that tokenPublicKey is for.",
+        validator=one_of(*PUBLIC_KEY_ALGORITHMS),
+    ),
+    _broker(
+        "tokenPublicKey",
+        _STRING,
+        "",
+        "The public key of those that make tokens: file:///PATH or a path, data:;base64,… or "
+        "Base64; DER or PEM.",
+    ),
+    _broker(
+        "tokenSecretKey",
+        ConfigType.PASSWORD,
+        "",
+        "The secret key, of 32 bytes or more, of those that make tokens, given likewise. A file "
+        "is better: everybody on the machine can read a command line.",
     ),
 )
 

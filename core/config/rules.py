@@ -9,9 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from core.config.definitions import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from core.config.definitions import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    PULSAR_PROVIDERS,
+    TOPIC_CONFIGS,
+)
 from core.config.types import ConfigDef, ConfigError, ConfigType, UpdateMode, parse
-from core.config.values import BrokerValues, broker_int, group_int, topic_value
+from core.config.values import (
+    BrokerValues,
+    authentication_methods,
+    broker_bool,
+    broker_int,
+    broker_text,
+    group_int,
+    topic_value,
+)
 from core.errors import Error, Refusal
 from core.topic.rules import check_topic_name, find_repeated
 
@@ -424,6 +437,27 @@ def check_static_bounds(values: Mapping[str, str]) -> str | None:
     low, high = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
     if broker_int(high, values) < broker_int(low, values):
         return f"{high} must be greater than or equal to {low}"
+    return _check_authentication(values)
+
+
+def _check_authentication(values: Mapping[str, str]) -> str | None:
+    """Pulsar's logins: without what they need they would let nobody in, or everybody."""
+    if not broker_bool("authenticationEnabled", values):
+        return None
+    methods = authentication_methods(values)
+    if not methods:
+        return (
+            "authenticationEnabled needs authenticationProviders; "
+            f"name some of {', '.join(PULSAR_PROVIDERS)}"
+        )
+    keys = [name for name in ("tokenSecretKey", "tokenPublicKey") if broker_text(name, values)]
+    if "token" in methods and len(keys) != 1:
+        return "logins by token need one key; set tokenSecretKey or tokenPublicKey"
+    audience = [broker_text(name, values) for name in ("tokenAudienceClaim", "tokenAudience")]
+    if any(audience) and not all(audience):
+        return "tokenAudienceClaim and tokenAudience go together; set both or neither"
+    if not broker_text("tokenAuthClaim", values):
+        return "tokenAuthClaim is empty; name the claim that has a token's role"
     return None
 
 

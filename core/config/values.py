@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from core.config.definitions import BROKER_CONFIGS, DEFINITIONS, GROUP_CONFIGS, TOPIC_CONFIGS
+from core.config.definitions import (
+    BROKER_CONFIGS,
+    DEFINITIONS,
+    GROUP_CONFIGS,
+    PULSAR_PROVIDERS,
+    TOPIC_CONFIGS,
+)
 from core.config.types import ConfigType, ConfigValue, UpdateMode, parse, parse_type, to_text
 from core.types import TimestampType
 
@@ -270,6 +276,13 @@ def broker_list(name: str, broker: Mapping[str, str]) -> tuple[str, ...]:
     value = broker_value(name, broker)
     assert isinstance(value, tuple), name
     return value
+
+
+def authentication_methods(broker: Mapping[str, str]) -> tuple[str, ...]:
+    """The methods of `authenticationProviders` by their names in CONNECT, each once."""
+    by_class = {name: method for method, name in PULSAR_PROVIDERS.items()}
+    named = broker_list("authenticationProviders", broker)
+    return tuple(dict.fromkeys(by_class.get(each, each) for each in named))
 
 
 def group_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, str]) -> ConfigValue:

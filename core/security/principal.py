@@ -1,5 +1,6 @@
 """Who asks. Does not know how it was proved, nor what it may do."""
 
+import ipaddress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,3 +25,30 @@ class Principal:
 
 ANONYMOUS: Final = Principal("ANONYMOUS")
 """Whoever comes by a listener that asks nobody (KafkaPrincipal.ANONYMOUS)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and from where.
+
+    host: an address as Java writes it; ACLs are compared with it. proxy: who passes on what
+    `principal` asks, if it has come by a proxy.
+    """
+
+    principal: Principal
+    host: str
+    proxy: Principal | None = None
+
+
+def java_host(peer: str) -> str:
+    """The host of a client's address, HOST:PORT, as Java writes it (`InetAddress`)."""
+    host = peer.rpartition(":")[0].strip("[]") or peer
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))

@@ -5,7 +5,6 @@ Values and references only; it does not know sockets, frames or SQL.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.group.values import ClientIdentity
 from core.security.acls import CLUSTER_NAME
-from core.security.principal import ANONYMOUS, Principal
+from core.security.principal import ANONYMOUS, Principal, java_host
 from core.topic.topic import find_partition
 from core.transaction.values import TransactionVersion
 from gateway.kafka.acl_codes import SUPPORTED_BITS
@@ -78,16 +77,7 @@ class ClientSoftware:
 
 def shown_host(peer: str) -> str:
     """The host of a client's address as Kafka shows it: a slash, and Java's way with IPv6."""
-    host = peer.rpartition(":")[0].strip("[]") or peer
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return f"/{host}"
-    if isinstance(address, ipaddress.IPv4Address):
-        return f"/{host}"
-    if address.ipv4_mapped is not None:
-        return f"/{address.ipv4_mapped}"
-    return "/" + ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
+    return f"/{java_host(peer)}"
 
 
 @dataclass(frozen=True, slots=True)

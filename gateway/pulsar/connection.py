@@ -1,14 +1,15 @@
 """One Pulsar connection on asyncio: bytes in, commands begun in order, answers out as they come.
 
 It starts handlers and writes what they return; it decides nothing about topics, entries or offsets.
-CONNECT comes first, once. PING is answered at once, and a client that is silent is asked whether it
-is there. Back-pressure is by not reading: while too much of a client's is unanswered, while it does
-not take its answers, while the memory that all requests share is used up.
+CONNECT comes first, once; where clients log in, nothing more is read before it is answered. PING is
+answered at once, and a client that is silent is asked whether it is there. Back-pressure is by not
+reading: while too much of a client's is unanswered, while it does not take its answers, while the
+memory that all requests share is used up.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 import structlog
@@ -16,6 +17,7 @@ from google.protobuf.message import Message
 
 from core.errors import Refusal
 from core.ports.log import StoreUnavailable
+from core.security.principal import ANONYMOUS, Caller, java_host
 from core.version import VERSION
 from gateway.framing import FrameError, Framer, make_scratch
 from gateway.listener import ConnectionLimits
@@ -30,6 +32,7 @@ from gateway.pulsar.commands import (
     ServerError,
 )
 from gateway.pulsar.commands_pb2 import (
+    CommandAuthResponse,
     CommandConnect,
     CommandConnected,
     CommandError,
@@ -45,6 +48,7 @@ from gateway.pulsar.framing import (
     max_frame_size,
     parse_frame,
 )
+from gateway.pulsar.login import Door, Login
 from gateway.pulsar.proxied import named_elsewhere
 from gateway.pulsar.session import UNASKED, Services, Session
 from gateway.request_memory import RequestMemory
@@ -88,7 +92,7 @@ class PulsarFrontEnd:
 
     registry: the commands to serve, complete. services: handed to handlers with their session.
     memory: shared with the other front-ends. observer: called after each answer, with seconds and
-    sizes in bytes.
+    sizes in bytes. door: what logins share; None where nobody is asked who he is.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class PulsarFrontEnd:
         memory: RequestMemory,
         observer: RequestObserver = _observe_nothing,
         keep_alive_s: float = KEEP_ALIVE_S,
+        door: Door | None = None,
     ) -> None:
         self.registry = registry
         self.services = services
@@ -106,6 +111,7 @@ class PulsarFrontEnd:
         self.memory = memory
         self.observer = observer
         self.keep_alive_s = keep_alive_s
+        self.door = door
         self.scratch = make_scratch()
         self.running: set[asyncio.Task[Any]] = set()
         self._accepted = 0
@@ -131,6 +137,9 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._on_lost = on_lost
         self._framer = Framer(max_frame_size(), front_end.scratch)
         self._session = Session(front_end.services, self, number)
+        self._login: Login | None = None  # None where nobody is asked who he is
+        self._login_timer: asyncio.TimerHandle | None = None  # until somebody has logged in
+        self._is_logging_in = False  # CONNECT has come, and is not answered
         self._waiting: deque[tuple[memoryview, float]] = deque()  # received, not begun
         self._running = 0  # begun and not answered, SENDs apart
         self._sent = 0  # SENDs without a receipt
@@ -163,6 +172,11 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
         host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
         self._session.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._session.caller = Caller(ANONYMOUS, java_host(self._session.peer))
+        if (door := self._front_end.door) is not None:
+            self._login = Login(door, self._session)
+            self._login_timer = self._loop.call_later(door.timeout_s, self._close_unless_logged_in)
+            self._framer.max_bytes = min(self._framer.max_bytes, door.max_receive_bytes)
         self._keep_alive = self._loop.call_later(self._front_end.keep_alive_s, self._look)
         self._is_connected = True
         self._memory.join(self)
@@ -215,9 +229,11 @@ class PulsarConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
-        for timer in (self._keep_alive, self._probe, self._abort_timer):
+        for timer in (self._keep_alive, self._probe, self._abort_timer, self._login_timer):
             if timer is not None:
                 timer.cancel()
+        if self._login is not None:
+            self._login.end()
         self._drop_waiting()
         self._session.end()
         self._outgoing.clear()
@@ -283,6 +299,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
         wanted = (
             not self._is_finishing
             and not self._is_closing
+            and not self._is_logging_in
             and not self._is_write_blocked
             and not self._memory.is_full
             and self._running < _MOST_RUNNING
@@ -314,7 +331,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
 
     def _look(self) -> None:
         """Every thirty seconds."""
-        if not self._has_said_hello:
+        if not self._has_said_hello and self._login is None:
             self.close_for(f"no CONNECT within {self._front_end.keep_alive_s:g} s")
             return
         if self._is_reading:
@@ -331,6 +348,10 @@ class PulsarConnection(asyncio.BufferedProtocol):
                 self._ask()
             self._has_heard = False
         self._keep_alive = self._loop.call_later(self._front_end.keep_alive_s, self._look)
+
+    def _close_unless_logged_in(self) -> None:
+        assert self._front_end.door is not None, "it has set the time"
+        self.close_for(f"no login within {self._front_end.door.timeout_s:g} s")
 
     def _ask(self) -> None:
         # The first version of the protocol knows no PING.
@@ -358,6 +379,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
         while (
             waiting
             and not self._is_starting
+            and not self._is_logging_in
             and not self._is_closing
             and not self._is_write_blocked
             and self._running < _MOST_RUNNING
@@ -383,6 +405,8 @@ class PulsarConnection(asyncio.BufferedProtocol):
             self.write(_PONG)
         elif command_type is CommandType.PONG:
             pass
+        elif command_type is CommandType.AUTH_RESPONSE and self._login is not None:
+            self._start(self._log_in_again(self._login, message))
         elif command_type is CommandType.CONNECT or command_type in _NOT_FOR_BROKERS:
             raise MalformedCommand(f"{command_type.name} of a client that is connected")
         elif (served := self._front_end.registry.find(command_type)) is None:
@@ -390,14 +414,17 @@ class PulsarConnection(asyncio.BufferedProtocol):
         elif served.waits:
             self._running += 1
             self._is_starting = True
-            task = self._loop.create_task(self._run(served, message, size, received))
-            self._front_end.running.add(task)
-            task.add_done_callback(self._front_end.running.discard)
+            self._start(self._run(served, message, size, received))
             self._loop.call_soon(self._go_on)  # behind its first step
             return
         else:
             self._call(served, frame, size, received)
         self.hold(-size)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._front_end.running.add(task)
+        task.add_done_callback(self._front_end.running.discard)
 
     def _go_on(self) -> None:
         self._is_starting = False
@@ -414,6 +441,53 @@ class PulsarConnection(asyncio.BufferedProtocol):
         session.protocol_version = max(0, min(connect.protocol_version, LATEST_PROTOCOL_VERSION))
         session.features = connect.feature_flags
         self._has_said_hello = True
+        if self._login is None:
+            self._welcome(connect)
+        else:
+            self._is_logging_in = True
+            self._start(self._log_in(self._login, connect))
+
+    async def _log_in(self, login: Login, connect: CommandConnect) -> None:
+        """The task of CONNECT, where clients log in."""
+        try:
+            refused = await login.connect(connect)
+        except Exception as failure:  # noqa: BLE001 - a bug costs this client only
+            self._log_failure(CommandType.CONNECT, failure)
+            self.abort()
+            return
+        if self._is_lost or self._is_closing:
+            return
+        if refused is not None:
+            self._turn_away(refused)
+            return
+        assert self._login_timer is not None, "the login was timed"
+        self._login_timer.cancel()
+        self._framer.max_bytes = max_frame_size()
+        self._is_logging_in = False
+        self._welcome(connect)
+        self._serve()
+        self.adjust_reading()
+
+    async def _log_in_again(self, login: Login, response: CommandAuthResponse) -> None:
+        """The task of AUTH_RESPONSE; other commands go on beside it."""
+        try:
+            refused = await login.answer(response)
+        except MalformedCommand as reason:
+            self.close_for(str(reason))
+        except Exception as failure:  # noqa: BLE001 - a bug costs this client only
+            self._log_failure(CommandType.AUTH_RESPONSE, failure)
+            self.abort()
+        else:
+            if refused is not None and not self._is_lost and not self._is_closing:
+                self._turn_away(refused)
+
+    def _turn_away(self, refused: Refused) -> None:
+        self._session.send(_unasked_error(refused.error, refused.message))
+        self._drop_waiting()
+        self._close()
+
+    def _welcome(self, connect: CommandConnect) -> None:
+        session = self._session
         if connect.proxy_to_broker_url:
             cluster = session.services.cluster
             if (meant := named_elsewhere(connect.proxy_to_broker_url, cluster)) is not None:
@@ -440,7 +514,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
         try:
             answer = served.handler(message, self._session, *arguments)
         except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
-            self._log_failure(served, failure)
+            self._log_failure(served.type, failure)
             self.abort()
             return
         if answer is not None:
@@ -457,7 +531,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
             if answer is not None and not self._is_lost:
                 self._answer(served, message, answer, size, received)
         except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
-            self._log_failure(served, failure)
+            self._log_failure(served.type, failure)
             self.abort()
         finally:
             self._running -= 1
@@ -498,10 +572,10 @@ class PulsarConnection(asyncio.BufferedProtocol):
         version = self._session.protocol_version
         self._front_end.observer(command_type, version, seconds, request_bytes, sent)
 
-    def _log_failure(self, served: Served, failure: BaseException) -> None:
+    def _log_failure(self, command_type: CommandType, failure: BaseException) -> None:
         log.error(
             "command failed",
-            command=served.type.name,
+            command=command_type.name,
             peer=self._session.peer,
             client=self._session.client_version,
             exc_info=(type(failure), failure, failure.__traceback__),

@@ -6,6 +6,7 @@ The only file of this folder that `gateway.app` knows.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from core.types import BatchFormat
@@ -13,6 +14,7 @@ from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
 from gateway.pulsar.api import load_handlers
 from gateway.pulsar.connection import PulsarFrontEnd
 from gateway.pulsar.conversion import write_stored
+from gateway.pulsar.login import Door
 from gateway.pulsar.producers import Producers
 from gateway.pulsar.session import LISTENER, Services
 from gateway.pulsar.topic_lists import TopicLists
@@ -28,7 +30,11 @@ def make(runtime: Runtime, around: Surroundings) -> PulsarFrontEnd:
     """See FrontEndFactory."""
     services = services_of(runtime, is_tls=around.settings.tls_cert is not None)
     observer = around.metrics.requests({served.type: served.name for served in _REGISTRY.table()})
-    return PulsarFrontEnd(_REGISTRY, services, around.limits, around.memory, observer)
+    door = None
+    if runtime.authentication.is_on:
+        observe = partial(around.metrics.logins.count, LISTENER)
+        door = Door(LISTENER, runtime.authentication, runtime.configs, observe)
+    return PulsarFrontEnd(_REGISTRY, services, around.limits, around.memory, observer, door=door)
 
 
 def services_of(runtime: Runtime, *, is_tls: bool) -> Services:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from core.security.principal import ANONYMOUS, Caller
 from gateway.pulsar.framing import encode_frame
 from gateway.pulsar.ids import NO_ID
 
@@ -113,6 +114,7 @@ class Session:
         self.outlet = outlet
         self.number = number
         self.peer = "?"
+        self.caller = Caller(ANONYMOUS, "?")
         self.client_version = ""
         self.protocol_version = 0
         self.features: FeatureFlags | None = None

@@ -14,6 +14,7 @@ import structlog
 
 from core.security.acl_changes import AclBindingFilter, check_binding, check_filter
 from core.security.acls import AclBinding, AclRules, read_super_users
+from core.security.principal import Principal
 from gateway.runtime.users import shown
 from gateway.runtime.watched import Watched
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from core.errors import Refusal
     from core.ports.acls import AclStore, StoredAcls
     from core.ports.watched import RowKey
-    from core.security.principal import Principal
     from gateway.runtime.topics.configs import Configs
 
 log = structlog.get_logger(__name__)
@@ -36,7 +36,9 @@ class Acls:
     def __init__(self, store: AclStore, configs: Configs) -> None:
         self._store = store
         self.is_on: Final = configs.broker_text("authorizer.class.name") != ""
-        super_users = read_super_users(configs.broker_text("super.users"))
+        super_users = read_super_users(configs.broker_text("super.users")) | {
+            str(Principal(role)) for role in configs.broker_list("superUserRoles")
+        }
         self._nothing: Final = AclRules(super_users=super_users)
         self._readable = AclRules(  # those of what could be read
             super_users=super_users,

@@ -14,6 +14,7 @@ import structlog
 
 from core.ports.log import ChangeFeed
 from gateway.runtime.acls import Acls
+from gateway.runtime.authentication import Authentication
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.cluster.news import Announcer, NewsReader
@@ -67,6 +68,7 @@ class Runtime:
     acls: Acls
     quotas: Quotas
     delegation_tokens: DelegationTokens
+    authentication: Authentication
     feed: ChangeFeed
     announcer: Announcer
     snapshots: SnapshotWatch

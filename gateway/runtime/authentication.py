@@ -1,0 +1,107 @@
+"""Who somebody is in Pulsar's ways: by token, by a user's name and password, by certificate.
+
+What front-ends ask with whatever their wire carries; the roles are principals of Kafka's ACLs. One
+per process. Knows no wire; no secret is in what it says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from core.security.principal import Principal
+
+if TYPE_CHECKING:
+    from core.security.verifier import Verifier
+    from gateway.runtime.tokens import Tokens
+    from gateway.runtime.topics.configs import Configs
+    from gateway.runtime.users import Users
+
+TOKEN: Final = "token"
+BASIC: Final = "basic"
+UNSUPPORTED: Final = "unsupported"
+"""What a method is called, in metrics, that is not among those which are asked for."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Credentials:
+    """What a client shows. method: as CONNECT's `auth_method_name`."""
+
+    method: str
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a login rests on. expires_at: seconds since the epoch; None: it does not end by itself.
+    verifier: of the password that was given."""
+
+    principal: Principal
+    expires_at: float | None = None
+    verifier: Verifier | None = None
+
+    def why_over(self, users: Users) -> str | None:
+        """Why it counts no more, whatever the time, for the log."""
+        known = self.verifier
+        if known is None or users.find(self.principal.name, known.mechanism) == known:
+            return None
+        return "was deleted, or its password was changed"
+
+
+@dataclass(frozen=True, slots=True)
+class NotProved:
+    """reason: for the log; clients are told nothing. user: who the client says it is."""
+
+    reason: str
+    user: str | None = None
+
+
+class Authentication:
+    """The ways in which roles are proved. Raises ConfigError where a key cannot be read."""
+
+    def __init__(self, users: Users, configs: Configs) -> None:
+        self.is_on: Final = configs.broker_bool("authenticationEnabled")
+        self.methods: Final = configs.authentication_methods() if self.is_on else ()
+        self.proxy_roles: Final = frozenset(configs.broker_list("proxyRoles"))
+        self.users: Final = users
+        self._tokens: Tokens | None = None
+        if TOKEN in self.methods:
+            from gateway.runtime.tokens import tokens_of  # a tenth of a second
+
+            self._tokens = tokens_of(configs.broker_text, configs.broker_int)
+
+    async def prove(self, shown: Credentials) -> Proof | NotProved:
+        """Who shows these. Raises StoreUnavailable where users are not known for certain."""
+        if shown.method not in self.methods:
+            return NotProved(
+                f"method {shown.method or 'none'} is not among authenticationProviders"
+            )
+        if shown.method == TOKEN:
+            return self._by_token(shown.data)
+        return await self._by_password(shown.data)
+
+    def _by_token(self, token: bytes) -> Proof | NotProved:
+        assert self._tokens is not None, "it is among the methods"
+        found = self._tokens.check(token)
+        if isinstance(found, NotProved):
+            return found
+        return Proof(Principal(found.name), found.expires_at)
+
+    async def _by_password(self, data: bytes) -> Proof | NotProved:
+        """`NAME:PASSWORD` (AuthenticationBasic)."""
+        try:
+            name, colon, password = data.decode().partition(":")
+        except UnicodeDecodeError:
+            colon = ""
+        if not colon:
+            return NotProved("no name and password in it")
+        await self.users.ensure_current()
+        verifier = self.users.find_any(name)
+        # As long for a user that is not there.
+        checked = verifier or self.users.mock_any(name)
+        if not await self.users.is_password(checked, password) or verifier is None:
+            return NotProved("wrong password, or no such user", name)
+        proof = Proof(Principal(name), verifier=verifier)
+        if proof.why_over(self.users) is not None:
+            return NotProved("the password was changed meanwhile", name)
+        return proof
