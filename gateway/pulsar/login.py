@@ -262,7 +262,7 @@ class Login:
             return
         if self._can_be_asked and not self._is_asked and now >= self._ask_at:
             self._ask()
-            self._ask_at = over_at - max((over_at - now) / 2, _LEAST_APART_S)
+            self._ask_at = now + max((over_at - now) / 2, _LEAST_APART_S)
         may_ask = self._can_be_asked and not self._is_asked
         due_at = max(min(self._ask_at, over_at), now) if may_ask else over_at
         wait_s = min(max(due_at - now, 0.001), self._door.refresh_s)
