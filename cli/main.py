@@ -1,5 +1,5 @@
 """The `penstock` command: serve, migrate, check, produce, consume, psql, topics, groups,
-subscriptions, txn, users, pipeline.
+subscriptions, txn, users, tokens, pipeline.
 
 Knows flags, exit codes and sentences for people; what each command does is imported when it runs,
 so that `--help` is quick. Exit codes: 0 done, 1 the broker said no or could not go on, 2 a wrong
@@ -18,6 +18,7 @@ from cli.produce import produce
 from cli.psql import HANDED_ON, psql
 from cli.serve import migrate, serve
 from cli.subscriptions import subscriptions
+from cli.tokens import tokens
 from cli.topics import topics
 from cli.transactions import transactions
 from cli.users import users
@@ -41,6 +42,7 @@ app.add_typer(groups, name="groups")
 app.add_typer(subscriptions, name="subscriptions")
 app.add_typer(transactions, name="txn")
 app.add_typer(users, name="users")
+app.add_typer(tokens, name="tokens")
 app.add_typer(pipeline, name="pipeline")
 
 

@@ -97,13 +97,14 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
 # Pulsar's commands that the connection answers by itself, or that have no handler of their own.
 COMMANDS_OF_THE_CONNECTION: dict[CommandType, str] = {
     CommandType.CONNECT: "who is there, and what both can do; versions 0 to 21 of the protocol.",
+    CommandType.AUTH_RESPONSE: "another token, where AUTH_CHALLENGE has asked for it.",
     CommandType.PING: "is the broker there? Answered at once, also while others run.",
     CommandType.PONG: "the client is there.",
 }
 # What of a command is not served.
 NOT_SERVED_OF_COMMANDS: dict[CommandType, str] = {
-    CommandType.CONNECT: "Nobody is asked who he is: authentication is not looked at. Nothing "
-    "is passed on: a broker that is meant by `proxy_to_broker_url` has to be this one.",
+    CommandType.CONNECT: "Authentication is looked at where `authenticationEnabled` is set. "
+    "Nothing is passed on: a broker meant by `proxy_to_broker_url` has to be this one.",
     CommandType.SUBSCRIBE: "`read_compacted` on a durable subscription is refused; replicated "
     "subscriptions are taken as plain ones.",
     CommandType.LOOKUP: "`advertised_listener_name` is not looked at.",
@@ -240,7 +241,6 @@ def _pulsar_support() -> list[str]:
             ),
         ),
         "### Commands that are not there yet",
-        "AUTH_RESPONSE closes the connection: nobody has asked for it.",
         ", ".join(f"{each.name} ({each})" for each in missing_commands()) + ".",
     ]
 

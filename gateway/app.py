@@ -37,6 +37,7 @@ from gateway.metrics.transactions import watch_transactions
 from gateway.pulsar.front_end import FRONT_END as PULSAR
 from gateway.pulsar.front_end import rest as pulsar_rest
 from gateway.request_memory import RequestMemory
+from gateway.runtime.authentication import read_tokens
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.runtime import Runtime
 from gateway.web.front_end import front_end
@@ -141,6 +142,10 @@ class _Broker:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         settings = self._settings
         static = settings.static_broker_values(-1, {})
+        try:
+            read_tokens(static)
+        except ConfigError as error:
+            raise SettingsError(f"Broker properties: {error}.") from error
         listeners = Listeners(_limits(static))
         try:
             bound = await _bind(settings, listeners)
@@ -157,11 +162,7 @@ class _Broker:
             )
             await cluster.join()
             static = settings.static_broker_values(cluster.broker_id, _ports(bound))
-            try:
-                runtime = await compose(self._database, cluster, static)
-            except ConfigError as error:
-                raise SettingsError(f"Broker properties: {error}.") from error
-            await self._serve(runtime, listeners, bound)
+            await self._serve(await compose(self._database, cluster, static), listeners, bound)
         finally:
             await listeners.shutdown(0)
 

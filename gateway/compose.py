@@ -99,8 +99,7 @@ def configs_of(database: Database, static: Mapping[str, str], broker_id: int = -
 
 
 async def compose(database: Database, cluster: Cluster, static: Mapping[str, str]) -> Runtime:
-    """The runtime of a broker that has joined its cluster. Raises StoreUnavailable, and ConfigError
-    where a setting names what cannot be used."""
+    """The runtime of a broker that has joined its cluster. Raises StoreUnavailable."""
     configs = configs_of(database, static, cluster.broker_id)
     await configs.load()
     runtime = wire(database, cluster, configs)

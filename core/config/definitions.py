@@ -167,7 +167,6 @@ NOT_COMPACTED: Final = "Penstock does not compact yet: compact in cleanup.policy
 PULSAR_PROVIDERS: Final[Mapping[str, str]] = {
     "token": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
     "basic": "org.apache.pulsar.broker.authentication.AuthenticationProviderBasic",
-    "tls": "org.apache.pulsar.broker.authentication.AuthenticationProviderTls",
 }
 """Pulsar's classes by the name of their method (CONNECT's `auth_method_name`)."""
 PUBLIC_KEY_ALGORITHMS: Final = (
@@ -985,8 +984,7 @@ _HONOURED: tuple[ConfigDef, ...] = (
         _LIST,
         "",
         f"How they may: {', '.join(PULSAR_PROVIDERS)}, or Pulsar's names of these classes. token: "
-        "a JWT; basic: name and password of a user, the same as for SASL; tls: a certificate, "
-        "whose CN is the role.",
+        "a JWT; basic: name and password of a user, the same as for SASL.",
         validator=_providers,
     ),
     _broker(

@@ -35,6 +35,10 @@ log = structlog.get_logger(__name__)
 _REFRESH: Final = b"PulsarAuthRefresh"  # AuthData.REFRESH_AUTH_DATA: asks for another token
 _FAILED: Final = Refused(ServerError.AUTHENTICATION_ERROR, "Failed to authenticate")
 _INVALID_ROLES: Final = Refused(ServerError.AUTHORIZATION_ERROR, "Invalid roles.")
+_NO_PROXY: Final = Refused(
+    ServerError.AUTHORIZATION_ERROR,
+    "Must not set proxyVersion without connecting as a ProxyRole.",
+)
 _LEAST_APART_S: Final = 1.0  # between two times that a client is asked
 
 LoginObserver = Callable[[str, str], None]
@@ -130,8 +134,9 @@ class Login:
             proofs.append(its)
             original = its.principal.name
         if (wrong := self._wrong_roles(proof.principal.name, original, connect)) is not None:
-            await self._refuse(self._method, wrong, proof.principal.name)
-            return _INVALID_ROLES
+            reason, refused = wrong
+            await self._refuse(self._method, reason, proof.principal.name)
+            return refused
         self._proofs = tuple(proofs)
         self._can_be_asked = (
             connect.feature_flags.supports_auth_refresh
@@ -147,16 +152,18 @@ class Login:
         self._succeed()
         return None
 
-    def _wrong_roles(self, own: str, original: str, connect: CommandConnect) -> str | None:
-        """Why a role may not ask for another, or has to."""
+    def _wrong_roles(
+        self, own: str, original: str, connect: CommandConnect
+    ) -> tuple[str, Refused] | None:
+        """Why a role may not ask for another, or has to, for the log and for the client."""
         roles = self._door.authentication.proxy_roles
         if own not in roles:
             if original.strip():
-                return "only a proxy role may say for whom it asks"
-            return "only a proxy role may be a proxy" if connect.proxy_version else None
+                return "only a proxy role may say for whom it asks", _INVALID_ROLES
+            return ("it is no proxy role", _NO_PROXY) if connect.proxy_version else None
         if not original.strip():
-            return "a proxy role has to say for whom it asks"
-        return "it asks for a proxy role" if original in roles else None
+            return "a proxy role has to say for whom it asks", _INVALID_ROLES
+        return ("it asks for a proxy role", _INVALID_ROLES) if original in roles else None
 
     async def answer(self, response: CommandAuthResponse) -> Refused | None:
         """Decides on AUTH_RESPONSE. Raises MalformedCommand where nobody has asked."""
@@ -199,8 +206,8 @@ class Login:
         try:
             found = await self._door.authentication.prove(credentials)
         except StoreUnavailable as away:
-            # Nobody can be let in: users are not known for certain. Clients try again.
-            log.warning("login_put_off", reason=str(away), peer=self._session.peer)
+            # Clients try again.
+            log.warning("login_impossible", reason=str(away), peer=self._session.peer)
             return Refused(ServerError.SERVICE_NOT_READY, "The database is away")
         if isinstance(found, NotProved):
             await self._refuse(credentials.method, found.reason, found.user)

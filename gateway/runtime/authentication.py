@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from core.config.values import authentication_methods, broker_bool, broker_list
 from core.security.principal import Principal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from core.security.verifier import Verifier
     from gateway.runtime.tokens import Tokens
     from gateway.runtime.topics.configs import Configs
@@ -56,22 +59,33 @@ class NotProved:
     user: str | None = None
 
 
+def read_tokens(static: Mapping[str, str]) -> Tokens | None:
+    """What checks tokens, where they are taken. static: the broker's own properties. Raises
+    ConfigError where a key cannot be used."""
+    if not broker_bool("authenticationEnabled", static):
+        return None
+    if TOKEN not in authentication_methods(static):
+        return None
+    from gateway.runtime.tokens import tokens_of  # it takes a tenth of a second to load
+
+    return tokens_of(static)
+
+
 class Authentication:
-    """The ways in which roles are proved. Raises ConfigError where a key cannot be read."""
+    """The ways in which roles are proved. Raises ConfigError where a key cannot be used."""
 
     def __init__(self, users: Users, configs: Configs) -> None:
-        self.is_on: Final = configs.broker_bool("authenticationEnabled")
-        self.methods: Final = configs.authentication_methods() if self.is_on else ()
-        self.proxy_roles: Final = frozenset(configs.broker_list("proxyRoles"))
+        static = configs.values.static
+        self.is_on: Final = broker_bool("authenticationEnabled", static)
+        self.methods: Final = authentication_methods(static) if self.is_on else ()
+        self.proxy_roles: Final = frozenset(broker_list("proxyRoles", static))
         self.users: Final = users
-        self._tokens: Tokens | None = None
-        if TOKEN in self.methods:
-            from gateway.runtime.tokens import tokens_of  # a tenth of a second
-
-            self._tokens = tokens_of(configs.broker_text, configs.broker_int)
+        self._tokens = read_tokens(static)
 
     async def prove(self, shown: Credentials) -> Proof | NotProved:
-        """Who shows these. Raises StoreUnavailable where users are not known for certain."""
+        """Who shows these. Raises StoreUnavailable where the database is away for longer than the
+        broker's session: nobody new is let in, by a token neither."""
+        await self.users.ensure_current()
         if shown.method not in self.methods:
             return NotProved(
                 f"method {shown.method or 'none'} is not among authenticationProviders"
@@ -95,7 +109,6 @@ class Authentication:
             colon = ""
         if not colon:
             return NotProved("no name and password in it")
-        await self.users.ensure_current()
         verifier = self.users.find_any(name)
         # As long for a user that is not there.
         checked = verifier or self.users.mock_any(name)

@@ -11,19 +11,30 @@ import base64
 import binascii
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+)
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.serialization import (
+    load_der_private_key,
+    load_der_public_key,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 
+from core.config.definitions import PUBLIC_KEY_ALGORITHMS
 from core.config.types import ConfigError
+from core.config.values import broker_int, broker_text
 from gateway.runtime.authentication import NotProved
 
 MAX_TOKEN_BYTES: Final = 16 * 1024
@@ -79,6 +90,23 @@ def read_public_key(setting: str, algorithm: str) -> TokenKey:
     if isinstance(key, RSAPublicKey) and key.key_size < MIN_RSA_BITS:
         raise ConfigError(f"tokenPublicKey has {key.key_size} bits and needs {MIN_RSA_BITS}")
     return TokenKey(key, (algorithm,))
+
+
+def read_private_key(setting: str) -> tuple[RSAPrivateKey | EllipticCurvePrivateKey, list[str]]:
+    """One that makes tokens, and the algorithms that it is for. Raises ConfigError."""
+    data = read_key(setting, "the private key")
+    is_pem = data.lstrip().startswith(b"-----")
+    try:
+        key = (load_pem_private_key if is_pem else load_der_private_key)(data, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it has a password
+        raise ConfigError(
+            "there is no private key in it, in DER or PEM, without password"
+        ) from None
+    if isinstance(key, RSAPrivateKey | EllipticCurvePrivateKey):
+        public = key.public_key()
+        if found := [each for each in PUBLIC_KEY_ALGORITHMS if _is_for(public, each)]:
+            return key, found
+    raise ConfigError(f"the private key is for none of {', '.join(PUBLIC_KEY_ALGORITHMS)}")
 
 
 def _is_for(key: PublicKey, algorithm: str) -> bool:
@@ -199,8 +227,9 @@ class Tokens:
         return Role(role, None if expires is None else float(int(expires) + self._skew_s))
 
 
-def tokens_of(text: Callable[[str], str], whole: Callable[[str], int]) -> Tokens:
-    """As the broker's properties say. text, whole: read one of them. Raises ConfigError."""
+def tokens_of(static: Mapping[str, str]) -> Tokens:
+    """As the broker's properties say. Raises ConfigError."""
+    text = partial(broker_text, broker=static)
     secret = text("tokenSecretKey")
     key = (
         read_secret_key(secret)
@@ -212,5 +241,5 @@ def tokens_of(text: Callable[[str], str], whole: Callable[[str], int]) -> Tokens
         role_claim=text("tokenAuthClaim"),
         audience_claim=text("tokenAudienceClaim"),
         audience=text("tokenAudience"),
-        skew_s=whole("tokenAllowedClockSkewSeconds"),
+        skew_s=broker_int("tokenAllowedClockSkewSeconds", static),
     )

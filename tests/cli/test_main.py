@@ -145,6 +145,20 @@ def test_invalid_certificate_is_refused(database_url: str, tmp_path: Path) -> No
     assert sentence.endswith("with --tls-cert and --tls-key.")
 
 
+def test_a_key_of_tokens_that_cannot_be_read_is_refused(database_url: str) -> None:
+    sentence = refused(
+        "serve",
+        *("--listen", f"127.0.0.1:{free_port()}", "--database-url", database_url),
+        "--override=authenticationEnabled=true",
+        "--override=authenticationProviders=token",
+        "--override=tokenSecretKey=file:///missing/secret.key",
+    )
+    assert sentence == (
+        "penstock: Broker properties: tokenSecretKey: /missing/secret.key cannot be read "
+        "(No such file or directory); name a file that can."
+    )
+
+
 def test_a_data_directory_in_use_is_refused(
     migrated_dir: Path, start_gateway: StartGateway
 ) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import socket
 import time
+from typing import Any
 
+import jwt
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
@@ -19,10 +22,15 @@ from core.config.definitions import AUTHORIZER
 from core.security.verifier import Verifier
 from gateway.app import FRONT_ENDS
 from gateway.config import LISTENERS, Settings
+from gateway.pulsar.commands import CommandType, ServerError
+from gateway.pulsar.commands_pb2 import CommandConnect, CommandConnected, CommandPing
 from storage.server.embedded import EmbeddedPostgres
 from storage.users import put_user
 from tests.conftest import StartGateway, free_port
 from tests.gateway.kafka.handlers.logging_in import SHA_256, Peer
+from tests.pulsar_wire import Wire
+
+SECRET = bytes(range(32))
 
 
 def is_refused(port: int) -> bool:
@@ -145,12 +153,16 @@ def test_what_nobody_else_reaches_is_not_warned_of(
 async def test_without_its_database_a_broker_lets_in_nobody_new_and_keeps_the_others(
     start_gateway: StartGateway, server: EmbeddedPostgres
 ) -> None:
-    opened, asks = free_port(), free_port()
+    opened, asks, pulsar = free_port(), free_port(), free_port()
     put_user(server.url, "alice", [Verifier.of_password(SHA_256, b"salt", 4096, "wonderland")])
     made = start_gateway(
         f"--override=listeners=PLAINTEXT://127.0.0.1:{opened},SASL_PLAINTEXT://127.0.0.1:{asks}",
         "--override=sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
         "--override=penstock.broker.session.timeout.ms=2000",
+        "--override=authenticationEnabled=true",
+        "--override=authenticationProviders=token,basic",
+        f"--override=tokenSecretKey={base64.b64encode(SECRET).decode()}",
+        *("--pulsar-listen", f"127.0.0.1:{pulsar}"),
         database_url=server.url,
         port=opened,
     )
@@ -158,8 +170,18 @@ async def test_without_its_database_a_broker_lets_in_nobody_new_and_keeps_the_ot
     async def come() -> Peer:
         return Peer(*await asyncio.open_connection("127.0.0.1", asks))
 
+    async def come_by_pulsar(method: str, data: bytes) -> tuple[Wire, Any]:
+        wire = await Wire.open(pulsar)
+        login = {"auth_method_name": method, "auth_data": data}
+        wire.say(CommandConnect(client_version="test", protocol_version=21, **login))
+        return wire, await wire.hear(CommandType.CONNECTED, CommandType.ERROR)
+
+    token = jwt.encode({"sub": "alice"}, SECRET).encode()
+    by_pulsar = [("basic", b"alice:wonderland"), ("token", token)]
     inside = await come()
     assert (await inside.scram()).error_code == 0
+    insiders = [await come_by_pulsar(*each) for each in by_pulsar]
+    assert all(isinstance(said, CommandConnected) for _, said in insiders)
     server.kill()
     outside = await come()
     assert (await outside.scram()).error_code == 0, "what it knows still holds"
@@ -169,8 +191,16 @@ async def test_without_its_database_a_broker_lets_in_nobody_new_and_keeps_the_ot
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await getattr(late, how)()
         late.writer.transport.abort()
+    for how in by_pulsar:
+        wire, said = await come_by_pulsar(*how)
+        assert said.error == ServerError.SERVICE_NOT_READY
+        wire.close()
     assert (await inside.versions()).error_code == 0
-    assert "login_impossible" in made.log()
+    for wire, _ in insiders:
+        wire.say(CommandPing())
+        await wire.hear(CommandType.PONG)
+        wire.close()
+    assert made.log().count("login_impossible") >= 4
     server.start()
     deadline = time.monotonic() + 30
     while True:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from core.config.values import authentication_methods
 from gateway.config import (
+    HTTP,
     KAFKA,
     LISTENERS,
     PULSAR,
@@ -429,6 +431,41 @@ def test_who_may_reach_a_listener(listen: str, is_open: bool) -> None:
     broker = {"listeners": f"SASL_PLAINTEXT://{listen}"}
     [asking] = load_settings({"broker": broker}).listen_addresses(KAFKA)
     assert not asking.is_open
+
+
+ON = {"authenticationEnabled": "true"}
+TOKENS = {**ON, "authenticationProviders": "token"}
+
+
+@pytest.mark.parametrize(
+    ("broker", "sentence"),
+    [
+        (ON, "authenticationEnabled needs authenticationProviders; name some of token, basic"),
+        (TOKENS, "logins by token need one key; set tokenSecretKey or tokenPublicKey"),
+        ({**TOKENS, "tokenSecretKey": "a", "tokenPublicKey": "b"}, "logins by token need one key"),
+        ({**TOKENS, "tokenSecretKey": "a", "tokenAudience": "x"}, "go together; set both or nei"),
+        ({**TOKENS, "tokenSecretKey": "a", "tokenAuthClaim": ""}, "tokenAuthClaim is empty"),
+        ({**TOKENS, "tokenPublicKey": "a", "tokenPublicAlg": "HS256"}, "String must be one of: RS"),
+        ({**TOKENS, "tokenPublicKey": "a", "tokenPublicAlg": "none"}, "String must be one of: RS"),
+        ({**ON, "authenticationProviders": "oauth2"}, "String must be one of: token, basic"),
+    ],
+)
+def test_logins_without_what_they_need_do_not_start(broker: dict[str, str], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        load_settings({"broker": broker})
+
+
+def test_logins_have_pulsars_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    provider = "org.apache.pulsar.broker.authentication.AuthenticationProviderBasic"
+    monkeypatch.setenv("PENSTOCK_BROKER__AUTHENTICATIONENABLED", "true")
+    monkeypatch.setenv("PENSTOCK_BROKER__PROXYROLES", "a,b")
+    file = tmp_path / "penstock.toml"
+    file.write_text(f'[broker]\nauthenticationProviders = ["{provider}"]\n')
+    settings = load_settings({"pulsar_listen": "0.0.0.0:1", "http_listen": "0.0.0.0:2"}, file)
+    assert settings.broker == {**ON, "authenticationProviders": provider, "proxyRoles": "a,b"}
+    assert authentication_methods(settings.broker) == ("basic",)
+    assert not settings.listen_addresses(PULSAR)[0].is_open
+    assert settings.listen_addresses(HTTP)[0].is_open
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as somebody else")

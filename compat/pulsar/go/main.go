@@ -36,6 +36,8 @@ type call struct {
 	Transaction int `json:"transaction"`
 
 	URL                string `json:"url"`
+	Trust              string `json:"trust"`
+	Login              *login `json:"login"`
 	OperationTimeoutMs int64  `json:"operation_timeout_ms"`
 	HasTransactions    bool   `json:"has_transactions"`
 	TTLMs              int64  `json:"ttl_ms"`
@@ -262,16 +264,46 @@ func (kept *driver) call(given *call) (any, error) {
 func (kept *driver) client(given *call) (any, error) {
 	logger := logrus.New()
 	logger.SetLevel(logrus.ErrorLevel) // to stderr
-	client, err := pulsar.NewClient(pulsar.ClientOptions{
-		URL:               given.URL,
-		OperationTimeout:  time.Duration(given.OperationTimeoutMs) * time.Millisecond,
-		EnableTransaction: given.HasTransactions,
-		Logger:            log.NewLoggerWithLogrus(logger),
-	})
+	options := pulsar.ClientOptions{
+		URL:                   given.URL,
+		OperationTimeout:      time.Duration(given.OperationTimeoutMs) * time.Millisecond,
+		EnableTransaction:     given.HasTransactions,
+		TLSTrustCertsFilePath: given.Trust,
+		Logger:                log.NewLoggerWithLogrus(logger),
+	}
+	if given.Login != nil {
+		how, err := given.Login.authentication()
+		if err != nil {
+			return nil, err
+		}
+		options.Authentication = how
+	}
+	client, err := pulsar.NewClient(options)
 	if err != nil {
 		return nil, err
 	}
 	return kept.keep(client), nil
+}
+
+// How a client logs in.
+type login struct {
+	Method      string `json:"method"`
+	TokenFile   string `json:"token_file"` // read each time that the token is asked for
+	User        string `json:"user"`
+	Password    string `json:"password"`
+	Certificate string `json:"certificate"`
+	Key         string `json:"key"`
+}
+
+func (how *login) authentication() (pulsar.Authentication, error) {
+	switch how.Method {
+	case "token":
+		return pulsar.NewAuthenticationTokenFromFile(how.TokenFile), nil
+	case "basic":
+		return pulsar.NewAuthenticationBasic(how.User, how.Password)
+	default:
+		return pulsar.NewAuthenticationTLS(how.Certificate, how.Key), nil
+	}
 }
 
 func encoded(raw []byte) string {

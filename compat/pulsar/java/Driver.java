@@ -5,9 +5,13 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
@@ -23,7 +27,10 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeoutException;
 import java.util.regex.Pattern;
+import org.apache.pulsar.client.api.Authentication;
+import org.apache.pulsar.client.api.AuthenticationFactory;
 import org.apache.pulsar.client.api.BatcherBuilder;
+import org.apache.pulsar.client.api.ClientBuilder;
 import org.apache.pulsar.client.api.CompressionType;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
@@ -55,6 +62,7 @@ import org.apache.pulsar.client.api.schema.GenericRecordBuilder;
 import org.apache.pulsar.client.api.schema.GenericSchema;
 import org.apache.pulsar.client.api.transaction.Transaction;
 import org.apache.pulsar.client.impl.ZeroQueueConsumerImpl;
+import org.apache.pulsar.client.impl.auth.AuthenticationBasic;
 import org.apache.pulsar.common.schema.KeyValue;
 import org.apache.pulsar.common.schema.KeyValueEncodingType;
 import org.apache.pulsar.common.schema.SchemaInfo;
@@ -208,12 +216,37 @@ public class Driver {
     }
 
     private static PulsarClient client(JsonNode call) throws Exception {
-        return PulsarClient.builder()
+        ClientBuilder builder = PulsarClient.builder();
+        if (call.has("trust")) builder.tlsTrustCertsFilePath(text(call, "trust"));
+        if (call.has("login")) builder.authentication(login(call.get("login")));
+        return builder
             .serviceUrl(text(call, "url"))
             .operationTimeout(call.path("operation_timeout_ms").asInt(30_000), MILLISECONDS)
             .ioThreads(1).listenerThreads(1)
             .enableTransaction(is(call, "has_transactions"))
             .build();
+    }
+
+    /** How it logs in. A token's file is read each time that the token is asked for. */
+    private static Authentication login(JsonNode how) throws Exception {
+        switch (text(how, "method")) {
+            case "token":
+                Path file = Path.of(text(how, "token_file"));
+                return AuthenticationFactory.token(() -> {
+                    try {
+                        return Files.readString(file).trim();
+                    } catch (IOException missing) {
+                        throw new UncheckedIOException(missing);
+                    }
+                });
+            case "basic":
+                AuthenticationBasic basic = new AuthenticationBasic();
+                basic.configure(Map.of(
+                    "userId", text(how, "user"), "password", text(how, "password")));
+                return basic;
+            default:
+                return AuthenticationFactory.TLS(text(how, "certificate"), text(how, "key"));
+        }
     }
 
     // --- transactions ---

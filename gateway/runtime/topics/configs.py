@@ -26,7 +26,6 @@ from core.config.values import (
     BrokerValues,
     ConfigEntry,
     TopicConfig,
-    authentication_methods,
     broker_bool,
     broker_int,
     broker_list,
@@ -105,10 +104,6 @@ class Configs:
     def broker_list(self, name: str) -> tuple[str, ...]:
         """The value in effect of a property that is a list, as last read."""
         return broker_list(name, self._merged)
-
-    def authentication_methods(self) -> tuple[str, ...]:
-        """See `core.config.values.authentication_methods`."""
-        return authentication_methods(self._merged)
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The settings of a topic with these overrides, with the broker's as last read."""

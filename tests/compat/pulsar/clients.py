@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -446,6 +447,21 @@ class _Job(threading.Thread):
         return self._answer
 
 
+def _login(
+    method: str,
+    token_file: str = "",
+    user: str = "",
+    password: str = "",
+    certificate: str = "",
+    key: str = "",
+) -> pulsar.Authentication:
+    if method == "token":
+        return pulsar.AuthenticationToken(lambda: Path(token_file).read_text().strip())
+    if method == "basic":
+        return pulsar.AuthenticationBasic(user, password)
+    return pulsar.AuthenticationTLS(certificate, key)
+
+
 class Python:
     """Answers the drivers' calls (compat/pulsar/README.md) by the client of this process."""
 
@@ -466,10 +482,20 @@ class Python:
         self._made[self._count] = made
         return self._count
 
-    def _client(self, url: str, operation_timeout_ms: int = 30_000) -> int:
-        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        seconds = operation_timeout_ms // 1000
-        return self._keep(pulsar.Client(url, logger=logger, operation_timeout_seconds=seconds))
+    def _client(
+        self,
+        url: str,
+        operation_timeout_ms: int = 30_000,
+        trust: str | None = None,
+        login: dict[str, str] | None = None,
+    ) -> int:
+        settings: dict[str, Any] = {
+            "logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+            "operation_timeout_seconds": operation_timeout_ms // 1000,
+            "tls_trust_certs_file_path": trust,
+            "authentication": _login(**login) if login else None,
+        }
+        return self._keep(pulsar.Client(url, **settings))
 
     def _producer(self, client: int, topic: str, **given: Any) -> dict[str, Any]:
         settings: dict[str, Any] = {

@@ -419,7 +419,9 @@ async def test_only_a_proxy_says_for_whom_it_asks(
 
 
 async def test_only_a_proxy_says_that_it_is_one(gate: Gate) -> None:
-    assert await gate.refused(proxy_version="4.0") == INVALID
+    error, told = await gate.refused(proxy_version="4.0")
+    assert error is ServerError.AUTHORIZATION_ERROR
+    assert told == "Must not set proxyVersion without connecting as a ProxyRole."
     connect = {"auth_data": token("proxy"), "original_principal": "a", "proxy_version": "4.0"}
     assert (await gate.caller(**connect)).proxy == Principal("proxy")
 

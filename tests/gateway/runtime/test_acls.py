@@ -120,3 +120,15 @@ async def test_without_an_authorizer_nothing_is_read() -> None:
     await acls.load()
     assert not acls.is_on
     await database.close()
+
+
+async def test_pulsars_super_user_roles_are_super_users(database_url: str) -> None:
+    roles = {"superUserRoles": "alice,bob", "super.users": "User:carol"}
+    database = Database(database_url)
+    rules = Acls(AclStore(database), configs_of(database, {**ON, **roles})).rules
+    for name in ("alice", "bob", "carol", "dave"):
+        decision = rules.authorize(
+            Principal(name), "127.0.0.1", Operation.READ, ResourceType.TOPIC, "flights"
+        )
+        assert decision.is_allowed == (name != "dave")
+    await database.close()

@@ -1,0 +1,200 @@
+"""Pulsar's stock clients log in: with what is right they work as ever, else they say so.
+
+Each client's own word for it is written down here.
+"""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from compat.pulsar.drivers import Call
+from tests.compat.pulsar.clients import Client, eventually, refusal
+from tests.compat.pulsar.conftest import JAVA, Both, MakeClient
+from tests.conftest import free_port, gateways
+from tests.databases import Copies
+from tests.entrance import PASSWORD, USER
+
+SECRET = bytes(range(32))
+# As at Apache Pulsar 4.2.4: two of them take the end of the connection for the answer, and try
+# again until their time is over.
+REFUSED = {"java": "AuthenticationException", "go": "*errors.joinError", "python": "Timeout"}
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A broker whose clients log in. tokens: a directory for them."""
+
+    both: Both
+    tokens: Path
+
+    def users(self, *arguments: str, password: str = "") -> None:
+        """`penstock users`, as on the database's machine."""
+        url = self.both.gateway.database_url
+        assert url is not None
+        subprocess.run(
+            [sys.executable, "-m", "penstock", "users", *arguments, "--database-url", url],
+            input=f"{password}\n",
+            text=True,
+            check=True,
+            capture_output=True,
+        )
+
+    def token(self, name: str, lasts_s: float | None = 60, key: bytes = SECRET) -> dict[str, str]:
+        """A login by a token that lies in a file of this name."""
+        ends = {} if lasts_s is None else {"exp": int(time.time() + lasts_s)}
+        path = self.tokens / name
+        path.with_suffix(".new").write_text(jwt.encode({"sub": "alice", **ends}, key))
+        path.with_suffix(".new").rename(path)
+        return {"method": "token", "token_file": str(path)}
+
+
+def by_password(password: str = PASSWORD, user: str = USER) -> dict[str, str]:
+    return {"method": "basic", "user": user, "password": password}
+
+
+@pytest.fixture(scope="module")
+def door(
+    copies: Copies, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Door]:
+    directory = tmp_path_factory.mktemp("door")
+    key = directory / "secret.key"
+    key.write_bytes(SECRET)
+    port, http_port = free_port(), free_port()
+    with copies.taken(template_database) as url, gateways(directory) as start:
+        gateway = start(
+            *("--pulsar-listen", f"127.0.0.1:{port}"),
+            *("--http-listen", f"127.0.0.1:{http_port}"),
+            "--override=authenticationEnabled=true",
+            "--override=authenticationProviders=token,basic",
+            "--override=authenticationRefreshCheckSeconds=1",
+            f"--override=tokenSecretKey={key.as_uri()}",
+            database_url=url,
+        )
+        door = Door(Both(gateway, port, http_port), directory)
+        door.users("add", USER, "--mechanism", "SCRAM-SHA-256", password=PASSWORD)
+        yield door
+        assert base64.b64encode(SECRET).decode() not in gateway.log()
+        assert PASSWORD not in gateway.log()
+        for token in directory.glob("*token*"):
+            assert token.read_text() not in gateway.log()
+
+
+@pytest.fixture(params=[JAVA, "go", "python"])
+def of(
+    request: pytest.FixtureRequest, make_client: MakeClient, door: Door
+) -> Callable[..., Client]:
+    """Makes clients of one kind that log in so."""
+
+    def make(login: dict[str, str] | None, **settings: Any) -> Client:
+        given = {} if login is None else {"login": login}
+        return make_client(request.param, door.both.service_url, **given, **settings)
+
+    return make
+
+
+@pytest.fixture
+def of_each(
+    make_client: MakeClient, door: Door, java_driver: Call, go_driver: Call
+) -> Callable[[dict[str, str]], list[Client]]:
+    """Makes one of each kind. Their drivers run before tokens are made that last seconds."""
+
+    def make(login: dict[str, str]) -> list[Client]:
+        url = door.both.service_url
+        return [make_client(name, url, login=login) for name in ("java", "go", "python")]
+
+    return make
+
+
+def works(client: Client, topic: str) -> None:
+    consumer = client.consumer(topic, is_earliest=True)
+    client.send(topic, b"one", b"two")
+    assert [each.value for each in consumer.take(2)] == [b"one", b"two"]
+    consumer.close()
+
+
+Of = Callable[..., Client]
+OfEach = Callable[[dict[str, str]], list[Client]]
+
+
+def test_a_client_with_a_good_token_works(door: Door, of: Of, topic: str) -> None:
+    works(of(door.token("good.token")), topic)
+
+
+def test_a_client_with_the_right_password_works(of: Of, topic: str) -> None:
+    works(of(by_password()), topic)
+
+
+def test_a_client_that_is_refused_says_so(door: Door, of: Of, topic: str) -> None:
+    logins = [door.token("forged.token", key=bytes(32)), by_password("guess"), None]
+    for login in logins:
+        client = of(login, operation_timeout_ms=1_000)
+        assert refusal(lambda client=client: client.producer(topic)) == REFUSED[client.name]
+        if client.name != "java":
+            break  # they try again for a second
+
+
+def closed(door: Door, why: str) -> int:
+    lines = door.both.gateway.log().splitlines()
+    return sum("connection closed" in line and why in line for line in lines)
+
+
+@pytest.mark.java
+def test_clients_are_asked_for_another_token_and_stay(
+    door: Door, of_each: OfEach, topic: str
+) -> None:
+    """On their connections: what they send meanwhile comes but once, in order."""
+    clients = of_each(door.token("short.token", 3))
+    topics = [f"{topic}-{each.name}" for each in clients]
+    producers = [each.producer(name) for each, name in zip(clients, topics, strict=True)]
+    consumers = [
+        each.consumer(name, is_earliest=True) for each, name in zip(clients, topics, strict=True)
+    ]
+    count = closed(door, "run out")
+    ends = time.monotonic() + 3.5
+    door.token("short.token", 60)
+    sent: list[bytes] = []
+    while time.monotonic() < ends:
+        sent.append(b"%d" % len(sent))
+        for producer in producers:
+            producer.send(sent[-1])
+        time.sleep(0.05)
+    for consumer in consumers:
+        assert [each.value for each in consumer.take(len(sent))] == sent
+    assert closed(door, "run out") == count
+
+
+@pytest.mark.java
+def test_clients_without_another_token_are_sent_away_and_come_back_with_one(
+    door: Door, of_each: OfEach, topic: str
+) -> None:
+    clients = of_each(door.token("last.token", 3))
+    count = closed(door, "run out")
+    producers = [each.producer(topic) for each in clients]
+    assert eventually(lambda: closed(door, "run out") >= count + len(clients))
+    door.token("last.token", 60)
+    for producer in producers:
+        producer.send(b"one")
+    assert len(clients[0].consumer(topic, is_earliest=True).take(3)) == 3
+
+
+@pytest.mark.java
+def test_clients_whose_user_goes_go_too(door: Door, of_each: OfEach, topic: str) -> None:
+    user = f"of-{topic}"
+    door.users("add", user, "--mechanism", "SCRAM-SHA-256", password=PASSWORD)
+    time.sleep(1)  # a change counts within a second
+    clients = of_each(by_password(user=user))
+    for client in clients:
+        client.producer(topic)
+    door.users("delete", user)
+    why = f"user {user} was deleted"
+    assert eventually(lambda: closed(door, why) >= len(clients), within_s=5)
