@@ -117,6 +117,13 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="Certificate chain (PEM).")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certificates (PEM) by which clients' are checked, where ssl.client.auth asks.",
+        ),
+    ] = None,
     override: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A Kafka broker property; may be repeated."),
@@ -159,6 +166,7 @@ def serve(
         log_level=log_level,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
         broker=_overrides(override or []),
     )
     from cli import supervised

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import gc
 import signal
-import ssl
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -40,6 +39,7 @@ from gateway.request_memory import RequestMemory
 from gateway.runtime.authentication import read_tokens
 from gateway.runtime.cluster.membership import Cluster
 from gateway.runtime.runtime import Runtime
+from gateway.tls import TlsContexts, TlsError
 from gateway.web.front_end import front_end
 from storage.connection.pool import Database
 from storage.migrate import upgrade
@@ -132,6 +132,7 @@ class _Broker:
         self._database = database
         self._server = server
         self._metrics = metrics
+        self._tls = TlsContexts()
         self._stop = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
@@ -148,7 +149,7 @@ class _Broker:
             raise SettingsError(f"Broker properties: {error}.") from error
         listeners = Listeners(_limits(static))
         try:
-            bound = await _bind(settings, listeners)
+            bound = await _bind(settings, listeners, self._tls)
             if (endpoint := settings.metrics_listen) is not None:
                 with listening_on(endpoint, "--metrics-listen"):
                     self._metrics.serve(endpoint.host, endpoint.port)
@@ -187,6 +188,8 @@ class _Broker:
         await runtime.cluster.heartbeat()  # leases rest on it
         for work in (*runtime.background(), _follow_limits(runtime, listeners)):
             self._start(work)
+        if self._tls.are_there:
+            self._start(self._tls.keep_up())
         if self._server is not None:
             self._start(self._supervise(self._server))
         # What is alive now stays alive: the collector need not look at it again.
@@ -320,12 +323,16 @@ async def _let_clients_turn(cluster: Cluster) -> None:
         await asyncio.sleep(TURN_S)
 
 
-async def _bind(settings: Settings, listeners: Listeners) -> dict[str, LateFrontEnd]:
+async def _bind(
+    settings: Settings, listeners: Listeners, tls: TlsContexts
+) -> dict[str, LateFrontEnd]:
     """Listens on the addresses of each front-end, by address."""
-    tls = _tls(settings)
     bound = {}
     for address in _listen_addresses(settings):
-        its_tls = tls if address.protocol.is_tls else None
+        try:
+            its_tls = None if address.tls is None else tls.of(address.tls)
+        except TlsError as error:
+            raise SettingsError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
         bound[address.key] = await listeners.open(address.listen, address.flag, its_tls)
     return bound
 
@@ -413,19 +420,3 @@ async def _follow_limits(runtime: Runtime, listeners: Listeners) -> None:
         listeners.limit(
             configs.broker_int("max.connections"), configs.broker_int("max.connections.per.ip")
         )
-
-
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    if settings.tls_cert is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        # A key with a password would be asked for at the terminal, if there is one.
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, password=bytes)
-    except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"TLS cannot start with the certificate {settings.tls_cert} and the key "
-            f"{settings.tls_key} ({error}): name both, in PEM and without a password, with "
-            "--tls-cert and --tls-key."
-        ) from error
-    return context

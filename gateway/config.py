@@ -32,10 +32,14 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableVariable
 
 from core.config.definitions import BROKER_CONFIGS
+from core.config.listeners import listener_and_property, own_value
 from core.config.rules import check_static_bounds, check_static_broker_config
 from core.config.types import ConfigError
-from core.config.values import broker_bool
-from core.security.listeners import NamedListener, SecurityProtocol, read_listeners
+from core.config.values import broker_bool, broker_text, broker_value
+from core.security.listeners import ClientAuth, NamedListener, SecurityProtocol, read_listeners
+from core.security.principal_mapping import PROPERTY as MAPPING_RULES
+from core.security.principal_mapping import PrincipalMapping, read_mapping
+from gateway.tls import TlsFiles
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 CONFIG_VARIABLE = "PENSTOCK_CONFIG"
@@ -130,7 +134,8 @@ class ListenAddress:
 
     key: no other address has it; the first of a front-end has its listener's name. flag: what says
     where to listen. names: under which other brokers and clients are told of it. by_name: Kafka's
-    name of the listener, if it has one. asks: whether clients log in there in Pulsar's ways.
+    name of the listener, if it has one. asks: whether clients log in there in Pulsar's ways. tls:
+    what its TLS is made of, where it is spoken.
     """
 
     key: str
@@ -141,6 +146,7 @@ class ListenAddress:
     names: tuple[str, ...]
     by_name: str | None = None
     asks: bool = False
+    tls: TlsFiles | None = None
 
     def advertised(self, port: int) -> Endpoint:
         """What clients are told to connect to. port: the one listened on (listen may say 0)."""
@@ -152,7 +158,12 @@ class ListenAddress:
     @property
     def is_open(self) -> bool:
         """Whether others than this machine's users may reach it, and nobody asks who they are."""
-        return not (self.protocol.is_sasl or self.asks) and not _is_loopback(self.listen.host)
+        asks = (
+            self.protocol.is_sasl
+            or self.asks
+            or (self.tls is not None and self.tls.client_auth is ClientAuth.REQUIRED)
+        )
+        return not asks and not _is_loopback(self.listen.host)
 
 
 def _is_loopback(host: str) -> bool:
@@ -233,6 +244,11 @@ class Settings(BaseSettings):
         default=None, description="Certificate chain (PEM); with it clients connect by TLS."
     )
     tls_key: Path | None = Field(default=None, description="Private key (PEM) of the certificate.")
+    tls_client_ca: Path | None = Field(
+        default=None,
+        description="Certificates (PEM) by which those of clients are checked, where "
+        "`ssl.client.auth` asks for them.",
+    )
     broker: dict[str, str] = Field(
         default_factory=dict,
         description="Kafka's broker properties, by Kafka's names.",
@@ -281,7 +297,11 @@ class Settings(BaseSettings):
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("TLS needs a certificate and a key; set both --tls-cert and --tls-key")
-        for path in (self.tls_cert, self.tls_key):
+        if self.tls_client_ca is not None and "ssl.truststore.location" in self.broker:
+            raise ValueError(
+                "--tls-client-ca and ssl.truststore.location are both set; keep one of them"
+            )
+        for path in (self.tls_cert, self.tls_key, self.tls_client_ca):
             if path is not None and not os.access(path, os.R_OK):
                 raise ValueError(f"{path} cannot be read; name a PEM file that can")
         for field in (each.advertise for each in LISTENERS.values() if each.advertise):
@@ -292,6 +312,7 @@ class Settings(BaseSettings):
                     f"set {_flag(field)} to a name they can reach"
                 )
         self._check_listeners()
+        self._check_client_auth()
         return self
 
     def _check_listeners(self) -> None:
@@ -321,6 +342,59 @@ class Settings(BaseSettings):
                     "there is no certificate; set --tls-cert and --tls-key"
                 )
 
+    def _check_client_auth(self) -> None:
+        """Whoever means clients to show certificates gets that, or does not start."""
+        addresses = self.listen_addresses(KAFKA)
+        by_name = {(each.by_name or each.protocol.value).lower(): each for each in addresses}
+        for name in self.broker:
+            found = listener_and_property(name)
+            if found is None:
+                continue
+            listener, plain = found
+            if listener not in by_name:
+                raise ValueError(
+                    f"Broker properties: {name}: there is no listener {listener}; names are "
+                    "written in lower case here"
+                )
+            if plain.startswith("ssl.") and by_name[listener].tls is None:
+                raise ValueError(f"Broker properties: {name}: the listener does not speak TLS")
+        for each in addresses:
+            if each.tls and each.tls.client_auth is not ClientAuth.NONE and not each.tls.client_ca:
+                raise ValueError(
+                    f"Broker properties: listener {each.by_name or each.protocol.value} asks for "
+                    "certificates (ssl.client.auth), and nothing says which are good; set "
+                    "--tls-client-ca"
+                )
+        asked = broker_text("ssl.client.auth", self.broker)
+        if asked != ClientAuth.NONE.value and not any(
+            each.protocol is SecurityProtocol.SSL for each in addresses
+        ):
+            raise ValueError(
+                f"Broker properties: ssl.client.auth is {asked}, and no listener speaks SSL; on "
+                "one of SASL_SSL set listener.name.<listener>.ssl.client.auth"
+            )
+
+    def _tls_files(self, protocol: SecurityProtocol, listener: str) -> TlsFiles | None:
+        """Of a listener of Kafka's."""
+        if not protocol.is_tls or self.tls_cert is None or self.tls_key is None:
+            return None
+        asked = own_value("ssl.client.auth", listener, self.broker)
+        # Where clients log in, what holds for all listeners is not meant (KIP-684).
+        if asked is None and protocol is SecurityProtocol.SSL:
+            asked = broker_text("ssl.client.auth", self.broker)
+        auth = ClientAuth(asked or "none")
+        if auth is ClientAuth.NONE:
+            return TlsFiles(self.tls_cert, self.tls_key)
+        trusted = own_value("ssl.truststore.location", listener, self.broker)
+        trusted = trusted or broker_value("ssl.truststore.location", self.broker)
+        authorities = Path(str(trusted)) if trusted else self.tls_client_ca
+        return TlsFiles(self.tls_cert, self.tls_key, authorities, auth)
+
+    def principal_mapping(self, listener: str) -> PrincipalMapping:
+        """Whom clients' certificates stand for on a listener of Kafka's, by its name."""
+        own = own_value(MAPPING_RULES, listener, self.broker)
+        return read_mapping(str(own or broker_text(MAPPING_RULES, self.broker)))
+
     @property
     def data_dir(self) -> Path:
         """Directory of the embedded PostgreSQL."""
@@ -341,7 +415,10 @@ class Settings(BaseSettings):
     def listen_addresses(self, listener: str) -> tuple[ListenAddress, ...]:
         """Where a front-end is to listen, by its listener; nowhere, if it is not to."""
         if listener == KAFKA and (named := self.named_listeners):
-            return tuple(_listen_address(number, each) for number, each in enumerate(named))
+            return tuple(
+                _listen_address(number, each, self._tls_files(each.protocol, each.name))
+                for number, each in enumerate(named)
+            )
         listen = self.listen_on(listener)
         if listen is None:
             return ()
@@ -350,7 +427,13 @@ class Settings(BaseSettings):
         advertise: Endpoint | None = getattr(self, field) if field else None
         flag = LISTENERS[listener].flag
         asks = listener in ASKED and broker_bool("authenticationEnabled", self.broker)
-        return (ListenAddress(listener, listen, advertise, flag, protocol, (listener,), asks=asks),)
+        tls = self._tls_files(protocol, protocol.value)
+        if tls is not None and listener != KAFKA:
+            tls = TlsFiles(tls.certificate, tls.key)
+        names = (listener,)
+        return (
+            ListenAddress(listener, listen, advertise, flag, protocol, names, asks=asks, tls=tls),
+        )
 
     def listen_on(self, listener: str) -> Endpoint | None:
         """Where a listener is to listen, if anywhere."""
@@ -381,10 +464,12 @@ class Settings(BaseSettings):
         }
         if self.rack is not None:
             values["broker.rack"] = self.rack
+        if self.tls_client_ca is not None:
+            values["ssl.truststore.location"] = str(self.tls_client_ca)
         return values
 
 
-def _listen_address(number: int, named: NamedListener) -> ListenAddress:
+def _listen_address(number: int, named: NamedListener, tls: TlsFiles | None) -> ListenAddress:
     """Of Kafka's listeners with names. The first one stands for the broker, as one without a name
     does: by it brokers are recognised, and shown in views."""
     listen, told = named.listen, named.advertised
@@ -397,6 +482,7 @@ def _listen_address(number: int, named: NamedListener) -> ListenAddress:
         protocol=named.protocol,
         names=(row,) if number else (KAFKA, row),
         by_name=named.name,
+        tls=tls,
     )
 
 

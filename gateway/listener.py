@@ -14,6 +14,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from gateway.tls import HANDSHAKE, Handshake
+
 log = structlog.get_logger(__name__)
 
 _ACCEPTS_PER_WAKEUP: Final = 64
@@ -65,7 +67,10 @@ class ConnectionMaker(Protocol):
 
 
 class Listener:
-    """One address, one front-end. `start`, then `shutdown`; not reusable."""
+    """One address, one front-end. `start`, then `shutdown`; not reusable.
+
+    tls: gives the context for a new connection; None for plain text.
+    """
 
     def __init__(
         self,
@@ -73,7 +78,7 @@ class Listener:
         host: str,
         port: int,
         limits: ConnectionLimits,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self._front_end = front_end
         self._host = host
@@ -169,6 +174,7 @@ class Listener:
         """Makes an accepted socket a connection of the front-end, behind TLS if configured."""
         loop = asyncio.get_running_loop()
         made: list[Connection] = []
+        handshake = Handshake()
         counted = True
 
         def lost() -> None:
@@ -189,11 +195,16 @@ class Listener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             timeout = _HANDSHAKE_TIMEOUT_S if self._tls else None
+            HANDSHAKE.set(handshake)
             await loop.connect_accepted_socket(
-                make, accepted, ssl=self._tls, ssl_handshake_timeout=timeout
+                make,
+                accepted,
+                ssl=self._tls() if self._tls else None,
+                ssl_handshake_timeout=timeout,
             )
         except OSError as failure:  # ssl.SSLError and ConnectionResetError among them
-            log.info("connection failed", peer=ip, reason=str(failure) or repr(failure))
+            reason = handshake.failure or failure
+            log.info("connection failed", peer=ip, reason=str(reason) or repr(reason))
             accepted.close()
             lost()
         except asyncio.CancelledError:

@@ -62,7 +62,7 @@ class Listeners:
         self._listeners: list[Listener] = []
 
     async def open(
-        self, endpoint: Endpoint, flag: str, tls: ssl.SSLContext | None = None
+        self, endpoint: Endpoint, flag: str, tls: Callable[[], ssl.SSLContext] | None = None
     ) -> LateFrontEnd:
         """Listens on an address. flag: the option that names it, for the error's sentence.
 

@@ -30,7 +30,8 @@ from core.config.types import (
     one_of_any_case,
 )
 from core.security.acls import read_super_users
-from core.security.listeners import DEFAULT_PROTOCOL_MAP, read_protocol_map
+from core.security.listeners import DEFAULT_PROTOCOL_MAP, ClientAuth, read_protocol_map
+from core.security.principal_mapping import read_mapping
 
 ASSIGNORS: Mapping[str, str] = {
     "uniform": "uniform",
@@ -75,6 +76,11 @@ def _providers(name: str, value: ConfigValue) -> None:
 def _super_users(name: str, value: ConfigValue) -> None:
     assert isinstance(value, str)
     read_super_users(value)
+
+
+def _principal_mapping(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, str)
+    read_mapping(value)
 
 
 def _protocol_map(name: str, value: ConfigValue) -> None:
@@ -160,7 +166,7 @@ def _broker(
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
-_CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
+_CLUSTER_WIDE, _PER_BROKER = UpdateMode.CLUSTER_WIDE, UpdateMode.PER_BROKER
 _NO_EFFECT = "Accepted and reported; without effect, since PostgreSQL keeps the log."
 NOT_COMPACTED: Final = "Penstock does not compact yet: compact in cleanup.policy removes no record."
 """The sentence shown to anybody who asks for compaction."""
@@ -819,6 +825,41 @@ _HONOURED: tuple[ConfigDef, ...] = (
         validator=at_least(1),
     ),
     _broker(
+        "ssl.client.auth",
+        _STRING,
+        "none",
+        "Whether Kafka's clients show a certificate where TLS is spoken: none; requested, and who "
+        "shows none is User:ANONYMOUS; required. On listeners of SASL_SSL only a listener's own value "
+        "counts (`listener.name.<listener>.ssl.client.auth`).",
+        validator=one_of(*(each.value for each in ClientAuth)),
+        update_mode=_PER_BROKER,
+    ),
+    _broker(
+        "ssl.principal.mapping.rules",
+        _STRING,
+        "DEFAULT",
+        "Whom a client's certificate stands for: RULE:pattern/replacement/ with L or U behind, by "
+        "the name of its subject; DEFAULT is the name as it is. The first that fits decides.",
+        validator=_principal_mapping,
+    ),
+    _broker(
+        "ssl.truststore.location",
+        _STRING,
+        None,
+        "File of the certificates (PEM) by which clients' certificates are checked.",
+        update_mode=_PER_BROKER,
+        set_by="--tls-client-ca",
+        is_settable=True,
+    ),
+    _broker(
+        "ssl.truststore.type",
+        _STRING,
+        "PEM",
+        "What the file of ssl.truststore.location is.",
+        validator=one_of("PEM"),
+        update_mode=_PER_BROKER,
+    ),
+    _broker(
         "super.users",
         _STRING,
         "",
@@ -1054,6 +1095,7 @@ DEVIATIONS: Mapping[str, str] = {
     "queued.max.request.bytes": "Kafka has no limit by default (-1); memory is bounded here.",
     "sasl.enabled.mechanisms": "Kafka's GSSAPI is not there.",
     "socket.listen.backlog.size": "Kafka's 50 makes clients that come all at once wait a second.",
+    "ssl.truststore.type": "JKS, Kafka's default, is Java's own.",
 }
 """Defaults that differ from Kafka's, with the reason."""
 

@@ -36,7 +36,7 @@ class _Row(NamedTuple):
 
 # Why they change nothing.
 _PLUG_IN: Final = "plug-ins are Java classes, and none can be loaded here."
-_TLS: Final = "TLS is set with --tls-cert and --tls-key."
+_TLS: Final = "TLS is set with --tls-cert, --tls-key and --tls-client-ca."
 _NO_LOGIN: Final = (
     "clients log in with PLAIN and SCRAM, and their users are rows; other ways are not there yet."
 )
@@ -80,7 +80,6 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("ssl.allow.dn.changes", _BOOLEAN, "false"),
         _Row("ssl.allow.san.changes", _BOOLEAN, "false"),
         _Row("ssl.cipher.suites", _LIST, "", None, _PER_BROKER),
-        _Row("ssl.client.auth", _STRING, "none", None, _PER_BROKER),
         _Row("ssl.enabled.protocols", _LIST, "TLSv1.2,TLSv1.3", None, _PER_BROKER),
         _Row("ssl.endpoint.identification.algorithm", _STRING, "https", None, _PER_BROKER),
         _Row("ssl.engine.factory.class", _CLASS, None, None, _PER_BROKER),
@@ -91,15 +90,12 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("ssl.keystore.location", _STRING, None, None, _PER_BROKER),
         _Row("ssl.keystore.password", _PASSWORD, None, None, _PER_BROKER),
         _Row("ssl.keystore.type", _STRING, "JKS", None, _PER_BROKER),
-        _Row("ssl.principal.mapping.rules", _STRING, "DEFAULT"),
         _Row("ssl.protocol", _STRING, "TLSv1.3", None, _PER_BROKER),
         _Row("ssl.provider", _STRING, None, None, _PER_BROKER),
         _Row("ssl.secure.random.implementation", _STRING, None, None, _PER_BROKER),
         _Row("ssl.trustmanager.algorithm", _STRING, "PKIX", None, _PER_BROKER),
         _Row("ssl.truststore.certificates", _PASSWORD, None, None, _PER_BROKER),
-        _Row("ssl.truststore.location", _STRING, None, None, _PER_BROKER),
         _Row("ssl.truststore.password", _PASSWORD, None, None, _PER_BROKER),
-        _Row("ssl.truststore.type", _STRING, "JKS", None, _PER_BROKER),
     ),
     _NO_LOGIN: (
         _Row(

@@ -15,6 +15,7 @@ from core.config.definitions import (
     PULSAR_PROVIDERS,
     TOPIC_CONFIGS,
 )
+from core.config.listeners import OWN, listener_and_property
 from core.config.types import ConfigDef, ConfigError, ConfigType, UpdateMode, parse
 from core.config.values import (
     BrokerValues,
@@ -350,6 +351,8 @@ def check_dynamic_broker_configs(
             plain = _without_listener(name)
             if plain != name and plain in _OF_LOGINS:
                 raise ConfigError(f"{name} cannot be set: {plain} holds for all listeners.")
+            if plain in OWN:  # Kafka changes some of them while brokers run
+                raise ConfigError(f"{name} cannot be changed: it is read when a broker starts.")
             if definition := BROKER_CONFIGS.get(plain):
                 parse(name, value, definition)
     except ConfigError as error:
@@ -399,8 +402,12 @@ def check_static_broker_config(name: str, value: str) -> str | None:
 
     Stricter than Kafka, which only logs unknown names: here no plug-in could read them.
     """
-    definition = BROKER_CONFIGS.get(name)
+    of_listener = listener_and_property(name)
+    definition = BROKER_CONFIGS.get(of_listener[1] if of_listener else name)
     if definition is None:
+        plain = _without_listener(name)
+        if plain in BROKER_CONFIGS:
+            return f"{name} cannot be set: {plain} holds for all listeners"
         topic = TOPIC_CONFIGS.get(name)
         if topic is not None and topic.broker_name is not None:
             return f"{name} is a topic's property; for all topics set {topic.broker_name}"

@@ -34,6 +34,14 @@ class SecurityProtocol(Enum):
         return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
 
 
+class ClientAuth(Enum):
+    """Whether clients show a certificate where TLS is spoken (`ssl.client.auth`)."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    REQUIRED = "required"
+
+
 DEFAULT_PROTOCOL_MAP: Final = (
     "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 )

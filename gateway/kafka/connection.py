@@ -17,7 +17,10 @@ from typing import Any, Final, cast
 
 import structlog
 
+from core.security.names import MalformedName, subject_of
 from core.security.principal import ANONYMOUS, Principal
+from core.security.principal_mapping import PROPERTY as MAPPING_RULES
+from core.security.principal_mapping import PrincipalMapping
 from gateway.framing import Framer, make_scratch
 from gateway.kafka import codec
 from gateway.kafka.answer_bursts import AnswerBurst
@@ -32,6 +35,8 @@ from gateway.listener import ConnectionLimits as ConnectionLimits
 from gateway.metrics.requests import RequestObserver
 from gateway.request_memory import RequestMemory
 from gateway.runtime.acls import Acls
+from gateway.runtime.users import shown
+from gateway.tls import peer_certificate
 
 log = structlog.get_logger(__name__)
 
@@ -49,8 +54,9 @@ class KafkaFrontEnd:
 
     registry: the APIs to serve, complete. services: handed to handlers with each request.
     memory: shared with the other front-ends. observer: called after each answer, with seconds and
-    sizes in bytes. door: what logins share; None where nobody is asked who he is. acls:
-    by which clients may do things; None where all may do everything. on_refused: counts refusals.
+    sizes in bytes. door: what logins share; None where nobody is asked who he is. names: whom
+    certificates stand for, where clients are known by them. acls: by which clients may do things;
+    None where all may do everything. on_refused: counts refusals.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class KafkaFrontEnd:
         memory: RequestMemory,
         observer: RequestObserver = _observe_nothing,
         door: Door | None = None,
+        names: PrincipalMapping | None = None,
         acls: Acls | None = None,
         on_refused: RefusalObserver = _observe_nothing,
     ) -> None:
@@ -70,13 +77,16 @@ class KafkaFrontEnd:
         self.memory = memory
         self.observer = observer
         self.door = door
+        self.names = names
         self.acls = acls
         self.on_refused = on_refused
         self.scratch = make_scratch()
         self.running: set[asyncio.Task[Any]] = set()
         self._numbers = itertools.count(1)
 
-    def beside(self, services: Services, door: Door | None) -> "KafkaFrontEnd":
+    def beside(
+        self, services: Services, door: Door | None, names: PrincipalMapping | None = None
+    ) -> "KafkaFrontEnd":
         """That of another listener of the process, whose connections are numbered with these."""
         other = KafkaFrontEnd(
             self.registry,
@@ -85,6 +95,7 @@ class KafkaFrontEnd:
             self.memory,
             self.observer,
             door,
+            names,
             self.acls,
             self.on_refused,
         )
@@ -148,6 +159,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._behind = PipelinedRequests(self._waiting)
         self._bytes_in_flight = 0
         self._software: ClientSoftware | None = None
+        self._known_as = ANONYMOUS  # by a certificate
         self._login: Login | None = None  # None where nobody is asked who he is
         self._rights: Rights | None = None
         self._contexts: dict[tuple[int, int, str], RequestContext] = {}
@@ -185,6 +197,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._framer.max_bytes = min(self._framer.max_bytes, door.max_receive_bytes)
             self._login_timer = self._loop.call_later(door.timeout_s, self._close_unless_logged_in)
         self._memory.join(self)
+        if (names := self._front_end.names) is not None:
+            self._known_by_certificate(names)
         if self._is_finishing:
             self._close()
         self.adjust_reading()
@@ -360,7 +374,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
             log.debug("idle connection closed", peer=self._peer, client_id=self._client_id)
             self._close()
 
-    # Logging in.
+    # Who is there.
+
+    def _known_by_certificate(self, names: PrincipalMapping) -> None:
+        """Kafka's DefaultKafkaPrincipalBuilder: nobody by name where no certificate was shown."""
+        certificate = peer_certificate(self._transport)
+        if certificate is None:
+            return
+        try:
+            name = subject_of(certificate)
+        except MalformedName as reason:
+            self.close_for(f"its certificate cannot be read: {reason}")
+            return
+        user = names.user_of(name)
+        if user is None:
+            self.close_for(f"no rule of {MAPPING_RULES} fits its certificate's name {shown(name)}")
+            return
+        self._known_as = Principal(user)
 
     def _on_logged_in(self) -> None:
         assert self._login_timer is not None, "the login was timed"
@@ -498,7 +528,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def _principal(self) -> Principal:
-        return self._login.principal if self._login else ANONYMOUS
+        return self._login.principal if self._login else self._known_as
 
     def _rights_of_client(self) -> Rights | None:
         """None where nobody is asked for rights. Decisions are remembered as long as it is the

@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from core.security.listeners import ClientAuth
+from core.security.principal_mapping import PrincipalMapping
 from core.types import BatchFormat
 from gateway.config import ListenAddress
 from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
@@ -38,6 +40,7 @@ def make(runtime: Runtime, around: Surroundings) -> KafkaFrontEnd:
         around.memory,
         observer,
         _door(runtime, around, first),
+        _names(around, first),
         acls=runtime.acls if runtime.acls.is_on else None,
         on_refused=lambda *told: metrics.refusals.count(*told),
     )
@@ -49,7 +52,7 @@ def _beside(
     """See FrontEndFactory."""
     assert isinstance(first, KafkaFrontEnd), "it is asked for its own"
     services = replace(first.services, listener=address.names[-1])
-    return first.beside(services, _door(runtime, around, address))
+    return first.beside(services, _door(runtime, around, address), _names(around, address))
 
 
 def _door(runtime: Runtime, around: Surroundings, address: ListenAddress) -> Door | None:
@@ -58,6 +61,15 @@ def _door(runtime: Runtime, around: Surroundings, address: ListenAddress) -> Doo
     name = address.by_name or address.key
     observe = partial(around.metrics.logins.count, name)
     return Door(name, runtime.users, runtime.delegation_tokens, runtime.configs, observe)
+
+
+def _names(around: Surroundings, address: ListenAddress) -> PrincipalMapping | None:
+    """Where who logs in has another name, or certificates are not asked for: None."""
+    if address.protocol.is_sasl or address.tls is None:
+        return None
+    if address.tls.client_auth is ClientAuth.NONE:
+        return None
+    return around.settings.principal_mapping(address.by_name or address.protocol.value)
 
 
 def services_of(runtime: Runtime) -> Services:

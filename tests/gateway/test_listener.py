@@ -63,7 +63,7 @@ async def listening(
     tls: ssl.SSLContext | None = None,
     kind: type[Echo] = Echo,
 ) -> AsyncIterator[Listener]:
-    listener = Listener(EchoFrontEnd(kind), host, 0, limits, tls)
+    listener = Listener(EchoFrontEnd(kind), host, 0, limits, (lambda: tls) if tls else None)
     await listener.start()
     try:
         yield listener

@@ -1,0 +1,197 @@
+"""TLS at the door: contexts that keep up with their files, and clients' certificates.
+
+Files are looked at once a second; what is there counts for connections from then on. Files that
+cannot be read, or do not go together, leave the old in force, with one line in the log. Knows no
+protocol, and not whom a certificate stands for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self, cast
+
+import structlog
+
+from core.security.listeners import ClientAuth
+
+log = structlog.get_logger(__name__)
+
+LOOK_INTERVAL_S: Final = 1.0
+_READS_AFTER_AN_ALERT: Final = 8
+_OF_CERTIFICATES: Final = {"CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETURN_A_CERTIFICATE"}
+
+
+class TlsError(Exception):
+    """No context can be made of the files; the text is one sentence without its full stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """What a listener's TLS is made of: files in PEM, without passwords.
+
+    certificate: the chain that clients are shown, with `key`. client_ca: who may sign clients'
+    certificates; needed unless client_auth is NONE.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    client_auth: ClientAuth = ClientAuth.NONE
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Those that are there."""
+        return tuple(path for path in (self.certificate, self.key, self.client_ca) if path)
+
+
+class TlsContext:
+    """That of the listeners with the same files. Raises TlsError if it cannot be made."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self.files = files
+        self._seen = self._read = _stamps(files.paths)
+        self._current = _context(files)
+
+    def __call__(self) -> ssl.SSLContext:
+        """The one for a new connection."""
+        return self._current
+
+    def look(self) -> None:
+        """Reads the files again if they have changed, and have not since the last look. Blocks."""
+        before, self._seen = self._seen, _stamps(self.files.paths)
+        if self._seen == self._read or self._seen != before:
+            return
+        self._read = self._seen
+        try:
+            self._current = _context(self.files)
+        except TlsError as error:
+            log.error("tls_files_unusable", reason=str(error), in_force="those read before")
+        else:
+            log.info("tls_files_read_again", certificate=str(self.files.certificate))
+
+
+class TlsContexts:
+    """Those of a process: one for equal files."""
+
+    def __init__(self) -> None:
+        self._made: dict[TlsFiles, TlsContext] = {}
+
+    def of(self, files: TlsFiles) -> TlsContext:
+        """Raises TlsError."""
+        if files not in self._made:
+            self._made[files] = TlsContext(files)
+        return self._made[files]
+
+    @property
+    def are_there(self) -> bool:
+        return bool(self._made)
+
+    async def keep_up(self) -> None:
+        """Follows the files, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            for each in self._made.values():
+                await asyncio.to_thread(each.look)
+
+
+def peer_certificate(transport: asyncio.BaseTransport) -> bytes | None:
+    """A client's certificate as DER, which TLS has found good; None where it has shown none."""
+    shaken = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
+    return None if shaken is None else shaken.getpeercert(binary_form=True)
+
+
+# --- making one ---
+
+
+def _stamps(paths: Iterable[Path]) -> tuple[tuple[int, int, int], ...]:
+    """Changes when a file does: also one that a link now leads to elsewhere (Kubernetes)."""
+    try:
+        found = [path.stat() for path in paths]
+    except OSError:
+        return ()
+    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.sslobject_class = _Shaken
+    try:
+        # A key with a password would be asked for at the terminal, if there is one.
+        context.load_cert_chain(files.certificate, files.key, password=bytes)
+    except (OSError, ValueError) as error:
+        raise TlsError(
+            f"TLS cannot start with the certificate {files.certificate} and the key {files.key} "
+            f"({error}): name both, in PEM and without a password, with --tls-cert and --tls-key"
+        ) from error
+    if files.client_auth is ClientAuth.NONE:
+        return context
+    assert files.client_ca is not None, "whoever asks for certificates names it"
+    context.verify_mode = (
+        ssl.CERT_REQUIRED if files.client_auth is ClientAuth.REQUIRED else ssl.CERT_OPTIONAL
+    )
+    # As in Java, whatever is in the file is trusted, also what another has signed.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(files.client_ca)
+    except (OSError, ValueError) as error:
+        raise TlsError(
+            f"clients' certificates cannot be checked with {files.client_ca} ({error}): name a "
+            "file of certificates in PEM with --tls-client-ca, or ssl.truststore.location"
+        ) from error
+    return context
+
+
+# --- a handshake ---
+
+
+@dataclass(slots=True)
+class Handshake:
+    """One that a listener has begun. failure: what TLS had against it, if it had something."""
+
+    failure: ssl.SSLError | None = None
+
+
+HANDSHAKE: ContextVar[Handshake] = ContextVar("HANDSHAKE")
+"""That of the connection for which a context is used."""
+
+
+_UNWATCHED: Final = Handshake()
+
+
+class _Shaken(ssl.SSLObject):
+    """A connection's TLS that tells its client what is wrong with its certificate.
+
+    The event loop drops a connection as soon as it hears of a failure, with the alert unsent. By
+    TLS 1.3 the client takes itself for connected by then, and would try again for ever. So the loop
+    is asked to wait for more instead: it sends what there is to send, the alert. It is over when
+    the client hangs up, or its time is up.
+    """
+
+    _handshake: Handshake
+    _reads_left = _READS_AFTER_AN_ALERT
+
+    def __new__(cls, *_: object) -> Self:
+        made = super().__new__(cls)
+        made._handshake = HANDSHAKE.get(_UNWATCHED)
+        return made
+
+    def do_handshake(self) -> None:
+        """See ssl.SSLObject."""
+        of = self._handshake
+        if of.failure is None:
+            try:
+                return super().do_handshake()
+            except ssl.SSLError as error:
+                if error.reason not in _OF_CERTIFICATES:
+                    raise
+                of.failure = error
+        self._reads_left -= 1
+        if self._reads_left < 0:  # it sends on and on
+            raise of.failure
+        raise ssl.SSLWantReadError
