@@ -829,8 +829,8 @@ _HONOURED: tuple[ConfigDef, ...] = (
         _STRING,
         "none",
         "Whether Kafka's clients show a certificate where TLS is spoken: none; requested, and who "
-        "shows none is User:ANONYMOUS; required. On listeners of SASL_SSL only a listener's own value "
-        "counts (`listener.name.<listener>.ssl.client.auth`).",
+        "shows none is User:ANONYMOUS; required. On listeners of SASL_SSL only a listener's own "
+        "value counts (`listener.name.<listener>.ssl.client.auth`).",
         validator=one_of(*(each.value for each in ClientAuth)),
         update_mode=_PER_BROKER,
     ),

@@ -63,16 +63,16 @@ def subject_of(certificate: bytes) -> str:
         for _ in range(_FIELDS_BEFORE_SUBJECT - 1):
             next(fields)
         return distinguished_name(bytes(next(fields).whole))
-    except (StopIteration, IndexError):
-        raise MalformedName("the certificate is cut short") from None
+    except (StopIteration, IndexError, ValueError) as error:  # of unpacking, too
+        raise MalformedName("it is no certificate") from error
 
 
 def distinguished_name(name: bytes) -> str:
     """A name in RFC 2253's form. name: DER of X.501's Name. Raises MalformedName."""
     try:
         parts = [_relative_name(part) for part in _within(_only(memoryview(name), _SEQUENCE))]
-    except (StopIteration, IndexError):
-        raise MalformedName("the name is cut short") from None
+    except (IndexError, ValueError) as error:
+        raise MalformedName("it is no name") from error
     return ",".join(reversed(parts))
 
 
