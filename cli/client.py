@@ -38,6 +38,7 @@ BOOTSTRAP_TIMEOUT_MS = 5_000
 PATIENCE_S = 15.0
 PROBE_TIMEOUT_S = 5.0
 RETRY_INTERVAL_S = 0.5
+_VERSIONS_REQUEST = b"\0\0\0\x0a\0\x12\0\0\0\0\0\0\xff\xff"  # ApiVersions v0
 EARLIEST, LATEST = -2, -1  # ListOffsets' timestamps for both ends of a log
 
 Bootstrap = Annotated[
@@ -60,7 +61,7 @@ CommandConfig = Annotated[
     typer.Option(
         metavar="FILE",
         help="Connect as this file says: security.protocol, sasl.mechanism, sasl.jaas.config, "
-        "ssl.truststore.location (PEM), as for Kafka's own tools.",
+        "ssl.truststore.location and ssl.keystore.location (PEM), as for Kafka's own tools.",
     ),
 ]
 _CONNECTING = {
@@ -124,6 +125,8 @@ def context_of(given: Connecting) -> ssl.SSLContext | None:
     try:
         return tls.context()
     except PropertyError as wrong:
+        if tls.shows is not None or tls.ca_file is None:
+            fail(str(wrong), 2)
         error = wrong.__cause__
         reason = getattr(error, "strerror", None) or str(error)
         fail(f"The certificates in {tls.ca_file} cannot be read ({reason}): name a PEM file.", 2)
@@ -316,6 +319,11 @@ def _why_not(bootstrap: str, tls: ssl.SSLContext) -> str | None:
                 f"The broker at {address} has a certificate that is not trusted "
                 f"({error.verify_message.rstrip('.')}): name what it is signed with by --tls-ca."
             )
+        except _CertificateUnwanted as error:
+            reasons.append(
+                f"The broker at {address} wants a certificate that it trusts ({error}): name one "
+                "by --command-config, as ssl.keystore.location."
+            )
         except (ssl.SSLError, ConnectionResetError):
             reasons.append(
                 f"The broker at {address} does not speak TLS: leave out --tls and --tls-ca."
@@ -338,7 +346,19 @@ def _place(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+class _CertificateUnwanted(Exception):
+    """Whoever asks shows none, or another."""
+
+
 def _shake_hands(address: str, tls: ssl.SSLContext) -> None:
     host = address.rpartition(":")[0] or address
-    with _opened(address) as peer, tls.wrap_socket(peer, server_hostname=host.strip("[]")):
-        pass
+    with _opened(address) as peer, tls.wrap_socket(peer, server_hostname=host.strip("[]")) as by:
+        # By TLS 1.3 a client hears with the first answer only what is made of its certificate.
+        try:
+            by.sendall(_VERSIONS_REQUEST)
+            by.recv(1)
+        except ssl.SSLError as error:
+            alert = (error.reason or "").replace("_", " ").lower()
+            if "alert" in alert:
+                raise _CertificateUnwanted(alert.partition("alert ")[2]) from error
+            raise

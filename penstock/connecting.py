@@ -11,6 +11,8 @@ import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from textwrap import wrap
 from typing import Any, Final
 
 PLAIN: Final = "PLAIN"
@@ -22,8 +24,19 @@ _MECHANISM: Final = "sasl.mechanism"
 _JAAS: Final = "sasl.jaas.config"
 _TRUSTSTORE: Final = "ssl.truststore.location"
 _TRUSTSTORE_TYPE: Final = "ssl.truststore.type"
+_TRUSTED: Final = "ssl.truststore.certificates"
+_KEYSTORE: Final = "ssl.keystore.location"
+_KEYSTORE_TYPE: Final = "ssl.keystore.type"
+_CHAIN: Final = "ssl.keystore.certificate.chain"
+_KEY: Final = "ssl.keystore.key"
+_KEY_PASSWORD: Final = "ssl.key.password"
 _ALGORITHM: Final = "ssl.endpoint.identification.algorithm"
-KNOWN: Final = (_PROTOCOL, _MECHANISM, _JAAS, _TRUSTSTORE, _TRUSTSTORE_TYPE, _ALGORITHM)
+KNOWN: Final = (
+    *(_PROTOCOL, _MECHANISM, _JAAS),
+    *(_TRUSTSTORE, _TRUSTSTORE_TYPE, _TRUSTED),
+    *(_KEYSTORE, _KEYSTORE_TYPE, _CHAIN, _KEY, _KEY_PASSWORD),
+    _ALGORITHM,
+)
 """The properties that mean something here."""
 
 _CONCERNED: Final = ("security.", "sasl.", "ssl.")
@@ -34,23 +47,74 @@ class PropertyError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a client shows brokers: a file (PEM) with its key and its chain, or these as text."""
+
+    file: str | None = None
+    chain: str = ""
+    key: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Raises PropertyError."""
+        try:
+            if self.file is not None:
+                context.load_cert_chain(self.file, password=self.password.encode)
+                return
+            # Python takes a file only.
+            with NamedTemporaryFile("w") as file:  # which nobody else may read
+                file.write(_in_lines(self.key) + _in_lines(self.chain))
+                file.flush()
+                context.load_cert_chain(file.name, password=self.password.encode)
+        except (OSError, ValueError) as unreadable:
+            place = f"{_KEYSTORE} is" if self.file is not None else f"{_KEY} and {_CHAIN} are"
+            shown = f"'{self.file}'" if self.file is not None else "what is said"
+            raise PropertyError(
+                f"{place} a key and its certificates in PEM, with {_KEY_PASSWORD} if the key has "
+                f"one; here, {shown} cannot be read: {unreadable}."
+            ) from unreadable
+
+
+@dataclass(frozen=True, slots=True)
 class Tls:
-    """ca_file: PEM, of who signs the brokers' certificates; None: those that the system trusts."""
+    """ca_file: PEM, of who signs the brokers' certificates, or trusted: the same as text; None:
+    those that the system trusts. shows: a certificate of one's own."""
 
     ca_file: str | None
     check_hostname: bool
+    trusted: str | None = None
+    shows: Certificate | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Raises PropertyError where the file cannot be read."""
+        """Raises PropertyError where a file cannot be read."""
+        text = None if self.trusted is None else _in_lines(self.trusted)
         try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-        except OSError as unreadable:
+            context = ssl.create_default_context(cafile=self.ca_file, cadata=text)
+        except (OSError, ValueError) as unreadable:
+            if self.ca_file is None:
+                raise PropertyError(
+                    f"{_TRUSTED} is no certificate in PEM: {unreadable}."
+                ) from unreadable
             raise PropertyError(
                 f"{_TRUSTSTORE} is a PEM file that every machine of this application has; "
                 f"here, '{self.ca_file}' cannot be read: {unreadable}."
             ) from unreadable
         context.check_hostname = self.check_hostname
+        if self.shows is not None:
+            self.shows.load_into(context)
         return context
+
+
+_IN_PEM: Final = re.compile(r"-----BEGIN ([A-Z ]+)-----(.*?)-----END \1-----", re.DOTALL)
+
+
+def _in_lines(pem: str) -> str:
+    """PEM as OpenSSL reads it: properties often have it in one line, with or without spaces."""
+    return "".join(
+        f"-----BEGIN {kind}-----\n" + "\n".join(wrap("".join(text.split()), 64)) + "\n"
+        f"-----END {kind}-----\n"
+        for kind, text in _IN_PEM.findall(pem)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +166,32 @@ def connecting(properties: Mapping[str, str], prefix: str = "") -> Connecting:
         raise PropertyError(
             f"{prefix}{_PROTOCOL} is {', '.join(first)} or {last}, not '{protocol}'."
         )
-    if given.get(_TRUSTSTORE_TYPE, "PEM").strip().upper() != "PEM":
-        raise PropertyError(f"{prefix}{_TRUSTSTORE_TYPE} is PEM: Python reads no other.")
+    for kind in (_TRUSTSTORE_TYPE, _KEYSTORE_TYPE):
+        if given.get(kind, "PEM").strip().upper() != "PEM":
+            raise PropertyError(f"{prefix}{kind} is PEM: Python reads no other.")
+    for one, other in ((_TRUSTSTORE, _TRUSTED), (_KEYSTORE, _CHAIN), (_KEYSTORE, _KEY)):
+        if one in given and other in given:
+            raise PropertyError(f"{prefix}{one} and {prefix}{other} say the same: leave one out.")
+    if (_CHAIN in given) != (_KEY in given):
+        raise PropertyError(f"{prefix}{_CHAIN} and {prefix}{_KEY} go together.")
     algorithm = given.get(_ALGORITHM, "https").strip().lower()
     if algorithm not in ("https", ""):
         raise PropertyError(f"{prefix}{_ALGORITHM} is https or empty.")
     is_tls, is_login = protocol.endswith("SSL"), protocol.startswith("SASL")
+    tls = Tls(given.get(_TRUSTSTORE), algorithm == "https", given.get(_TRUSTED), _shown(given))
     return Connecting(
-        Tls(given.get(_TRUSTSTORE), check_hostname=algorithm == "https") if is_tls else None,
+        tls if is_tls else None,
         _login(given, prefix) if is_login else None,
     )
+
+
+def _shown(given: Mapping[str, str]) -> Certificate | None:
+    if _KEYSTORE not in given and _KEY not in given:
+        return None
+    password = given.get(_KEY_PASSWORD, "")
+    if _KEYSTORE in given:
+        return Certificate(given[_KEYSTORE], password=password)
+    return Certificate(None, given[_CHAIN], given[_KEY], password)
 
 
 def _login(given: Mapping[str, str], prefix: str) -> Login:

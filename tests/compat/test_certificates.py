@@ -222,7 +222,7 @@ def test_where_clients_log_in_they_have_the_name_of_the_login(at: Place, topic_n
 # --- wrong ---
 
 
-@pytest.mark.parametrize(("wrong", "alert"), zip(WRONG, ALERTS, strict=True))
+@pytest.mark.parametrize(("wrong", "alert"), list(zip(WRONG, ALERTS, strict=True)))
 def test_librdkafka_says_what_is_wrong(at: Place, wrong: str, alert: str) -> None:
     """By TLS 1.3 the handshake is over for it before the broker has seen its certificate."""
     errors: list[KafkaError] = []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.config.values import authentication_methods
+from core.security.listeners import ClientAuth
 from gateway.config import (
     HTTP,
     KAFKA,
@@ -22,6 +23,7 @@ from gateway.config import (
     load_settings,
     parse_endpoint,
 )
+from gateway.tls import TlsFiles
 
 
 @pytest.fixture(autouse=True)
@@ -188,6 +190,48 @@ def test_a_password_stays_out_of_the_sentence() -> None:
         (
             {"broker": {"listeners": "SASL_SSL://:9093"}},
             "Broker properties: listener SASL_SSL speaks SASL_SSL, and there is no certificate",
+        ),
+        (
+            {"broker": {"ssl.client.auth": "required"}},
+            "Broker properties: ssl.client.auth is required, and no listener speaks SSL; on one of "
+            "SASL_SSL set listener.name.<listener>.ssl.client.auth.",
+        ),
+        (
+            {"broker": {"ssl.client.auth": "always"}},
+            "Broker properties: Invalid value always for configuration ssl.client.auth: String "
+            "must be one of: none, requested, required.",
+        ),
+        (
+            {"tls_cert": __file__, "tls_key": __file__, "broker": {"ssl.client.auth": "required"}},
+            "Broker properties: listener SSL asks for certificates (ssl.client.auth), and nothing "
+            "says which are good; set --tls-client-ca.",
+        ),
+        (
+            {"tls_cert": __file__, "tls_key": __file__, "tls_client_ca": "/none.pem"},
+            "/none.pem cannot be read; name a PEM file that can.",
+        ),
+        (
+            {"tls_client_ca": __file__, "broker": {"ssl.truststore.location": "x"}},
+            "--tls-client-ca and ssl.truststore.location are both set; keep one of them.",
+        ),
+        (
+            {"broker": {"listener.name.plaintext.ssl.client.auth": "required"}},
+            "Broker properties: listener.name.plaintext.ssl.client.auth: the listener does not "
+            "speak TLS.",
+        ),
+        (
+            {"broker": {"listener.name.OTHER.ssl.client.auth": "required"}},
+            "Broker properties: listener.name.OTHER.ssl.client.auth: there is no listener OTHER",
+        ),
+        (
+            {"broker": {"listener.name.plaintext.ssl.client.auth": "x"}},
+            "Broker properties: Invalid value x for configuration "
+            "listener.name.plaintext.ssl.client.auth",
+        ),
+        (
+            {"broker": {"listener.name.plaintext.max.connections": "1"}},
+            "Broker properties: listener.name.plaintext.max.connections cannot be set: "
+            "max.connections holds for all listeners.",
         ),
         (
             {"broker": {"listeners": "PLAINTEXT://:9093"}, "listen": "127.0.0.1:9092"},
@@ -477,3 +521,35 @@ def test_root_in_a_closed_directory_keeps_its_data_elsewhere(
     assert default_data_dir() == ROOT_DATA_DIR
     (tmp_path / "data").mkdir()  # whoever made it means it, and is told what is wrong with it
     assert default_data_dir() == tmp_path / "data"
+
+
+def test_each_listener_has_its_own_way_with_certificates() -> None:
+    """What holds for all is not meant for listeners of SASL_SSL (KIP-684)."""
+    here = Path(__file__)
+    made = Settings(
+        tls_cert=here,
+        tls_key=here,
+        tls_client_ca=here,
+        broker={
+            "listeners": "SSL://:1,SASL_SSL://:2,BOTH://:3,ASKS://:4,PLAINTEXT://:5",
+            "listener.security.protocol.map": "SSL:SSL,SASL_SSL:SASL_SSL,BOTH:SASL_SSL,ASKS:SSL,"
+            "PLAINTEXT:PLAINTEXT",
+            "ssl.client.auth": "required",
+            "listener.name.both.ssl.client.auth": "requested",
+            "listener.name.asks.ssl.client.auth": "requested",
+            "listener.name.asks.ssl.truststore.location": "/other.pem",
+            "listener.name.asks.ssl.principal.mapping.rules": "RULE:CN=(.*)/$1/",
+        },
+    )
+    found = {each.by_name: each for each in made.listen_addresses(KAFKA)}
+    assert {name: each.tls for name, each in found.items()} == {
+        "SSL": TlsFiles(here, here, here, ClientAuth.REQUIRED),
+        "SASL_SSL": TlsFiles(here, here),
+        "BOTH": TlsFiles(here, here, here, ClientAuth.REQUESTED),
+        "ASKS": TlsFiles(here, here, Path("/other.pem"), ClientAuth.REQUESTED),
+        "PLAINTEXT": None,
+    }
+    assert {name for name, each in found.items() if each.is_open} == {"ASKS", "PLAINTEXT"}
+    assert made.principal_mapping("ASKS").user_of("CN=a") == "a"
+    assert made.principal_mapping("SSL").user_of("CN=a") == "CN=a"
+    assert [each.tls for each in made.listen_addresses(PULSAR)] == [TlsFiles(here, here)]

@@ -60,10 +60,10 @@ class EchoFrontEnd:
 async def listening(
     host: str = "127.0.0.1",
     limits: ConnectionLimits = LIMITS,
-    tls: ssl.SSLContext | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
     kind: type[Echo] = Echo,
 ) -> AsyncIterator[Listener]:
-    listener = Listener(EchoFrontEnd(kind), host, 0, limits, (lambda: tls) if tls else None)
+    listener = Listener(EchoFrontEnd(kind), host, 0, limits, tls)
     await listener.start()
     try:
         yield listener
@@ -200,7 +200,7 @@ async def test_tls(certificate: Path) -> None:
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(certificate)
     client = ssl.create_default_context(cafile=certificate.with_suffix(".crt"))
-    async with listening(tls=server) as listener:
+    async with listening(tls=lambda: server) as listener:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", listener.port, ssl=client, server_hostname="localhost"
         )
@@ -213,7 +213,7 @@ async def test_tls(certificate: Path) -> None:
 async def test_a_failed_handshake_is_counted_off_and_disturbs_nobody(certificate: Path) -> None:
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(certificate)
-    async with listening(tls=server) as listener:
+    async with listening(tls=lambda: server) as listener:
         with capture_logs() as logs:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             writer.write(b"this is no handshake" * 10)

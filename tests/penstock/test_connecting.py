@@ -5,6 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 
 from penstock.connecting import (
     Connecting,
@@ -15,6 +21,7 @@ from penstock.connecting import (
     jaas_options,
     read_properties,
 )
+from tests.certificates import Authority
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 JAAS = f'{MODULE} required username="alice" password="secret";'
@@ -55,7 +62,11 @@ def test_properties(given: dict[str, str], found: Connecting) -> None:
     ("given", "sentence"),
     [
         ({"security.protocol": "TLS"}, r"security\.protocol is PLAINTEXT, SSL, .* not 'TLS'"),
-        ({"ssl.keystore.location": "k"}, r"ssl\.keystore\.location is not known here. There are:"),
+        ({"ssl.protocol": "TLSv1.3"}, r"ssl\.protocol is not known here. There are:"),
+        ({"ssl.keystore.type": "PKCS12"}, r"ssl\.keystore\.type is PEM"),
+        ({"ssl.keystore.key": "k"}, "go together"),
+        ({"ssl.keystore.location": "k", "ssl.keystore.key": "k"}, "say the same"),
+        ({"ssl.truststore.location": "k", "ssl.truststore.certificates": "k"}, "say the same"),
         ({"sasl.username": "a"}, r"sasl\.username is not known here"),
         ({"ssl.truststore.type": "JKS"}, "is PEM"),
         ({"ssl.endpoint.identification.algorithm": "none"}, "is https or empty"),
@@ -90,6 +101,42 @@ def test_a_password_is_shown_nowhere() -> None:
     with pytest.raises(PropertyError) as raised:
         connecting(broken)
     assert "secret" not in str(raised.value)
+
+
+def in_one_line(pem: str) -> str:
+    """As a file of properties has it where each line ends with a backslash."""
+    return "".join(pem.split("\n"))
+
+
+@pytest.mark.parametrize("how", ["file", "text", "one line"])
+@pytest.mark.parametrize("password", ["", "swordfish"])
+def test_a_certificate_is_read_in_each_form(tmp_path: Path, how: str, password: str) -> None:
+    authority = Authority.made(tmp_path)
+    key, certificate = authority.issued("CN=alice")
+    lock = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock).decode()
+    chain = certificate.public_bytes(Encoding.PEM).decode()
+    given = {"security.protocol": "SSL", "ssl.truststore.certificates": authority.pem.decode()}
+    if how == "file":
+        (tmp_path / "alice.pem").write_text(pem + chain)
+        given["ssl.keystore.location"] = str(tmp_path / "alice.pem")
+    else:
+        as_said = in_one_line if how == "one line" else str
+        given["ssl.keystore.key"] = as_said(pem)
+        given["ssl.keystore.certificate.chain"] = as_said(chain)
+    if password:
+        given["ssl.key.password"] = password
+    tls = connecting(given).tls
+    assert tls is not None
+    assert len(tls.context().get_ca_certs()) == 1
+    assert "swordfish" not in repr(tls)
+    assert "PRIVATE" not in repr(tls)
+    if password:
+        wrong = connecting(given | {"ssl.key.password": "wrong"}).tls
+        assert wrong is not None
+        with pytest.raises(PropertyError, match=r"with ssl\.key\.password if") as raised:
+            wrong.context()
+        assert "wrong" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,267 @@
+"""TLS at the door: files that change, certificates that clients show, alerts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from core.security.listeners import ClientAuth
+from core.security.names import subject_of
+from gateway.listener import Listener
+from gateway.tls import TlsContext, TlsContexts, TlsError, TlsFiles, peer_certificate
+from tests.certificates import Authority
+from tests.gateway.event_loops import on_every_loop
+from tests.gateway.test_listener import Echo, echoed, listening
+
+
+class Known(Echo):
+    """Says who is there."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        certificate = peer_certificate(transport)
+        name = subject_of(certificate) if certificate else "nobody"
+        self._transport.write(name.encode() + b"\n")
+
+
+class Files:
+    """A server's files, and what clients trust."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority.made(directory)
+        self.certificate = self.authority.write("server.pem", "CN=first", host="localhost")
+        self.trusted = self.authority.write_own()
+
+    def of(self, auth: ClientAuth = ClientAuth.NONE) -> TlsFiles:
+        return TlsFiles(self.certificate, self.certificate, self.trusted, auth)
+
+    def client(self, shown: Path | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.trusted)
+        if shown:
+            context.load_cert_chain(shown)
+        return context
+
+    def renew(self, name: str, authority: Authority | None = None) -> None:
+        """As tools do it: beside, then renamed."""
+        signed = authority or self.authority
+        signed.write("new.pem", name, host="localhost").replace(self.certificate)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    port: int, context: ssl.SSLContext
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname="localhost"
+    )
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def named(port: int, context: ssl.SSLContext) -> str:
+    """Who the server says is there."""
+    async with connected(port, context) as (reader, _), asyncio.timeout(30):
+        return (await reader.readline()).decode().strip()
+
+
+async def shown_by(port: int, context: ssl.SSLContext) -> str:
+    """The name of the server's certificate."""
+    async with connected(port, context) as (_, writer):
+        certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return subject_of(certificate)
+
+
+async def all_gone(listener: Listener) -> None:
+    async with asyncio.timeout(30):
+        while listener.connection_count:
+            await asyncio.sleep(0.01)
+
+
+def looked(context: TlsContext) -> list[str]:
+    """What a change comes to: it counts once it has stood still."""
+    with capture_logs() as logs:
+        context.look()
+        context.look()
+    return [line["event"] for line in logs]
+
+
+@on_every_loop
+@pytest.mark.parametrize("auth", [ClientAuth.REQUESTED, ClientAuth.REQUIRED])
+async def test_a_client_is_known_by_its_certificate(files: Files, auth: ClientAuth) -> None:
+    alice = files.authority.write("alice.pem", "CN=alice,O=x")
+    async with listening(tls=TlsContext(files.of(auth)), kind=Known) as listener:
+        assert await named(listener.port, files.client(alice)) == "CN=alice,O=x"
+
+
+@on_every_loop
+async def test_nobody_is_known_where_certificates_are_only_asked_for(files: Files) -> None:
+    alice = files.authority.write("alice.pem", "CN=alice")
+    for auth, shown in ((ClientAuth.REQUESTED, None), (ClientAuth.NONE, alice)):
+        async with listening(tls=TlsContext(files.of(auth)), kind=Known) as listener:
+            assert await named(listener.port, files.client(shown)) == "nobody"
+
+
+@on_every_loop
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("days", "alert", "reason"),
+    [
+        (None, "alert certificate required|handshake failure", "did not return a certificate"),
+        ((-9, -1), "alert certificate expired", "certificate has expired"),
+        ((1, 9), "alert bad certificate", "not yet valid"),
+    ],
+)
+async def test_a_client_is_told_what_is_wrong_with_its_certificate(
+    files: Files,
+    version: ssl.TLSVersion,
+    days: tuple[int, int] | None,
+    alert: str,
+    reason: str,
+) -> None:
+    """It says more before it hears of it; what is wrong is one line of the log."""
+    shown = None
+    if days is not None:
+        shown = files.authority.write("wrong.pem", "CN=a", begins=days[0], ends=days[1])
+    client = files.client(shown)
+    client.maximum_version = version
+    async with listening(tls=TlsContext(files.of(ClientAuth.REQUIRED))) as listener:
+        with capture_logs() as logs:
+            with pytest.raises(ssl.SSLError, match=f"(?i){alert.replace(' ', '[ _]')}"):
+                async with connected(listener.port, client) as (reader, writer):
+                    writer.write(b"x" * 100_000)
+                    async with asyncio.timeout(30):
+                        await reader.read(1)
+            await all_gone(listener)
+    assert [line["event"] for line in logs] == ["connection failed"]
+    assert reason in logs[0]["reason"]
+
+
+@on_every_loop
+async def test_who_goes_on_after_an_alert_is_cut_off(files: Files) -> None:
+    """Nothing is kept of what it says."""
+    client = files.client()
+    client.minimum_version = ssl.TLSVersion.TLSv1_3
+    async with listening(tls=TlsContext(files.of(ClientAuth.REQUIRED))) as listener:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        shaking = client.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            shaking.do_handshake()
+        writer.write(outgoing.read())
+        while True:
+            said = await reader.read(65536)
+            assert said, "it goes on"
+            incoming.write(said)
+            try:
+                shaking.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                continue
+        writer.write(outgoing.read())
+
+        async def flood() -> None:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    shaking.write(b"x" * 16_000)
+                    writer.write(outgoing.read())
+                    await writer.drain()
+
+        async with asyncio.timeout(5):  # the handshake's own time is longer
+            await flood()
+        writer.close()
+
+
+@on_every_loop
+async def test_a_renewed_certificate_counts_for_who_comes_next(files: Files) -> None:
+    context = TlsContext(files.of())
+    async with listening(tls=context) as listener:
+        async with connected(listener.port, files.client()) as (reader, writer):
+            files.renew("CN=second")
+            assert looked(context) == ["tls_files_read_again"]
+            assert await shown_by(listener.port, files.client()) == "CN=second"
+            assert await echoed(reader, writer) == b"hello"
+        assert looked(context) == []
+
+
+async def test_whom_clients_are_signed_by_may_change(files: Files, tmp_path: Path) -> None:
+    other = Authority.made(tmp_path, "CN=Other")
+    alice, bob = files.authority.write("alice.pem", "CN=alice"), other.write("bob.pem", "CN=bob")
+    client = {each: files.client(each) for each in (alice, bob)}
+    context = TlsContext(files.of(ClientAuth.REQUIRED))
+    async with listening(tls=context, kind=Known) as listener:
+        assert await named(listener.port, client[alice]) == "CN=alice"
+        files.trusted.write_bytes(other.pem)
+        assert looked(context) == ["tls_files_read_again"]
+        assert await named(listener.port, client[bob]) == "CN=bob"
+        with pytest.raises(ssl.SSLError, match=r"(?i)unknown[ _]ca"):
+            await named(listener.port, client[alice])
+        await all_gone(listener)
+
+
+@pytest.mark.parametrize("broken", ["certificate", "trusted"])
+@pytest.mark.parametrize("how", ["other text", "gone", "cut short"])
+def test_files_that_do_not_do_leave_the_old_in_force(
+    files: Files, tmp_path: Path, broken: str, how: str
+) -> None:
+    context = TlsContext(files.of(ClientAuth.REQUIRED))
+    before, path = context(), tmp_path / getattr(files, broken).name
+    right = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    elif how == "other text":
+        path.write_text("no certificate")
+    elif broken == "certificate":
+        path.write_bytes(files.authority.write("x.pem", "CN=x").read_bytes()[:300])
+    else:
+        path.write_text("")
+    assert looked(context) == ["tls_files_unusable"]
+    assert looked(context) == [], "once"
+    assert context() is before
+    path.write_bytes(right + b"\n")
+    assert looked(context) == ["tls_files_read_again"]
+    assert context() is not before
+
+
+def test_what_is_being_written_is_left_alone(files: Files) -> None:
+    context = TlsContext(files.of())
+    with capture_logs() as logs:
+        for number in range(3):
+            files.certificate.write_text("half of it" * (number + 1))
+            context.look()
+        files.renew("CN=second")
+        context.look()
+        context.look()
+    assert [line["event"] for line in logs] == ["tls_files_read_again"]
+
+
+@pytest.mark.parametrize("of", ["certificate", "trusted"])
+def test_without_usable_files_there_is_no_context(files: Files, of: str) -> None:
+    getattr(files, of).write_text("x")
+    with pytest.raises(TlsError, match="in PEM"):
+        TlsContext(files.of(ClientAuth.REQUIRED))
+
+
+async def test_equal_files_share_a_context_that_keeps_up(files: Files) -> None:
+    contexts = TlsContexts()
+    one, other = contexts.of(files.of()), contexts.of(files.of())
+    assert one is other
+    before = one()
+    keeping = asyncio.create_task(contexts.keep_up())
+    files.renew("CN=second")
+    async with asyncio.timeout(30):
+        while one() is before:
+            await asyncio.sleep(0.02)
+    keeping.cancel()
