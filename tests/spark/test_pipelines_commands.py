@@ -27,6 +27,7 @@ from penstock.spark.pipelines.application import zip_package
 from penstock.spark.pipelines.options import interval, listed, moment, pair, positive
 from penstock.spark.pipelines.replay import OffsetRange
 from penstock.spark.pipelines.transform import load_function
+from tests.certificates import Authority
 from tests.conftest import Gateway, StartGateway, free_port
 from tests.entrance import PASSWORD, entrance, java_properties
 from tests.spark.records import Written, read, write, write_transactions
@@ -248,16 +249,20 @@ def test_over_tls(
     certificate: Path,
     tmp_path: Path,
 ) -> None:
-    """The admin client, Spark's source and the sink are told of the authority once."""
+    """The admin client, Spark's source and the sink are told of the authority once, and show the
+    same certificate."""
     port, authority = free_port(), str(certificate.with_suffix(".crt"))
+    shown = str(Authority.made(tmp_path).write("alice.pem", "CN=alice"))
     start_gateway(
         *("--tls-cert", authority, "--tls-key", certificate),
+        *("--tls-client-ca", shown, "--override=ssl.client.auth=required"),
         *("--advertise", f"localhost:{port}"),
         database_url=database_url,
         port=port,
         wait=False,
     )
     client = {"bootstrap.servers": f"localhost:{port}", "ssl.ca.location": authority}
+    client |= {"ssl.key.location": shown, "ssl.certificate.location": shown}
     producer = Producer({**client, "security.protocol": "ssl", "log_level": 0})
     for n in range(10):
         producer.produce("in", b"%d" % n)
@@ -267,8 +272,11 @@ def test_over_tls(
     words += ["--sql", "SELECT value FROM input", "--available-now"]
     words += ["--bootstrap-server", f"localhost:{port}", "--kafka", "security.protocol=SSL"]
     words += ["--kafka", f"ssl.truststore.location={authority}"]
-    assert run_here(words) == 2  # Java would take the file for another type
-    assert run_here([*words, "--kafka", "ssl.truststore.type=PEM"]) == 0
+    words += ["--kafka", f"ssl.keystore.location={shown}"]
+    types = [f"ssl.{store}.type=PEM" for store in ("truststore", "keystore")]
+    for given in ([], types[:1], types):  # Java would take a file for one of another type
+        asked = [*words, *(word for each in given for word in ("--kafka", each))]
+        assert run_here(asked) == (0 if given == types else 2), given
     with psycopg.connect(database_url) as psql:
         query = "SELECT high_watermark FROM v_topic_partition WHERE topic = 'out'"
         assert psql.execute(query).fetchone() == (20,)

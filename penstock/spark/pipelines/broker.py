@@ -22,7 +22,8 @@ _EARLIEST, _LATEST = -2, -1  # ListOffsets' timestamps for both ends of a log
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _BOOTSTRAP_TIMEOUT_MS: Final = 5_000
 _ANSWER_TIMEOUT_MS: Final = 30_000
-_TRUSTSTORE: Final = "ssl.truststore.location"
+_STORES: Final = ("ssl.truststore", "ssl.keystore")
+_OF_A_STORE: Final = ("location", "certificates", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +116,13 @@ def _admin_client(broker: Broker) -> Iterator[KafkaAdminClient]:
 
 def _connecting(properties: Mapping[str, str]) -> Connecting:
     """What is said in a way that Java and Python both understand. Raises WrongArgument."""
-    if _TRUSTSTORE in properties and properties.get("ssl.truststore.type", "").upper() != "PEM":
-        raise WrongArgument(
-            f"{_TRUSTSTORE} must be a PEM file, which all that a pipeline consists of"
-            " can read: say --kafka ssl.truststore.type=PEM as well."
-        )
+    for store in _STORES:
+        given = any(f"{store}.{what}" in properties for what in _OF_A_STORE)
+        if given and properties.get(f"{store}.type", "").upper() != "PEM":
+            raise WrongArgument(
+                f"What {store}.location names must be a PEM file, which all that a pipeline "
+                f"consists of can read: say --kafka {store}.type=PEM as well."
+            )
     try:
         return connecting({name: properties[name] for name in KNOWN if name in properties})
     except PropertyError as wrong:

@@ -17,6 +17,9 @@ import psutil
 import pytest
 from structlog.testing import capture_logs
 
+from core.security.listeners import ClientAuth
+from core.security.principal import Principal
+from core.security.principal_mapping import read_mapping
 from gateway.kafka.api import CLOSE_CONNECTION, Registry
 from gateway.kafka.codec import (
     ApiVersionsRequest,
@@ -40,6 +43,8 @@ from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.context import RequestContext, Services
 from gateway.listener import Listener
 from gateway.request_memory import RequestMemory
+from gateway.tls import TlsContext, TlsFiles
+from tests.certificates import Authority
 from tests.gateway.event_loops import on_every_loop
 
 LIMITS = ConnectionLimits()
@@ -149,7 +154,7 @@ def script() -> Script:
 async def serving(
     script: Script,
     limits: ConnectionLimits = LIMITS,
-    tls: ssl.SSLContext | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
     **options: Any,
 ) -> AsyncIterator[Listener]:
     memory = RequestMemory(limits)
@@ -741,12 +746,40 @@ async def test_large_frames_and_answers_over_tls(script: Script, certificate: Pa
     tls = ssl.create_default_context(cafile=certificate.with_suffix(".crt"))
     script.fetch_bytes = 3_000_000
     names = ["n" * size for size in (1, 30_000, 20_000)] * 10
-    async with serving(script, tls=server) as listener, connected(listener, tls) as client:
+    async with serving(script, tls=lambda: server) as listener, connected(listener, tls) as client:
         client.send(*(produce(i, name) for i, name in enumerate(names)), fetch(30), metadata(31))
         answers = [await client.receive() for _ in range(32)]
         assert [correlation_id for correlation_id, _ in answers] == list(range(32))
         assert len(answers[30][1]) > 3_000_000
         assert script.ended[:30] == names
+
+
+# Certificates.
+
+
+@on_every_loop
+async def test_whom_no_rule_has_a_name_for_is_closed(script: Script, tmp_path: Path) -> None:
+    """Others are who their certificate says, with each request."""
+    authority = Authority.made(tmp_path)
+    server = authority.write("server.pem", "CN=x", host="localhost")
+    files = TlsFiles(server, server, authority.write_own(), ClientAuth.REQUESTED)
+    names = read_mapping("RULE:^CN=([a-z]+)$/$1/U")
+    async with serving(script, tls=TlsContext(files), names=names) as listener:
+        for subject, user in (("CN=alice", "ALICE"), ("CN=Alice", None), ("", "ANONYMOUS")):
+            client_tls = ssl.create_default_context(cafile=files.client_ca)
+            if subject:
+                client_tls.load_cert_chain(authority.write("client.pem", subject))
+            with capture_logs() as logs:
+                async with connected(listener, client_tls) as client:
+                    if user is None:
+                        assert await client.is_closed()
+                    else:
+                        client.send(metadata(1))
+                        await client.receive()
+                        assert script.contexts[-1].principal == Principal(user)
+            reasons = [line["reason"] for line in logs if line["event"] == "connection closed"]
+            expected = "no rule of ssl.principal.mapping.rules fits its certificate's name CN=Alice"
+            assert reasons == ([expected] if user is None else [])
 
 
 # The end.
