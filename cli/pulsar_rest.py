@@ -9,10 +9,12 @@ import http.client
 import json
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus, urlsplit
+
+from cli.rest_login import RestLogin
 
 if TYPE_CHECKING:
     from gateway.pulsar.names import TopicName
@@ -37,15 +39,17 @@ class RestUnreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """REST at an address. certificate: trusted beside what the system trusts."""
+    """REST at an address. certificate: trusted beside what the system trusts. login: as whom it is
+    asked."""
 
     url: str
     certificate: Path | None = None
+    login: RestLogin = field(default_factory=RestLogin)
 
     def ask(self, method: str, segments: Sequence[str], query: str = "", body: Any = None) -> Any:
         """The answer's JSON; None where it has none. segments: of the path, encoded.
 
-        Raises RestRefused, RestUnreachable.
+        Raises RestRefused, RestUnreachable, and PropertyError where the login may not go there.
         """
         path = "/" + "/".join(segments) + (f"?{query}" if query else "")
         url = self.url.rstrip("/") + path
@@ -63,10 +67,11 @@ class Rest:
     def _once(self, method: str, url: str, body: bytes) -> tuple[int, str | None, bytes]:
         to = urlsplit(url)
         target = to.path + (f"?{to.query}" if to.query else "")
+        headers = {"content-type": "application/json", **self.login.headers_to(url)}
         connection = None
         try:
             connection = self._connection(to.scheme, to.hostname or "", to.port)
-            connection.request(method, target, body, {"content-type": "application/json"})
+            connection.request(method, target, body, headers)
             response = connection.getresponse()
             return response.status, response.headers["location"], response.read()
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -83,8 +88,9 @@ class Rest:
             return http.client.HTTPConnection(host, port, timeout=_WITHIN_S)
         trusted = ssl.create_default_context()
         trusted.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        if self.certificate is not None:
-            trusted.load_verify_locations(self.certificate)
+        for each in (self.certificate, self.login.certificate):
+            if each is not None:
+                trusted.load_verify_locations(each)
         return http.client.HTTPSConnection(host, port, timeout=_WITHIN_S, context=trusted)
 
 

@@ -11,6 +11,7 @@ import re
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -27,7 +28,9 @@ from cli.pulsar_rest import (
     subscription_path,
     topic_path,
 )
+from cli.rest_login import RestLogin, read_rest_login
 from cli.serve import ConfigFile, settings_of
+from penstock.connecting import PropertyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +52,15 @@ AdminUrl = Annotated[
         "--admin-url",
         metavar="URL",
         help=f"Where a broker serves HTTP; default {DEFAULT_URL}, or what the settings say.",
+    ),
+]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="Log in as this file says: authPlugin and authParams, as Pulsar's client.conf has "
+        "them, or sasl.jaas.config, as for Kafka's tools.",
     ),
 ]
 Execute = Annotated[
@@ -77,7 +89,7 @@ def _said(command: Callable[..., None]) -> Callable[..., None]:
     def run(*arguments: Any, **named: Any) -> None:
         try:
             command(*arguments, **named)
-        except RestUnreachable as error:
+        except (RestUnreachable, PropertyError) as error:
             fail(str(error), 2)
         except RestRefused as error:
             fail(f"{str(error).rstrip('.')}.")
@@ -100,6 +112,7 @@ def reset(
     ],
     execute: Execute = False,
     admin_url: AdminUrl = None,
+    command_config: CommandConfig = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -108,7 +121,7 @@ def reset(
     Without --execute it is only shown.
     """
     way = _way(to)
-    rest, whole = _rest(admin_url, config), _topic(topic)
+    rest, whole = _rest(admin_url, config, command_config), _topic(topic)
     if isinstance(way, dict) and (partition := way["partitionIndex"]) >= 0 > whole.partition:
         whole = replace(whole, partition=partition)
     found = _backlogs(rest, whole, name)
@@ -134,6 +147,7 @@ def skip(
     skip_all: Annotated[bool, typer.Option("--all", help="All there are.")] = False,
     execute: Execute = False,
     admin_url: AdminUrl = None,
+    command_config: CommandConfig = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -143,7 +157,7 @@ def skip(
     """
     if (messages is None) == (not skip_all):
         fail("Say how many, with just one of --messages, --all.", 2)
-    rest, whole = _rest(admin_url, config), _topic(topic)
+    rest, whole = _rest(admin_url, config, command_config), _topic(topic)
     found = _backlogs(rest, whole, name)
     if messages is not None and len(found) > 1:
         fail(f"{whole} is partitioned: name one, --topic {topic}-partition-0.", 2)
@@ -165,11 +179,12 @@ def delete(
         bool, typer.Option("--force", help="Also while it has consumers, who are disconnected.")
     ] = False,
     admin_url: AdminUrl = None,
+    command_config: CommandConfig = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete a subscription, with all that it has acknowledged."""
-    rest, whole = _rest(admin_url, config), _topic(topic)
+    rest, whole = _rest(admin_url, config, command_config), _topic(topic)
     _backlogs(rest, whole, name)
     query = "force=true" if force else ""
     rest.ask("DELETE", subscription_path(whole, name), query)
@@ -179,20 +194,21 @@ def delete(
         Console().print(f"Deleted {name} of {whole}", markup=False, highlight=False)
 
 
-def _rest(admin_url: str | None, config: ConfigFile) -> Rest:
+def _rest(admin_url: str | None, config: ConfigFile, command_config: Path | None) -> Rest:
     from gateway.config import HTTP
 
     settings = settings_of(config)
+    login = RestLogin() if command_config is None else read_rest_login(command_config)
     if admin_url is not None:
         if not admin_url.startswith(("http://", "https://")):
             fail(f"--admin-url: '{admin_url}' is not http://HOST:PORT or https://HOST:PORT.", 2)
-        return Rest(admin_url, settings.tls_cert)
+        return Rest(admin_url, settings.tls_cert, login)
     if (listens := settings.listen_on(HTTP)) is None:
-        return Rest(DEFAULT_URL)
+        return Rest(DEFAULT_URL, login=login)
     at = settings.advertised(HTTP, listens.port)
     host = f"[{at.host}]" if ":" in at.host else at.host
     scheme = "http" if settings.tls_cert is None else "https"
-    return Rest(f"{scheme}://{host}:{at.port}", settings.tls_cert)
+    return Rest(f"{scheme}://{host}:{at.port}", settings.tls_cert, login)
 
 
 def _topic(text: str) -> TopicName:

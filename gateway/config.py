@@ -124,7 +124,7 @@ LISTENERS: Final = {
     HTTP: ListenerSettings("http_listen", "http_advertise"),
 }
 """By the name that a front-end gives its listener."""
-ASKED: Final = frozenset({PULSAR})
+ASKED: Final = frozenset({PULSAR, HTTP})
 """Those whose clients log in where `authenticationEnabled` is set."""
 
 

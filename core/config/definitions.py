@@ -1006,7 +1006,14 @@ _HONOURED: tuple[ConfigDef, ...] = (
         validator=at_least(1),
         update_mode=_CLUSTER_WIDE,
     ),
-    # --- logins of Pulsar's clients, under Pulsar's names ---
+    # --- logins of Pulsar's clients and by HTTP, under Pulsar's names ---
+    _broker(
+        "authenticateMetricsEndpoint",
+        _BOOLEAN,
+        "true",
+        "Whether who reads /metrics has to log in, too, where authenticationEnabled is set; not so "
+        "in Pulsar by default. --metrics-listen asks nobody.",
+    ),
     _broker(
         "authenticateOriginalAuthData",
         _BOOLEAN,
@@ -1018,7 +1025,8 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "authenticationEnabled",
         _BOOLEAN,
         "false",
-        "Whether clients have to log in at Pulsar's door, by one of authenticationProviders.",
+        "Whether clients have to log in at Pulsar's door and by HTTP, by one of "
+        "authenticationProviders.",
     ),
     _broker(
         "authenticationProviders",

@@ -1,9 +1,8 @@
 """A client's login on one connection of Pulsar's: CONNECT, and AUTH_CHALLENGE before it is over.
 
-Commands and texts are ServerCnx's (handleConnect, authenticationFailed, completeConnect); proxies
-are told apart from others as AuthorizationService.isValidOriginalPrincipal does. Otherwise than in
-Pulsar, a client is asked for another token before its own runs out, and nobody stays after that.
-Knows no socket; no secret is in a log line.
+Commands and texts are ServerCnx's (handleConnect, authenticationFailed, completeConnect). Otherwise
+than in Pulsar, a client is asked for another token before its own runs out, and nobody stays after
+that. Knows no socket; no secret is in a log line.
 """
 
 from __future__ import annotations
@@ -120,12 +119,11 @@ class Login:
 
     async def connect(self, connect: CommandConnect) -> Refused | None:
         """Decides on CONNECT; a refusal comes late."""
-        own = Credentials(connect.auth_method_name, connect.auth_data)
-        proof = await self._prove(own)
+        proof = await self._prove(Credentials(connect.auth_method_name, connect.auth_data))
         if not isinstance(proof, Proof):
             return proof
         proofs = [proof]
-        original = connect.original_principal
+        original = connect.original_principal if connect.original_principal.strip() else ""
         if original and self._door.is_original_proved:
             data = connect.original_auth_data.encode()
             its = await self._prove(Credentials(connect.original_auth_method, data))
@@ -133,10 +131,14 @@ class Login:
                 return its
             proofs.append(its)
             original = its.principal.name
-        if (wrong := self._wrong_roles(proof.principal.name, original, connect)) is not None:
-            reason, refused = wrong
-            await self._refuse(self._method, reason, proof.principal.name)
-            return refused
+        own = proof.principal.name
+        roles = self._door.authentication
+        if (wrong := roles.why_not_for(own, original)) is not None:
+            await self._refuse(self._method, wrong, own)
+            return _INVALID_ROLES
+        if connect.proxy_version and own not in roles.proxy_roles:
+            await self._refuse(self._method, "it is no proxy role", own)
+            return _NO_PROXY
         self._proofs = tuple(proofs)
         self._can_be_asked = (
             connect.feature_flags.supports_auth_refresh
@@ -151,19 +153,6 @@ class Login:
         )
         self._succeed()
         return None
-
-    def _wrong_roles(
-        self, own: str, original: str, connect: CommandConnect
-    ) -> tuple[str, Refused] | None:
-        """Why a role may not ask for another, or has to, for the log and for the client."""
-        roles = self._door.authentication.proxy_roles
-        if own not in roles:
-            if original.strip():
-                return "only a proxy role may say for whom it asks", _INVALID_ROLES
-            return ("it is no proxy role", _NO_PROXY) if connect.proxy_version else None
-        if not original.strip():
-            return "a proxy role has to say for whom it asks", _INVALID_ROLES
-        return ("it asks for a proxy role", _INVALID_ROLES) if original in roles else None
 
     async def answer(self, response: CommandAuthResponse) -> Refused | None:
         """Decides on AUTH_RESPONSE. Raises MalformedCommand where nobody has asked."""

@@ -82,6 +82,18 @@ class Authentication:
         self.users: Final = users
         self._tokens = read_tokens(static)
 
+    def why_not_for(self, own: str, original: str, *, may_be_same: bool = False) -> str | None:
+        """Why a role may not ask for another, or has to, for the log. original: for whom it says
+        that it asks, if it does. may_be_same: whether that may be the role itself. As
+        AuthorizationService.isValidOriginalPrincipal."""
+        if own not in self.proxy_roles:
+            if not original.strip() or (may_be_same and original == own):
+                return None
+            return "only a proxy role may say for whom it asks"
+        if not original.strip():
+            return "a proxy role has to say for whom it asks"
+        return "it asks for a proxy role" if original in self.proxy_roles else None
+
     async def prove(self, shown: Credentials) -> Proof | NotProved:
         """Who shows these. Raises StoreUnavailable where the database is away for longer than the
         broker's session: nobody new is let in, by a token neither."""

@@ -12,6 +12,7 @@ from urllib.parse import unquote_plus
 
 from starlette.requests import ClientDisconnect, Request
 
+from core.security.principal import Caller
 from gateway.web.api import Refused
 
 Services = TypeVar("Services")
@@ -32,11 +33,12 @@ class ClientError(Exception):
 
 
 class Call(Generic[Services]):
-    """A request, and the services that its handler may ask."""
+    """A request, who has sent it, and the services that its handler may ask."""
 
-    def __init__(self, request: Request, services: Services) -> None:
+    def __init__(self, request: Request, services: Services, caller: Caller) -> None:
         self.request = request
         self.services = services
+        self.caller = caller
         self._body: bytes | None = None
 
     def name(self, parameter: str) -> str:

@@ -43,7 +43,8 @@ class WebFrontEnd:
             await self._server.drain(timeout_s)
 
     def _load(self) -> WebServer:
-        from gateway.web.operations import OPERATIONS, Operations
+        from gateway.web.guard import Guard
+        from gateway.web.operations import HEALTH, METRICS, OPERATIONS, Operations
         from gateway.web.server import Part, WebServer
 
         around = self._around
@@ -53,7 +54,18 @@ class WebFrontEnd:
             for listener, bring in self._bring.items()
             if listener in around.front_ends
         ]
-        return WebServer(parts, around.limits, around.metrics.requests)
+        guard = None
+        if self._runtime.authentication.is_on:
+            configs = self._runtime.configs
+            asks = configs.broker_bool("authenticateMetricsEndpoint")
+            guard = Guard(
+                LISTENER,
+                self._runtime.authentication,
+                configs,
+                partial(around.metrics.logins.count, LISTENER),
+                {HEALTH} if asks else {HEALTH, METRICS},
+            )
+        return WebServer(parts, around.limits, around.metrics.requests, guard)
 
 
 def front_end(bring: Mapping[str, Bring]) -> FrontEndFactory:

@@ -16,6 +16,8 @@ from gateway.web.api import Refused, Registry
 from gateway.web.call import Call
 
 OPERATIONS: Final = Registry()
+METRICS: Final = "/metrics"
+HEALTH: Final = "/health"
 
 _DATABASE_WITHIN_S: Final = 5.0
 
@@ -28,14 +30,14 @@ class Operations:
     metrics: Metrics
 
 
-@OPERATIONS.endpoint("GET", "/metrics")
+@OPERATIONS.endpoint("GET", METRICS)
 async def metrics(call: Call[Operations]) -> Response:
     """Metrics in Prometheus's text format."""
     text = generate_latest(call.services.metrics.registry)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-@OPERATIONS.endpoint("GET", "/health")
+@OPERATIONS.endpoint("GET", HEALTH)
 async def health(call: Call[Operations]) -> dict[str, Any] | Refused:
     """Whether this broker serves: it has just renewed its session in the database, else 503."""
     cluster = call.services.cluster

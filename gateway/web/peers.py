@@ -16,7 +16,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 _WITHIN_S: Final = 15.0
-_PASSED_ON: Final = ("authorization", "content-type")
+_PASSED_ON: Final = (
+    *("authorization", "x-original-principal", "x-pulsar-auth-method-name"),
+    "content-type",
+)
 
 
 @dataclass(frozen=True, slots=True)

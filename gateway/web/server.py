@@ -25,10 +25,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from core.ports.log import StoreUnavailable
+from core.security.principal import ANONYMOUS, Caller, java_host
 from gateway.listener import ConnectionLimits
 from gateway.metrics.requests import RequestObserver
 from gateway.web.api import Endpoint, Redirected, Refused, Registry
 from gateway.web.call import Call, ClientError
+from gateway.web.guard import Guard, peer_of
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +58,8 @@ class Part:
 class WebServer:
     """Makes connections, each with all parts behind it.
 
-    observer_of: what counts the requests of endpoints with these names.
+    observer_of: what counts the requests of endpoints with these names. guard: None where nobody is
+    asked who he is.
     """
 
     def __init__(
@@ -64,9 +67,10 @@ class WebServer:
         parts: Sequence[Part],
         limits: ConnectionLimits,
         observer_of: Callable[[dict[int, str]], RequestObserver],
+        guard: Guard | None = None,
     ) -> None:
         self._config = Config(
-            make_app(parts, observer_of),
+            make_app(parts, observer_of, guard),
             http="h11",
             ws="none",
             lifespan="off",
@@ -161,7 +165,9 @@ class WebConnection(H11Protocol):
 
 
 def make_app(
-    parts: Sequence[Part], observer_of: Callable[[dict[int, str]], RequestObserver]
+    parts: Sequence[Part],
+    observer_of: Callable[[dict[int, str]], RequestObserver],
+    guard: Guard | None = None,
 ) -> ASGIApp:
     """All parts as one application; routes are matched on paths that are not decoded, so that a
     name may have a slash in it."""
@@ -177,9 +183,19 @@ def make_app(
         otherwise[each.path] = part.otherwise
     # Where two paths fit, the one that says more of itself is meant.
     paths = sorted(by_path, key=lambda path: [part.startswith("{") for part in path.split("/")])
-    routes = [Route(path, _Methods(by_path[path], otherwise[path])) for path in paths]
+    routes = [
+        Route(
+            path,
+            _Methods(
+                by_path[path],
+                otherwise[path],
+                None if guard is None or guard.is_open(path) else guard,
+            ),
+        )
+        for path in paths
+    ]
     routes += [
-        Route(f"{part.prefix}{{rest:path}}", _Methods({}, part.otherwise))
+        Route(f"{part.prefix}{{rest:path}}", _Methods({}, part.otherwise, guard))
         for part in parts
         if part.prefix is not None
     ]
@@ -198,10 +214,11 @@ class _Served:
     number: int
     observe: RequestObserver
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request, caller: Caller) -> Response:
         began = time.perf_counter()
         try:
-            response = _response(request, await self.endpoint.handler(Call(request, self.services)))
+            call = Call(request, self.services, caller)
+            response = _response(request, await self.endpoint.handler(call))
         except ClientError as bad:
             response = _refusal(bad.refused)
         except StoreUnavailable:
@@ -216,18 +233,34 @@ class _Served:
 
 
 class _Methods:
-    """All methods of one path. An ASGI application."""
+    """All methods of one path. An ASGI application. guard: None where it asks nobody."""
 
-    def __init__(self, served: dict[str, _Served], otherwise: Refused) -> None:
+    def __init__(self, served: dict[str, _Served], otherwise: Refused, guard: Guard | None) -> None:
         self._served = served
         self._otherwise = otherwise
+        self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
+        response = await self._answer(request)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        caller: Caller | Refused
+        if self._guard is None:
+            caller = Caller(ANONYMOUS, java_host(peer_of(request)))
+        else:
+            try:
+                caller = await self._guard.admit(request)
+            except StoreUnavailable:
+                return _refusal(_AWAY)
+            if isinstance(caller, Refused):
+                response = _refusal(caller)
+                response.headers["www-authenticate"] = self._guard.challenge
+                return response
         method = "GET" if request.method == "HEAD" else request.method
         found = self._served.get(method)
-        response = _refusal(self._otherwise) if found is None else await found.answer(request)
-        await response(scope, receive, send)
+        return _refusal(self._otherwise) if found is None else await found.answer(request, caller)
 
 
 def _response(request: Request, given: Any) -> Response:

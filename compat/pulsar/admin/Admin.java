@@ -128,6 +128,10 @@ public class Admin {
     private static PulsarAdmin admin(JsonNode call) throws Exception {
         PulsarAdminBuilder builder = PulsarAdmin.builder().serviceHttpUrl(call.get("url").asText());
         if (call.has("trust")) builder.tlsTrustCertsFilePath(call.get("trust").asText());
+        // As `pulsar-admin --auth-plugin … --auth-params …`.
+        if (call.has("plugin")) {
+            builder.authentication(call.get("plugin").asText(), call.get("params").asText());
+        }
         return builder.build();
     }
 

@@ -12,10 +12,15 @@ from compat.pulsar.drivers import Call
 class Admin:
     """A PulsarAdmin. Its parts are methods: name of theirs, arguments; they raise `Refused`."""
 
-    def __init__(self, call: Call, url: str, trust: Path | None = None) -> None:
+    def __init__(
+        self, call: Call, url: str, trust: Path | None = None, login: tuple[str, str] | None = None
+    ) -> None:
+        """login: a plug-in and its parameters, as pulsar-admin has them."""
         self._call = call
-        trusted = {} if trust is None else {"trust": str(trust)}
-        self._number = call("admin", url=url, **trusted)
+        settings = {} if trust is None else {"trust": str(trust)}
+        if login is not None:
+            settings |= {"plugin": login[0], "params": login[1]}
+        self._number = call("admin", url=url, **settings)
         self.topics = partial(self._ask, "topics")
         self.schemas = partial(self._ask, "schemas")
         self.lookups = partial(self._ask, "lookups")

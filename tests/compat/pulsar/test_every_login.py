@@ -6,6 +6,7 @@ Each client's own word for it is written down here.
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 import time
@@ -17,7 +18,9 @@ from typing import Any
 import jwt
 import pytest
 
-from compat.pulsar.drivers import Call
+from compat.pulsar.drivers import Call, Refused
+from tests.cli.test_main import penstock
+from tests.compat.pulsar.administering import Admin
 from tests.compat.pulsar.clients import Client, eventually, refusal
 from tests.compat.pulsar.conftest import JAVA, Both, MakeClient
 from tests.conftest import free_port, gateways
@@ -185,6 +188,63 @@ def test_clients_without_another_token_are_sent_away_and_come_back_with_one(
     for producer in producers:
         producer.send(b"one")
     assert len(clients[0].consumer(topic, is_earliest=True).take(3)) == 3
+
+
+PLUGIN = "org.apache.pulsar.client.impl.auth.Authentication"
+NOT_AUTHORIZED = "NotAuthorizedException"
+
+
+@pytest.mark.java
+def test_pulsar_admin_logs_in(door: Door, java: Call) -> None:
+    file = Path(door.token("admin.token")["token_file"])
+    for plugin, params in (
+        ("Token", f"token:{file.read_text()}"),
+        ("Token", file.as_uri()),
+        ("Basic", json.dumps({"userId": USER, "password": PASSWORD})),
+    ):
+        admin = Admin(java, door.both.http_url, login=(PLUGIN + plugin, params))
+        assert admin.tenants("getTenants") == ["public", "pulsar"]
+        admin.close()
+    for login in (
+        None,
+        (f"{PLUGIN}Token", f"token:{jwt.encode({'sub': 'alice'}, bytes(32))}"),
+        (f"{PLUGIN}Basic", json.dumps({"userId": USER, "password": "guess"})),
+    ):
+        admin = Admin(java, door.both.http_url, login=login)
+        with pytest.raises(Refused) as raised:
+            admin.tenants("getTenants")
+        assert (raised.value.name, raised.value.status) == (NOT_AUTHORIZED, 401)
+        admin.close()
+
+
+@pytest.mark.java
+def test_clients_that_look_up_by_http_log_in(door: Door, java_driver: Call, topic: str) -> None:
+    client = Client("java", java_driver, door.both.http_url, login=by_password())
+    works(client, topic)
+    client.close()
+
+
+def test_penstocks_own_tools_log_in(door: Door, topic: str, make_client: MakeClient) -> None:
+    login = door.token("tool.token")
+    client = make_client("python", door.both.service_url, login=login)
+    client.send(topic, b"one")
+    client.consumer(topic, is_earliest=True).close()
+    conf, kafka, none = (door.tokens / name for name in ("client.conf", "kafka.conf", "none.conf"))
+    conf.write_text(f"authPlugin={PLUGIN}Token\nauthParams=file://{login['token_file']}\n")
+    jaas = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    kafka.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+        f'sasl.jaas.config={jaas} username="{USER}" password="{PASSWORD}";\n'
+    )
+    none.write_text("")
+    words = ("subscriptions", "skip", "s", "--topic", topic, "--all")
+    where = ("--admin-url", door.both.http_url)
+    for file in (conf, kafka):
+        done = penstock(*words, *where, "--command-config", str(file))
+        assert (done.returncode, done.stderr) == (0, "")
+    for given in ((), ("--command-config", str(none))):
+        done = penstock(*words, *where, *given)
+        assert (done.returncode, done.stderr) == (1, "Authentication required.\n")
 
 
 @pytest.mark.java

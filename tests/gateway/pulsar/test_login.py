@@ -403,6 +403,7 @@ async def test_whose_password_changes_is_disconnected(gate: Gate) -> None:
         ("proxy", "proxy", None),
         ("proxy", "other-proxy", None),
         ("alice", "", Caller(Principal("alice"), "127.0.0.1")),
+        ("alice", "  ", Caller(Principal("alice"), "127.0.0.1")),
         ("alice", "admin", None),
         ("alice", "alice", None),
     ],

@@ -1,0 +1,125 @@
+"""Who asks by HTTP: a token, name and password, or a proxy's word, by headers of each request.
+
+Headers and the text of refusals are Pulsar's (AuthenticationService, AuthenticationFilter). Knows
+no endpoint; no secret is in a log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from core.security.principal import Caller, Principal, java_host
+from gateway.runtime.authentication import BASIC, TOKEN, UNSUPPORTED, Credentials, NotProved
+from gateway.runtime.users import shown
+from gateway.web.api import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from starlette.requests import Request
+
+    from gateway.runtime.authentication import Authentication
+    from gateway.runtime.topics.configs import Configs
+
+log = structlog.get_logger(__name__)
+
+METHOD_HEADER: Final = "x-pulsar-auth-method-name"
+ORIGINAL_HEADER: Final = "x-original-principal"
+_SCHEMES: Final = {TOKEN: "Bearer", BASIC: "Basic"}
+_REQUIRED: Final = "Authentication required"
+
+LoginObserver = Callable[[str, str], None]
+"""Called with a method (or "unsupported") and an outcome for each request that asks for a login."""
+
+
+class Guard:
+    """A listener's. open_paths: those of endpoints that ask nobody. observe: counts logins."""
+
+    def __init__(
+        self,
+        listener: str,
+        authentication: Authentication,
+        configs: Configs,
+        observe: LoginObserver,
+        open_paths: Collection[str],
+    ) -> None:
+        self.challenge: Final = ", ".join(
+            f'{scheme} realm="penstock"'
+            for method, scheme in _SCHEMES.items()
+            if method in authentication.methods
+        )
+        self._listener = listener
+        self._authentication = authentication
+        self._configs = configs
+        self._observe = observe
+        self._open_paths = frozenset(open_paths)
+
+    def is_open(self, path: str) -> bool:
+        """Whether an endpoint with this path asks nobody."""
+        return path in self._open_paths
+
+    async def admit(self, request: Request) -> Caller | Refused:
+        """Who asks; a refusal comes late. Raises StoreUnavailable."""
+        peer = peer_of(request)
+        method = request.headers.get(METHOD_HEADER) or ""
+        if method and method not in self._authentication.methods:
+            told = f"Unsupported authentication method: [{shown(method)}]."
+            return await self._refuse(method, told, None, peer, told)
+        credentials = _shown_by(request)
+        found = await self._authentication.prove(credentials)
+        if isinstance(found, NotProved):
+            return await self._refuse(credentials.method, found.reason, found.user, peer)
+        own, original = found.principal.name, request.headers.get(ORIGINAL_HEADER) or ""
+        wrong = self._authentication.why_not_for(own, original, may_be_same=True)
+        if wrong is not None:
+            told = f"Unauthorized for originalPrincipal [{shown(original)}] and clientAppId [{own}]"
+            return await self._refuse(credentials.method, wrong, own, peer, told)
+        self._observe(credentials.method, "success")
+        is_for_another = original.strip() not in ("", own)
+        return Caller(
+            Principal(original) if is_for_another else found.principal,
+            java_host(peer),
+            found.principal if is_for_another else None,
+        )
+
+    async def _refuse(
+        self, method: str, reason: str, user: str | None, peer: str, told: str = _REQUIRED
+    ) -> Refused:
+        """Notes it, and lets the client wait, so that guessing takes time."""
+        log.warning(
+            "login_refused",
+            reason=shown(reason),
+            user=None if user is None else shown(user),
+            mechanism=shown(method) or None,
+            listener=self._listener,
+            peer=peer,
+        )
+        known = method in self._authentication.methods
+        self._observe(method if known else UNSUPPORTED, "failure")
+        delay_ms = self._configs.broker_int("connection.failed.authentication.delay.ms")
+        await asyncio.sleep(delay_ms / 1000)
+        return Refused(401, told)
+
+
+def peer_of(request: Request) -> str:
+    """HOST:PORT of the client."""
+    host, port = request.client or ("?", 0)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _shown_by(request: Request) -> Credentials:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return Credentials(TOKEN, given.strip().encode())
+    if scheme.lower() == "basic":
+        try:
+            return Credentials(BASIC, base64.b64decode(given.strip(), validate=True))
+        except (binascii.Error, ValueError):
+            return Credentials(BASIC)
+    return Credentials("")
