@@ -91,6 +91,8 @@ class Rest:
         for each in (self.certificate, self.login.certificate):
             if each is not None:
                 trusted.load_verify_locations(each)
+        if self.login.shows is not None:
+            self.login.shows.load_into(trusted)
         return http.client.HTTPSConnection(host, port, timeout=_WITHIN_S, context=trusted)
 
 

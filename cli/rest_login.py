@@ -11,27 +11,29 @@ import ipaddress
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from penstock.connecting import PLAIN, Login, PropertyError, connecting, read_properties
+from penstock.connecting import PLAIN, Certificate, PropertyError, connecting, read_properties
 
 _PLUGIN: Final = "authPlugin"
 _PARAMS: Final = "authParams"
 _PACKAGE: Final = "org.apache.pulsar.client.impl.auth.Authentication"
-_KINDS: Final = ("token", "basic")
+_KINDS: Final = ("token", "basic", "tls")
 
 
 @dataclass(frozen=True, slots=True)
 class RestLogin:
     """authorization: the header, if there is a login. is_secret_shown: whether it has a password
-    that may not be sent in plain text. certificate: trusted beside what the system trusts."""
+    that may not be sent in plain text. certificate: trusted beside what the system trusts. shows: a
+    certificate of one's own."""
 
     authorization: str | None = field(default=None, repr=False)
     is_secret_shown: bool = False
     certificate: Path | None = None
+    shows: Certificate | None = None
 
     def headers_to(self, url: str) -> dict[str, str]:
         """For a request to a broker. Raises PropertyError where the password would be shown to
@@ -51,35 +53,43 @@ def read_rest_login(file: Path) -> RestLogin:
     """Raises PropertyError."""
     given = read_properties(file)
     kind, params = given.get(_PLUGIN, "").strip(), given.get(_PARAMS, "").strip()
-    authorization: str | None
-    if kind:
-        authorization, is_scram = _of_pulsar(kind, params), False
-    else:
-        login = connecting(given).login
-        authorization = None if login is None else _basic(login.user, login.password)
-        is_scram = isinstance(login, Login) and login.mechanism != PLAIN
     trusted = given.get("tlsTrustCertsFilePath") or given.get("ssl.truststore.location")
-    return RestLogin(authorization, is_scram, Path(trusted) if trusted else None)
+    certificate = Path(trusted) if trusted else None
+    if kind:
+        return replace(_of_pulsar(kind, params), certificate=certificate)
+    found = connecting(given)
+    shows = found.tls.shows if found.tls is not None else None
+    if found.login is None:
+        return RestLogin(certificate=certificate, shows=shows)
+    authorization = _basic(found.login.user, found.login.password)
+    return RestLogin(authorization, found.login.mechanism != PLAIN, certificate, shows)
 
 
-def _of_pulsar(plugin: str, params: str) -> str:
+def _of_pulsar(plugin: str, params: str) -> RestLogin:
     kind = plugin.removeprefix(_PACKAGE).lower()
-    if kind not in _KINDS:
-        names = " or ".join(_PACKAGE + each.title() for each in _KINDS)
-        raise PropertyError(f"{_PLUGIN} is {names}, not '{plugin}'.")
-    if kind == "token":
-        return f"Bearer {_token(params)}"
     options = _options(params)
-    if not options.get("userId") or "password" not in options:
-        raise PropertyError(f'{_PARAMS} is {{"userId":"…","password":"…"}}.')
-    return _basic(options["userId"], options["password"])
+    if kind == "token":
+        return RestLogin(f"Bearer {_token(params)}")
+    if kind == "basic":
+        if not options.get("userId") or "password" not in options:
+            raise PropertyError(f'{_PARAMS} is {{"userId":"…","password":"…"}}.')
+        return RestLogin(_basic(options["userId"], options["password"]))
+    if kind == "tls":
+        if not options.get("tlsCertFile") or not options.get("tlsKeyFile"):
+            raise PropertyError(f"{_PARAMS} is tlsCertFile:…,tlsKeyFile:….")
+        chain, key = _read(options["tlsCertFile"]), _read(options["tlsKeyFile"])
+        return RestLogin(shows=Certificate(chain=chain, key=key))
+    names = " or ".join(_PACKAGE + each.title() for each in _KINDS)
+    raise PropertyError(f"{_PLUGIN} is {names}, not '{plugin}'.")
 
 
 def _options(params: str) -> Mapping[str, str]:
+    """JSON, or names and values as `name:value,name:value`."""
     try:
         found = json.loads(params)
     except ValueError:
-        return {}
+        parts = (each.partition(":") for each in params.split(","))
+        return {name.strip(): value.strip() for name, colon, value in parts if colon}
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
@@ -87,12 +97,7 @@ def _token(params: str) -> str:
     """`token:…`, `file:///…`, `env:NAME`, JSON with `token`, or the token itself
     (AuthenticationToken.configure)."""
     if params.startswith("file:"):
-        path = Path(unquote(urlsplit(params).path))
-        try:
-            token = path.read_text("ascii").strip()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is no token"
-            raise PropertyError(f"{_PARAMS}: {path} cannot be read: {reason}.") from error
+        token = _read(unquote(urlsplit(params).path)).strip()
     elif params.startswith("env:"):
         token = os.environ.get(params.removeprefix("env:"), "")
     elif params.startswith("{"):
@@ -102,6 +107,14 @@ def _token(params: str) -> str:
     if not token or not token.isascii() or not token.isprintable():
         raise PropertyError(f"{_PARAMS} is token:… or file:///…; there is no token in it.")
     return token
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text("ascii")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not ASCII"
+        raise PropertyError(f"{_PARAMS}: {file} cannot be read: {reason}.") from error
 
 
 def _basic(user: str, password: str) -> str:

@@ -11,7 +11,7 @@ import re
 import socket
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -31,11 +31,11 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableVariable
 
-from core.config.definitions import BROKER_CONFIGS
+from core.config.definitions import BROKER_CONFIGS, TLS
 from core.config.listeners import listener_and_property, own_value
 from core.config.rules import check_static_bounds, check_static_broker_config
 from core.config.types import ConfigError
-from core.config.values import broker_bool, broker_text, broker_value
+from core.config.values import authentication_methods, broker_bool, broker_text, broker_value
 from core.security.listeners import ClientAuth, NamedListener, SecurityProtocol, read_listeners
 from core.security.principal_mapping import PROPERTY as MAPPING_RULES
 from core.security.principal_mapping import PrincipalMapping, read_mapping
@@ -313,6 +313,15 @@ class Settings(BaseSettings):
                 )
         self._check_listeners()
         self._check_client_auth()
+        if (
+            broker_bool("authenticationEnabled", self.broker)
+            and TLS in authentication_methods(self.broker)
+            and (self.tls_cert is None or self._client_ca() is None)
+        ):
+            raise ValueError(
+                "Broker properties: logins by certificate (tls) need TLS, and what says which are "
+                "good; set --tls-cert, --tls-key and --tls-client-ca"
+            )
         return self
 
     def _check_listeners(self) -> None:
@@ -386,9 +395,13 @@ class Settings(BaseSettings):
         if auth is ClientAuth.NONE:
             return TlsFiles(self.tls_cert, self.tls_key)
         trusted = own_value("ssl.truststore.location", listener, self.broker)
-        trusted = trusted or broker_value("ssl.truststore.location", self.broker)
-        authorities = Path(str(trusted)) if trusted else self.tls_client_ca
+        authorities = Path(str(trusted)) if trusted else self._client_ca()
         return TlsFiles(self.tls_cert, self.tls_key, authorities, auth)
+
+    def _client_ca(self) -> Path | None:
+        """By what clients' certificates are checked where nothing else is said."""
+        trusted = broker_value("ssl.truststore.location", self.broker)
+        return Path(str(trusted)) if trusted else self.tls_client_ca
 
     def principal_mapping(self, listener: str) -> PrincipalMapping:
         """Whom clients' certificates stand for on a listener of Kafka's, by its name."""
@@ -430,6 +443,8 @@ class Settings(BaseSettings):
         tls = self._tls_files(protocol, protocol.value)
         if tls is not None and listener != KAFKA:
             tls = TlsFiles(tls.certificate, tls.key)
+            if asks and TLS in authentication_methods(self.broker):
+                tls = replace(tls, client_ca=self._client_ca(), client_auth=ClientAuth.REQUESTED)
         names = (listener,)
         return (
             ListenAddress(listener, listen, advertise, flag, protocol, names, asks=asks, tls=tls),

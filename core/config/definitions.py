@@ -170,9 +170,11 @@ _CLUSTER_WIDE, _PER_BROKER = UpdateMode.CLUSTER_WIDE, UpdateMode.PER_BROKER
 _NO_EFFECT = "Accepted and reported; without effect, since PostgreSQL keeps the log."
 NOT_COMPACTED: Final = "Penstock does not compact yet: compact in cleanup.policy removes no record."
 """The sentence shown to anybody who asks for compaction."""
+TLS: Final = "tls"
 PULSAR_PROVIDERS: Final[Mapping[str, str]] = {
     "token": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
     "basic": "org.apache.pulsar.broker.authentication.AuthenticationProviderBasic",
+    TLS: "org.apache.pulsar.broker.authentication.AuthenticationProviderTls",
 }
 """Pulsar's classes by the name of their method (CONNECT's `auth_method_name`)."""
 PUBLIC_KEY_ALGORITHMS: Final = (
@@ -1033,7 +1035,8 @@ _HONOURED: tuple[ConfigDef, ...] = (
         _LIST,
         "",
         f"How they may: {', '.join(PULSAR_PROVIDERS)}, or Pulsar's names of these classes. token: "
-        "a JWT; basic: name and password of a user, the same as for SASL.",
+        "a JWT; basic: name and password of a user, the same as for SASL; tls: a certificate, "
+        "whose CN is the role.",
         validator=_providers,
     ),
     _broker(

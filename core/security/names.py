@@ -16,8 +16,9 @@ _OBJECT_IDENTIFIER: Final = 0x06
 _VERSION: Final = 0xA0  # [0], absent in certificates of version 1
 _FIELDS_BEFORE_SUBJECT: Final = 4  # serial number, algorithm, issuer, validity
 
+_COMMON_NAME: Final = "2.5.4.3"
 _KEYWORDS: Final = {
-    "2.5.4.3": "CN",
+    _COMMON_NAME: "CN",
     "2.5.4.6": "C",
     "2.5.4.7": "L",
     "2.5.4.8": "ST",
@@ -36,6 +37,7 @@ _TEXTS: Final = {
     0x1B: "GeneralString",
     0x1E: "BMPString",
 }
+_PLAIN_TEXTS: Final = (0x0C, 0x13, 0x16)  # those of them that are UTF-8, or a part of it
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _BLANK: Final = " \r"
 
@@ -54,6 +56,29 @@ class _Value(NamedTuple):
 
 def subject_of(certificate: bytes) -> str:
     """The subject's name in RFC 2253's form. certificate: DER. Raises MalformedName."""
+    return distinguished_name(_subject(certificate))
+
+
+def common_name_of(certificate: bytes) -> str | None:
+    """The subject's last CN, which is the first one in RFC 2253's form; None where it has none.
+
+    By it Pulsar knows clients (AuthenticationProviderTls); a comma in it ends no name here.
+    certificate: DER. Raises MalformedName.
+    """
+    found = None
+    try:
+        for part in _within(_only(memoryview(_subject(certificate)), _SEQUENCE)):
+            for attribute in _within(part.content):
+                kind, value = _within(attribute.content)
+                if _object_identifier(kind.content) == _COMMON_NAME and value.tag in _PLAIN_TEXTS:
+                    found = bytes(value.content).decode()
+    except (IndexError, ValueError) as error:  # of UTF-8, too
+        raise MalformedName("it is no name") from error
+    return found
+
+
+def _subject(certificate: bytes) -> bytes:
+    """DER of the subject's name."""
     try:
         to_be_signed = next(_within(_only(memoryview(certificate), _SEQUENCE)))
         fields = _within(to_be_signed.content)
@@ -62,7 +87,7 @@ def subject_of(certificate: bytes) -> str:
             next(fields)
         for _ in range(_FIELDS_BEFORE_SUBJECT - 1):
             next(fields)
-        return distinguished_name(bytes(next(fields).whole))
+        return bytes(next(fields).whole)
     except (StopIteration, IndexError, ValueError) as error:  # of unpacking, too
         raise MalformedName("it is no certificate") from error
 

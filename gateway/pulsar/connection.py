@@ -52,6 +52,7 @@ from gateway.pulsar.login import Door, Login
 from gateway.pulsar.proxied import named_elsewhere
 from gateway.pulsar.session import UNASKED, Services, Session
 from gateway.request_memory import RequestMemory
+from gateway.tls import peer_certificate
 
 log = structlog.get_logger(__name__)
 
@@ -174,7 +175,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._session.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._session.caller = Caller(ANONYMOUS, java_host(self._session.peer))
         if (door := self._front_end.door) is not None:
-            self._login = Login(door, self._session)
+            self._login = Login(door, self._session, peer_certificate(self._transport))
             self._login_timer = self._loop.call_later(door.timeout_s, self._close_unless_logged_in)
             self._framer.max_bytes = min(self._framer.max_bytes, door.max_receive_bytes)
         self._keep_alive = self._loop.call_later(self._front_end.keep_alive_s, self._look)

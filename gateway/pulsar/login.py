@@ -105,10 +105,14 @@ class Door:
 
 
 class Login:
-    """One connection's. `connect` once, `answer` each AUTH_RESPONSE, `end` in the end."""
+    """One connection's: `connect` once, `answer` each AUTH_RESPONSE, `end` in the end.
 
-    def __init__(self, door: Door, session: Session) -> None:
+    certificate: DER of what its client has shown.
+    """
+
+    def __init__(self, door: Door, session: Session, certificate: bytes | None = None) -> None:
         self._door = door
+        self._certificate = certificate
         self._session = session
         self._proofs: tuple[Proof, ...] = ()  # the connection's own, then what it passes on
         self._method = ""  # by which the last of them was given
@@ -119,7 +123,8 @@ class Login:
 
     async def connect(self, connect: CommandConnect) -> Refused | None:
         """Decides on CONNECT; a refusal comes late."""
-        proof = await self._prove(Credentials(connect.auth_method_name, connect.auth_data))
+        own = Credentials(connect.auth_method_name, connect.auth_data, self._certificate)
+        proof = await self._prove(own)
         if not isinstance(proof, Proof):
             return proof
         proofs = [proof]
@@ -131,13 +136,13 @@ class Login:
                 return its
             proofs.append(its)
             original = its.principal.name
-        own = proof.principal.name
+        role = proof.principal.name
         roles = self._door.authentication
-        if (wrong := roles.why_not_for(own, original)) is not None:
-            await self._refuse(self._method, wrong, own)
+        if (wrong := roles.why_not_for(role, original)) is not None:
+            await self._refuse(self._method, wrong, role)
             return _INVALID_ROLES
-        if connect.proxy_version and own not in roles.proxy_roles:
-            await self._refuse(self._method, "it is no proxy role", own)
+        if connect.proxy_version and role not in roles.proxy_roles:
+            await self._refuse(self._method, "it is no proxy role", role)
             return _NO_PROXY
         self._proofs = tuple(proofs)
         self._can_be_asked = (

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from core.config.definitions import TLS
 from core.config.values import authentication_methods, broker_bool, broker_list
+from core.security.names import MalformedName, common_name_of
 from core.security.principal import Principal
 
 if TYPE_CHECKING:
@@ -28,10 +30,12 @@ UNSUPPORTED: Final = "unsupported"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """What a client shows. method: as CONNECT's `auth_method_name`."""
+    """What a client shows. method: as CONNECT's `auth_method_name`. certificate: DER, of one that
+    TLS has found good."""
 
     method: str
     data: bytes = b""
+    certificate: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,8 @@ class Authentication:
             )
         if shown.method == TOKEN:
             return self._by_token(shown.data)
+        if shown.method == TLS:
+            return _by_certificate(shown.certificate)
         return await self._by_password(shown.data)
 
     def _by_token(self, token: bytes) -> Proof | NotProved:
@@ -130,3 +136,15 @@ class Authentication:
         if proof.why_over(self.users) is not None:
             return NotProved("the password was changed meanwhile", name)
         return proof
+
+
+def _by_certificate(certificate: bytes | None) -> Proof | NotProved:
+    if certificate is None:
+        return NotProved("it has shown no certificate")
+    try:
+        name = common_name_of(certificate)
+    except MalformedName as error:
+        return NotProved(f"its certificate cannot be read: {error}")
+    if name is None or not name.strip():
+        return NotProved("its certificate has no CN")
+    return Proof(Principal(name))

@@ -1,4 +1,4 @@
-"""Who asks by HTTP: a token, name and password, or a proxy's word, by headers of each request.
+"""Who asks by HTTP: by the headers of each request, or by the certificate of its connection.
 
 Headers and the text of refusals are Pulsar's (AuthenticationService, AuthenticationFilter). Knows
 no endpoint; no secret is in a log line.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from core.config.definitions import TLS
 from core.security.principal import Caller, Principal, java_host
 from gateway.runtime.authentication import BASIC, TOKEN, UNSUPPORTED, Credentials, NotProved
 from gateway.runtime.users import shown
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+CERTIFICATE: Final = "certificate"
+"""In a request's state: DER of the certificate that its client has shown."""
 METHOD_HEADER: Final = "x-pulsar-auth-method-name"
 ORIGINAL_HEADER: Final = "x-original-principal"
 _SCHEMES: Final = {TOKEN: "Bearer", BASIC: "Basic"}
@@ -71,7 +74,7 @@ class Guard:
         if method and method not in self._authentication.methods:
             told = f"Unsupported authentication method: [{shown(method)}]."
             return await self._refuse(method, told, None, peer, told)
-        credentials = _shown_by(request)
+        credentials = _shown_by(request, method)
         found = await self._authentication.prove(credentials)
         if isinstance(found, NotProved):
             return await self._refuse(credentials.method, found.reason, found.user, peer)
@@ -113,7 +116,11 @@ def peer_of(request: Request) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _shown_by(request: Request) -> Credentials:
+def _shown_by(request: Request, method: str) -> Credentials:
+    """method: which of them the client says it means, if it does."""
+    certificate: bytes | None = request.scope["state"][CERTIFICATE]
+    if method == TLS or (certificate is not None and "authorization" not in request.headers):
+        return Credentials(TLS, certificate=certificate)
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return Credentials(TOKEN, given.strip().encode())

@@ -28,9 +28,10 @@ from core.ports.log import StoreUnavailable
 from core.security.principal import ANONYMOUS, Caller, java_host
 from gateway.listener import ConnectionLimits
 from gateway.metrics.requests import RequestObserver
+from gateway.tls import peer_certificate
 from gateway.web.api import Endpoint, Redirected, Refused, Registry
 from gateway.web.call import Call, ClientError
-from gateway.web.guard import Guard, peer_of
+from gateway.web.guard import CERTIFICATE, Guard, peer_of
 
 log = structlog.get_logger(__name__)
 
@@ -112,6 +113,7 @@ class WebConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state[CERTIFICATE] = peer_certificate(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
@@ -256,7 +258,8 @@ class _Methods:
                 return _refusal(_AWAY)
             if isinstance(caller, Refused):
                 response = _refusal(caller)
-                response.headers["www-authenticate"] = self._guard.challenge
+                if self._guard.challenge:
+                    response.headers["www-authenticate"] = self._guard.challenge
                 return response
         method = "GET" if request.method == "HEAD" else request.method
         found = self._served.get(method)

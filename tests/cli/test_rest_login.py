@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
 
 from cli.rest_login import RestLogin, read_rest_login
-from penstock.connecting import PropertyError
+from penstock.connecting import Certificate, PropertyError
 
 PLUGIN = "authPlugin=org.apache.pulsar.client.impl.auth.Authentication"
 JAAS = (
@@ -59,6 +60,21 @@ def test_the_password_of_a_scram_login_is_not_shown_to_others(file: Path) -> Non
     assert "p:w" not in str(raised.value)
 
 
+def test_a_certificate_is_given_in_pulsars_way_and_in_kafkas(file: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        file.with_name(name).write_text(name)
+    cert, key = file.with_name("cert.pem"), file.with_name("key.pem")
+    for params in (
+        f"tlsCertFile:{cert},tlsKeyFile:{key}",
+        json.dumps({"tlsCertFile": str(cert), "tlsKeyFile": str(key)}),
+    ):
+        found = login(file, f"{PLUGIN}Tls\nauthParams={params}\n")
+        assert found.shows == Certificate(chain="cert.pem", key="key.pem")
+        assert found.headers_to(HERE) == {}
+    found = login(file, f"security.protocol=SSL\nssl.keystore.location={cert}\n")
+    assert found.shows == Certificate(str(cert))
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -68,6 +84,7 @@ def test_the_password_of_a_scram_login_is_not_shown_to_others(file: Path) -> Non
         (f"{PLUGIN}Token\nauthParams=token:a\\nb\n", "there is no token in it"),
         (f'{PLUGIN}Basic\nauthParams={{"userId":"a"}}\n', "authParams is "),
         (f"{PLUGIN}Basic\nauthParams=a:b\n", "authParams is "),
+        (f"{PLUGIN}Tls\nauthParams=tlsCertFile:/x\n", "authParams is tlsCertFile"),
     ],
 )
 def test_what_is_missing_is_said(file: Path, text: str, sentence: str) -> None:

@@ -484,19 +484,35 @@ TOKENS = {**ON, "authenticationProviders": "token"}
 @pytest.mark.parametrize(
     ("broker", "sentence"),
     [
-        (ON, "authenticationEnabled needs authenticationProviders; name some of token, basic"),
+        (ON, "authenticationEnabled needs authenticationProviders; name some of token, basic, tls"),
         (TOKENS, "logins by token need one key; set tokenSecretKey or tokenPublicKey"),
         ({**TOKENS, "tokenSecretKey": "a", "tokenPublicKey": "b"}, "logins by token need one key"),
         ({**TOKENS, "tokenSecretKey": "a", "tokenAudience": "x"}, "go together; set both or nei"),
         ({**TOKENS, "tokenSecretKey": "a", "tokenAuthClaim": ""}, "tokenAuthClaim is empty"),
         ({**TOKENS, "tokenPublicKey": "a", "tokenPublicAlg": "HS256"}, "String must be one of: RS"),
         ({**TOKENS, "tokenPublicKey": "a", "tokenPublicAlg": "none"}, "String must be one of: RS"),
-        ({**ON, "authenticationProviders": "oauth2"}, "String must be one of: token, basic"),
+        ({**ON, "authenticationProviders": "oauth2"}, "String must be one of: token, basic, tls"),
+        ({**ON, "authenticationProviders": "tls"}, "set --tls-cert, --tls-key and --tls-client-ca"),
     ],
 )
 def test_logins_without_what_they_need_do_not_start(broker: dict[str, str], sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         load_settings({"broker": broker})
+
+
+def test_certificates_are_asked_for_where_they_are_logins(certificate: Path) -> None:
+    files = {"tls_cert": certificate, "tls_key": certificate, "tls_client_ca": certificate}
+    broker = {**ON, "authenticationProviders": "basic,tls"}
+    settings = load_settings({**files, "broker": broker})
+    for listener, auth in ((PULSAR, "requested"), (HTTP, "requested"), (KAFKA, "none")):
+        [address] = settings.listen_addresses(listener)
+        assert address.tls is not None
+        assert address.tls.client_auth.value == auth
+        assert address.tls.client_ca == (certificate if auth == "requested" else None)
+    settings = load_settings({**files, "broker": {**broker, "authenticationProviders": "basic"}})
+    [address] = settings.listen_addresses(PULSAR)
+    assert address.tls is not None
+    assert address.tls.client_ca is None
 
 
 def test_logins_have_pulsars_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

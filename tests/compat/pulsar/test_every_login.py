@@ -19,17 +19,19 @@ import jwt
 import pytest
 
 from compat.pulsar.drivers import Call, Refused
+from tests.certificates import Authority
 from tests.cli.test_main import penstock
 from tests.compat.pulsar.administering import Admin
 from tests.compat.pulsar.clients import Client, eventually, refusal
 from tests.compat.pulsar.conftest import JAVA, Both, MakeClient
-from tests.conftest import free_port, gateways
+from tests.conftest import Gateway, free_port, gateways
 from tests.databases import Copies
 from tests.entrance import PASSWORD, USER
 
 SECRET = bytes(range(32))
 # As at Apache Pulsar 4.2.4: two of them take the end of the connection for the answer, and try
 # again until their time is over.
+UNTRUSTED = {"java": "PulsarClientException", "go": "*errors.joinError", "python": "Timeout"}
 REFUSED = {"java": "AuthenticationException", "go": "*errors.joinError", "python": "Timeout"}
 
 
@@ -190,6 +192,68 @@ def test_clients_without_another_token_are_sent_away_and_come_back_with_one(
     assert len(clients[0].consumer(topic, is_earliest=True).take(3)) == 3
 
 
+# --- certificates ---
+
+
+@dataclass(frozen=True, slots=True)
+class Secure:
+    """A broker whose clients log in by certificate. trust: its authority's."""
+
+    gateway: Gateway
+    url: str
+    http_url: str
+    trust: Path
+    authority: Authority
+
+    def login(self, name: str, authority: Authority | None = None) -> dict[str, str]:
+        """By a certificate of this CN, signed by the broker's authority or by another."""
+        path = (authority or self.authority).write(f"{name}.pem", f"CN={name},O=Flights")
+        return {"method": "tls", "certificate": str(path.with_suffix(".crt")), "key": str(path)}
+
+
+@pytest.fixture(scope="module")
+def secure(
+    copies: Copies, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secure]:
+    directory = tmp_path_factory.mktemp("secure")
+    authority = Authority.made(directory)
+    server = authority.write("server.pem", "CN=localhost", host="localhost")
+    trust = authority.write_own()
+    kafka, port, http_port = free_port(), free_port(), free_port()
+    with copies.taken(template_database) as url, gateways(directory) as start:
+        gateway = start(
+            *("--pulsar-listen", f"127.0.0.1:{port}", "--pulsar-advertise", f"localhost:{port}"),
+            *("--http-listen", f"127.0.0.1:{http_port}"),
+            *("--http-advertise", f"localhost:{http_port}"),
+            *("--tls-cert", server, "--tls-key", server, "--tls-client-ca", trust),
+            f"--override=listeners=PLAINTEXT://127.0.0.1:{kafka}",
+            "--override=authenticationEnabled=true",
+            "--override=authenticationProviders=tls",
+            "--log-level=debug",
+            database_url=url,
+            port=kafka,
+        )
+        url, http_url = f"pulsar+ssl://localhost:{port}", f"https://localhost:{http_port}"
+        yield Secure(gateway, url, http_url, trust, authority)
+
+
+@pytest.mark.parametrize("name", [JAVA, "go", "python"])
+def test_a_client_with_a_good_certificate_works_and_others_say_so(
+    secure: Secure, make_client: MakeClient, topic: str, name: str, tmp_path: Path
+) -> None:
+    def client(login: dict[str, str] | None, **settings: Any) -> Client:
+        given = {} if login is None else {"login": login}
+        return make_client(name, secure.url, trust=str(secure.trust), **given, **settings)
+
+    works(client(secure.login(f"{name}-{topic}")), topic)
+    logged_in = [each for each in secure.gateway.log().splitlines() if "logged_in" in each]
+    assert any(f"user={name}-{topic}" in each for each in logged_in)
+    stranger = secure.login("stranger", Authority.made(tmp_path))
+    for login, said in ((stranger, UNTRUSTED[name]), (None, REFUSED[name])):
+        other = client(login, operation_timeout_ms=1_000)
+        assert refusal(lambda other=other: other.producer(topic)) == said
+
+
 PLUGIN = "org.apache.pulsar.client.impl.auth.Authentication"
 NOT_AUTHORIZED = "NotAuthorizedException"
 
@@ -222,6 +286,32 @@ def test_clients_that_look_up_by_http_log_in(door: Door, java_driver: Call, topi
     client = Client("java", java_driver, door.both.http_url, login=by_password())
     works(client, topic)
     client.close()
+
+
+@pytest.mark.java
+def test_tools_log_in_by_certificate(secure: Secure, java: Call, topic: str) -> None:
+    login = secure.login("admin")
+    params = f"tlsCertFile:{login['certificate']},tlsKeyFile:{login['key']}"
+    admin = Admin(java, secure.http_url, secure.trust, (f"{PLUGIN}Tls", params))
+    admin.topics("createNonPartitionedTopic", topic)
+    admin.topics("createSubscription", topic, "s", "earliest")
+    admin.close()
+    other = Admin(java, secure.http_url, secure.trust)
+    with pytest.raises(Refused) as raised:
+        other.tenants("getTenants")
+    assert (raised.value.name, raised.value.status) == (NOT_AUTHORIZED, 401)
+    other.close()
+    words = ("subscriptions", "skip", "s", "--topic", topic, "--all")
+    file = secure.authority.directory / "client.conf"
+    file.write_text(
+        f"authPlugin={PLUGIN}Tls\nauthParams={params}\ntlsTrustCertsFilePath={secure.trust}\n"
+    )
+    where = ("--admin-url", secure.http_url, "--command-config")
+    done = penstock(*words, *where, str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    file.write_text(f"tlsTrustCertsFilePath={secure.trust}\n")
+    done = penstock(*words, *where, str(file))
+    assert (done.returncode, done.stderr) == (1, "Authentication required.\n")
 
 
 def test_penstocks_own_tools_log_in(door: Door, topic: str, make_client: MakeClient) -> None:

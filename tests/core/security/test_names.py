@@ -19,7 +19,12 @@ from hypothesis import strategies as st
 
 from compat.java import tools
 from core.config.types import ConfigError
-from core.security.names import MalformedName, distinguished_name, subject_of
+from core.security.names import (
+    MalformedName,
+    common_name_of,
+    distinguished_name,
+    subject_of,
+)
 from core.security.principal_mapping import read_mapping
 from tests.certificates import Authority, named
 
@@ -176,3 +181,29 @@ def test_what_is_cut_or_changed_is_a_name_or_malformed(data: st.DataObject) -> N
 def test_rules_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="mapping"):
         read_mapping(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "common"),
+    [
+        ("CN=alice,O=Flights", "alice"),
+        ("O=Flights,CN=alice", "alice"),
+        ("CN=Jörg M\\, Ops\\+x,O=Rivers", "Jörg M, Ops+x"),
+        ("CN=b\\,CN=admin,O=Rivers", "b,CN=admin"),  # one CN, with a comma in it
+        ("CN=first,OU=x,CN=last", "first"),  # in this form the last part of the name is first
+        ("OU=x+CN=alice,O=Rivers", "alice"),
+        ("O=CN=admin", None),
+        ("UID=7,O=Rivers", None),
+    ],
+)
+def test_a_client_of_pulsars_is_known_by_its_cn(
+    name: str, common: str | None, tmp_path: Path
+) -> None:
+    _, certificate = Authority.made(tmp_path).issued(name)
+    assert common_name_of(certificate.public_bytes(Encoding.DER)) == common
+
+
+@given(st.binary(max_size=60))
+def test_what_is_no_certificate_has_no_cn(data: bytes) -> None:
+    with contextlib.suppress(MalformedName):
+        assert common_name_of(data) is None
