@@ -58,10 +58,11 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "another topic of its name). Clients do the same after each: they ask for metadata.",
     "CreateTopics, the settings in the answer": "values read as `1000`, as DescribeConfigs shows "
     "them (Kafka: as they were sent, ` 01000`).",
-    "A listener's own value of a property (`listener.name.plaintext.max.connections`)": "it is "
-    "held to the property's rules, kept, shown as of an unknown name, and has no effect; so those "
-    "of `ssl.*` and `sasl.*`, and `connections.max.reauth.ms`, are refused. Of TLS and OAUTHBEARER "
-    "a listener has its own from the command line, a file or the environment.",
+    "A listener's own value of a property (`listener.name.plaintext.…`)": "it is "
+    "held to the property's rules, kept and shown as of an unknown name. `max.connections` and "
+    "`max.connection.creation.rate` count, others have no effect; so those of `ssl.*` and "
+    "`sasl.*`, and `connections.max.reauth.ms`, are refused. Of TLS and OAUTHBEARER a listener has "
+    "its own from the command line, a file or the environment.",
     "SASL, another request than SaslAuthenticate amid a login": "SaslHandshake is "
     "ILLEGAL_SASL_STATE; for others the connection is closed (Kafka: each API's answer with that "
     "error first).",

@@ -17,13 +17,16 @@ from typing import Any, Final
 import structlog
 
 from core.config.types import ConfigError
-from core.config.values import broker_int
+from core.config.values import broker_int, broker_text
 from core.ports.log import StoreUnavailable
 from core.ports.topics import BrokerIdTaken
+from core.quota.connections import read_connections_per_ip
+from core.quota.entities import QuotaKey
 from core.types import Endpoint
 from gateway import logs
 from gateway.compose import cluster_of, compose
 from gateway.config import ListenAddress, Settings, SettingsError
+from gateway.connection_account import AccountLimits, ConnectionAccount, Most
 from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
 from gateway.kafka.front_end import FRONT_END as KAFKA
 from gateway.listener import ConnectionLimits
@@ -147,7 +150,7 @@ class _Broker:
             read_tokens(static)
         except ConfigError as error:
             raise SettingsError(f"Broker properties: {error}.") from error
-        listeners = Listeners(_limits(static))
+        listeners = Listeners(_limits(static), _account(settings, static))
         try:
             bound = await _bind(settings, listeners, self._tls)
             if (endpoint := settings.metrics_listen) is not None:
@@ -184,9 +187,13 @@ class _Broker:
                     runtime, around, front_ends[first.key], address
                 )
         self._watch(runtime, listeners)
+        listeners.account.rate_of = lambda ip: runtime.quotas.rules.connection_rate(ip)
+        listeners.account.observe = partial(
+            runtime.throttles.observe, QuotaKey.CONNECTION_CREATION_RATE.value
+        )
         runtime.start()
         await runtime.cluster.heartbeat()  # leases rest on it
-        for work in (*runtime.background(), _follow_limits(runtime, listeners)):
+        for work in (*runtime.background(), _follow_limits(self._settings, runtime, listeners)):
             self._start(work)
         if self._tls.are_there:
             self._start(self._tls.keep_up())
@@ -333,7 +340,9 @@ async def _bind(
             its_tls = None if address.tls is None else tls.of(address.tls)
         except TlsError as error:
             raise SettingsError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
-        bound[address.key] = await listeners.open(address.listen, address.flag, its_tls)
+        bound[address.key] = await listeners.open(
+            address.listen, address.flag, its_tls, address.by_name or ""
+        )
     return bound
 
 
@@ -395,8 +404,6 @@ def _limits(static: Mapping[str, str]) -> ConnectionLimits:
     queued_max = value("queued.max.request.bytes")
     return ConnectionLimits(
         socket_request_max_bytes=value("socket.request.max.bytes"),
-        max_connections=value("max.connections"),
-        max_connections_per_ip=value("max.connections.per.ip"),
         connections_max_idle_ms=value("connections.max.idle.ms"),
         request_receive_timeout_ms=value("penstock.request.receive.timeout.ms"),
         queued_max_request_bytes=sys.maxsize if queued_max == -1 else queued_max,
@@ -404,7 +411,36 @@ def _limits(static: Mapping[str, str]) -> ConnectionLimits:
     )
 
 
-async def _follow_limits(runtime: Runtime, listeners: Listeners) -> None:
+def _account(settings: Settings, static: Mapping[str, str]) -> ConnectionAccount:
+    """What an address may do at once is what Kafka lets it in its first windows."""
+    windows = max(1, broker_int("quota.window.num", static) - 1)
+    burst_s = windows * broker_int("quota.window.size.seconds", static)
+    return ConnectionAccount(_account_limits(settings, static), float(burst_s))
+
+
+def _account_limits(settings: Settings, values: Mapping[str, str]) -> AccountLimits:
+    """values: in effect on the broker, by name."""
+
+    def most(prefix: str) -> Most:
+        own = {
+            name: values[f"{prefix}{name}"]
+            for name in ("max.connections", "max.connection.creation.rate")
+            if f"{prefix}{name}" in values
+        }
+        return Most(
+            broker_int("max.connections", own), broker_int("max.connection.creation.rate", own)
+        )
+
+    names = [each.by_name for each in _listen_addresses(settings) if each.by_name is not None]
+    return AccountLimits(
+        most(""),
+        broker_int("max.connections.per.ip", values),
+        read_connections_per_ip(broker_text("max.connections.per.ip.overrides", values)),
+        {name: most(f"listener.name.{name.lower()}.") for name in names},
+    )
+
+
+async def _follow_limits(settings: Settings, runtime: Runtime, listeners: Listeners) -> None:
     """Limits that may change while the broker runs reach the listeners, until cancelled."""
     configs, changed = runtime.configs, runtime.changed
     changed.set()
@@ -417,6 +453,4 @@ async def _follow_limits(runtime: Runtime, listeners: Listeners) -> None:
             await asyncio.sleep(1)
             changed.set()
             continue
-        listeners.limit(
-            configs.broker_int("max.connections"), configs.broker_int("max.connections.per.ip")
-        )
+        listeners.account.limits = _account_limits(settings, configs.values.merged())

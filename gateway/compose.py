@@ -43,6 +43,7 @@ from gateway.runtime.staging import Staging
 from gateway.runtime.subscriptions.live_consumers import LiveConsumers
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
 from gateway.runtime.subscriptions.upkeep import Upkeep
+from gateway.runtime.throttling import Throttles
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
@@ -159,6 +160,8 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         transactions,
     )
 
+    quotas = Quotas(QuotaStore(database))
+
     def on_acks_ended(
         ended: OpenTransaction, is_commit: bool, subscription_ids: Sequence[int]
     ) -> None:
@@ -190,7 +193,8 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         staging=staging,
         users=users,
         acls=Acls(AclStore(database), configs),
-        quotas=Quotas(QuotaStore(database)),
+        quotas=quotas,
+        throttles=Throttles(quotas, configs),
         delegation_tokens=DelegationTokens(
             DelegationTokenStore(database),
             configs,

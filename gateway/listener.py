@@ -9,11 +9,12 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import structlog
 
+from gateway.connection_account import AccountLimits, ConnectionAccount
 from gateway.tls import HANDSHAKE, Handshake
 
 log = structlog.get_logger(__name__)
@@ -23,6 +24,7 @@ _OUT_OF_RESOURCES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENO
 _PAUSE_WHEN_OUT_OF_RESOURCES_S: Final = 0.5
 _HANDSHAKE_TIMEOUT_S: Final = 10.0
 _ABORT_TIMEOUT_S: Final = 1.0
+_MOST_HELD: Final = 1000  # each has a file descriptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,6 @@ class ConnectionLimits:
     """
 
     socket_request_max_bytes: int = 100 * 1024 * 1024
-    max_connections: int = 10_000
-    max_connections_per_ip: int = 10_000
     connections_max_idle_ms: int = 600_000
     request_receive_timeout_ms: int = 30_000
     max_in_flight_requests_per_connection: int = 64
@@ -70,6 +70,7 @@ class Listener:
     """One address, one front-end. `start`, then `shutdown`; not reusable.
 
     tls: gives the context for a new connection; None for plain text.
+    account: shared with the other listeners of the process. name: Kafka's, if it has one.
     """
 
     def __init__(
@@ -79,12 +80,17 @@ class Listener:
         port: int,
         limits: ConnectionLimits,
         tls: Callable[[], ssl.SSLContext] | None = None,
+        account: ConnectionAccount | None = None,
+        name: str = "",
     ) -> None:
         self._front_end = front_end
         self._host = host
         self._port = port
         self._limits = limits
         self._tls = tls
+        self._account = account or ConnectionAccount(AccountLimits())
+        self._name = name
+        self._held: set[socket.socket] = set()
         self._sockets: list[socket.socket] = []
         self._connections: set[Connection] = set()
         self._per_ip: Counter[str] = Counter()
@@ -101,14 +107,6 @@ class Listener:
     def connection_count(self) -> int:
         """The number of open connections."""
         return self._per_ip.total()
-
-    def limit(self, max_connections: int, max_connections_per_ip: int) -> None:
-        """Sets the limits, in all and per client address; open connections stay."""
-        self._limits = replace(
-            self._limits,
-            max_connections=max_connections,
-            max_connections_per_ip=max_connections_per_ip,
-        )
 
     async def start(self) -> None:
         """Binds every address of the host and accepts. Raises OSError if it cannot."""
@@ -143,32 +141,51 @@ class Listener:
                 if failure.errno not in _OUT_OF_RESOURCES or self._stopping:
                     raise
                 log.error("cannot accept connections", reason=str(failure))
-                loop.remove_reader(listening.fileno())
-                loop.call_later(_PAUSE_WHEN_OUT_OF_RESOURCES_S, self._listen_again, listening)
+                self._pause(listening, _PAUSE_WHEN_OUT_OF_RESOURCES_S)
                 return
             if self._admit(accepted, address):
                 task = loop.create_task(self._greet(accepted, address[0]))
                 self._greeting.add(task)
                 task.add_done_callback(self._greeting.discard)
+                if pause_s := self._account.pause_s(self._name):
+                    self._pause(listening, pause_s)
+                    return
+
+    def _pause(self, listening: socket.socket, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listening.fileno())
+        loop.call_later(seconds, self._listen_again, listening)
 
     def _listen_again(self, listening: socket.socket) -> None:
         if not self._stopping:
             asyncio.get_running_loop().add_reader(listening.fileno(), self._accept, listening)
 
     def _admit(self, accepted: socket.socket, address: tuple[Any, ...]) -> bool:
-        """Counts the connection, or refuses it with one line in the log."""
+        """Counts the connection, or refuses it with one line in the log. Where its
+        address makes too many, it is held for a while, so that the client does not come again at
+        once, and closed (KIP-612)."""
         ip = address[0]
-        if self.connection_count >= self._limits.max_connections:
-            reason = f"there are {self._limits.max_connections} connections (max.connections)"
-        elif self._per_ip[ip] >= self._limits.max_connections_per_ip:
-            limit = self._limits.max_connections_per_ip
-            reason = f"there are {limit} connections from its address (max.connections.per.ip)"
-        else:
-            self._per_ip[ip] += 1
-            return True
-        log.warning("connection refused", peer=f"{ip}:{address[1]}", reason=reason)
-        accepted.close()
-        return False
+        if held_s := self._account.hold_s(ip):
+            self._hold(accepted, held_s)
+            return False
+        if reason := self._account.refusal(self._name, ip):
+            log.warning("connection refused", peer=f"{ip}:{address[1]}", reason=reason)
+            accepted.close()
+            return False
+        self._per_ip[ip] += 1
+        self._account.enter(self._name, ip)
+        return True
+
+    def _hold(self, accepted: socket.socket, seconds: float) -> None:
+        def let_go() -> None:
+            self._held.discard(accepted)
+            accepted.close()
+
+        if len(self._held) >= _MOST_HELD:
+            accepted.close()
+            return
+        self._held.add(accepted)
+        asyncio.get_running_loop().call_later(seconds, let_go)
 
     async def _greet(self, accepted: socket.socket, ip: str) -> None:
         """Makes an accepted socket a connection of the front-end, behind TLS if configured."""
@@ -216,6 +233,7 @@ class Listener:
                 made[0].finish()
 
     def _forget(self, ip: str) -> None:
+        self._account.leave(self._name, ip)
         self._per_ip[ip] -= 1
         if not self._per_ip[ip]:
             del self._per_ip[ip]
@@ -233,6 +251,8 @@ class Listener:
         """Accepts no more, lets connections finish, and closes the rest after `timeout_s`."""
         self._stopping = True
         self._close_sockets()
+        while self._held:
+            self._held.pop().close()
         for connection in list(self._connections):
             connection.finish()
         await self._wait_until_gone(timeout_s)

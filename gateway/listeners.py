@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gateway.config import Endpoint, SettingsError
+from gateway.connection_account import ConnectionAccount
 from gateway.listener import ConnectionLimits, ConnectionMaker, Listener
 
 
@@ -57,19 +58,27 @@ class _NotYet(asyncio.Protocol):
 class Listeners:
     """All of them. `open` each, then `shutdown`; not reusable."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(self, limits: ConnectionLimits, account: ConnectionAccount) -> None:
         self.limits = limits
+        self.account = account
         self._listeners: list[Listener] = []
 
     async def open(
-        self, endpoint: Endpoint, flag: str, tls: Callable[[], ssl.SSLContext] | None = None
+        self,
+        endpoint: Endpoint,
+        flag: str,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        name: str = "",
     ) -> LateFrontEnd:
-        """Listens on an address. flag: the option that names it, for the error's sentence.
+        """Listens on an address. flag: the option that names it, for the error's sentence. name:
+        Kafka's of the listener, if it has one.
 
         Raises SettingsError if that fails.
         """
         front_end = LateFrontEnd()
-        listener = Listener(front_end, endpoint.host, endpoint.port, self.limits, tls)
+        listener = Listener(
+            front_end, endpoint.host, endpoint.port, self.limits, tls, self.account, name
+        )
         with listening_on(endpoint, flag):
             await listener.start()
         self._listeners.append(listener)
@@ -80,11 +89,6 @@ class Listeners:
     def connection_count(self) -> int:
         """The number of open connections."""
         return sum(listener.connection_count for listener in self._listeners)
-
-    def limit(self, max_connections: int, max_connections_per_ip: int) -> None:
-        """Sets the limits of each address; open connections stay."""
-        for listener in self._listeners:
-            listener.limit(max_connections, max_connections_per_ip)
 
     async def shutdown(self, timeout_s: float) -> None:
         """Accepts no more, lets connections finish, and closes the rest after `timeout_s`."""

@@ -29,6 +29,7 @@ from core.config.types import (
     one_of,
     one_of_any_case,
 )
+from core.quota.connections import read_connections_per_ip
 from core.security.acls import read_super_users
 from core.security.listeners import DEFAULT_PROTOCOL_MAP, ClientAuth, read_protocol_map
 from core.security.principal_mapping import read_mapping
@@ -81,6 +82,14 @@ def _super_users(name: str, value: ConfigValue) -> None:
 def _principal_mapping(name: str, value: ConfigValue) -> None:
     assert isinstance(value, str)
     read_mapping(value)
+
+
+def _connections_per_ip(name: str, value: ConfigValue) -> None:
+    assert isinstance(value, str)
+    try:
+        read_connections_per_ip(value)
+    except ValueError as error:
+        raise invalid(name, value, str(error)) from error
 
 
 def _protocol_map(name: str, value: ConfigValue) -> None:
@@ -541,6 +550,21 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "never.",
     ),
     _broker(
+        "controller.quota.window.num",
+        _INT,
+        11,
+        "With controller.quota.window.size.seconds: what of controller_mutation_rate may "
+        "be used at once, as seconds of it.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "controller.quota.window.size.seconds",
+        _INT,
+        1,
+        "See controller.quota.window.num.",
+        validator=at_least(1),
+    ),
+    _broker(
         "default.replication.factor",
         _INT,
         1,
@@ -708,6 +732,14 @@ _HONOURED: tuple[ConfigDef, ...] = (
         validator=at_least(1),
     ),
     _broker(
+        "max.connection.creation.rate",
+        _INT,
+        INT_MAX,
+        "Most new connections a second; others wait to be accepted.",
+        validator=at_least(0),
+        update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
         "max.connections",
         _INT,
         INT_MAX,
@@ -721,6 +753,14 @@ _HONOURED: tuple[ConfigDef, ...] = (
         INT_MAX,
         "Most connections at one time from one address; one more is closed at once.",
         validator=at_least(0),
+        update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
+        "max.connections.per.ip.overrides",
+        _STRING,
+        "",
+        "Other limits than max.connections.per.ip for some addresses: 10.0.0.1:5,10.0.0.2:500.",
+        validator=_connections_per_ip,
         update_mode=_CLUSTER_WIDE,
     ),
     _broker(
@@ -779,6 +819,21 @@ _HONOURED: tuple[ConfigDef, ...] = (
         "Time after which the last sequence numbers of a silent producer are forgotten.",
         validator=at_least(1),
         update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
+        "quota.window.num",
+        _INT,
+        11,
+        "With quota.window.size.seconds: for how long use of request_percentage beyond a quota is "
+        "remembered, and how many connections an address may make at once, as seconds of its rate.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "quota.window.size.seconds",
+        _INT,
+        1,
+        "What of a client's quota may be used at once, as seconds of it.",
+        validator=at_least(1),
     ),
     _broker(
         "queued.max.request.bytes",

@@ -55,8 +55,7 @@ _REPLICATION: Final = "copies are PostgreSQL's replication."
 _FILES: Final = "PostgreSQL keeps the log: there are no such files."
 _KRAFT: Final = "there is no quorum of controllers: brokers meet in PostgreSQL."
 _PROCESS: Final = "a broker is one loop of events: there are no such threads and queues."
-_CONNECTIONS: Final = "only max.connections and max.connections.per.ip limit connections."
-_QUOTAS: Final = "quotas are not there yet."
+_CONNECTIONS: Final = "connections are limited in number and rate only."
 _METRICS: Final = "metrics are Prometheus's (--metrics-listen)."
 
 _ONLY_DEFAULT: Final = {_PLUG_IN, _TLS, _NO_LOGIN, _NO_TIER, _TWO_PHASE}
@@ -359,18 +358,10 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("queued.max.requests", _INT, "500", at_least(1)),
     ),
     _CONNECTIONS: (
-        _Row("max.connection.creation.rate", _INT, "2147483647", at_least(0), _CLUSTER_WIDE),
-        _Row("max.connections.per.ip.overrides", _STRING, "", None, _CLUSTER_WIDE),
         _Row("socket.connection.setup.timeout.max.ms", _LONG, "30000"),
         _Row("socket.connection.setup.timeout.ms", _LONG, "10000"),
         _Row("socket.receive.buffer.bytes", _INT, "102400"),
         _Row("socket.send.buffer.bytes", _INT, "102400"),
-    ),
-    _QUOTAS: (
-        _Row("controller.quota.window.num", _INT, "11", at_least(1)),
-        _Row("controller.quota.window.size.seconds", _INT, "1", at_least(1)),
-        _Row("quota.window.num", _INT, "11", at_least(1)),
-        _Row("quota.window.size.seconds", _INT, "1", at_least(1)),
     ),
     _METRICS: (
         _Row("kafka.metrics.polling.interval.secs", _INT, "10", at_least(1)),

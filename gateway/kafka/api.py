@@ -48,6 +48,7 @@ class Api:
     comes_in_bursts: whether this request may be one of thousands that its client sends at once; see
     `answer_bursts.py`.
     v2_since: the version that clients send in V2 of transactions (KIP-890); None: none does.
+    is_exempt_from_quotas: as what brokers ask of each other is in Kafka, and logins.
     known_since: errors that older versions do not know; `errors.py` has what is said instead.
     """
 
@@ -62,6 +63,7 @@ class Api:
     comes_in_bursts: Callable[[Any], bool] | None = None
     v2_since: int | None = None
     known_since: Mapping[Error, int] = field(default_factory=dict)
+    is_exempt_from_quotas: bool = False
 
 
 class Registry:
@@ -85,6 +87,7 @@ class Registry:
         comes_in_bursts: Callable[[Any], bool] | None = None,
         v2_since: int | None = None,
         known_since: Mapping[Error, int] | None = None,
+        is_exempt_from_quotas: bool = False,
     ) -> Callable[[Handler], Handler]:
         """Enter the decorated coroutine function as the handler of API `key`; see `Api`.
 
@@ -115,6 +118,7 @@ class Registry:
                 comes_in_bursts,
                 v2_since,
                 known_since or {},
+                is_exempt_from_quotas,
             )
             return handler
 

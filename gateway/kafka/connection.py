@@ -31,10 +31,12 @@ from gateway.kafka.context import ClientSoftware, RequestContext, Services, show
 from gateway.kafka.login import Door, Login
 from gateway.kafka.pipelined_requests import PipelinedRequests
 from gateway.kafka.rights import RefusalObserver, Rights
+from gateway.kafka.throttling import Throttle, Timed, Usage
 from gateway.listener import ConnectionLimits as ConnectionLimits
 from gateway.metrics.requests import RequestObserver
 from gateway.request_memory import RequestMemory
 from gateway.runtime.acls import Acls
+from gateway.runtime.throttling import Throttles
 from gateway.runtime.users import shown
 from gateway.tls import peer_certificate
 
@@ -56,7 +58,8 @@ class KafkaFrontEnd:
     memory: shared with the other front-ends. observer: called after each answer, with seconds and
     sizes in bytes. door: what logins share; None where nobody is asked who he is. names: whom
     certificates stand for, where clients are known by them. acls: by which clients may do things;
-    None where all may do everything. on_refused: counts refusals.
+    None where all may do everything. on_refused: counts refusals. throttles: of clients that have
+    quotas; None where nobody is held to any.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class KafkaFrontEnd:
         names: PrincipalMapping | None = None,
         acls: Acls | None = None,
         on_refused: RefusalObserver = _observe_nothing,
+        throttles: Throttles | None = None,
     ) -> None:
         self.registry = registry
         self.services = services
@@ -80,6 +84,7 @@ class KafkaFrontEnd:
         self.names = names
         self.acls = acls
         self.on_refused = on_refused
+        self.throttles = throttles
         self.scratch = make_scratch()
         self.running: set[asyncio.Task[Any]] = set()
         self._numbers = itertools.count(1)
@@ -98,6 +103,7 @@ class KafkaFrontEnd:
             names,
             self.acls,
             self.on_refused,
+            self.throttles,
         )
         other._numbers = self._numbers
         return other
@@ -126,6 +132,7 @@ class _Request:
         "response",
         "size",
         "task",
+        "usage",
     )
 
     def __init__(self, frame: memoryview, received: float) -> None:
@@ -139,6 +146,7 @@ class _Request:
         self.response: Any = None
         self.is_answered = False
         self.is_of_burst = False
+        self.usage: Usage | None = None  # None where no quota limits the client
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -162,6 +170,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._known_as = ANONYMOUS  # by a certificate
         self._login: Login | None = None  # None where nobody is asked who he is
         self._rights: Rights | None = None
+        self._throttles = front_end.throttles
+        self._throttle: Throttle | None = None  # None until a quota limits the client
         self._contexts: dict[tuple[int, int, str], RequestContext] = {}
         self._client_id = ""  # the latest request's, for the log
         self._peer = "?"
@@ -255,6 +265,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 timer.cancel()
         if self._front_end.door is not None:
             self._front_end.door.leave(self)
+        if self._throttle is not None:
+            self._throttle.drop()
         for request in (*self._waiting, *(r for r in self._running if r.is_answered)):
             self._let_go(request)
         self._waiting.clear()
@@ -334,6 +346,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             not self._is_finishing
             and self._failure is None
             and not self._memory.is_full
+            and (self._throttle is None or not self._throttle.is_on)
             and len(self._waiting) + len(self._running)
             < (1 if awaits_login else limits.max_in_flight_requests_per_connection)
             and self._bytes_in_flight < limits.max_in_flight_bytes_per_connection
@@ -402,12 +415,42 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _close_unless_logged_in(self) -> None:
         self.close_for("it has not logged in in time")
 
+    # Quotas.
+
+    def _use(self, request: _Request, header: RequestHeader) -> None:
+        """Counts the bytes of a Produce; the rest is known when it is answered."""
+        assert self._throttles is not None, "there are quotas"
+        if self._throttle is None:
+            self._throttle = Throttle(self._throttles, self._go_on)
+        usage = request.usage = self._throttle.usage(self._principal, header.client_id)
+        if usage is not None and header.api_key == codec.PRODUCE_KEY:
+            self._throttle.take(usage, usage.limits.produce, request.size)
+
+    def _settle(self, request: _Request, usage: Usage, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Counts what an answer uses, and tells the client how long it is to wait."""
+        header, response = request.header, request.response
+        assert self._throttle is not None and header is not None, "it uses something"
+        if header.api_key == codec.FETCH_KEY:
+            self._throttle.take(usage, usage.limits.consume, sum(map(len, parts)))
+        told_ms = getattr(response, "throttle_time_ms", None) or 0
+        throttle_time_ms = self._throttle.settle(usage, told_ms)
+        if response is None or throttle_time_ms == told_ms:
+            return parts
+        # How long is known only now; what is sent of records is not copied.
+        response.throttle_time_ms = throttle_time_ms
+        try:
+            return codec.encode_response(response, header.api_version, header.correlation_id)
+        finally:
+            response.throttle_time_ms = 0  # it may be sent to others, too
+
     # Serving.
 
     def _serve(self) -> None:
         """Start what may start, in order."""
         waiting, running = self._waiting, self._running
         while waiting and not self._is_write_blocked and not self._is_finishing:
+            if self._throttle is not None and self._throttle.is_on:
+                return
             request = waiting[0]
             if running and not self._may_join(request):
                 return
@@ -456,6 +499,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._finished(request, api.unsupported())
             self._answer()
             return
+        if (
+            self._throttles is not None
+            and self._throttles.rules is not None
+            and not api.is_exempt_from_quotas
+        ):
+            self._use(request, header)
         message = codec.decode_body(header, request.frame)
         if header.api_key == codec.API_VERSIONS_KEY and version >= 3:
             self._note_software(message)
@@ -472,8 +521,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
     async def _run(self, request: _Request, api: Api, message: Any) -> None:
         """The task of one request."""
         assert request.header is not None, "a request that runs has a header"
+        usage = request.usage
         try:
-            response = await api.handler(message, self._context(api, request.header))
+            handling = api.handler(message, self._context(api, request.header))
+            if usage is not None and usage.limits.request is not None:
+                handling = Timed(handling, usage)
+            response = await handling
         except asyncio.CancelledError:  # by `_cancel_long_polls`, or what it waited for was
             response = CLOSE_CONNECTION
         except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
@@ -614,6 +667,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             except Exception as failure:  # noqa: BLE001 - a handler's bug costs its own client only
                 self._log_failure("response cannot be encoded", request, failure)
                 return None
+        if request.usage is not None:
+            parts = self._settle(request, request.usage, parts)
         now = self._active_at = self._loop.time()
         seconds = now - request.received
         sent = sum(map(len, parts))

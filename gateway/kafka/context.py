@@ -17,6 +17,7 @@ from core.topic.topic import find_partition
 from core.transaction.values import TransactionVersion
 from gateway.kafka.acl_codes import SUPPORTED_BITS
 from gateway.kafka.errors import known_to
+from gateway.runtime.throttling import Mutations
 
 if TYPE_CHECKING:
     from core.errors import Error
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from gateway.runtime.quotas import Quotas
     from gateway.runtime.staging import Staging
     from gateway.runtime.subscriptions.subscriptions import Subscriptions
+    from gateway.runtime.throttling import ClientLimits, Throttles
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.topics.topics import Topics
     from gateway.runtime.transactions.coordinator import Transactions
@@ -102,6 +104,7 @@ class Services:
     acls: Acls
     quotas: Quotas
     delegation_tokens: DelegationTokens
+    throttles: Throttles
     fetch_sessions: FetchSessions
     late_requests: LateRequests
     clock: Callable[[], int]
@@ -248,6 +251,22 @@ class RequestContext:
     @property
     def delegation_tokens(self) -> DelegationTokens:
         return self.services.delegation_tokens
+
+    @property
+    def limits(self) -> ClientLimits | None:
+        """What quotas limit the client to; None without any."""
+        throttles = self.services.throttles
+        if throttles.rules is None:
+            return None
+        return throttles.limits_of(self.principal.name, self.client_id)
+
+    def mutations(self, strict_since: int) -> Mutations:
+        """What the request makes or deletes. strict_since: the version that knows
+        THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+        limits = self.limits
+        is_strict = self.api_version >= strict_since
+        limit = None if limits is None else limits.mutation
+        return Mutations(self.services.throttles, limit, is_strict)
 
     @property
     def fetch_sessions(self) -> FetchSessions:

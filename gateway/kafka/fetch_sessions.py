@@ -106,6 +106,11 @@ class FetchContext:
         self._now_ms = now_ms
         self.partitions = partitions
 
+    @property
+    def session_id(self) -> int:
+        """That of an answer which tells nothing; no session is made for it."""
+        return NO_SESSION if self._session is None else self._session.session_id
+
     def close(
         self, answers: Iterable[FetchedPartition]
     ) -> tuple[int, set[PartitionKey] | None] | Error:

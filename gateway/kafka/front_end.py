@@ -32,6 +32,7 @@ def make(runtime: Runtime, around: Surroundings) -> KafkaFrontEnd:
     services = replace(services_of(runtime), listener=first.names[-1])
     metrics = around.metrics
     watch_fenced(metrics, "connection", lambda: services.late_requests.refused)
+    runtime.throttles.observe = lambda *told: metrics.throttled.count(*told)
     observer = metrics.requests({served.key: served.name for served in _REGISTRY.table()})
     return KafkaFrontEnd(
         _REGISTRY,
@@ -43,6 +44,7 @@ def make(runtime: Runtime, around: Surroundings) -> KafkaFrontEnd:
         _names(around, first),
         acls=runtime.acls if runtime.acls.is_on else None,
         on_refused=lambda *told: metrics.refusals.count(*told),
+        throttles=runtime.throttles,
     )
 
 
@@ -89,6 +91,7 @@ def services_of(runtime: Runtime) -> Services:
         acls=runtime.acls,
         quotas=runtime.quotas,
         delegation_tokens=runtime.delegation_tokens,
+        throttles=runtime.throttles,
         late_requests=LateRequests(),
         fetch_sessions=FetchSessions(
             runtime.configs.broker_int("max.incremental.fetch.session.cache.slots")

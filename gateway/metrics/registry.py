@@ -22,6 +22,7 @@ from core.version import VERSION
 from gateway.metrics.logins import Logins
 from gateway.metrics.refusals import Refusals
 from gateway.metrics.requests import RequestObserver, Requests
+from gateway.metrics.throttled import Throttled
 
 _QUERY_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30)
 
@@ -60,6 +61,11 @@ class Metrics:
     def refusals(self) -> Refusals:
         """What front-ends count that ask for rights; a metric from the first use on."""
         return Refusals(self.registry)
+
+    @cached_property
+    def throttled(self) -> Throttled:
+        """What quotas hold back; a metric from the first time on."""
+        return Throttled(self.registry)
 
     def observe_query(self, name: str, seconds: float) -> None:
         """One query done; a `storage.connection.pool.QueryObserver`."""

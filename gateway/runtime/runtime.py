@@ -32,6 +32,7 @@ from gateway.runtime.staging import Staging
 from gateway.runtime.subscriptions.live_consumers import LiveConsumers
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
 from gateway.runtime.subscriptions.upkeep import Upkeep
+from gateway.runtime.throttling import Throttles
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
@@ -69,6 +70,7 @@ class Runtime:
     quotas: Quotas
     delegation_tokens: DelegationTokens
     authentication: Authentication
+    throttles: Throttles
     feed: ChangeFeed
     announcer: Announcer
     snapshots: SnapshotWatch

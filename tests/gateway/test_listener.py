@@ -7,13 +7,14 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
 
+from core.quota.connections import read_connections_per_ip
+from gateway.connection_account import AccountLimits, ConnectionAccount, Most
 from gateway.listener import ConnectionLimits, Listener
 from tests.gateway.event_loops import on_every_loop
 
@@ -62,8 +63,9 @@ async def listening(
     limits: ConnectionLimits = LIMITS,
     tls: Callable[[], ssl.SSLContext] | None = None,
     kind: type[Echo] = Echo,
+    account: ConnectionAccount | None = None,
 ) -> AsyncIterator[Listener]:
-    listener = Listener(EchoFrontEnd(kind), host, 0, limits, tls)
+    listener = Listener(EchoFrontEnd(kind), host, 0, limits, tls, account, "NAMED")
     await listener.start()
     try:
         yield listener
@@ -128,28 +130,43 @@ async def test_a_taken_port_is_an_error_at_start() -> None:
 
 @pytest.mark.parametrize("limits", [(1, 10), (10, 1)], ids=["in all", "from one address"])
 async def test_limits_may_change_while_it_listens(limits: tuple[int, int]) -> None:
-    async with listening() as listener:
+    account = ConnectionAccount(AccountLimits())
+    async with listening(account=account) as listener:
         pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
         for reader, writer in pairs:
             assert await echoed(reader, writer) == b"hello"
-        listener.limit(*limits)
+        account.limits = AccountLimits(Most(limits[0]), limits[1])
         for reader, writer in pairs:
             assert await echoed(reader, writer) == b"hello", "those that are open stay"
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         assert await closed(reader)
         writer.close()
-        listener.limit(10, 10)
+        account.limits = AccountLimits(Most(10), 10)
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         assert await echoed(reader, writer) == b"hello"
         for each in (writer, *(writer for _, writer in pairs)):
             each.close()
 
 
-@pytest.mark.parametrize("setting", ["max_connections", "max_connections_per_ip"])
+@pytest.mark.parametrize(
+    ("limits", "property_name"),
+    [
+        (AccountLimits(Most(2)), "max.connections"),
+        (AccountLimits(by_listener={"NAMED": Most(2)}), "its listener (max.connections"),
+        (AccountLimits(max_connections_per_ip=2), "max.connections.per.ip"),
+        (
+            AccountLimits(
+                max_connections_per_ip_overrides=read_connections_per_ip("10.0.0.1:9,127.0.0.1:2")
+            ),
+            "max.connections.per.ip",
+        ),
+    ],
+)
 @on_every_loop
-async def test_a_connection_over_the_limit_is_refused_with_one_line(setting: str) -> None:
-    limits = replace(LIMITS, **{setting: 2})
-    async with listening(limits=limits) as listener:
+async def test_a_connection_over_the_limit_is_refused_with_one_line(
+    limits: AccountLimits, property_name: str
+) -> None:
+    async with listening(account=ConnectionAccount(limits)) as listener:
         pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(2)]
         for reader, writer in pairs:
             assert await echoed(reader, writer) == b"hello"
@@ -158,7 +175,7 @@ async def test_a_connection_over_the_limit_is_refused_with_one_line(setting: str
             assert await closed(reader)
             writer.close()
         assert [line["event"] for line in logs] == ["connection refused"]
-        assert setting.replace("_", ".") in logs[0]["reason"]
+        assert property_name in logs[0]["reason"]
         pairs[0][1].transport.abort()
         async with asyncio.timeout(30):
             while listener.connection_count > 1:
@@ -167,6 +184,79 @@ async def test_a_connection_over_the_limit_is_refused_with_one_line(setting: str
         assert await echoed(reader, writer) == b"hello", "a place has become free"
         writer.close()
         pairs[1][1].close()
+
+
+@on_every_loop
+async def test_an_address_that_makes_too_many_is_held_and_closed() -> None:
+    """KIP-612. What it was let make counts; what was held does not."""
+    account = ConnectionAccount(AccountLimits(), burst_s=1.0)
+    rates = {"127.0.0.1": 2.0}
+    account.rate_of = rates.get
+    held: list[float] = []
+    account.observe = held.append
+    async with listening(account=account) as listener:
+        pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(4)]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for reader, writer in pairs[:2]:
+            assert await echoed(reader, writer) == b"hello"
+        for reader, _ in pairs[2:]:
+            assert await closed(reader)
+        assert loop.time() - began > 0.2
+        assert len(held) == 2 and all(0 < each <= 0.5 for each in held)
+        rates.clear()
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await echoed(reader, writer) == b"hello"
+        for each in (writer, *(writer for _, writer in pairs)):
+            each.close()
+
+
+@on_every_loop
+async def test_shutdown_closes_what_is_held() -> None:
+    account = ConnectionAccount(AccountLimits(), burst_s=0.0)
+    account.rate_of = lambda ip: 0.001
+    async with listening(account=account) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        async with asyncio.timeout(30):
+            while not listener._held:
+                await asyncio.sleep(0.01)
+        await listener.shutdown(1)
+        async with asyncio.timeout(0.9):
+            assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        AccountLimits(Most(creation_rate=4)),
+        AccountLimits(by_listener={"NAMED": Most(creation_rate=4)}),
+    ],
+    ids=["in all", "at the listener"],
+)
+async def test_connections_that_come_too_fast_wait_to_be_accepted(limits: AccountLimits) -> None:
+    async with listening(account=ConnectionAccount(limits)) as listener:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(7)]
+        for reader, writer in pairs:
+            assert await echoed(reader, writer) == b"hello"
+        # A second's worth at once, and the last of the others after half a second more.
+        assert loop.time() - began > 0.4
+        for _, writer in pairs:
+            writer.close()
+
+
+@on_every_loop
+async def test_listeners_share_the_limits_of_the_process() -> None:
+    account = ConnectionAccount(AccountLimits(Most(1)))
+    async with listening(account=account) as one, listening(account=account) as other:
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
+        assert await echoed(reader, writer) == b"hello"
+        second, more = await asyncio.open_connection("127.0.0.1", other.port)
+        assert await closed(second)
+        more.close()
+        writer.close()
 
 
 @on_every_loop

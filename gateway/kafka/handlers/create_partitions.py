@@ -2,9 +2,10 @@
 
 Behavior: as CreateTopics, assignments are checked and not kept.
 
-Versions: v2 is flexible; v3 may be throttled (KIP-599), which does not happen here.
+Versions: v2 is flexible; v3 knows THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.errors import Error, Refusal
@@ -16,6 +17,7 @@ from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import CHANGE_REFUSED
 from gateway.runtime.topics.topics import PartitionIncrease
 
+_STRICT_SINCE = 3
 (_ALTER,) = REQUIREMENTS["CreatePartitions"]
 
 
@@ -32,9 +34,28 @@ async def create_partitions(
     names = dict.fromkeys(each.name for each in request.topics)
     hidden = {name for name in names if not ctx.may(_ALTER, name)}
     wanted = [_increase(each) for each in request.topics if each.name not in hidden]
+    mutations = ctx.mutations(_STRICT_SINCE)
+    above = mutations.refused(await _added(wanted, ctx) if mutations.is_limited else {})
+    wanted = [each for each in wanted if each.name not in above]
     done = await ctx.topics.create_partitions(wanted, validate_only=request.validate_only)
-    results = {**done, **dict.fromkeys(hidden, Refusal(Error.TOPIC_AUTHORIZATION_FAILED))}
-    return CreatePartitionsResponse(results=[_result(name, results[name]) for name in names])
+    mutations.settle([name for name, refusal in done.items() if refusal])
+    no_right = Refusal(Error.TOPIC_AUTHORIZATION_FAILED)
+    results = {**done, **above, **dict.fromkeys(hidden, no_right)}
+    return CreatePartitionsResponse(
+        throttle_time_ms=mutations.throttle_time_ms,
+        results=[_result(name, results[name]) for name in names],
+    )
+
+
+async def _added(wanted: Sequence[PartitionIncrease], ctx: RequestContext) -> Mapping[str, int]:
+    """Partitions that come to each topic; 0 where it is not there."""
+    there = await ctx.topics.get_many({each.name for each in wanted})
+    return {
+        each.name: max(0, each.count - len(there[each.name].partition_ids))
+        if each.name in there
+        else 0
+        for each in wanted
+    }
 
 
 def _increase(each: Any) -> PartitionIncrease:

@@ -6,7 +6,8 @@ A manual assignment is checked and not kept; leadership follows the live brokers
 not used: a commit takes milliseconds, or fails.
 
 Versions: v2 is Kafka 4's first; v4 lets -1 stand for the broker's defaults (KIP-464); v5 is
-flexible and returns the settings (KIP-525); v7 returns the topic id (KIP-516).
+flexible and returns the settings (KIP-525); v6 knows THROTTLING_QUOTA_EXCEEDED (KIP-599); v7
+returns the topic id (KIP-516).
 """
 
 from typing import Any
@@ -24,6 +25,7 @@ from gateway.runtime.topics.topics import CreatedTopic
 TopicResult = CreateTopicsResponse.CreatableTopicResult
 
 _CREATE, _DESCRIBE_CONFIGS = REQUIREMENTS["CreateTopics"]
+_STRICT_SINCE = 6
 # A log has one replica as far as clients can see.
 _REPLICATION_FACTOR = 1
 
@@ -39,10 +41,25 @@ async def create_topics(request: CreateTopicsRequest, ctx: RequestContext) -> Cr
     names = dict.fromkeys(each.name for each in request.topics)
     hidden = {name for name in names if not ctx.may(_CREATE, name)}
     wanted = [_new_topic(each) for each in request.topics if each.name not in hidden]
+    mutations = ctx.mutations(_STRICT_SINCE)
+    above = mutations.refused({each.name: _partitions(each, ctx) for each in wanted})
+    wanted = [each for each in wanted if each.name not in above]
     done = await ctx.topics.create(wanted, validate_only=request.validate_only)
+    mutations.settle([name for name, each in done.items() if isinstance(each, Refusal)])
     refusal = Refusal(Error.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-    results = {**done, **dict.fromkeys(hidden, refusal)}
-    return CreateTopicsResponse(topics=[_result(name, results[name], ctx) for name in names])
+    results = {**done, **above, **dict.fromkeys(hidden, refusal)}
+    return CreateTopicsResponse(
+        throttle_time_ms=mutations.throttle_time_ms,
+        topics=[_result(name, results[name], ctx) for name in names],
+    )
+
+
+def _partitions(topic: NewTopic, ctx: RequestContext) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    if topic.partition_count == -1:
+        return ctx.configs.broker_int("num.partitions")
+    return max(topic.partition_count, 0)
 
 
 def _new_topic(each: Any) -> NewTopic:

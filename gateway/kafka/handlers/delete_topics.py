@@ -3,10 +3,10 @@
 Behavior: the topic is gone at once; its records are removed in the background, as in Kafka.
 
 Versions: v1 is Kafka 4's first; v3 may answer TOPIC_DELETION_DISABLED; v4 is flexible; v5 has error
-messages; v6 takes topic ids (KIP-516).
+messages, and knows THROTTLING_QUOTA_EXCEEDED (KIP-599); v6 takes topic ids (KIP-516).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from gateway.kafka.errors import kafka_code
 from gateway.kafka.unavailable import CHANGE_REFUSED
 
 _FIRST_VERSION_WITH_IDS = 6
+_STRICT_SINCE = 5
 _DESCRIBE, _DELETE = REQUIREMENTS["DeleteTopics"]
 _DISABLED = "Topic deletion is disabled."
 _NEITHER = Refusal(Error.INVALID_REQUEST, "Neither topic name nor id were specified.")
@@ -54,9 +55,33 @@ async def delete_topics(request: DeleteTopicsRequest, ctx: RequestContext) -> De
     results += hidden
     names = [each for each in names if each not in not_ours]
     topic_ids = [each for each in topic_ids if each not in not_ours]
+    mutations = ctx.mutations(_STRICT_SINCE)
+    if mutations.is_limited:
+        above = mutations.refused(await _partitions(names, topic_ids, ctx))
+        names = [each for each in names if each not in above]
+        topic_ids = [each for each in topic_ids if each not in above]
+        results += [
+            _result(key, None, refusal) if isinstance(key, str) else _result(None, key, refusal)
+            for key, refusal in above.items()
+        ]
     deleted = await ctx.topics.delete(names, topic_ids)
     results += [_result(each.name, each.topic_id, each.refusal) for each in deleted]
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(
+        throttle_time_ms=mutations.throttle_time_ms,
+        responses=results,
+    )
+
+
+async def _partitions(
+    names: Collection[str], topic_ids: Collection[UUID], ctx: RequestContext
+) -> Mapping[str | UUID, int]:
+    """Of topics, as the client calls them; what is not there is deleted for nothing."""
+    by_name = await ctx.topics.get_many(names)
+    by_id = await ctx.topics.get_many_by_id(topic_ids)
+    return {
+        **{name: len(topic.partition_ids) for name, topic in by_name.items()},
+        **{topic_id: len(topic.partition_ids) for topic_id, topic in by_id.items()},
+    }
 
 
 async def _not_authorized(

@@ -7,7 +7,9 @@ Behavior: whole batches only; the first one found is given however large (KIP-74
 sleeps until a partition grows, or until something else is asked on its connection; a partition
 that does not exist does not cut it short, unless no other was asked for. Of several requests for
 one partition the last counts. Any broker serves any partition, so there is no preferred replica.
-What Pulsar's clients have stored comes as record batches (`conversion.py`).
+Where a quota limits what is read, one answer has a quarter of a second of it at most; whoever says
+that it is a replica is held to quotas, too (Kafka's replicas are not). What Pulsar's clients have
+stored comes as record batches (`conversion.py`).
 `last_fetched_epoch` is ignored: a log is never truncated but by a restore of the database, so there
 is no divergence to tell of (KIP-595).
 """
@@ -93,7 +95,14 @@ async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     if isinstance(session, Error):
         return FetchResponse(error_code=kafka_code(session), session_id=0, responses=[])
     asker = _Asker(request, ctx)
-    found = await _read_enough(request, session.partitions, isolation, asker, ctx)
+    most_bytes = ctx.configs.broker_int("fetch.max.bytes")
+    if (limits := ctx.limits) is not None and limits.consume is not None:
+        throttles = ctx.services.throttles
+        if throttles.owed_s(limits.consume) > 0:
+            # Other connections of the client have used it up (FetchContext.getThrottledResponse).
+            return FetchResponse(error_code=0, session_id=session.session_id, responses=[])
+        most_bytes = min(most_bytes, throttles.piece(limits.consume))
+    found = await _read_enough(request, session.partitions, isolation, most_bytes, asker, ctx)
     if ctx.rights is not None:
         # It may have waited: a right may be gone.
         found = [
@@ -160,6 +169,7 @@ async def _read_enough(
     request: FetchRequest,
     asked: Sequence[FetchPartition],
     isolation: IsolationLevel,
+    most_bytes: int,
     asker: _Asker,
     ctx: RequestContext,
 ) -> list[tuple[FetchPartition, Found]]:
@@ -168,7 +178,7 @@ async def _read_enough(
     A partition that does not exist is not read, so it ends nothing: Kafka leaves it out before it
     reads (KafkaApis.handleFetchRequest), and a client with one such would not poll but spin.
     """
-    max_bytes = min(request.max_bytes, ctx.configs.broker_int("fetch.max.bytes"))
+    max_bytes = min(request.max_bytes, most_bytes)
     min_bytes = min(request.min_bytes, max_bytes)
     deadline = ctx.clock() + request.max_wait_ms
     while True:

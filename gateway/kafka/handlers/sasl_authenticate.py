@@ -28,7 +28,7 @@ _NOT_NOW: Final = Refusal(
 
 
 # Whoever has gone is not checked any more.
-@api(36, versions=range(3), is_long_poll=True)
+@api(36, versions=range(3), is_long_poll=True, is_exempt_from_quotas=True)
 async def sasl_authenticate(request: SaslAuthenticateRequest, ctx: RequestContext) -> Any:
     """Take the token."""
     if ctx.login is None or ctx.login.state is not LoginState.TOKEN:

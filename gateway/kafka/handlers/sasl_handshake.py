@@ -18,7 +18,7 @@ from gateway.kafka.errors import kafka_code
 from gateway.kafka.login import Handshake
 
 
-@api(17, versions=range(2))
+@api(17, versions=range(2), is_exempt_from_quotas=True)
 async def sasl_handshake(request: SaslHandshakeRequest, ctx: RequestContext) -> Any:
     """Begin a login."""
     if ctx.login is None:

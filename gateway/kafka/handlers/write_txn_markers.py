@@ -41,7 +41,7 @@ def _refused(request: WriteTxnMarkersRequest, error: Error) -> WriteTxnMarkersRe
     )
 
 
-@api(27, versions=range(1, 3), unavailable=_unavailable)
+@api(27, versions=range(1, 3), unavailable=_unavailable, is_exempt_from_quotas=True)
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, ctx: RequestContext
 ) -> WriteTxnMarkersResponse:

@@ -82,3 +82,12 @@ def test_everything_is_served_on_request() -> None:
     assert f'penstock_info{{version="{VERSION}"}} 1.0' in text
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1)
+
+
+def test_time_held_back_by_quotas_is_added_up() -> None:
+    metrics = Metrics()
+    metrics.throttled.count("producer_byte_rate", 1.5)
+    metrics.throttled.count("producer_byte_rate", 0.25)
+    labels = {"quota": "producer_byte_rate"}
+    value = metrics.registry.get_sample_value
+    assert value("penstock_throttled_seconds_total", labels) == 1.75

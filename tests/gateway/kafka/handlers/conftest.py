@@ -123,6 +123,7 @@ class Broker:
             acls=self.acls,
             quotas=self.quotas,
             delegation_tokens=self.delegation_tokens,
+            throttles=self.throttles,
             fetch_sessions=self.fetch_sessions,
             late_requests=self.late_requests,
             clock=self.clock,

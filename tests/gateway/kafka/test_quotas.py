@@ -1,0 +1,298 @@
+"""Clients held to quotas by a broker: told at once, left unread, freed when the quota goes.
+
+By bytes on the wire, where it matters when an answer comes, and by librdkafka.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import NewTopic
+
+from gateway.kafka import codec
+from tests.batches import kafka_batch
+from tests.captures import record
+from tests.conftest import Gateway
+from tests.databases import Copies
+from tests.entrance import PASSWORD, USER, Entrance, own_entrance
+from tests.gateway.kafka.handlers.fetching import fetch_request
+from tests.gateway.kafka.handlers.producing import produce_request
+
+PRODUCE_V, FETCH_V, METADATA_V = 9, 11, 9
+RECORDS = kafka_batch([b"x" * 900] * 100)  # about 91,000 bytes
+
+
+@pytest.fixture(scope="module")
+def at(
+    copies: Copies,
+    template_database: str,
+    certificate: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Entrance]:
+    directory = tmp_path_factory.mktemp("gateway")
+    at_once = "group.initial.rebalance.delay.ms=0"
+    with own_entrance(copies, template_database, certificate, directory, at_once) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(at: Entrance) -> str:
+    name = f"topic-{uuid4()}"
+    at.admin.create_topics([NewTopic(name, 1)])[name].result(20)
+    return name
+
+
+Rate = Callable[..., None]
+Entry = codec.AlterClientQuotasRequest.EntryData
+
+
+class Wire:
+    """One connection, and a client of this id."""
+
+    def __init__(self, bootstrap: str, client_id: str) -> None:
+        self.socket = socket.create_connection(record.address(bootstrap), timeout=30)
+        self._client_id = client_id
+
+    def send(self, request: Any, version: int) -> None:
+        request.API_VERSION = version
+        request.with_header(correlation_id=1, client_id=self._client_id)
+        self.socket.sendall(bytes(request.encode(header=True, framed=True)))
+
+    def receive(self, key: int, version: int) -> Any:
+        size = int.from_bytes(self._bytes(4), "big")
+        return record.describe_response(key, version, self._bytes(size))
+
+    def _bytes(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            more = self.socket.recv(size - len(found))
+            assert more, "the broker has closed the connection"
+            found += more
+        return found
+
+    def ask(self, request: Any, version: int) -> tuple[Any, float]:
+        """The answer, and after how many seconds it came."""
+        began = time.monotonic()
+        self.send(request, version)
+        answer = self.receive(request.API_KEY, version)
+        return answer, time.monotonic() - began
+
+
+@contextmanager
+def wire(bootstrap: str, client_id: str) -> Iterator[Wire]:
+    found = Wire(bootstrap, client_id)
+    with found.socket:
+        yield found
+
+
+@pytest.fixture
+def rate(at: Entrance) -> Iterator[Rate]:
+    """Sets a quota, by its key and the entity; None removes it. All are gone afterwards."""
+
+    def alter(key: str, value: float | None, **entity: str | None) -> None:
+        named = {kind.replace("_", "-"): name for kind, name in entity.items()}
+        parts = [Entry.EntityData(entity_type=k, entity_name=n) for k, n in named.items()]
+        op = Entry.OpData(key=key, value=value or 0.0, remove=value is None)
+        entries = [Entry(entity=parts, ops=[op])]
+        request = codec.AlterClientQuotasRequest(entries=entries, validate_only=False)
+        with wire(at.open, "admin") as admin:
+            answer, _ = admin.ask(request, 1)
+        assert [each["error_code"] for each in answer["entries"]] == [0]
+
+    yield alter
+    by_psql(at.gateway, "TRUNCATE client_quota")
+    eventually(lambda: not described(at))
+
+
+def by_psql(gateway: Gateway, statement: str) -> None:
+    assert gateway.database_url is not None
+    with psycopg.connect(gateway.database_url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def described(at: Entrance) -> list[Any]:
+    request = codec.DescribeClientQuotasRequest(components=[], strict=False)
+    with wire(at.open, "admin") as admin:
+        found: list[Any] = admin.ask(request, 1)[0]["entries"]
+        return found
+
+
+def eventually(check: Callable[[], bool], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def metadata() -> Any:
+    return codec.MetadataRequest(topics=[])
+
+
+def throttled_s(at: Entrance, wait_for: Wire) -> float:
+    """How long a connection does not answer."""
+    return wait_for.ask(metadata(), METADATA_V)[1]
+
+
+def test_who_writes_too_much_is_told_at_once_and_left_unread(
+    at: Entrance, topic: str, rate: Rate
+) -> None:
+    size = len(RECORDS)
+    rate("producer_byte_rate", float(size), client_id=topic)
+    with wire(at.open, topic) as writer, wire(at.open, "other") as other:
+        answer, seconds = writer.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
+        assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
+        told_s = answer["throttle_time_ms"] / 1000
+        # A second's worth, and the request's own few bytes.
+        assert 0.9 < told_s + seconds < 1.2
+        assert (
+            other.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)[0]["throttle_time_ms"]
+            == 0
+        )
+        answer, waited_s = writer.ask(metadata(), METADATA_V)
+        assert answer["throttle_time_ms"] == 0
+        assert told_s - 0.2 < waited_s
+        # Without an answer (acks=0) it is left unread all the same.
+        request = produce_request({0: RECORDS}, name=topic, acks=0)
+        writer.send(request, PRODUCE_V)
+        assert throttled_s(at, writer) > 0.8
+
+
+def test_requests_that_came_together_wait_for_their_turn(
+    at: Entrance, topic: str, rate: Rate
+) -> None:
+    """Though they were read, and may run side by side without a quota."""
+    rate("producer_byte_rate", 2.0 * len(RECORDS), client_id=topic)
+    with wire(at.open, topic) as writer:
+        began = time.monotonic()
+        for _ in range(4):
+            writer.send(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
+        times = []
+        for _ in range(4):
+            writer.receive(0, PRODUCE_V)
+            times.append(time.monotonic() - began)
+    assert times[3] > 1.4
+    assert times[0] < 0.4 < times[1] + 0.2
+
+
+def test_a_quota_that_goes_frees_who_waits(at: Entrance, topic: str, rate: Rate) -> None:
+    """So does one that is raised; also by psql."""
+    rate("producer_byte_rate", 1.0, client_id=topic)
+    with wire(at.open, topic) as writer:
+        answer, _ = writer.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
+        assert answer["throttle_time_ms"] > 80_000_000
+        rate("producer_byte_rate", 1e9, client_id=topic)
+        assert throttled_s(at, writer) < 5
+        rate("producer_byte_rate", 1.0, client_id=topic)
+        writer.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
+        by_psql(at.gateway, "TRUNCATE client_quota")
+        assert throttled_s(at, writer) < 5
+
+
+def test_who_reads_too_much(at: Entrance, topic: str, rate: Rate) -> None:
+    size, reading = len(RECORDS), f"{topic}-reader"
+    with wire(at.open, topic) as writer:
+        for _ in range(8):
+            writer.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
+    rate("consumer_byte_rate", 2.0 * size, client_id=reading)
+    with wire(at.open, reading) as reader, wire(at.open, reading) as beside:
+        answer, _ = reader.ask(fetch_request({0: 0}, topic=topic), FETCH_V)
+        # Not all that there is, but one batch: a quarter of a second is less than that.
+        [part] = answer["responses"][0]["partitions"]
+        assert len(part["records"]["hex"]) / 2 == size
+        assert 350 < answer["throttle_time_ms"] < 600
+        # Others of this client get nothing meanwhile, and are told so at once.
+        answer, seconds = beside.ask(fetch_request({0: 0}, topic=topic), FETCH_V)
+        assert answer["responses"] == []
+        assert 0 < answer["throttle_time_ms"] / 1000 + seconds < 0.7
+        answer, _ = beside.ask(fetch_request({0: 0}, topic=topic), FETCH_V)
+        assert len(answer["responses"]) == 1
+
+
+def test_a_session_of_fetches_goes_on(at: Entrance, topic: str, rate: Rate) -> None:
+    reading = f"{topic}-reader"
+    rate("consumer_byte_rate", 200.0, client_id=reading)
+    with wire(at.open, reading) as reader, wire(at.open, reading) as beside:
+        first, _ = reader.ask(fetch_request({0: 0}, topic=topic, session=(0, 0)), FETCH_V)
+        session_id = first["session_id"]
+        assert session_id
+        beside.ask(fetch_request({0: 0}, topic=topic), FETCH_V)
+        held, _ = reader.ask(fetch_request(topic=topic, session=(session_id, 1)), FETCH_V)
+        assert (held["error_code"], held["session_id"]) == (0, session_id)
+        more, _ = reader.ask(fetch_request(topic=topic, session=(session_id, 2)), FETCH_V)
+        assert (more["error_code"], more["session_id"]) == (0, session_id)
+
+
+def test_who_takes_too_much_time(at: Entrance, rate: Rate) -> None:
+    """A window at most, however little the quota is; a login is not counted."""
+    rate("request_percentage", 0.0001, client_id="busy")
+    with wire(at.open, "busy") as busy:
+        answer, seconds = busy.ask(metadata(), METADATA_V)
+        assert seconds < 0.9
+        assert 900 < answer["throttle_time_ms"] <= 1000
+        answer, seconds = busy.ask(metadata(), METADATA_V)
+        assert 0.7 < seconds < 3
+
+
+def test_librdkafka_keeps_to_a_users_quota(at: Entrance, topic: str, rate: Rate) -> None:
+    """Writing and reading, whatever its client id."""
+    rate("producer_byte_rate", 300_000, user=USER)
+    rate("consumer_byte_rate", 300_000, user=USER)
+    as_alice = {
+        "bootstrap.servers": at.plain,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+    told: list[float] = []
+    producer = Producer(
+        as_alice
+        | {
+            "client.id": "any",
+            "batch.size": 50_000,
+            "throttle_cb": lambda event: told.append(event.throttle_time),
+        }
+    )
+    value = b"x" * 1000
+    began = time.monotonic()
+    for _ in range(600):
+        producer.produce(topic, value)
+    assert producer.flush(20) == 0
+    # What goes first is not waited for: nothing but what follows.
+    assert time.monotonic() - began > 1.7
+    assert told and max(told) < 1
+    consumer = Consumer(as_alice | {"group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    first, count = consumer.poll(20), 1
+    assert first is not None and first.error() is None
+    began = time.monotonic()
+    while count < 600:
+        count += len(consumer.consume(600 - count, 1))
+    assert time.monotonic() - began > 1.2
+    consumer.close()
+
+
+def test_an_address_makes_so_many_connections_a_second(at: Entrance, rate: Rate) -> None:
+    """Ten seconds' worth at once, as in Kafka. Then it is let in again, once a second."""
+
+    def is_let_in() -> bool:
+        try:
+            with wire(at.open, "any") as one:
+                return "brokers" in one.ask(metadata(), METADATA_V)[0]
+        except (AssertionError, ConnectionError):
+            return False
+
+    rate("connection_creation_rate", 1.0, ip="127.0.0.1")
+    assert [is_let_in() for _ in range(12)].count(True) in range(9, 12)
+    eventually(is_let_in)
+    by_psql(at.gateway, "TRUNCATE client_quota")
+    eventually(lambda: all(is_let_in() for _ in range(5)))
