@@ -21,6 +21,7 @@ from core.config.definitions import (
 from core.config.inert import ONLY_DEFAULT, REASONS
 from core.config.types import ConfigDef, UpdateMode
 from core.security.operations import REQUIREMENTS, Requirement, Right, Without
+from core.security.pulsar_operations import COMMANDS, Need
 from gateway.config import ENVIRONMENT_PREFIX, Settings
 from gateway.kafka.api import Api, load_handlers
 from gateway.pulsar.admin.api import load_endpoints
@@ -427,15 +428,16 @@ def rights() -> str:
             [
                 "# Rights",
                 GENERATED,
-                "What each of Kafka's requests takes, where `authorizer.class.name` is set "
+                "What each request takes, where `authorizer.class.name` is set "
                 "([security.md](security.md)). One of several rights in a row is enough. A request "
                 "is looked at in the order of its rows.",
+                "## Kafka's requests",
                 _table(
                     ("API", "right", "for", "without it", "error"),
                     (
                         (
                             name,
-                            " or ".join(_right(right) for right in row.rights) or "none",
+                            _rights(row),
                             row.of,
                             row.without.value,
                             row.error.name if row.error else "",
@@ -444,13 +446,47 @@ def rights() -> str:
                         for row in REQUIREMENTS[name] or (_NOTHING_ASKED,)
                     ),
                 ),
+                "## Pulsar's commands",
+                "Without it the answer is AuthorizationError, or the topic is left out. Those that "
+                "are not here are about what was asked for before.",
+                _table(
+                    ("command", "right", "for", "without it"),
+                    (
+                        (name, _rights(row), row.of, row.without.value)
+                        for name in sorted(COMMANDS)
+                        for row in COMMANDS[name]
+                    ),
+                ),
+                "## Pulsar's REST",
+                "Without it the answer is 403. What is on all topics of a namespace is an ACL on "
+                "the prefix `persistent://tenant/namespace/`, or a longer one's beginning.",
+                _table(
+                    ("", "path", "right", "for"),
+                    (
+                        (each.method, f"`{each.path}`", *_need(each.needs))
+                        for each in sorted(load_endpoints(), key=lambda one: one.path)
+                    ),
+                ),
             ]
         )
         + "\n"
     )
 
 
-_NOTHING_ASKED = Requirement((), "what comes before a login", Without.LEFT_OUT, None)
+_NOTHING_ASKED = Requirement(
+    (), "what comes before a login, or from who knows a secret", Without.LEFT_OUT, None
+)
+
+
+def _need(need: Need | None) -> tuple[str, str]:
+    if need is None:
+        return "none", "everybody; lists leave out what one may not describe"
+    of = need.scope.value
+    return _rights(need.requirement), of + (", and the subscription" if need.subscription else "")
+
+
+def _rights(row: Requirement) -> str:
+    return " or ".join(map(_right, row.rights)) or "none"
 
 
 def _right(right: Right) -> str:

@@ -206,8 +206,6 @@ class _Broker:
         for key, made in front_ends.items():
             bound[key].open(made)
         _warn_of_open_places(self._settings)
-        if runtime.acls.is_on:
-            _warn_of_doors_beside(self._settings)
         self._on_ready(_ports(bound))
         await self._stop.wait()
         log.info("stopping")
@@ -375,22 +373,6 @@ def _warn_of_open_places(settings: Settings) -> None:
             "open_to_others_without_login",
             listeners=", ".join(found),
             what_to_do="see docs/security.md; whoever reaches them can read and write everything",
-        )
-
-
-def _warn_of_doors_beside(settings: Settings) -> None:
-    """Where clients are asked for rights at some listeners: those that ask for none."""
-    found = [
-        f"{address.key} {address.listen}"
-        for each in FRONT_ENDS
-        if not each.asks_for_rights
-        for address in settings.listen_addresses(each.listener)
-    ]
-    if found:
-        log.warning(
-            "no_rights_asked_for",
-            listeners=", ".join(found),
-            what_to_do="close them (none); ACLs hold for Kafka's clients only",
         )
 
 

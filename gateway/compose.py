@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from core.config.values import broker_int
 from core.namespace.rules import schema_policy
+from core.security.acls import AclBinding
+from core.security.permissions import admin_bindings
 from core.transaction.values import OpenTransaction
 from core.types import BatchFormat, Endpoint
 from core.version import VERSION
@@ -21,7 +23,7 @@ from gateway.kafka.markers import control_batch
 from gateway.pulsar.conversion import read_stored as read_pulsar
 from gateway.pulsar.conversion import write_stored as write_pulsar
 from gateway.pulsar.dispatching import entry_of, pieces_of
-from gateway.pulsar.names import namespace_of
+from gateway.pulsar.names import name_in_acls, namespace_of
 from gateway.pulsar.session import LISTENER as PULSAR_LISTENER
 from gateway.runtime.acls import Acls
 from gateway.runtime.authentication import Authentication
@@ -170,6 +172,11 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
 
     transactions.on_acks_ended(on_acks_ended)
     users = Users(UserStore(database), cluster.session_timeout_s)
+
+    async def find_admins() -> list[AclBinding]:
+        admins = await namespaces.admins()
+        return [each for tenant, roles in admins.items() for each in admin_bindings(tenant, roles)]
+
     runtime = Runtime(
         cluster=cluster,
         configs=configs,
@@ -192,9 +199,9 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         upkeep=Upkeep(BacklogStore(database), subscriptions, topics, namespaces, configs, cluster),
         staging=staging,
         users=users,
-        acls=Acls(AclStore(database), configs),
         quotas=quotas,
         throttles=Throttles(quotas, configs),
+        acls=Acls(AclStore(database), configs, name_in_acls, find_admins),
         delegation_tokens=DelegationTokens(
             DelegationTokenStore(database),
             configs,

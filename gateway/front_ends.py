@@ -43,11 +43,9 @@ class FrontEndFactory:
 
     listener: the name under which brokers publish its address (`broker_endpoint`), and under which
     `gateway.config.LISTENERS` has the settings of its addresses. beside: makes that of a further
-    address, of what was made for the first; None where there is one address only. asks_for_rights:
-    whether ACLs hold at it.
+    address, of what was made for the first; None where there is one address only.
     """
 
     listener: str
     make: Callable[[Runtime, Surroundings], FrontEnd]
     beside: Callable[[Runtime, Surroundings, FrontEnd, ListenAddress], FrontEnd] | None = None
-    asks_for_rights: bool = False

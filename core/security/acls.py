@@ -189,13 +189,15 @@ class _Patterns:
     def __bool__(self) -> bool:
         return bool(self.literals or self.prefixes)
 
-    def matching(self, name: str) -> tuple[AclBinding, ...]:
-        """Those that are about the resource, the most exact first."""
-        found = self.literals.get(name, ())
-        size = len(name)
-        for length in self.lengths:
-            if length <= size and (more := self.prefixes.get(name[:length])):
-                found += more
+    def matching(self, names: tuple[str, ...]) -> tuple[AclBinding, ...]:
+        """Those that are about the resource, the most exact first. names: all that it has."""
+        found: tuple[AclBinding, ...] = ()
+        for name in names:
+            found += self.literals.get(name, ())
+            size = len(name)
+            for length in self.lengths:
+                if length <= size and (more := self.prefixes.get(name[:length])):
+                    found += more
         return found + self.literals.get(WILDCARD, ())
 
     def changed(self, added: Iterable[AclBinding], removed: Iterable[AclBinding]) -> _Patterns:
@@ -210,6 +212,8 @@ class _Patterns:
 
 
 _NOTHING: Final = _Patterns({}, {})
+_IS_INDEXED: Final = frozenset({ResourceType.GROUP})
+"""Types of which it is known whether anybody's binding names a resource."""
 
 
 def _leaf(
@@ -242,15 +246,23 @@ def _grouped(
 
 _ByPrincipal = Mapping[str, _Patterns]
 
+AliasOf = Callable[[ResourceType, str], str | None]
+"""A resource's other name, where it has one."""
+
+
+def _no_alias(*_: object) -> None:
+    """All have one name."""
+
 
 class AclRules:
     """All bindings of one version, and who is above them. Immutable.
 
-    version: the number that the store gives this set. Bindings lie by type, principal and name, so
-    that a decision meets only those of who asks and those of everybody, on this resource.
+    version: the number that the store gives this set. alias_of: a binding on either name of a
+    resource counts for it. Bindings lie by type, principal and name, so that a decision meets only
+    those of who asks and those of everybody, on this resource.
     """
 
-    __slots__ = ("_allow_everyone", "_anybody", "_by_type", "_super_users", "version")
+    __slots__ = ("_alias_of", "_allow_everyone", "_anybody", "_by_type", "_super_users", "version")
 
     def __init__(
         self,
@@ -259,12 +271,14 @@ class AclRules:
         version: int = 0,
         super_users: Collection[str] = (),
         allow_everyone_if_no_acl_found: bool = False,
+        alias_of: AliasOf = _no_alias,
     ) -> None:
         self.version = version
+        self._alias_of = alias_of
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone_if_no_acl_found
         self._by_type: Mapping[ResourceType, _ByPrincipal] = {}
-        # The same again without regard to principals: needed only to see that there is none.
+        # The same again without regard to principals, where it is needed to see that there is none.
         self._anybody: Mapping[ResourceType, _Patterns] = {}
         self._change(bindings, ())
 
@@ -280,6 +294,7 @@ class AclRules:
             version=version,
             super_users=self._super_users,
             allow_everyone_if_no_acl_found=self._allow_everyone,
+            alias_of=self._alias_of,
         )
         rules._by_type, rules._anybody = self._by_type, self._anybody
         rules._change(added, removed)
@@ -304,8 +319,9 @@ class AclRules:
             return _SUPER_USER
         allowed = None
         granting = _GRANTED_BY[operation]
+        names = self._names(resource_type, name)
         for patterns in self._patterns_of(who, resource_type):
-            for each in patterns.matching(name):
+            for each in patterns.matching(names):
                 if each.host != host and each.host != WILDCARD:
                     continue
                 if each.permission is Permission.DENY:
@@ -315,9 +331,33 @@ class AclRules:
                     allowed = each
         if allowed is not None:
             return Decision(True, allowed)
-        if self._allow_everyone and not self._anybody.get(resource_type, _NOTHING).matching(name):
+        if self._allow_everyone and not self._anybody.get(resource_type, _NOTHING).matching(names):
             return _NO_ACL_FOUND
         return _NOT_ALLOWED
+
+    def authorize_unless_named(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> Decision:
+        """The same, but for a resource that no ALLOW names, by either of its names: there it is
+        allowed unless a DENY fits. Only for types in `_IS_INDEXED`."""
+        decision = self.authorize(principal, host, operation, resource_type, name)
+        if decision.rule is Standing.NOT_ALLOWED:
+            literals = self._anybody.get(resource_type, _NOTHING).literals
+            named = chain.from_iterable(
+                literals.get(each, ()) for each in self._names(resource_type, name)
+            )
+            if not any(each.permission is Permission.ALLOW for each in named):
+                return _NO_ACL_FOUND
+        return decision
+
+    def _names(self, resource_type: ResourceType, name: str) -> tuple[str, ...]:
+        alias = self._alias_of(resource_type, name)
+        return (name,) if alias is None or alias == name else (name, alias)
 
     def authorize_by_resource_type(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
@@ -372,7 +412,7 @@ class AclRules:
             by_principal[who] = by_principal.get(who, _NOTHING).changed(more, less)
             if not by_principal[who]:
                 del by_principal[who]
-        if self._allow_everyone:
-            for resource_type, more, less in _grouped(_resource_type, added, removed):
+        for resource_type, more, less in _grouped(_resource_type, added, removed):
+            if self._allow_everyone or resource_type in _IS_INDEXED:
                 anybody[resource_type] = anybody.get(resource_type, _NOTHING).changed(more, less)
         self._by_type, self._anybody = by_type, anybody

@@ -28,12 +28,14 @@ class Without(Enum):
 class Right:
     """An operation on a resource; on CLUSTER it is the cluster.
 
-    is_on_any: on any resource of the type, there or not (KIP-679).
+    is_on_any: on any resource of the type, there or not (KIP-679). is_if_named: needed only if an
+    ACL is about this one resource by its name (Pulsar's permissions of subscriptions).
     """
 
     operation: Operation
     resource_type: ResourceType
     is_on_any: bool = False
+    is_if_named: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # to look up what was decided takes no time

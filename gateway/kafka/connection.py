@@ -30,12 +30,13 @@ from gateway.kafka.codec import Buffer, MalformedRequest, RequestHeader
 from gateway.kafka.context import ClientSoftware, RequestContext, Services, shown_host
 from gateway.kafka.login import Door, Login
 from gateway.kafka.pipelined_requests import PipelinedRequests
-from gateway.kafka.rights import RefusalObserver, Rights
+from gateway.kafka.rights import KafkaRights
 from gateway.kafka.throttling import Throttle, Timed, Usage
 from gateway.listener import ConnectionLimits as ConnectionLimits
 from gateway.metrics.requests import RequestObserver
 from gateway.request_memory import RequestMemory
 from gateway.runtime.acls import Acls
+from gateway.runtime.rights import RefusalObserver
 from gateway.runtime.throttling import Throttles
 from gateway.runtime.users import shown
 from gateway.tls import peer_certificate
@@ -169,9 +170,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._software: ClientSoftware | None = None
         self._known_as = ANONYMOUS  # by a certificate
         self._login: Login | None = None  # None where nobody is asked who he is
-        self._rights: Rights | None = None
         self._throttles = front_end.throttles
         self._throttle: Throttle | None = None  # None until a quota limits the client
+        self._rights: KafkaRights | None = None
         self._contexts: dict[tuple[int, int, str], RequestContext] = {}
         self._client_id = ""  # the latest request's, for the log
         self._peer = "?"
@@ -583,12 +584,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _principal(self) -> Principal:
         return self._login.principal if self._login else self._known_as
 
-    def _rights_of_client(self) -> Rights | None:
+    def _rights_of_client(self) -> KafkaRights | None:
         """None where nobody is asked for rights. Decisions are remembered as long as it is the
         same principal's connection."""
         acls = self._front_end.acls
         if self._rights is None and acls is not None:
-            self._rights = Rights(
+            self._rights = KafkaRights(
                 acls, self._principal, shown_host(self._peer)[1:], self._front_end.on_refused
             )
         return self._rights

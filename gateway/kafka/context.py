@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.kafka.late_requests import LateRequests
     from gateway.kafka.login import Login
     from gateway.kafka.pipelined_requests import PipelinedRequests
-    from gateway.kafka.rights import Rights
+    from gateway.kafka.rights import KafkaRights
     from gateway.runtime.acls import Acls
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.delegation_tokens import DelegationTokens
@@ -133,7 +133,7 @@ class RequestContext:
     peer: str
     client_software: ClientSoftware | None = None
     principal: Principal = ANONYMOUS
-    rights: Rights | None = None
+    rights: KafkaRights | None = None
     login: Login | None = None
     connection: int = 0
     behind: PipelinedRequests | None = None

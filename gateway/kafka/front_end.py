@@ -104,4 +104,4 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-FRONT_END: Final = FrontEndFactory(LISTENER, make, _beside, asks_for_rights=True)
+FRONT_END: Final = FrontEndFactory(LISTENER, make, _beside)

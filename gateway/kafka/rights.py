@@ -1,79 +1,32 @@
-"""What one connection's client may do: decisions by ACLs, remembered, refusals noted.
-
-Does not know which API asks for what (`core.security.operations`), nor how a refusal is answered.
-"""
+"""The rights of one connection's client, and what it is told of them (KIP-430)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from core.security.acl_changes import SUPPORTED_OPERATIONS
-from core.security.acls import (
-    CLUSTER_NAME,
-    AclBinding,
-    AclRules,
-    Decision,
-    Operation,
-    ResourceType,
-)
-from core.security.operations import Requirement, Right, Without
 from gateway.kafka.acl_codes import operation_bits
-from gateway.runtime.users import shown
+from gateway.runtime.rights import RefusalObserver, Rights
 
 if TYPE_CHECKING:
+    from core.security.acls import AclRules, ResourceType
     from core.security.principal import Principal
     from gateway.runtime.acls import Acls
 
-log = structlog.get_logger(__name__)
-
 _REMEMBERED: Final = 20_000
-"""Decisions of a connection; beyond it all are forgotten."""
-
-RefusalObserver = Callable[[str, str], None]
-"""Called with the API's name and the operation for each refusal."""
+"""Resources of a connection whose operations it was told; beyond it all are forgotten."""
 
 
-class Rights:
-    """Those of one principal at one host.
+class KafkaRights(Rights):
+    """See Rights."""
 
-    host: an address as Java writes it; ACLs are compared with it. Decisions count as long as the
-    rules are the same object.
-    """
-
-    __slots__ = ("_acls", "_decided", "_host", "_observe", "_operations", "_principal", "_rules")
+    __slots__ = ("_operations",)
 
     def __init__(
         self, acls: Acls, principal: Principal, host: str, observe: RefusalObserver
     ) -> None:
-        self._acls = acls
-        self._principal = principal
-        self._host = host
-        self._observe = observe
-        self._rules: AclRules = acls.rules
-        self._decided: dict[tuple[Requirement, str], Decision] = {}
+        super().__init__(acls, principal, host, observe)
         self._operations: dict[tuple[ResourceType, str], int] = {}
-
-    @property
-    def rules(self) -> AclRules:
-        """Those in force. Another object whenever they change."""
-        return self._acls.rules
-
-    def may(self, requirement: Requirement, name: str, api: str) -> bool:
-        """Whether the client may do it. name: of the resource, where it is not the cluster. api:
-        what is asked, for the log: it has a line for each refusal."""
-        self._forget_if_changed()
-        key = (requirement, name)
-        decision = self._decided.get(key)
-        if decision is None:
-            if len(self._decided) >= _REMEMBERED:
-                self._decided.clear()
-            decision = self._decided[key] = self._decide(requirement, name)
-        if not decision.is_allowed and requirement.without is not Without.LEFT_OUT:
-            self._note(requirement.rights[-1], name, api, decision)
-        return decision.is_allowed
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """The operations that the client may do there, as bits (KIP-430)."""
@@ -92,43 +45,6 @@ class Rights:
             )
         return bits
 
-    def _forget_if_changed(self) -> None:
-        rules = self._acls.rules
-        if rules is not self._rules:
-            self._rules = rules
-            self._decided.clear()
-            self._operations.clear()
-
-    def _decide(self, requirement: Requirement, name: str) -> Decision:
-        """By the first of the rights that is there, else as the last says."""
-        decision: Decision
-        for right in requirement.rights:
-            if right.is_on_any:
-                decision = self._rules.authorize_by_resource_type(
-                    self._principal, self._host, right.operation, right.resource_type
-                )
-            else:
-                decision = self._authorize(right.operation, right.resource_type, name)
-            if decision.is_allowed:
-                break
-        return decision
-
-    def _authorize(self, operation: Operation, kind: ResourceType, name: str) -> Decision:
-        if kind is ResourceType.CLUSTER:
-            name = CLUSTER_NAME
-        return self._rules.authorize(self._principal, self._host, operation, kind, name)
-
-    def _note(self, right: Right, name: str, api: str, decision: Decision) -> None:
-        if right.resource_type is ResourceType.CLUSTER:
-            name = CLUSTER_NAME
-        rule = decision.rule
-        log.warning(
-            "refused",
-            principal=shown(str(self._principal)),
-            host=self._host,
-            operation=right.operation.value,
-            resource=f"{right.resource_type}:{'*' if right.is_on_any else shown(name)}",
-            request=api,
-            rule=shown(rule.text) if isinstance(rule, AclBinding) else rule.value,
-        )
-        self._observe(api, right.operation.value)
+    def _forget(self, rules: AclRules) -> None:
+        super()._forget(rules)
+        self._operations.clear()

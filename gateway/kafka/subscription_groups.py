@@ -1,11 +1,11 @@
 """Group ids that name a subscription of Pulsar's, for Kafka's transactional producers.
 
-`sendOffsetsToTransaction` with the group id `pulsar-subscription:TOPIC:PARTITION:SUBSCRIPTION`
-acknowledges on that subscription in the producer's own transaction. TOPIC is the topic's name to
-Kafka's clients. The offset means what it means to Kafka: all below it is done. Where single
-messages are meant, as on Shared and Key_Shared subscriptions, the metadata names them: `5,7-9`.
-Such a group's coordinator is the broker that dispatches the partition. In a transaction, such an id
-that names no subscription is refused: as a group like others it would acknowledge nothing.
+`sendOffsetsToTransaction` with such an id (`core/subscription/group_ids.py`) acknowledges on that
+subscription in the producer's own transaction. The offset means what it means to Kafka: all below
+it is done. Where single messages are meant, as on Shared and Key_Shared subscriptions, the metadata
+names them: `5,7-9`. Such a group's coordinator is the broker that dispatches the partition. In a
+transaction, such an id that names no subscription is refused: as a group like others it would
+acknowledge nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from core.errors import Error
+from core.subscription.group_ids import PREFIX, read_group_id
 from core.transaction.key import Participant
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from core.transaction.values import ProducerIdAndEpoch
     from gateway.kafka.context import RequestContext
 
-PREFIX: Final = "pulsar-subscription:"
-
-_GROUP_ID: Final = re.compile(r"pulsar-subscription:([^:]+):([0-9]{1,9}):(.+)", re.DOTALL)
 _RANGES: Final = re.compile(r"[0-9]{1,18}(?:-[0-9]{1,18})?(?:,[0-9]{1,18}(?:-[0-9]{1,18})?)*")
 
 
@@ -42,10 +40,10 @@ async def find_subscription(group_id: str, ctx: RequestContext) -> SubscriptionG
     INVALID_GROUP_ID where there is no such subscription. Raises StoreUnavailable."""
     if not group_id.startswith(PREFIX):
         return None
-    named = _GROUP_ID.fullmatch(group_id)
+    named = read_group_id(group_id)
     if named is None:
         return Error.INVALID_GROUP_ID
-    topic, partition, subscription = named[1], int(named[2]), named[3]
+    topic, partition, subscription = named
     partition_id = (await ctx.resolve([(topic, partition)])).get((topic, partition))
     if partition_id is None:
         return Error.INVALID_GROUP_ID

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from core.security.pulsar_operations import COMMANDS
 from gateway.pulsar.commands import CommandType, ServerError
 
 Handler = Callable[..., Any]
@@ -51,9 +52,12 @@ class Registry:
         self._served: dict[CommandType, Served] = {}
 
     def command(self, command_type: CommandType) -> Callable[[Handler], Handler]:
-        """Enter the decorated function as the handler of a command. ValueError: there is one."""
+        """Enter the decorated function as the handler of a command. ValueError: there is one, or
+        nobody has said which rights it takes."""
         if command_type in self._served:
             raise ValueError(f"two handlers for {command_type.name}")
+        if command_type.name not in COMMANDS:
+            raise ValueError(f"core/security/pulsar_operations.py has no {command_type.name}")
 
         def enter(handler: Handler) -> Handler:
             waits = inspect.iscoroutinefunction(handler)

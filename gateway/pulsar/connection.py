@@ -50,8 +50,10 @@ from gateway.pulsar.framing import (
 )
 from gateway.pulsar.login import Door, Login
 from gateway.pulsar.proxied import named_elsewhere
+from gateway.pulsar.rights import close_without_right
 from gateway.pulsar.session import UNASKED, Services, Session
 from gateway.request_memory import RequestMemory
+from gateway.runtime.rights import Rights
 from gateway.tls import peer_certificate
 
 log = structlog.get_logger(__name__)
@@ -80,6 +82,10 @@ _NOT_FOR_BROKERS: Final = frozenset(
 )
 
 
+RightsOf = Callable[[Caller], tuple[Rights, ...]]
+"""Those of who asks, and of who passes it on."""
+
+
 def _unasked_error(code: ServerError, reason: str) -> CommandError:
     return CommandError(request_id=UNASKED, error=code, message=reason)
 
@@ -93,7 +99,8 @@ class PulsarFrontEnd:
 
     registry: the commands to serve, complete. services: handed to handlers with their session.
     memory: shared with the other front-ends. observer: called after each answer, with seconds and
-    sizes in bytes. door: what logins share; None where nobody is asked who he is.
+    sizes in bytes. door: what logins share; None where nobody is asked who he is. rights_of: gives
+    a caller's rights; None where everybody may do everything.
     """
 
     def __init__(
@@ -105,6 +112,7 @@ class PulsarFrontEnd:
         observer: RequestObserver = _observe_nothing,
         keep_alive_s: float = KEEP_ALIVE_S,
         door: Door | None = None,
+        rights_of: RightsOf | None = None,
     ) -> None:
         self.registry = registry
         self.services = services
@@ -113,6 +121,8 @@ class PulsarFrontEnd:
         self.observer = observer
         self.keep_alive_s = keep_alive_s
         self.door = door
+        self.rights_of = rights_of
+        self.inside: set[Session] = set()  # of those that are asked for rights
         self.scratch = make_scratch()
         self.running: set[asyncio.Task[Any]] = set()
         self._accepted = 0
@@ -121,6 +131,12 @@ class PulsarFrontEnd:
         """The protocol object of a new connection."""
         self._accepted += 1
         return PulsarConnection(self, on_lost, self._accepted)
+
+    def on_rights_changed(self) -> None:
+        """ACLs have changed, at some broker: what has gone with them ends."""
+        for session in list(self.inside):
+            close_without_right(session)
+        self.services.topic_lists.look()
 
     async def drain(self, timeout_s: float) -> None:
         """Wait for handlers whose clients have gone, up to a time."""
@@ -236,6 +252,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
         if self._login is not None:
             self._login.end()
         self._drop_waiting()
+        self._front_end.inside.discard(self._session)
         self._session.end()
         self._outgoing.clear()
         self._memory.leave(self)
@@ -489,6 +506,9 @@ class PulsarConnection(asyncio.BufferedProtocol):
 
     def _welcome(self, connect: CommandConnect) -> None:
         session = self._session
+        if (rights_of := self._front_end.rights_of) is not None:
+            session.rights = rights_of(session.caller)
+            self._front_end.inside.add(session)
         if connect.proxy_to_broker_url:
             cluster = session.services.cluster
             if (meant := named_elsewhere(connect.proxy_to_broker_url, cluster)) is not None:

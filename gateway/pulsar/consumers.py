@@ -145,8 +145,7 @@ class Consumer:
         """See Receiver."""
         if self.session.consumers.get(self.consumer_id) is self:
             self._forget()
-            self.session.closed_consumers.add(self.consumer_id)
-            self.session.send(self.closing())
+            self._tell_closed()
 
     def probe(self) -> None:
         """See Receiver."""
@@ -157,6 +156,16 @@ class Consumer:
     def closing(self) -> CommandCloseConsumer:
         """See Attached."""
         return CommandCloseConsumer(consumer_id=self.consumer_id, request_id=UNASKED)
+
+    def close(self) -> None:
+        """The broker closes it; its client comes again."""
+        if self.session.consumers.get(self.consumer_id) is self:
+            self.detach()
+            self._tell_closed()
+
+    def _tell_closed(self) -> None:
+        self.session.closed_consumers.add(self.consumer_id)
+        self.session.send(self.closing())
 
     def detach(self) -> None:
         """See Attached."""

@@ -18,6 +18,7 @@ from gateway.pulsar.login import Door
 from gateway.pulsar.producers import Producers
 from gateway.pulsar.session import LISTENER, Services
 from gateway.pulsar.topic_lists import TopicLists
+from gateway.runtime.rights import rights_of
 from gateway.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -34,7 +35,20 @@ def make(runtime: Runtime, around: Surroundings) -> PulsarFrontEnd:
     if runtime.authentication.is_on:
         observe = partial(around.metrics.logins.count, LISTENER)
         door = Door(LISTENER, runtime.authentication, runtime.configs, observe)
-    return PulsarFrontEnd(_REGISTRY, services, around.limits, around.memory, observer, door=door)
+    acls, find_rights = runtime.acls, None
+    if acls.is_on:
+        find_rights = partial(rights_of, acls, around.metrics.refusals.count)
+    made = PulsarFrontEnd(
+        _REGISTRY,
+        services,
+        around.limits,
+        around.memory,
+        observer,
+        door=door,
+        rights_of=find_rights,
+    )
+    acls.watch(made.on_rights_changed)
+    return made
 
 
 def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
@@ -55,6 +69,7 @@ def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
         namespaces=runtime.namespaces,
         upkeep=runtime.upkeep,
         transactions=runtime.transactions,
+        acls=runtime.acls,
         is_tls=is_tls,
         clock=_now_ms,
     )
@@ -63,12 +78,17 @@ def services_of(runtime: Runtime, *, is_tls: bool) -> Services:
 def rest(front_end: FrontEnd, around: Surroundings) -> Part:
     """What it serves by HTTP; see `gateway.web.front_end.Bring`."""
     from gateway.pulsar.admin.api import NOT_SERVED, PREFIX, AdminServices, load_endpoints
+    from gateway.pulsar.admin.rights import refuse
     from gateway.web.peers import Peers
     from gateway.web.server import Part
 
     assert isinstance(front_end, PulsarFrontEnd), "it is asked for its own"
-    services = AdminServices(front_end.services, Peers(around.settings.tls_cert))
-    return Part(load_endpoints(), services, PREFIX, NOT_SERVED)
+    services = AdminServices(
+        front_end.services,
+        Peers(around.settings.tls_cert),
+        around.metrics.refusals.count,
+    )
+    return Part(load_endpoints(), services, PREFIX, NOT_SERVED, refuse)
 
 
 def _now_ms() -> int:

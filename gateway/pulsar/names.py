@@ -16,7 +16,10 @@ from typing import Final
 
 from core.errors import Error, Refusal
 from core.namespace.rules import is_named_entity
-from core.topic.rules import MAX_TOPIC_NAME_LENGTH, check_topic_name
+from core.security.acls import ResourceType
+from core.security.permissions import subscription_resource
+from core.subscription.group_ids import read_group_id
+from core.topic.rules import MAX_TOPIC_NAME_LENGTH, check_topic_name, is_internal
 
 PERSISTENT: Final = "persistent"
 NON_PERSISTENT: Final = "non-persistent"
@@ -166,6 +169,19 @@ def namespace_of(name: str) -> tuple[str, str] | None:
     """Tenant and namespace of the topic that the log calls `name`; None as `pulsar_topic_name`."""
     topic = pulsar_topic_name(name)
     return None if topic is None else (topic.tenant, topic.namespace)
+
+
+@lru_cache(maxsize=20_000)
+def name_in_acls(kind: ResourceType, name: str) -> str | None:
+    """Pulsar's name of what Kafka's ACLs call `name`: of a topic its full one, of a subscription's
+    group id that of its name on all topics of the namespace; None where it has none."""
+    if kind is ResourceType.TOPIC:
+        topic = None if is_internal(name) else pulsar_topic_name(name)
+        return None if topic is None else str(topic)
+    if kind is not ResourceType.GROUP or (found := read_group_id(name)) is None:
+        return None
+    namespace = namespace_of(found.topic)
+    return None if namespace is None else subscription_resource(*namespace, found.name)
 
 
 def _is_plain(topic: TopicName) -> bool:

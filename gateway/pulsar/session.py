@@ -17,15 +17,18 @@ from gateway.pulsar.ids import NO_ID
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from core.security.operations import Requirement
     from gateway.pulsar.commands import Buffer
     from gateway.pulsar.commands_pb2 import FeatureFlags
     from gateway.pulsar.consumers import Consumer
     from gateway.pulsar.producers import Producer, Producers
     from gateway.pulsar.topic_lists import TopicLists, TopicListWatcher
+    from gateway.runtime.acls import Acls
     from gateway.runtime.cluster.membership import Cluster
     from gateway.runtime.log.partitions import Partitions
     from gateway.runtime.log.translation import Translator
     from gateway.runtime.namespaces import Namespaces
+    from gateway.runtime.rights import Rights
     from gateway.runtime.schemas import Schemas
     from gateway.runtime.subscriptions.subscriptions import Subscriptions
     from gateway.runtime.subscriptions.upkeep import Upkeep
@@ -63,6 +66,7 @@ class Services:
     namespaces: Namespaces
     upkeep: Upkeep
     transactions: Transactions
+    acls: Acls
     is_tls: bool
     clock: Callable[[], int]
 
@@ -115,6 +119,8 @@ class Session:
         self.number = number
         self.peer = "?"
         self.caller = Caller(ANONYMOUS, "?")
+        # Its own and its proxy's; None where everybody may do everything.
+        self.rights: tuple[Rights, ...] | None = None
         self.client_version = ""
         self.protocol_version = 0
         self.features: FeatureFlags | None = None
@@ -135,6 +141,14 @@ class Session:
         frame = encode_frame(message)
         self.outlet.write(frame)
         return len(frame)
+
+    def may(self, requirement: Requirement, name: str, command: str) -> bool:
+        """Whether the client may do it. name: of the resource. A refusal has a line in the log."""
+        return all(each.may(requirement, name, command) for each in self.rights or ())
+
+    def still_may(self, requirement: Requirement, name: str) -> bool:
+        """The same of what is going on."""
+        return all(each.still_may(requirement, name) for each in self.rights or ())
 
     @property
     def attached(self) -> Sequence[Attached]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
 from core.group.subscribed_topics import InvalidRegularExpression
 from core.ports.log import StoreUnavailable
+from core.security.pulsar_operations import COMMANDS
 from gateway.pulsar.commands_pb2 import CommandWatchTopicUpdate
 from gateway.pulsar.names import TopicName, pulsar_topic_name
 from gateway.pulsar.topics import is_partitioned
@@ -31,9 +33,11 @@ MOST_WATCHERS: Final = 1_000
 """Of one connection; each keeps the names that it has told."""
 _SCHEME: Final = "://"
 _AFTER_FAILURE_S: Final = 0.5
+(_LISTED,) = COMMANDS["WATCH_TOPIC_LIST"]
 
 Namespace = tuple[str, str]
 """A tenant's name, and its namespace's."""
+MaySee = Callable[[str], bool]
 
 
 class Listed(NamedTuple):
@@ -53,14 +57,17 @@ def topics_hash(names: Iterable[str]) -> str:
     return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
 
 
-def list_names(topics: Iterable[Topic], namespace: Namespace, pattern: str) -> Listed:
-    """Names of a namespace's topics that match the pattern, if there is one.
+def list_names(
+    topics: Iterable[Topic], namespace: Namespace, pattern: str, may_see: MaySee | None = None
+) -> Listed:
+    """Names of a namespace's topics that match the pattern, if there is one. may_see: whether a
+    topic may be told, by the log's name; None: all are meant.
 
     It is matched against names without domain and partition. One that is longer than Pulsar allows,
     or not in RE2's syntax, filters nothing: the client picks. Kafka's internal topics, and those
     whose name ends like a partition's, have no name here.
     """
-    return _filtered(_by_namespace(topics)[namespace], pattern)
+    return _filtered(_seen(may_see, _by_namespace(topics)[namespace]), pattern)
 
 
 class TopicListWatcher:
@@ -128,7 +135,8 @@ class TopicLists:
                     await asyncio.sleep(_AFTER_FAILURE_S)
                     continue
                 for watcher in list(self._watchers):
-                    watcher.tell(_filtered(named[watcher.namespace], watcher.pattern))
+                    seen = _seen(seen_by(watcher.session), named[watcher.namespace])
+                    watcher.tell(_filtered(seen, watcher.pattern))
         finally:
             self._task = None
 
@@ -142,6 +150,15 @@ def _by_namespace(topics: Iterable[Topic]) -> defaultdict[Namespace, list[tuple[
         if not topic.is_internal and (name := pulsar_topic_name(topic.name)) is not None:
             found[name.tenant, name.namespace].append((name, topic))
     return found
+
+
+def seen_by(session: Session) -> MaySee | None:
+    """What a session's client may know of."""
+    return None if session.rights is None else partial(session.still_may, _LISTED)
+
+
+def _seen(may_see: MaySee | None, named: _Named) -> _Named:
+    return named if may_see is None else [each for each in named if may_see(each[1].name)]
 
 
 def _filtered(named: _Named, pattern: str) -> Listed:

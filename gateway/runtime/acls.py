@@ -7,16 +7,17 @@ rules stay in force: nobody's rights grow. Core has the rules; this knows no wir
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from core.ports.log import StoreUnavailable
 from core.security.acl_changes import AclBindingFilter, check_binding, check_filter
-from core.security.acls import AclBinding, AclRules, read_super_users
+from core.security.acls import AclBinding, AclRules, AliasOf, read_super_users
 from core.security.principal import Principal
 from gateway.runtime.users import shown
-from gateway.runtime.watched import Watched
+from gateway.runtime.watched import LOOK_AGAIN_S, Watched
 
 if TYPE_CHECKING:
     from core.errors import Refusal
@@ -31,10 +32,23 @@ _MANY: Final = 1000
 
 
 class Acls:
-    """The ACLs of the cluster. One per process; without an authorizer nothing is read."""
+    """The ACLs of the cluster. One per process; without an authorizer nothing is read.
 
-    def __init__(self, store: AclStore, configs: Configs) -> None:
+    alias_of: see AclRules. find_admins: gives bindings that hold without rows, those of Pulsar's
+    tenants; raises StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        store: AclStore,
+        configs: Configs,
+        alias_of: AliasOf = lambda *_: None,
+        find_admins: Callable[[], Awaitable[Iterable[AclBinding]]] | None = None,
+    ) -> None:
         self._store = store
+        self._find_admins = find_admins
+        self._admins: frozenset[AclBinding] = frozenset()
+        self._are_readable = False  # before they are read, only super users may do anything
         self.is_on: Final = configs.broker_text("authorizer.class.name") != ""
         super_users = read_super_users(configs.broker_text("super.users")) | {
             str(Principal(role)) for role in configs.broker_list("superUserRoles")
@@ -43,6 +57,7 @@ class Acls:
         self._readable = AclRules(  # those of what could be read
             super_users=super_users,
             allow_everyone_if_no_acl_found=configs.broker_bool("allow.everyone.if.no.acl.found"),
+            alias_of=alias_of,
         )
         self._rules = self._nothing
         self._stored: Watched[AclBinding] = Watched("acls", store.read, self._take)
@@ -63,6 +78,7 @@ class Acls:
     async def load(self) -> None:
         """Reads them, if anybody asks for them. Raises StoreUnavailable."""
         if self.is_on:
+            await self._look_at_admins()
             await self.refresh()
 
     def invalidate(self) -> None:
@@ -95,8 +111,22 @@ class Acls:
                 what_to_do="correct the rows of table acl, or run the version that wrote them",
             )
         self._readable = readable
+        self._are_readable = not found.unreadable
+        self._put_in_force()
+
+    async def _look_at_admins(self) -> None:
+        if self._find_admins is not None:
+            admins = frozenset(await self._find_admins())
+            if admins != self._admins:
+                self._admins = admins
+                self._put_in_force()
+
+    def _put_in_force(self) -> None:
+        rules = self._readable
+        if self._admins:
+            rules = rules.changed(rules.version, self._admins)
         # One of those that nobody can read may forbid.
-        self._rules = self._nothing if found.unreadable else readable
+        self._rules = rules if self._are_readable else self._nothing
         for on_change in self._on_change:
             on_change()
 
@@ -163,6 +193,17 @@ class Acls:
         if not self.is_on:
             await asyncio.Event().wait()
         await self._stored.run()
+
+    async def run_admins(self) -> None:
+        """The same for what holds without rows."""
+        if not self.is_on:
+            await asyncio.Event().wait()
+        while True:
+            try:
+                await self._look_at_admins()
+            except StoreUnavailable as error:
+                log.debug("admins_not_read", reason=str(error))
+            await asyncio.sleep(LOOK_AGAIN_S)
 
 
 def _note(change: str, binding: AclBinding, principal: Principal, peer: str) -> None:

@@ -103,6 +103,11 @@ class Namespaces:
         await self.ensure_loaded()
         return self._known.tenants.get(name)
 
+    async def admins(self) -> dict[str, tuple[str, ...]]:
+        """Roles that administer a tenant, by its name. Raises StoreUnavailable."""
+        await self.ensure_loaded()
+        return {name: each.admin_roles for name, each in self._known.tenants.items()}
+
     async def of_tenant(self, tenant: str) -> list[str] | None:
         """Names of a tenant's namespaces, in order, without its own; None where there is no such
         tenant. Raises StoreUnavailable."""

@@ -104,6 +104,7 @@ class Runtime:
             self.staging.run(),
             self.users.run(),
             self.acls.run(),
+            self.acls.run_admins(),
             self.quotas.run(),
             self.delegation_tokens.run(),
             self.delegation_tokens.run_expiry(),

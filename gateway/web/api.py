@@ -36,11 +36,13 @@ Given = TypeVar("Given", bound=Handler)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One method of one path. path: with `{names}`, each one segment. about: one line."""
+    """One method of one path. path: with `{names}`, each one segment. about: one line. needs: which
+    right it takes, in the words of its part's rights."""
 
     method: str
     path: str
     handler: Handler
+    needs: Any = None
 
     @property
     def about(self) -> str:
@@ -54,13 +56,13 @@ class Registry:
     def __init__(self) -> None:
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
 
-    def endpoint(self, method: str, path: str) -> Callable[[Given], Given]:
-        """Enter the decorated function. ValueError: there is one."""
+    def endpoint(self, method: str, path: str, needs: Any = None) -> Callable[[Given], Given]:
+        """Enter the decorated function. needs: see Endpoint. ValueError: there is one."""
         if (path, method) in self._endpoints:
             raise ValueError(f"two handlers for {method} {path}")
 
         def enter(handler: Given) -> Given:
-            self._endpoints[path, method] = Endpoint(method, path, handler)
+            self._endpoints[path, method] = Endpoint(method, path, handler, needs)
             return handler
 
         return enter

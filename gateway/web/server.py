@@ -42,18 +42,23 @@ _AWAY: Final = Refused(503, "The database is away")
 _BUG: Final = Refused(500, "An error in the broker: its log says more")
 
 
+Refuse = Callable[[Call[Any], Endpoint], Refused | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Endpoints, and the services that their handlers are given.
 
     prefix: paths below it that are no endpoint's get `otherwise`, and so do methods that an
-    endpoint's path has not.
+    endpoint's path has not. refuse: why a caller may not ask for an endpoint, or None; raises
+    ClientError.
     """
 
     registry: Registry
     services: Any
     prefix: str | None = None
     otherwise: Refused = _NO_METHOD
+    refuse: Refuse | None = None
 
 
 class WebServer:
@@ -180,7 +185,7 @@ def make_app(
     by_path: dict[str, dict[str, _Served]] = {}
     otherwise: dict[str, Refused] = {}
     for number, (each, part) in enumerate(endpoints):
-        served = _Served(each, part.services, number, observe)
+        served = _Served(each, part.services, number, observe, part.refuse)
         by_path.setdefault(each.path, {})[each.method] = served
         otherwise[each.path] = part.otherwise
     # Where two paths fit, the one that says more of itself is meant.
@@ -215,12 +220,15 @@ class _Served:
     services: Any
     number: int
     observe: RequestObserver
+    refuse: Refuse | None
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         began = time.perf_counter()
         try:
             call = Call(request, self.services, caller)
-            response = _response(request, await self.endpoint.handler(call))
+            refused = None if self.refuse is None else self.refuse(call, self.endpoint)
+            given = await self.endpoint.handler(call) if refused is None else refused
+            response = _response(request, given)
         except ClientError as bad:
             response = _refusal(bad.refused)
         except StoreUnavailable:

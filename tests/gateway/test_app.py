@@ -18,7 +18,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from core.config.definitions import AUTHORIZER
 from core.security.verifier import Verifier
 from gateway.app import FRONT_ENDS
 from gateway.config import LISTENERS, Settings
@@ -215,18 +214,3 @@ async def test_without_its_database_a_broker_lets_in_nobody_new_and_keeps_the_ot
             again.writer.transport.abort()
     for each in (inside, outside):
         each.writer.transport.abort()
-
-
-def test_doors_beside_an_authorizer_are_warned_of_in_one_line(
-    start_gateway: StartGateway, database_url: str
-) -> None:
-    on = "--override=authorizer.class.name=" + AUTHORIZER
-    port = free_port()
-    made = start_gateway(on, "--pulsar-listen", f"127.0.0.1:{port}", database_url=database_url)
-    [line] = [each for each in made.log().splitlines() if "no_rights_asked_for" in each]
-    assert f"pulsar 127.0.0.1:{port}" in line
-    assert "kafka" not in line
-    made.stop()
-    assert "no_rights_asked_for" not in start_gateway(on, database_url=database_url).log()
-    beside = start_gateway("--pulsar-listen", f"127.0.0.1:{port}", database_url=database_url)
-    assert "no_rights_asked_for" not in beside.log()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from core.security.pulsar_operations import Need
 from gateway.pulsar.session import Services
-from gateway.web.api import Refused, Registry
+from gateway.runtime.rights import RefusalObserver
+from gateway.web.api import Given, Refused, Registry
 from gateway.web.call import Call
 from gateway.web.peers import Peers
 
 ADMIN: Final = Registry()
-endpoint: Final = ADMIN.endpoint
 
 PREFIX: Final = "/admin/"
 NOT_SERVED: Final = Refused(
@@ -26,13 +28,20 @@ CLUSTER: Final = "standalone"
 
 @dataclass(frozen=True, slots=True)
 class AdminServices:
-    """What handlers may ask. pulsar: as the handlers of commands have it."""
+    """What handlers may ask. pulsar: as the handlers of commands have it. on_refused: counts
+    refusals for lack of a right."""
 
     pulsar: Services
     peers: Peers
+    on_refused: RefusalObserver = lambda *_: None
 
 
 AdminCall = Call[AdminServices]
+
+
+def endpoint(method: str, path: str, needs: Need | None) -> Callable[[Given], Given]:
+    """Enter the decorated function. needs: what it asks for; None: nothing, or handlers do."""
+    return ADMIN.endpoint(method, path, needs)
 
 
 def load_endpoints() -> Registry:

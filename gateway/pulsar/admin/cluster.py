@@ -11,6 +11,11 @@ from typing import Any
 from starlette.responses import PlainTextResponse, Response
 
 from core.errors import Refusal
+from core.security.pulsar_operations import (
+    OPEN,
+    SEE_CLUSTER,
+    SEE_TOPIC,
+)
 from core.version import VERSION
 from gateway.pulsar.admin.api import CLUSTER, AdminCall, endpoint
 from gateway.pulsar.admin.places import http_url, name_of, refused
@@ -22,13 +27,13 @@ _WHOLE_BUNDLE = "0x00000000_0xffffffff"
 _NO_CLUSTER = Refused(404, "Cluster does not exist")
 
 
-@endpoint("GET", "/admin/v2/clusters")
+@endpoint("GET", "/admin/v2/clusters", OPEN)
 async def clusters(_: AdminCall) -> list[str]:
     """The names of clusters: one."""
     return [CLUSTER]
 
 
-@endpoint("GET", "/admin/v2/clusters/{cluster}")
+@endpoint("GET", "/admin/v2/clusters/{cluster}", SEE_CLUSTER)
 async def cluster(call: AdminCall) -> dict[str, Any] | Refused:
     """A cluster's addresses: this broker's."""
     if call.name("cluster") != CLUSTER:
@@ -49,19 +54,19 @@ def _brokers(call: AdminCall) -> list[str]:
     return sorted(url.partition("://")[2] for url in urls if url is not None)
 
 
-@endpoint("GET", "/admin/v2/brokers")
+@endpoint("GET", "/admin/v2/brokers", SEE_CLUSTER)
 async def brokers(call: AdminCall) -> list[str]:
     """The live brokers, as HOST:PORT for HTTP."""
     return _brokers(call)
 
 
-@endpoint("GET", "/admin/v2/brokers/{cluster}")
+@endpoint("GET", "/admin/v2/brokers/{cluster}", SEE_CLUSTER)
 async def brokers_of_cluster(call: AdminCall) -> list[str] | Refused:
     """The live brokers of a cluster."""
     return _brokers(call) if call.name("cluster") == CLUSTER else _NO_CLUSTER
 
 
-@endpoint("GET", "/admin/v2/brokers/leaderBroker")
+@endpoint("GET", "/admin/v2/brokers/leaderBroker", SEE_CLUSTER)
 async def leader(call: AdminCall) -> dict[str, str] | Refused:
     """The broker that does what one does for all: the one with the lowest id."""
     services = call.services.pulsar
@@ -72,7 +77,7 @@ async def leader(call: AdminCall) -> dict[str, str] | Refused:
     return {"brokerId": url.partition("://")[2], "serviceUrl": url}
 
 
-@endpoint("GET", "/admin/v2/brokers/health")
+@endpoint("GET", "/admin/v2/brokers/health", OPEN)
 async def health(call: AdminCall) -> Response | Refused:
     """`ok` where the broker has just renewed its session in the database."""
     if call.services.pulsar.cluster.has_left:
@@ -81,13 +86,13 @@ async def health(call: AdminCall) -> Response | Refused:
     return PlainTextResponse("ok")
 
 
-@endpoint("GET", "/admin/v2/brokers/ready")
+@endpoint("GET", "/admin/v2/brokers/ready", OPEN)
 async def ready(call: AdminCall) -> Response | Refused:
     """Whether it is healthy: as `health`."""
     return await health(call)
 
 
-@endpoint("GET", "/admin/v2/brokers/version")
+@endpoint("GET", "/admin/v2/brokers/version", OPEN)
 async def version(_: AdminCall) -> Response:
     """What runs here."""
     return PlainTextResponse(f"Penstock {VERSION}")
@@ -96,7 +101,7 @@ async def version(_: AdminCall) -> Response:
 # --- lookup ---
 
 
-@endpoint("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}")
+@endpoint("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", SEE_TOPIC)
 async def lookup(call: AdminCall) -> dict[str, Any] | Refused:
     """The broker to connect to for a topic, whether or not it is there; its namespace has to be."""
     services = call.services.pulsar
@@ -121,7 +126,7 @@ async def lookup(call: AdminCall) -> dict[str, Any] | Refused:
     }
 
 
-@endpoint("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}/bundle")
+@endpoint("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}/bundle", SEE_TOPIC)
 async def bundle(call: AdminCall) -> Response:
     """The bundle that a topic is in: namespaces are not cut into bundles here."""
     name_of(call)

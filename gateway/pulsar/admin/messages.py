@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
+from core.security.pulsar_operations import (
+    READ_TOPIC,
+    SEE_TOPIC,
+)
 from gateway.pulsar.admin.api import AdminCall, endpoint
 from gateway.pulsar.admin.places import on_one, subscription_of
 from gateway.pulsar.admin.stats import date_of
@@ -51,7 +55,7 @@ _ENCODED: Final = {
 }
 
 
-@endpoint("GET", f"{_TOPIC}/subscription/{{subscription}}/position/{{position}}")
+@endpoint("GET", f"{_TOPIC}/subscription/{{subscription}}/position/{{position}}", READ_TOPIC)
 async def peek(call: AdminCall) -> Any:
     """The entry at a position, from 1 on, of those that a subscription has not acknowledged."""
     subscription, position = subscription_of(call), call.number("position")
@@ -67,7 +71,7 @@ async def peek(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}")
+@endpoint("GET", f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}", READ_TOPIC)
 async def by_id(call: AdminCall) -> Any:
     """The entry of a message's id."""
     ledger, entry = call.number("ledger"), call.number("entry")
@@ -82,7 +86,7 @@ async def by_id(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_TOPIC}/examinemessage")
+@endpoint("GET", f"{_TOPIC}/examinemessage", READ_TOPIC)
 async def examine(call: AdminCall) -> Any:
     """The entry of the n-th message from the beginning or the end of the topic."""
     query = call.request.query_params
@@ -106,7 +110,7 @@ async def examine(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_TOPIC}/messageid/{{timestamp}}")
+@endpoint("GET", f"{_TOPIC}/messageid/{{timestamp}}", SEE_TOPIC)
 async def id_by_time(call: AdminCall) -> Any:
     """The id of the first message published then (ms since the epoch) or later."""
     timestamp = call.number("timestamp")
@@ -118,7 +122,7 @@ async def id_by_time(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_TOPIC}/lastMessageId")
+@endpoint("GET", f"{_TOPIC}/lastMessageId", SEE_TOPIC)
 async def last_id(call: AdminCall) -> Any:
     """The id of the last message; -1:-1 of an empty topic."""
 

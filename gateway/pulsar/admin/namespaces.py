@@ -16,8 +16,17 @@ from starlette.responses import Response
 from core.namespace import forms
 from core.namespace.values import Namespace, QuotaType
 from core.schema.values import CompatibilityStrategy
+from core.security.pulsar_operations import (
+    DELETE_NAMESPACE,
+    MAKE_NAMESPACE,
+    OPEN,
+    SEE_POLICIES,
+    SEE_TENANT,
+    SET_POLICIES,
+)
 from gateway.pulsar.admin.api import CLUSTER, AdminCall, endpoint
 from gateway.pulsar.admin.places import namespace_of
+from gateway.pulsar.admin.rights import what_may_be_seen
 from gateway.pulsar.admin.tenants import refused_change
 from gateway.pulsar.topic_lists import list_names
 from gateway.web.api import Refused
@@ -74,7 +83,7 @@ async def _found(call: AdminCall) -> Namespace:
 # --- namespaces ---
 
 
-@endpoint("GET", "/admin/v2/namespaces/{tenant}")
+@endpoint("GET", "/admin/v2/namespaces/{tenant}", SEE_TENANT)
 async def namespaces(call: AdminCall) -> list[str] | Refused:
     """The full names of a tenant's namespaces."""
     tenant = call.name("tenant")
@@ -84,13 +93,13 @@ async def namespaces(call: AdminCall) -> list[str] | Refused:
     return [f"{tenant}/{name}" for name in names]
 
 
-@endpoint("GET", _NAMESPACE)
+@endpoint("GET", _NAMESPACE, SEE_POLICIES)
 async def policies(call: AdminCall) -> dict[str, Any]:
     """All policies of a namespace."""
     return {**_OTHERS, **forms.write_policies((await _found(call)).policies)}
 
 
-@endpoint("PUT", _NAMESPACE)
+@endpoint("PUT", _NAMESPACE, MAKE_NAMESPACE)
 async def create(call: AdminCall) -> Refused | None:
     """Make a namespace, with policies where some are given."""
     tenant, name = namespace_of(call)
@@ -111,7 +120,7 @@ async def create(call: AdminCall) -> Refused | None:
     return refused_change(await call.services.pulsar.namespaces.create(tenant, name, made))
 
 
-@endpoint("DELETE", _NAMESPACE)
+@endpoint("DELETE", _NAMESPACE, DELETE_NAMESPACE)
 async def delete(call: AdminCall) -> Refused | None:
     """Delete a namespace. `force`: with its topics."""
     tenant, name = namespace_of(call)
@@ -119,37 +128,31 @@ async def delete(call: AdminCall) -> Refused | None:
     return refused_change(await namespaces.delete(tenant, name, force=call.flag("force")))
 
 
-@endpoint("GET", f"{_NAMESPACE}/topics")
+@endpoint("GET", f"{_NAMESPACE}/topics", OPEN)
 async def topics(call: AdminCall) -> list[str]:
     """The names of a namespace's topics, partitions one by one. `mode`: all are persistent."""
     found = await _found(call)
     if call.request.query_params.get("mode") == "NON_PERSISTENT":
         return []
-    return list_names(await call.services.pulsar.topics.all(), found.full_name, "").names
+    all_topics = await call.services.pulsar.topics.all()
+    return list_names(all_topics, found.full_name, "", what_may_be_seen(call)).names
 
 
-@endpoint("GET", f"{_NAMESPACE}/bundles")
+@endpoint("GET", f"{_NAMESPACE}/bundles", SEE_POLICIES)
 async def bundles(call: AdminCall) -> dict[str, Any]:
     """One bundle: namespaces are not cut."""
     await _found(call)
     return _BUNDLES
 
 
-@endpoint("GET", f"{_NAMESPACE}/permissions")
-async def permissions(call: AdminCall) -> dict[str, Any]:
-    """None: nobody is asked for any."""
-    await _found(call)
-    return {}
-
-
-@endpoint("GET", f"{_NAMESPACE}/replication")
+@endpoint("GET", f"{_NAMESPACE}/replication", SEE_POLICIES)
 async def replication(call: AdminCall) -> list[str]:
     """The clusters that have it: this one."""
     await _found(call)
     return [CLUSTER]
 
 
-@endpoint("POST", f"{_NAMESPACE}/replication")
+@endpoint("POST", f"{_NAMESPACE}/replication", SET_POLICIES)
 async def set_replication(call: AdminCall) -> Refused | None:
     """Only this cluster can have it."""
     await _found(call)
@@ -306,10 +309,10 @@ def _serve(policy: _Policy) -> None:
     get.__doc__ = f"{policy.about}."
     put.__doc__ = f"Set it: {policy.about[0].lower()}{policy.about[1:]}."
     remove.__doc__ = "Let the broker's setting hold again."
-    endpoint("GET", path)(get)
-    endpoint(policy.method, path)(put)
+    endpoint("GET", path, SEE_POLICIES)(get)
+    endpoint(policy.method, path, SET_POLICIES)(put)
     if policy.is_removable:
-        endpoint("DELETE", path)(remove)
+        endpoint("DELETE", path, SET_POLICIES)(remove)
 
 
 async def _change(call: AdminCall, policy: _Policy, value: Any) -> Refused | None:
@@ -335,13 +338,13 @@ for _each in _POLICIES:
 # --- quotas of the backlog, one of each type ---
 
 
-@endpoint("GET", f"{_NAMESPACE}/backlogQuotaMap")
+@endpoint("GET", f"{_NAMESPACE}/backlogQuotaMap", SEE_POLICIES)
 async def quotas(call: AdminCall) -> dict[str, Any]:
     """How much a topic's slowest subscription may leave unacknowledged, by type."""
     return forms.write_quotas((await _found(call)).policies.backlog_quotas)
 
 
-@endpoint("POST", f"{_NAMESPACE}/backlogQuota")
+@endpoint("POST", f"{_NAMESPACE}/backlogQuota", SET_POLICIES)
 async def set_quota(call: AdminCall) -> Refused | None:
     """Set it for the type `backlogQuotaType`."""
     tenant, name = namespace_of(call)
@@ -355,7 +358,7 @@ async def set_quota(call: AdminCall) -> Refused | None:
     return refused_change(await namespaces.change_quota(tenant, name, kind, quota))
 
 
-@endpoint("DELETE", f"{_NAMESPACE}/backlogQuota")
+@endpoint("DELETE", f"{_NAMESPACE}/backlogQuota", SET_POLICIES)
 async def remove_quota(call: AdminCall) -> Refused | None:
     """Lift it for the type `backlogQuotaType`."""
     namespaces = call.services.pulsar.namespaces

@@ -9,6 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from core.schema.values import Schema, SchemaRefusal, SchemaType
+from core.security.pulsar_operations import (
+    CHANGE_TOPIC,
+    SEE_TOPIC,
+    WRITE_TOPIC,
+)
 from gateway.pulsar.admin.api import AdminCall, endpoint
 from gateway.pulsar.admin.places import topic_of
 from gateway.web.api import Refused
@@ -23,7 +28,7 @@ _INCOMPATIBLE: Final = 409
 _INVALID: Final = 422
 
 
-@endpoint("GET", f"{_TOPIC}/schema")
+@endpoint("GET", f"{_TOPIC}/schema", SEE_TOPIC)
 async def latest(call: AdminCall) -> Any:
     """The latest version."""
     _, topic = await topic_of(call)
@@ -31,7 +36,7 @@ async def latest(call: AdminCall) -> Any:
     return _NOT_FOUND if found is None else _shown(found)
 
 
-@endpoint("GET", f"{_TOPIC}/schema/{{version}}")
+@endpoint("GET", f"{_TOPIC}/schema/{{version}}", SEE_TOPIC)
 async def version(call: AdminCall) -> Any:
     """One version."""
     _, topic = await topic_of(call)
@@ -39,7 +44,7 @@ async def version(call: AdminCall) -> Any:
     return _NOT_FOUND if found is None else _shown(found)
 
 
-@endpoint("GET", f"{_TOPIC}/schemas")
+@endpoint("GET", f"{_TOPIC}/schemas", SEE_TOPIC)
 async def versions(call: AdminCall) -> Any:
     """All versions, oldest first."""
     _, topic = await topic_of(call)
@@ -48,7 +53,7 @@ async def versions(call: AdminCall) -> Any:
     return {"getSchemaResponses": [_shown(each) for each in found if each is not None]}
 
 
-@endpoint("POST", f"{_TOPIC}/schema")
+@endpoint("POST", f"{_TOPIC}/schema", WRITE_TOPIC)
 async def register(call: AdminCall) -> Any:
     """Make a schema the latest version, if it may follow those that are there."""
     _, topic = await topic_of(call)
@@ -58,7 +63,7 @@ async def register(call: AdminCall) -> Any:
     return {"version": answer}
 
 
-@endpoint("DELETE", f"{_TOPIC}/schema")
+@endpoint("DELETE", f"{_TOPIC}/schema", CHANGE_TOPIC)
 async def delete(call: AdminCall) -> Any:
     """Delete all versions. `force`: leave no trace of them."""
     _, topic = await topic_of(call)
@@ -66,7 +71,7 @@ async def delete(call: AdminCall) -> Any:
     return _NOT_FOUND if deleted is None else {"version": deleted}
 
 
-@endpoint("POST", f"{_TOPIC}/compatibility")
+@endpoint("POST", f"{_TOPIC}/compatibility", SEE_TOPIC)
 async def try_out(call: AdminCall) -> Any:
     """Whether a schema could be registered."""
     _, topic = await topic_of(call)
@@ -76,7 +81,7 @@ async def try_out(call: AdminCall) -> Any:
     return {"compatibility": refusal is None, "schemaCompatibilityStrategy": strategy}
 
 
-@endpoint("POST", f"{_TOPIC}/version")
+@endpoint("POST", f"{_TOPIC}/version", SEE_TOPIC)
 async def find_version(call: AdminCall) -> Any:
     """Which version a schema is; -1 where it is none."""
     _, topic = await topic_of(call)

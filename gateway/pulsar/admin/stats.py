@@ -10,6 +10,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from core.security.pulsar_operations import (
+    SEE_TOPIC,
+)
 from core.subscription.values import ConsumerStatus, SubscriptionType
 from core.types import NO_TOPIC_EPOCH
 from gateway.pulsar.admin.api import AdminCall, endpoint
@@ -49,7 +52,7 @@ TYPES: Final = {
 }
 
 
-@endpoint("GET", f"{_TOPIC}/stats")
+@endpoint("GET", f"{_TOPIC}/stats", SEE_TOPIC)
 async def stats(call: AdminCall) -> Any:
     """One partition: its size, producers, subscriptions with their consumers."""
 
@@ -59,7 +62,7 @@ async def stats(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_TOPIC}/partitioned-stats")
+@endpoint("GET", f"{_TOPIC}/partitioned-stats", SEE_TOPIC)
 async def partitioned_stats(call: AdminCall) -> dict[str, Any]:
     """The stats of all partitions, added up; and of each, with `perPartition`."""
     name, topic = await topic_of(call)
@@ -74,7 +77,7 @@ async def partitioned_stats(call: AdminCall) -> dict[str, Any]:
     return whole
 
 
-@endpoint("GET", f"{_TOPIC}/internalStats")
+@endpoint("GET", f"{_TOPIC}/internalStats", SEE_TOPIC)
 async def internal_stats(call: AdminCall) -> Any:
     """One partition: its offsets, and the cursors of its subscriptions."""
 
@@ -84,7 +87,7 @@ async def internal_stats(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_TOPIC}/partitioned-internalStats")
+@endpoint("GET", f"{_TOPIC}/partitioned-internalStats", SEE_TOPIC)
 async def partitioned_internal_stats(call: AdminCall) -> dict[str, Any]:
     """The internal stats of each partition."""
     name, topic = await topic_of(call)

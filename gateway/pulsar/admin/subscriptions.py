@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from core.errors import Refusal
+from core.security.pulsar_operations import (
+    READ_TOPIC,
+)
 from gateway.pulsar.admin.api import AdminCall, endpoint
 from gateway.pulsar.admin.places import (
     gather_all,
@@ -67,7 +70,7 @@ async def _change(call: AdminCall, change: Change) -> Any:
 # --- making and deleting ---
 
 
-@endpoint("PUT", _SUBSCRIPTION)
+@endpoint("PUT", _SUBSCRIPTION, READ_TOPIC)
 async def create(call: AdminCall) -> Any:
     """Make a subscription, behind all messages, or from a message on."""
     given = await call.json()
@@ -92,14 +95,14 @@ async def create(call: AdminCall) -> Any:
     return await on_each(call, act)
 
 
-@endpoint("DELETE", _SUBSCRIPTION)
+@endpoint("DELETE", _SUBSCRIPTION, READ_TOPIC)
 async def delete(call: AdminCall) -> Any:
     """Delete a subscription. `force`: also where it has consumers."""
     force = call.flag("force")
     return await _change(call, lambda owned, opened: owned.delete(opened, force=force))
 
 
-@endpoint("GET", f"{_SUBSCRIPTION}/properties")
+@endpoint("GET", f"{_SUBSCRIPTION}/properties", READ_TOPIC)
 async def properties(call: AdminCall) -> Any:
     """The properties that a subscription was made with, of the first partition that has it."""
     subscription = subscription_of(call)
@@ -120,13 +123,13 @@ async def properties(call: AdminCall) -> Any:
 # --- moving ---
 
 
-@endpoint("POST", f"{_SUBSCRIPTION}/skip_all")
+@endpoint("POST", f"{_SUBSCRIPTION}/skip_all", READ_TOPIC)
 async def skip_all(call: AdminCall) -> Any:
     """Acknowledge all messages."""
     return await _change(call, lambda owned, opened: owned.skip(opened))
 
 
-@endpoint("POST", f"{_SUBSCRIPTION}/skip/{{count}}")
+@endpoint("POST", f"{_SUBSCRIPTION}/skip/{{count}}", READ_TOPIC)
 async def skip(call: AdminCall) -> Any:
     """Acknowledge the next so many messages, of one partition."""
     count = call.number("count")
@@ -138,14 +141,14 @@ async def skip(call: AdminCall) -> Any:
     return await _change(call, lambda owned, opened: owned.skip(opened, count))
 
 
-@endpoint("POST", f"{_SUBSCRIPTION}/expireMessages/{{seconds}}")
+@endpoint("POST", f"{_SUBSCRIPTION}/expireMessages/{{seconds}}", READ_TOPIC)
 async def expire(call: AdminCall) -> Any:
     """Acknowledge messages that are older than so many seconds."""
     before = _before(call)
     return await _change(call, lambda owned, opened: _expire(owned, opened, before))
 
 
-@endpoint("POST", f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}")
+@endpoint("POST", f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}", READ_TOPIC)
 async def expire_for_all(call: AdminCall) -> Any:
     """The same for all subscriptions: acknowledge messages that are older than so many seconds."""
     before = _before(call)
@@ -160,7 +163,7 @@ async def expire_for_all(call: AdminCall) -> Any:
     return await on_each(call, act)
 
 
-@endpoint("POST", f"{_SUBSCRIPTION}/expireMessages")
+@endpoint("POST", f"{_SUBSCRIPTION}/expireMessages", READ_TOPIC)
 async def expire_up_to(call: AdminCall) -> Any:
     """Acknowledge all messages up to one."""
     given = await call.json({})
@@ -173,7 +176,7 @@ async def expire_up_to(call: AdminCall) -> Any:
     return await _change(call, change)
 
 
-@endpoint("POST", f"{_SUBSCRIPTION}/resetcursor/{{timestamp}}")
+@endpoint("POST", f"{_SUBSCRIPTION}/resetcursor/{{timestamp}}", READ_TOPIC)
 async def reset_to_time(call: AdminCall) -> Any:
     """Begin anew at the first message published then (ms since the epoch) or later."""
     timestamp = call.number("timestamp")
@@ -187,7 +190,7 @@ async def reset_to_time(call: AdminCall) -> Any:
     return await _change(call, change)
 
 
-@endpoint("POST", f"{_SUBSCRIPTION}/resetcursor")
+@endpoint("POST", f"{_SUBSCRIPTION}/resetcursor", READ_TOPIC)
 async def reset_to_message(call: AdminCall) -> Any:
     """Begin anew at a message, or behind it (`excluded`)."""
     given = await call.json({})

@@ -10,6 +10,11 @@ from typing import Any
 
 from core.errors import Error, Refusal
 from core.namespace.values import Tenant
+from core.security.pulsar_operations import (
+    CHANGE_CLUSTER,
+    SEE_CLUSTER,
+    SEE_TENANT,
+)
 from gateway.pulsar.admin.api import CLUSTER, AdminCall, endpoint
 from gateway.web.api import Refused
 from gateway.web.call import ClientError
@@ -30,13 +35,13 @@ def refused_change(refusal: Refusal | None) -> Refused | None:
     return Refused(_STATUS.get(refusal.error, 400), refusal.message or refusal.error.name)
 
 
-@endpoint("GET", "/admin/v2/tenants")
+@endpoint("GET", "/admin/v2/tenants", SEE_CLUSTER)
 async def tenants(call: AdminCall) -> list[str]:
     """The names of all tenants."""
     return await call.services.pulsar.namespaces.tenants()
 
 
-@endpoint("GET", _TENANT)
+@endpoint("GET", _TENANT, SEE_TENANT)
 async def tenant(call: AdminCall) -> dict[str, Any] | Refused:
     """A tenant's roles, and the clusters that it may use."""
     found = await call.services.pulsar.namespaces.tenant(call.name("tenant"))
@@ -48,19 +53,19 @@ async def tenant(call: AdminCall) -> dict[str, Any] | Refused:
     }
 
 
-@endpoint("PUT", _TENANT)
+@endpoint("PUT", _TENANT, CHANGE_CLUSTER)
 async def create(call: AdminCall) -> Refused | None:
     """Make a tenant."""
     return await _put(call, is_new=True)
 
 
-@endpoint("POST", _TENANT)
+@endpoint("POST", _TENANT, CHANGE_CLUSTER)
 async def update(call: AdminCall) -> Refused | None:
     """Give a tenant other roles and clusters."""
     return await _put(call, is_new=False)
 
 
-@endpoint("DELETE", _TENANT)
+@endpoint("DELETE", _TENANT, CHANGE_CLUSTER)
 async def delete(call: AdminCall) -> Refused | None:
     """Delete a tenant that has no namespaces."""
     if call.flag("force"):

@@ -10,6 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.errors import Error, Refusal
+from core.security.pulsar_operations import (
+    CHANGE_TOPIC,
+    DELETE_TOPIC,
+    MAKE_TOPIC,
+    OPEN,
+    SEE_TOPIC,
+)
 from core.topic.rules import NewTopic
 from gateway.pulsar.admin.api import AdminCall, endpoint
 from gateway.pulsar.admin.places import (
@@ -23,6 +30,7 @@ from gateway.pulsar.admin.places import (
     refused,
     topic_of,
 )
+from gateway.pulsar.admin.rights import what_may_be_seen
 from gateway.pulsar.admin.stats import usage_of
 from gateway.pulsar.names import TopicName
 from gateway.pulsar.session import Session
@@ -52,33 +60,34 @@ _TOPIC = f"{_TOPICS}/{{topic}}"
 # --- lists ---
 
 
-@endpoint("GET", _TOPICS)
+@endpoint("GET", _TOPICS, OPEN)
 async def topics(call: AdminCall) -> list[str] | Refused:
     """The names of a namespace's topics, partitions one by one."""
     namespace = namespace_of(call)
-    names = list_names(await call.services.pulsar.topics.all(), namespace, "").names
+    all_topics = await call.services.pulsar.topics.all()
+    names = list_names(all_topics, namespace, "", what_may_be_seen(call)).names
     if not names and await call.services.pulsar.namespaces.get(*namespace) is None:
         return Refused(404, "Namespace does not exist")
     return names
 
 
-@endpoint("GET", f"{_TOPICS}/partitioned")
+@endpoint("GET", f"{_TOPICS}/partitioned", OPEN)
 async def partitioned_topics(call: AdminCall) -> list[str]:
     """The names of a namespace's partitioned topics."""
     namespace = namespace_of(call)
     found = (each for each in await call.services.pulsar.topics.all() if is_partitioned(each))
-    names = (name.rpartition("-partition-")[0] for name in list_names(found, namespace, "").names)
-    return sorted(set(names))
+    listed = list_names(found, namespace, "", what_may_be_seen(call))
+    return sorted({name.rpartition("-partition-")[0] for name in listed.names})
 
 
-@endpoint("GET", "/admin/v2/non-persistent/{tenant}/{namespace}")
+@endpoint("GET", "/admin/v2/non-persistent/{tenant}/{namespace}", OPEN)
 async def non_persistent_topics(call: AdminCall) -> list[str]:
     """No name: non-persistent topics are not served."""
     namespace_of(call)
     return []
 
 
-@endpoint("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/partitioned")
+@endpoint("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/partitioned", OPEN)
 async def non_persistent_partitioned_topics(call: AdminCall) -> list[str]:
     """No name, either."""
     return await non_persistent_topics(call)
@@ -87,7 +96,7 @@ async def non_persistent_partitioned_topics(call: AdminCall) -> list[str]:
 # --- making and growing ---
 
 
-@endpoint("PUT", _TOPIC)
+@endpoint("PUT", _TOPIC, MAKE_TOPIC)
 async def create(call: AdminCall) -> Refused | None:
     """Make a plain topic."""
     if await call.json({}):
@@ -98,7 +107,7 @@ async def create(call: AdminCall) -> Refused | None:
     return await _create(call, NewTopic(log_name, 1, configs=OWN_SETTINGS))
 
 
-@endpoint("PUT", f"{_TOPIC}/partitions")
+@endpoint("PUT", f"{_TOPIC}/partitions", MAKE_TOPIC)
 async def create_partitioned(call: AdminCall) -> Refused | None:
     """Make a topic with so many partitions."""
     given = await call.json()
@@ -125,7 +134,7 @@ async def _create(call: AdminCall, new: NewTopic) -> Refused | None:
     return _EXISTS if answer.error is Error.TOPIC_ALREADY_EXISTS else refused(answer)
 
 
-@endpoint("GET", f"{_TOPIC}/partitions")
+@endpoint("GET", f"{_TOPIC}/partitions", SEE_TOPIC)
 async def partitions(call: AdminCall) -> dict[str, Any] | Refused:
     """How many partitions a topic has; 0 for a plain one. `checkAllowAutoCreation`: make it, if its
     namespace says so."""
@@ -137,7 +146,7 @@ async def partitions(call: AdminCall) -> dict[str, Any] | Refused:
     return {"partitions": count, "deleted": False}
 
 
-@endpoint("POST", f"{_TOPIC}/partitions")
+@endpoint("POST", f"{_TOPIC}/partitions", CHANGE_TOPIC)
 async def grow(call: AdminCall) -> Refused | None:
     """Add partitions, up to so many."""
     count = await call.json()
@@ -151,7 +160,7 @@ async def grow(call: AdminCall) -> Refused | None:
     return None if refusal is None else refused(refusal)
 
 
-@endpoint("POST", f"{_TOPIC}/createMissedPartitions")
+@endpoint("POST", f"{_TOPIC}/createMissedPartitions", SEE_TOPIC)
 async def create_missed_partitions(call: AdminCall) -> None:
     """Nothing to do: a topic is made with all its partitions."""
     await topic_of(call)
@@ -164,7 +173,7 @@ def _is_count(given: object) -> bool:
 # --- deleting and emptying ---
 
 
-@endpoint("DELETE", _TOPIC)
+@endpoint("DELETE", _TOPIC, DELETE_TOPIC)
 async def delete(call: AdminCall) -> Refused | None:
     """Delete a plain topic. `force`: also where clients use it."""
     name, topic = await topic_of(call)
@@ -173,7 +182,7 @@ async def delete(call: AdminCall) -> Refused | None:
     return await _delete(call, name, topic)
 
 
-@endpoint("DELETE", f"{_TOPIC}/partitions")
+@endpoint("DELETE", f"{_TOPIC}/partitions", DELETE_TOPIC)
 async def delete_partitioned(call: AdminCall) -> Refused | None:
     """Delete a partitioned topic. `force`: also where clients use it."""
     name, topic = await topic_of(call)
@@ -189,7 +198,7 @@ async def _delete(call: AdminCall, name: TopicName, topic: Topic) -> Refused | N
     return None if answer.refusal is None else refused(answer.refusal)
 
 
-@endpoint("DELETE", f"{_TOPIC}/truncate")
+@endpoint("DELETE", f"{_TOPIC}/truncate", DELETE_TOPIC)
 async def truncate(call: AdminCall) -> Any:
     """Delete all messages; subscriptions begin behind them."""
     partitions = call.services.pulsar.partitions
@@ -210,7 +219,7 @@ async def truncate(call: AdminCall) -> Any:
     return await on_each(call, act)
 
 
-@endpoint("POST", f"{_TOPIC}/terminate")
+@endpoint("POST", f"{_TOPIC}/terminate", CHANGE_TOPIC)
 async def terminate(call: AdminCall) -> Any:
     """No message is added any more, by any client; the id of the last one."""
     name, topic = await topic_of(call)
@@ -219,7 +228,7 @@ async def terminate(call: AdminCall) -> Any:
     return await on_one(call, _terminate)
 
 
-@endpoint("POST", f"{_TOPIC}/terminate/partitions")
+@endpoint("POST", f"{_TOPIC}/terminate/partitions", CHANGE_TOPIC)
 async def terminate_partitions(call: AdminCall) -> Any:
     """The same of each partition of a partitioned topic: ids by number."""
     name, topic = await topic_of(call)
@@ -241,7 +250,7 @@ async def _terminate(owned: OwnedPartition, place: NamedPartition) -> dict[str, 
     }
 
 
-@endpoint("PUT", f"{_TOPIC}/unload")
+@endpoint("PUT", f"{_TOPIC}/unload", CHANGE_TOPIC)
 async def unload(call: AdminCall) -> Any:
     """Have its clients look it up again, as after a failover."""
     producers = call.services.pulsar.producers
@@ -259,7 +268,7 @@ async def unload(call: AdminCall) -> Any:
     return await on_each(call, act)
 
 
-@endpoint("GET", f"{_TOPIC}/subscriptions")
+@endpoint("GET", f"{_TOPIC}/subscriptions", SEE_TOPIC)
 async def subscriptions(call: AdminCall) -> Any:
     """The names of its subscriptions, of any of its partitions."""
 

@@ -24,6 +24,12 @@ from core.config.rules import (
     ConfigResourceType,
 )
 from core.errors import Error
+from core.security.pulsar_operations import (
+    CHANGE_CLUSTER,
+    READ_TOPIC,
+    SEE_CLUSTER,
+    SEE_TOPIC,
+)
 from core.transaction.key import TransactionKind
 from core.transaction.values import StoredTransaction, TransactionMetadata, TransactionState
 from gateway.pulsar.admin.api import AdminCall, endpoint
@@ -72,7 +78,7 @@ _READY: Final = {"state": "Ready", "recoverStartTime": 0, "recoverEndTime": 0}
 # --- coordinators ---
 
 
-@endpoint("GET", f"{_AT}/coordinators")
+@endpoint("GET", f"{_AT}/coordinators", SEE_CLUSTER)
 async def coordinators(call: AdminCall) -> list[dict[str, Any]]:
     """The coordinators, and the brokers that clients are sent to for each."""
     services = call.services.pulsar
@@ -84,7 +90,7 @@ async def coordinators(call: AdminCall) -> list[dict[str, Any]]:
     return found
 
 
-@endpoint("GET", f"{_AT}/coordinatorStats")
+@endpoint("GET", f"{_AT}/coordinatorStats", SEE_CLUSTER)
 async def coordinator_stats(call: AdminCall) -> Any:
     """What is open at each coordinator, or at one. The sequence of ids is one for all of them."""
     services = call.services.pulsar
@@ -105,13 +111,13 @@ async def coordinator_stats(call: AdminCall) -> Any:
     return stats[str(numbers[0])] if "coordinatorId" in call.request.query_params else stats
 
 
-@endpoint("GET", f"{_AT}/coordinatorInternalStats/{{coordinator}}")
+@endpoint("GET", f"{_AT}/coordinatorInternalStats/{{coordinator}}", SEE_CLUSTER)
 async def coordinator_internal_stats(call: AdminCall) -> Refused:
     """Of a coordinator's ledger: there is none."""
     return _NO_LEDGERS
 
 
-@endpoint("POST", f"{_AT}/transactionCoordinator/replicas")
+@endpoint("POST", f"{_AT}/transactionCoordinator/replicas", CHANGE_CLUSTER)
 async def scale(call: AdminCall) -> Refused | None:
     """Raise the number of coordinators: the setting `penstock.transaction.coordinators`."""
     wanted = await call.json()
@@ -168,7 +174,7 @@ async def _open(services: Services) -> list[tuple[TxnId, TransactionMetadata]]:
 # --- transactions ---
 
 
-@endpoint("GET", f"{_AT}/transactionMetadata/{_TXN}")
+@endpoint("GET", f"{_AT}/transactionMetadata/{_TXN}", SEE_CLUSTER)
 async def metadata(call: AdminCall) -> Any:
     """A transaction's state, times, and all that it has written to and acknowledged."""
     services, txn = call.services.pulsar, _txn_of(call)
@@ -178,7 +184,7 @@ async def metadata(call: AdminCall) -> Any:
     return (await _described([found], services))[txn.key.name]
 
 
-@endpoint("GET", f"{_AT}/slowTransactions/{{timeout}}")
+@endpoint("GET", f"{_AT}/slowTransactions/{{timeout}}", SEE_CLUSTER)
 async def slow(call: AdminCall) -> dict[str, Any]:
     """Open transactions whose time to live is longer than so many milliseconds."""
     services, timeout_ms = call.services.pulsar, call.number("timeout")
@@ -193,7 +199,7 @@ async def slow(call: AdminCall) -> dict[str, Any]:
     return await _described(still_open, services)
 
 
-@endpoint("POST", f"{_AT}/abortTransaction/{_TXN}")
+@endpoint("POST", f"{_AT}/abortTransaction/{_TXN}", CHANGE_CLUSTER)
 async def abort(call: AdminCall) -> Refused | None:
     """Abort a transaction, whoever has opened it."""
     txn = _txn_of(call)
@@ -289,7 +295,7 @@ def _position(partition_id: int, end: int | None) -> str | None:
 # --- topics and subscriptions ---
 
 
-@endpoint("GET", f"{_AT}/transactionInBufferStats/{_TOPIC}/{_TXN}")
+@endpoint("GET", f"{_AT}/transactionInBufferStats/{_TOPIC}/{_TXN}", SEE_TOPIC)
 async def in_buffer(call: AdminCall) -> dict[str, Any]:
     """Where a transaction's first message lies in a topic, and whether it was aborted there."""
     txn = _txn_of(call)
@@ -298,7 +304,7 @@ async def in_buffer(call: AdminCall) -> dict[str, Any]:
     return {**_in_buffer(state, txn.least), "aborted": aborted > 0}
 
 
-@endpoint("GET", f"{_AT}/transactionBufferStats/{_TOPIC}")
+@endpoint("GET", f"{_AT}/transactionBufferStats/{_TOPIC}", SEE_TOPIC)
 async def buffer(call: AdminCall) -> dict[str, Any]:
     """What is open and what was aborted in a topic, and how far consumers may read."""
     place, state = await _state_of(call)
@@ -312,7 +318,7 @@ async def buffer(call: AdminCall) -> dict[str, Any]:
     }
 
 
-@endpoint("GET", f"{_AT}/transactionBufferInternalStats/{_TOPIC}")
+@endpoint("GET", f"{_AT}/transactionBufferInternalStats/{_TOPIC}", SEE_TOPIC)
 async def buffer_internal_stats(call: AdminCall) -> Refused:
     """Of a buffer's snapshots: there are none."""
     return _NO_LEDGERS
@@ -328,7 +334,7 @@ async def _state_of(call: AdminCall) -> tuple[NamedPartition, PartitionState]:
     return place, state
 
 
-@endpoint("GET", f"{_AT}/transactionInPendingAckStats/{_TOPIC}/{{subscription}}/{_TXN}")
+@endpoint("GET", f"{_AT}/transactionInPendingAckStats/{_TOPIC}/{{subscription}}/{_TXN}", READ_TOPIC)
 async def in_pending_ack(call: AdminCall) -> Any:
     """How far a transaction acknowledges all of a subscription, if it does."""
     txn = _txn_of(call)
@@ -341,7 +347,7 @@ async def in_pending_ack(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_AT}/pendingAckStats/{_TOPIC}/{{subscription}}")
+@endpoint("GET", f"{_AT}/pendingAckStats/{_TOPIC}/{{subscription}}", READ_TOPIC)
 async def pending_ack(call: AdminCall) -> Any:
     """How many open transactions have acknowledged something of a subscription."""
 
@@ -352,13 +358,17 @@ async def pending_ack(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_AT}/pendingAckInternalStats/{_TOPIC}/{{subscription}}")
+@endpoint("GET", f"{_AT}/pendingAckInternalStats/{_TOPIC}/{{subscription}}", READ_TOPIC)
 async def pending_ack_internal_stats(call: AdminCall) -> Refused:
     """Of a subscription's ledger: there is none."""
     return _NO_LEDGERS
 
 
-@endpoint("GET", f"{_AT}/positionStatsInPendingAck/{_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}")
+@endpoint(
+    "GET",
+    f"{_AT}/positionStatsInPendingAck/{_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}",
+    READ_TOPIC,
+)
 async def position_in_pending_ack(call: AdminCall) -> Any:
     """Whether an entry, or one message of a batch, is acknowledged in an open transaction."""
     ledger, entry = call.number("ledger") & NO_ID, call.number("entry") & NO_ID

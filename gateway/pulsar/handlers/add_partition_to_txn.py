@@ -13,6 +13,7 @@ from gateway.pulsar.commands_pb2 import (
     CommandAddPartitionToTxnResponse,
 )
 from gateway.pulsar.errors import server_error
+from gateway.pulsar.rights import refuse_topic
 from gateway.pulsar.session import Session
 from gateway.pulsar.topics import find_place
 from gateway.pulsar.transactions import Failed, TxnId, attempt
@@ -29,6 +30,8 @@ async def add_partition_to_txn(
     async def join() -> Error | Failed:
         partition_ids = []
         for topic in message.partitions:
+            if refused := refuse_topic(session, topic, "ADD_PARTITION_TO_TXN"):
+                return Failed(*refused)
             place = await find_place(topic, services, create=False)
             if isinstance(place, Refusal):
                 return Failed(server_error(place.error), place.message or "")

@@ -13,6 +13,7 @@ from gateway.pulsar.commands_pb2 import (
     CommandGetOrCreateSchemaResponse,
 )
 from gateway.pulsar.errors import server_error
+from gateway.pulsar.rights import refuse_topic
 from gateway.pulsar.schemas import read_schema, refused, write_version
 from gateway.pulsar.session import Session
 from gateway.pulsar.topics import find_topic, unknown
@@ -33,6 +34,8 @@ async def get_or_create_schema(
 
 async def _register(message: CommandGetOrCreateSchema, session: Session) -> bytes | Refused:
     services = session.services
+    if refusal := refuse_topic(session, message.topic, "GET_OR_CREATE_SCHEMA"):
+        return refusal
     found = await find_topic(message.topic, services)
     if not isinstance(found, Refusal) and found[1] is None:
         found = unknown(found[0])

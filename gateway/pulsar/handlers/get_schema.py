@@ -10,6 +10,7 @@ from gateway.pulsar.api import command
 from gateway.pulsar.commands import CommandType, ServerError
 from gateway.pulsar.commands_pb2 import CommandGetSchema, CommandGetSchemaResponse
 from gateway.pulsar.errors import server_error
+from gateway.pulsar.rights import refuse_topic
 from gateway.pulsar.schemas import read_version, write_schema, write_version
 from gateway.pulsar.session import Session
 from gateway.pulsar.topics import find_topic
@@ -19,6 +20,8 @@ from gateway.pulsar.topics import find_topic
 async def get_schema(message: CommandGetSchema, session: Session) -> CommandGetSchemaResponse:
     """Find the topic, and its schema."""
     services = session.services
+    if refused := refuse_topic(session, message.topic, "GET_SCHEMA"):
+        return _refused(message, *refused)
     try:
         version = read_version(message.schema_version)
     except ValueError as error:

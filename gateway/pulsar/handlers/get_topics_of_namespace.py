@@ -15,7 +15,7 @@ from gateway.pulsar.commands_pb2 import (
 )
 from gateway.pulsar.names import parse_namespace
 from gateway.pulsar.session import Session
-from gateway.pulsar.topic_lists import list_names
+from gateway.pulsar.topic_lists import list_names, seen_by
 
 
 @command(CommandType.GET_TOPICS_OF_NAMESPACE)
@@ -28,7 +28,7 @@ async def get_topics_of_namespace(
         return namespace
     is_asked = message.mode != TopicMode.NON_PERSISTENT
     topics = await session.services.topics.all() if is_asked else ()
-    listed = list_names(topics, namespace, message.topics_pattern)
+    listed = list_names(topics, namespace, message.topics_pattern, seen_by(session))
     is_same = bool(message.topics_hash) and message.topics_hash == listed.digest
     return CommandGetTopicsOfNamespaceResponse(
         request_id=message.request_id,

@@ -16,6 +16,7 @@ from gateway.pulsar.api import command
 from gateway.pulsar.commands import CommandType, LookupResult, ServerError
 from gateway.pulsar.commands_pb2 import CommandLookupTopic, CommandLookupTopicResponse
 from gateway.pulsar.errors import server_error
+from gateway.pulsar.rights import refuse_topic
 from gateway.pulsar.session import LISTENER, Session
 from gateway.pulsar.topics import broker_of, find_topic, service_url
 
@@ -24,6 +25,8 @@ from gateway.pulsar.topics import broker_of, find_topic, service_url
 async def lookup(message: CommandLookupTopic, session: Session) -> CommandLookupTopicResponse:
     """Look the topic up, and who leads it."""
     services = session.services
+    if refused := refuse_topic(session, message.topic, "LOOKUP"):
+        return _failed(message, *refused)
     try:
         found = await find_topic(message.topic, services)
         if isinstance(found, Refusal):

@@ -17,6 +17,7 @@ from gateway.pulsar.commands_pb2 import (
     CommandPartitionedTopicMetadataResponse,
 )
 from gateway.pulsar.errors import server_error
+from gateway.pulsar.rights import refuse_topic
 from gateway.pulsar.session import Session
 from gateway.pulsar.topics import count_partitions
 
@@ -28,6 +29,8 @@ async def partitioned_metadata(
     message: CommandPartitionedTopicMetadata, session: Session
 ) -> CommandPartitionedTopicMetadataResponse:
     """Look the topic up."""
+    if refused := refuse_topic(session, message.topic, "PARTITIONED_METADATA"):
+        return _failed(message.request_id, *refused)
     try:
         may_make = message.metadata_auto_creation_enabled
         count = await count_partitions(message.topic, session.services, may_make=may_make)

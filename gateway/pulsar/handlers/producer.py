@@ -34,6 +34,7 @@ from gateway.pulsar.api import Refused, command
 from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError, signed
 from gateway.pulsar.commands_pb2 import CommandError, CommandProducer, CommandProducerSuccess
 from gateway.pulsar.producers import Producer
+from gateway.pulsar.rights import READ, refuse_topic
 from gateway.pulsar.schemas import read_schema, write_version
 from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
@@ -156,7 +157,10 @@ def _refuse(message: CommandProducer, session: Session) -> Refused | None:
     if len(session.producers) + len(session.opening) >= _MOST_PRODUCERS:
         reason = f"A connection may have {_MOST_PRODUCERS} producers"
         return Refused(ServerError.TOO_MANY_REQUESTS, reason)
-    return None
+    refused = refuse_topic(session, message.topic, "PRODUCER")
+    if refused is None and message.initial_subscription_name:
+        refused = refuse_topic(session, message.topic, "PRODUCER", READ)
+    return refused
 
 
 def _again(message: CommandProducer, known: Producer) -> _ProducerAnswer:

@@ -37,6 +37,7 @@ from gateway.pulsar.commands_pb2 import CommandSubscribe, CommandSuccess
 from gateway.pulsar.consumers import Consumer
 from gateway.pulsar.ids import AFTER_ALL, seek_offset
 from gateway.pulsar.names import subscription_flaw
+from gateway.pulsar.rights import refuse_subscription, refuse_topic
 from gateway.pulsar.schemas import read_schema
 from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
@@ -134,7 +135,9 @@ def _refuse(message: CommandSubscribe, session: Session) -> api.Refused | None:
     if len(session.consumers) + len(session.opening_consumers) >= _MOST_CONSUMERS:
         reason = f"A connection may have {_MOST_CONSUMERS} consumers"
         return api.Refused(ServerError.TOO_MANY_REQUESTS, reason)
-    return None
+    return refuse_topic(session, message.topic, "SUBSCRIBE") or refuse_subscription(
+        session, message.topic, message.subscription, "SUBSCRIBE"
+    )
 
 
 def _again(message: CommandSubscribe, known: Consumer) -> _SubscribeAnswer:

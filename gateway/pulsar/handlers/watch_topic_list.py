@@ -13,7 +13,7 @@ from gateway.pulsar.commands import CommandType, ServerError
 from gateway.pulsar.commands_pb2 import CommandWatchTopicList, CommandWatchTopicListSuccess
 from gateway.pulsar.names import parse_namespace
 from gateway.pulsar.session import Session
-from gateway.pulsar.topic_lists import MOST_WATCHERS, TopicListWatcher, list_names
+from gateway.pulsar.topic_lists import MOST_WATCHERS, TopicListWatcher, list_names, seen_by
 
 
 @command(CommandType.WATCH_TOPIC_LIST)
@@ -35,7 +35,7 @@ async def watch_topic_list(
     except StoreUnavailable:
         session.stop_watching(watcher)
         raise
-    listed = list_names(topics, namespace, message.topics_pattern)
+    listed = list_names(topics, namespace, message.topics_pattern, seen_by(session))
     if message.topics_pattern and not listed.is_filtered:
         session.stop_watching(watcher)
         return Refused(

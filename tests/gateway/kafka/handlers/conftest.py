@@ -23,7 +23,7 @@ from gateway.kafka.conversion import write_stored
 from gateway.kafka.fetch_sessions import FetchSessions
 from gateway.kafka.late_requests import LateRequests
 from gateway.kafka.pipelined_requests import PipelinedRequests
-from gateway.kafka.rights import Rights
+from gateway.kafka.rights import KafkaRights
 from gateway.runtime.cluster.membership import Cluster
 from storage.brokers import ClusterStore
 from storage.connection.pool import Database
@@ -98,11 +98,11 @@ class Broker:
             behind=self.behind,
         )
 
-    def rights(self) -> Rights | None:
+    def rights(self) -> KafkaRights | None:
         """Those of `principal`, where there is an authorizer."""
         if not self.acls.is_on:
             return None
-        return Rights(
+        return KafkaRights(
             self.acls, self.principal, "127.0.0.1", lambda *told: self.refused.append(told)
         )
 

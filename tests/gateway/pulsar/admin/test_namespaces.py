@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.pulsar.admin.api import NOT_SERVED, PREFIX, AdminServices, load_endpoints
+from gateway.pulsar.admin.rights import refuse
 from gateway.web.peers import Peers
 from gateway.web.server import Part, make_app
 from tests.gateway.pulsar.conftest import Broker
@@ -20,7 +21,7 @@ class Rest:
 
     def __init__(self, broker: Broker) -> None:
         services = AdminServices(broker.front_end.services, Peers(None))
-        part = Part(load_endpoints(), services, PREFIX, NOT_SERVED)
+        part = Part(load_endpoints(), services, PREFIX, NOT_SERVED, refuse)
         self._app = make_app([part], broker.metrics.requests)
 
     async def __call__(self, method: str, path: str, body: Any = BODY) -> tuple[int, Any]:
@@ -47,7 +48,8 @@ class Rest:
         }
         await self._app(scope, receive, send)
         whole = b"".join(each.get("body", b"") for each in sent)
-        answer = json.loads(whole) if whole else None
+        is_json = (b"content-type", b"application/json") in sent[0]["headers"]
+        answer = json.loads(whole) if is_json else whole or None
         reason = answer.get("reason") if isinstance(answer, dict) else None
         return sent[0]["status"], answer if reason is None else reason
 
