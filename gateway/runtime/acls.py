@@ -78,7 +78,7 @@ class Acls:
     async def load(self) -> None:
         """Reads them, if anybody asks for them. Raises StoreUnavailable."""
         if self.is_on:
-            await self._look_at_admins()
+            await self.look_at_admins()
             await self.refresh()
 
     def invalidate(self) -> None:
@@ -114,8 +114,9 @@ class Acls:
         self._are_readable = not found.unreadable
         self._put_in_force()
 
-    async def _look_at_admins(self) -> None:
-        if self._find_admins is not None:
+    async def look_at_admins(self) -> None:
+        """What holds without rows may have changed. Raises StoreUnavailable."""
+        if self.is_on and self._find_admins is not None:
             admins = frozenset(await self._find_admins())
             if admins != self._admins:
                 self._admins = admins
@@ -200,7 +201,7 @@ class Acls:
             await asyncio.Event().wait()
         while True:
             try:
-                await self._look_at_admins()
+                await self.look_at_admins()
             except StoreUnavailable as error:
                 log.debug("admins_not_read", reason=str(error))
             await asyncio.sleep(LOOK_AGAIN_S)

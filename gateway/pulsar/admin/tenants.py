@@ -89,8 +89,11 @@ async def _put(call: AdminCall, *, is_new: bool) -> Refused | None:
     if set(clusters) != {CLUSTER}:
         return Refused(412, "Clusters do not exist")
     wanted = Tenant(call.name("tenant"), _texts(given.get("adminRoles") or []), clusters)
-    namespaces = call.services.pulsar.namespaces
-    return refused_change(await namespaces.put_tenant(wanted, is_new=is_new))
+    services = call.services.pulsar
+    refusal = await services.namespaces.put_tenant(wanted, is_new=is_new)
+    # Here its roles count when it is answered, at other brokers within a second.
+    await services.acls.look_at_admins()
+    return refused_change(refusal)
 
 
 def _texts(given: Any) -> tuple[str, ...]:
