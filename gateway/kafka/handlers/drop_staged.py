@@ -7,6 +7,7 @@ expire.
 
 from core.errors import Error
 from core.security.operations import REQUIREMENTS
+from core.staging.ownership import owned_token
 from gateway.kafka.api import api
 from gateway.kafka.codec import DropStagedRequest, DropStagedResponse
 from gateway.kafka.context import RequestContext
@@ -25,7 +26,7 @@ def _unavailable(request: DropStagedRequest, ctx: RequestContext) -> DropStagedR
 @api(10002, versions=range(1), advertised=range(0), unavailable=_unavailable)
 async def drop_staged(request: DropStagedRequest, ctx: RequestContext) -> DropStagedResponse:
     """Drop them."""
-    tokens = [token for token in request.tokens if token is not None]
+    tokens = [owned_token(each, ctx.principal) for each in request.tokens if each is not None]
     if ctx.rights is not None:
         for name in await ctx.staging.topics_of(tokens):
             if not ctx.may(_WRITE, name):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -19,6 +20,7 @@ from core.errors import Error, Refusal
 from core.log.effects import IncomingBatch
 from core.log.retention import retention_class
 from core.security.operations import REQUIREMENTS
+from core.staging.ownership import owned_token
 from core.staging.values import TokenBatch
 from core.topic.topic import Topic
 from gateway.kafka.api import api
@@ -45,7 +47,15 @@ async def stage_records(request: StageRecordsRequest, ctx: RequestContext) -> St
     staged = await gate.with_topics(ctx.topics, names, partial(_stage, request, ctx))
     if isinstance(staged, Refusal):
         return _answer(StageResult(staged.error, staged.message), ctx)
-    return _answer(await staged, ctx)
+    return _answer(_in_the_clients_words(await staged, request.token, ctx), ctx)
+
+
+def _in_the_clients_words(result: StageResult, token: UUID, ctx: RequestContext) -> StageResult:
+    """What is said of the token is said of it as the client calls it."""
+    if result.message is None:
+        return result
+    own = str(owned_token(token, ctx.principal))
+    return replace(result, message=result.message.replace(own, str(token)))
 
 
 def _stage(
@@ -73,7 +83,8 @@ def _stage(
         incoming = IncomingBatch(accepted.batch, accepted.payload, retention_class(topic.config))
         partition_id = topic.partition_ids[part.index]
         batches.append(TokenBatch(topic.name, part.index, partition_id, incoming))
-    return ctx.staging.stage(request.token, request.first_batch, batches)
+    token = owned_token(request.token, ctx.principal)
+    return ctx.staging.stage(token, request.first_batch, batches)
 
 
 def _accepted(part: Any, topic: Topic | None, ctx: RequestContext) -> Accepted | Refusal:

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from core.security.principal import ANONYMOUS, Principal
 from tests.batches import kafka_batch
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.fetching import fetch_request
@@ -282,3 +283,26 @@ async def test_publish_without_a_database_is_refused(cut_off: Broker) -> None:
         assert answer.error_code == Code.NOT_ENOUGH_REPLICAS
     finally:
         await cut_off.close_log()
+
+
+# --- whose it is ---
+
+ALICE, BOB = Principal("alice"), Principal("bob")
+
+
+async def test_what_is_staged_belongs_to_who_has_staged_it(broker: Broker) -> None:
+    await create(broker, "t")
+    broker.principal = ALICE
+    token = await staged(broker, b"hers")
+    for other in (BOB, ANONYMOUS):
+        broker.principal = other
+        refused = await publish(broker, [(token, 1)])
+        assert refused.error_code == Code.RESOURCE_NOT_FOUND
+        assert f"Token {token} holds 0 batches" in refused.error_message
+        assert (await drop(broker, token)).error_code == Code.NONE
+        again = await stage(broker, token, ("t", 0, kafka_batch([b"his"])), first=1)
+        assert again.error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert f"of token {token} was sent" in again.error_message
+    broker.principal = Principal("alice", is_by_token=True)  # she, by a delegation token
+    assert (await publish(broker, [(token, 1)])).outcome == PUBLISHED
+    assert b"hers" in await fetched(broker) and b"his" not in await fetched(broker)
