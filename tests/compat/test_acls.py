@@ -5,6 +5,7 @@ What the tool says is held against what it says of an Apache Kafka 4.1.1 with St
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,10 @@ from confluent_kafka.admin import (
 
 from compat.java import tools
 from tests.captures.logins import started_kafka
+from tests.compat.clients import refusal, values
+from tests.compat.conftest import CLIENTS, make_client
 from tests.compat.groups import BROKER_SETTINGS
+from tests.compat.test_logins import settings_of
 from tests.conftest import free_port
 from tests.databases import Copies
 from tests.entrance import PASSWORD, USER, Entrance, java_properties, own_entrance
@@ -237,3 +241,71 @@ def test_kafka_acls_says_the_same_as_with_apache_kafka(at: Entrance, run: tools.
                 ran = run(ACLS, "--bootstrap-server", bootstrap, *words, check=False)
                 said.append((ran.returncode, sorted(ran.stdout.splitlines())))
             assert said[0] == said[1], words
+
+
+# --- every client says what it lacks ---
+
+
+def _give(at: Entrance, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    made = _allow(kind, name, operation)
+    at.admin.create_acls([made])[made].result(20)
+
+
+def _first_read(reader: Any) -> list[str]:
+    deadline = time.monotonic() + 20
+    while not (found := reader.poll()):
+        assert time.monotonic() < deadline, "it hangs"
+    return values(found)
+
+
+def _plainly(name: str) -> str:
+    """An error's name without what differs from client to client."""
+    name = name.lower().replace("_", "")
+    for end in ("exception", "error", "failed"):
+        name = name.removesuffix(end)
+    return name
+
+
+SPEAK_CONSUMER = ("confluent", "java")  # KIP-848's protocol
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [*((each, "classic") for each in CLIENTS), *((each, "consumer") for each in SPEAK_CONSUMER)],
+)
+def test_a_client_says_what_it_lacks(
+    at: Entrance, request: pytest.FixtureRequest, topic: str, name: str, protocol: str
+) -> None:
+    """One right after the other is given, until all is well."""
+    settings = settings_of(name, "SCRAM-SHA-256", PASSWORD)
+    said = []
+    with contextlib.closing(make_client(name, request, at.plain)) as client:
+
+        def written() -> None:
+            producer = client.producer(f"{topic}-id", **settings)
+            producer.begin()
+            producer.send(topic, "one")
+            producer.flush()
+            producer.commit()
+            producer.close()
+
+        said.append(refusal(client, written))
+        _give(at, ResourceType.TRANSACTIONAL_ID, topic, AclOperation.WRITE)
+        said.append(refusal(client, written))
+        _give(at, ResourceType.TOPIC, topic, AclOperation.WRITE)
+        written()
+        more = settings | ({"group.protocol": protocol} if protocol != "classic" else {})
+
+        def read() -> None:
+            with contextlib.closing(
+                client.reader(topic, None, group=f"{topic}-group", **more)
+            ) as reader:
+                assert _first_read(reader) == ["one"]
+
+        said.append(refusal(client, read))
+        _give(at, ResourceType.GROUP, topic, AclOperation.READ)
+        said.append(refusal(client, read))
+        _give(at, ResourceType.TOPIC, topic, AclOperation.READ)
+        read()
+    lacking = ["transactionalid", "topic", "group", "topic"]
+    assert [_plainly(each) for each in said] == [f"{each}authorization" for each in lacking]
