@@ -59,8 +59,13 @@ class QuotaRules:
         """Whether there is a quota of a user or a client id."""
         return any(entity.ip is None for entity in self._by_entity)
 
-    def find(self, key: QuotaKey, user: str, client_id: str) -> Limit | None:
-        """What holds for a client; None without a limit."""
+    def find(self, key: QuotaKey, user: str, client_id: str | None) -> Limit | None:
+        """What holds for a client; None without a limit. client_id: None where its protocol has
+        none (Pulsar's): then only quotas of users hold."""
+        if client_id is None:
+            of_user = SharedBy(key, user, None)
+            rate = self._rate(QuotaEntity(user), key) or self._rate(QuotaEntity(DEFAULT), key)
+            return None if rate is None else Limit(rate, of_user)
         of_both = SharedBy(key, user, client_id)
         of_user = SharedBy(key, user, None)
         of_client = SharedBy(key, None, client_id)
@@ -74,10 +79,13 @@ class QuotaRules:
             (QuotaEntity(client_id=client_id), of_client),
             (QuotaEntity(client_id=DEFAULT), of_client),
         ):
-            rate = self._by_entity.get(entity, {}).get(key)
+            rate = self._rate(entity, key)
             if rate is not None:
                 return Limit(rate, shared_by)
         return None
+
+    def _rate(self, entity: QuotaEntity, key: QuotaKey) -> float | None:
+        return self._by_entity.get(entity, {}).get(key)
 
     def connection_rate(self, host: str) -> float | None:
         """Connections per second that an address may make; None without a limit (KIP-612)."""

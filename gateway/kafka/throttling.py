@@ -6,20 +6,17 @@ connection is not read. Knows no socket, and not which quota holds for whom.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Generator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from core.quota.rules import Limit
-from gateway.runtime.throttling import ClientLimits, Throttles, to_ms
+from gateway.runtime.throttling import ClientLimits, Hold, to_ms
 
 if TYPE_CHECKING:
+    from core.quota.rules import Limit
     from core.security.principal import Principal
 
 _PERCENT: Final = 100.0
-SHORTEST_S: Final = 0.001
-"""A client cannot be told of less, and to stop and begin again would cost more."""
 
 
 class Usage:
@@ -33,84 +30,27 @@ class Usage:
         self.is_throttled = False
 
 
-class Throttle:
-    """That of one connection. resume: called when it may be read again."""
-
-    __slots__ = ("_by", "_loop", "_resume", "_throttles", "_timer", "_until")
-
-    def __init__(self, throttles: Throttles, resume: Callable[[], None]) -> None:
-        self._throttles = throttles
-        self._resume = resume
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._until = 0.0
-        self._by: tuple[str, str] = ("", "")
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the connection is to be left unread, and nothing of it to be started."""
-        return self._timer is not None
+class Throttle(Hold):
+    """That of one connection."""
 
     def usage(self, principal: Principal, client_id: str) -> Usage | None:
         """That of a request, before it has used anything; None for a client without limits."""
-        key = (principal.name, client_id)
-        limits = self._throttles.limits_of(*key)
-        if limits is None:
-            return None
-        self._by = key
-        return Usage(limits)
+        limits = self.limits_of(principal.name, client_id)
+        return None if limits is None else Usage(limits)
 
     def take(self, usage: Usage, limit: Limit | None, amount: float) -> None:
         """The request uses so much: its connection waits, if that is more than the quota."""
-        if limit is not None:
-            self._hold(usage, limit, self._throttles.take(limit, amount))
+        if limit is not None and self.use(limit, amount):
+            usage.is_throttled = True
 
     def settle(self, usage: Usage, told_ms: int) -> int:
         """The request is done: how long its client is to wait, in milliseconds. told_ms: what its
         handler says."""
         limits = usage.limits
         self.take(usage, limits.request, usage.seconds * _PERCENT)
-        if told_ms and limits.mutation is not None:
-            self._hold(usage, limits.mutation, told_ms / 1000)
-        if not usage.is_throttled:
-            return 0
-        return to_ms(max(0.0, self._until - self._loop.time()))
-
-    def _hold(self, usage: Usage, limit: Limit, wait_s: float) -> None:
-        if wait_s < SHORTEST_S:
-            return
-        usage.is_throttled = True
-        now = self._loop.time()
-        before, until = max(self._until, now), now + wait_s
-        if until <= before:
-            return
-        self._throttles.observe(limit.shared_by.key.value, until - before)
-        self._wait_until(until)
-
-    def _wait_until(self, until: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._until = until
-        self._timer = self._loop.call_at(until, self._end)
-        self._throttles.waiting.add(self)
-
-    def look_again(self) -> None:
-        """Quotas have changed: it may have to wait no longer, or not at all."""
-        limits = self._throttles.limits_of(*self._by)
-        found = (limits.produce, limits.consume, limits.request, limits.mutation) if limits else ()
-        owed_s = [self._throttles.owed_s(each) for each in found if each is not None]
-        self._wait_until(min(self._until, self._loop.time() + max(owed_s, default=0.0)))
-
-    def _end(self) -> None:
-        self.drop()
-        self._resume()
-
-    def drop(self) -> None:
-        """The connection is lost, or may be read."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._throttles.waiting.discard(self)
+        if told_ms and limits.mutation is not None and self.hold(limits.mutation, told_ms / 1000):
+            usage.is_throttled = True
+        return to_ms(self.left_s) if usage.is_throttled else 0
 
 
 class Timed:

@@ -54,12 +54,14 @@ from gateway.pulsar.rights import close_without_right
 from gateway.pulsar.session import UNASKED, Services, Session
 from gateway.request_memory import RequestMemory
 from gateway.runtime.rights import Rights
+from gateway.runtime.throttling import Hold, Throttles
 from gateway.tls import peer_certificate
 
 log = structlog.get_logger(__name__)
 
 KEEP_ALIVE_S: Final = 30.0
 """Of silence, until a client is asked whether it is there; after as much again it is not."""
+_LONGEST_HOLD_S: Final = 10.0  # quotas: clients ask every thirty seconds whether a broker is there
 _PROBE_S: Final = 5.0  # Pulsar's connectionLivenessCheckTimeoutMillis
 _MOST_RUNNING: Final = 64  # commands begun and not answered, SENDs apart
 _MOST_SENT: Final = 1_000  # SENDs without a receipt (maxPendingPublishRequestsPerConnection)
@@ -100,7 +102,8 @@ class PulsarFrontEnd:
     registry: the commands to serve, complete. services: handed to handlers with their session.
     memory: shared with the other front-ends. observer: called after each answer, with seconds and
     sizes in bytes. door: what logins share; None where nobody is asked who he is. rights_of: gives
-    a caller's rights; None where everybody may do everything.
+    a caller's rights; None where everybody may do everything. throttles: of clients that have
+    quotas; None where nobody is held to any.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class PulsarFrontEnd:
         keep_alive_s: float = KEEP_ALIVE_S,
         door: Door | None = None,
         rights_of: RightsOf | None = None,
+        throttles: Throttles | None = None,
     ) -> None:
         self.registry = registry
         self.services = services
@@ -123,6 +127,7 @@ class PulsarFrontEnd:
         self.door = door
         self.rights_of = rights_of
         self.inside: set[Session] = set()  # of those that are asked for rights
+        self.throttles = throttles
         self.scratch = make_scratch()
         self.running: set[asyncio.Task[Any]] = set()
         self._accepted = 0
@@ -157,6 +162,9 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._login: Login | None = None  # None where nobody is asked who he is
         self._login_timer: asyncio.TimerHandle | None = None  # until somebody has logged in
         self._is_logging_in = False  # CONNECT has come, and is not answered
+        self._throttles = front_end.throttles
+        self._reading: Hold | None = None  # None until a quota limits what the client sends
+        self._delivering: Hold | None = None  # or what it is sent
         self._waiting: deque[tuple[memoryview, float]] = deque()  # received, not begun
         self._running = 0  # begun and not answered, SENDs apart
         self._sent = 0  # SENDs without a receipt
@@ -241,6 +249,9 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._is_write_blocked = False
         self._serve()
         self.adjust_reading()
+        self._deliver_again()
+
+    def _deliver_again(self) -> None:
         for each in tuple(self._session.on_writable):
             each()
 
@@ -249,6 +260,9 @@ class PulsarConnection(asyncio.BufferedProtocol):
         for timer in (self._keep_alive, self._probe, self._abort_timer, self._login_timer):
             if timer is not None:
                 timer.cancel()
+        for hold in (self._reading, self._delivering):
+            if hold is not None:
+                hold.drop()
         if self._login is not None:
             self._login.end()
         self._drop_waiting()
@@ -320,6 +334,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
             and not self._is_logging_in
             and not self._is_write_blocked
             and not self._memory.is_full
+            and (self._reading is None or not self._reading.is_on)
             and self._running < _MOST_RUNNING
             and self._sent < _MOST_SENT
             and self._bytes_held < self._limits.max_in_flight_bytes_per_connection
@@ -400,6 +415,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
             and not self._is_logging_in
             and not self._is_closing
             and not self._is_write_blocked
+            and (self._reading is None or not self._reading.is_on)
             and self._running < _MOST_RUNNING
         ):
             data, received = waiting.popleft()
@@ -437,7 +453,34 @@ class PulsarConnection(asyncio.BufferedProtocol):
             return
         else:
             self._call(served, frame, size, received)
+            if (
+                served.type is CommandType.SEND
+                and self._throttles is not None
+                and self._throttles.rules is not None
+            ):
+                self._use_produced(self._throttles, size)
         self.hold(-size)
+
+    # Quotas: those of users. What is sent counts where it was delivered, read again or not.
+
+    def _use_produced(self, throttles: Throttles, count: int) -> None:
+        if self._reading is None:
+            self._reading = Hold(throttles, self._read_again, _LONGEST_HOLD_S)
+        limits = self._reading.limits_of(self._session.caller.principal.name, None)
+        if limits is not None and limits.produce is not None:
+            self._reading.use(limits.produce, count)
+
+    def _read_again(self) -> None:
+        if not self._is_lost:
+            self._serve()
+            self.adjust_reading()
+
+    def _use_consumed(self, throttles: Throttles, count: int) -> None:
+        if self._delivering is None:
+            self._delivering = Hold(throttles, self._deliver_again)
+        limits = self._delivering.limits_of(self._session.caller.principal.name, None)
+        if limits is not None and limits.consume is not None:
+            self._delivering.use(limits.consume, count)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -607,7 +650,12 @@ class PulsarConnection(asyncio.BufferedProtocol):
     @property
     def is_writable(self) -> bool:
         """See Outlet."""
-        return not self._is_write_blocked and not self._is_closing and not self._is_lost
+        return (
+            not self._is_write_blocked
+            and not self._is_closing
+            and not self._is_lost
+            and (self._delivering is None or not self._delivering.is_on)
+        )
 
     def write(self, *pieces: Buffer) -> None:
         """See Outlet. What is written in one turn of the loop goes out together."""
@@ -625,6 +673,8 @@ class PulsarConnection(asyncio.BufferedProtocol):
         """See Outlet."""
         self._is_delivering = True
         self.write(*pieces)
+        if self._throttles is not None and self._throttles.rules is not None:
+            self._use_consumed(self._throttles, sum(map(len, pieces)))
 
     def _flush_later(self) -> None:
         self._is_going_to_write = False

@@ -38,6 +38,8 @@ def make(runtime: Runtime, around: Surroundings) -> PulsarFrontEnd:
     acls, find_rights = runtime.acls, None
     if acls.is_on:
         find_rights = partial(rights_of, acls, around.metrics.refusals.count)
+    metrics = around.metrics
+    runtime.throttles.observe = lambda *told: metrics.throttled.count(*told)
     made = PulsarFrontEnd(
         _REGISTRY,
         services,
@@ -46,6 +48,7 @@ def make(runtime: Runtime, around: Surroundings) -> PulsarFrontEnd:
         observer,
         door=door,
         rights_of=find_rights,
+        throttles=runtime.throttles,
     )
     acls.watch(made.on_rights_changed)
     return made

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gateway.runtime.quotas import Quotas
     from gateway.runtime.topics.configs import Configs
 
+SHORTEST_S: Final = 0.001
+"""A client cannot be told of less, and to stop and begin again would cost more."""
 _LIMITS_REMEMBERED: Final = 10_000
 _BUCKETS_BEFORE_A_LOOK: Final = 1_000
 
@@ -66,7 +68,7 @@ class Throttles:
         """Those in force; None where no client has a quota."""
         self.waiting: set[Waiting] = set()
         self.observe: ThrottleObserver = lambda key, seconds: None
-        self._limits: dict[tuple[str, str], ClientLimits | None] = {}
+        self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
         self._buckets: dict[SharedBy, TokenBucket] = {}
         self._look_at = _BUCKETS_BEFORE_A_LOOK
         quotas.watch(self._on_change)
@@ -78,8 +80,8 @@ class Throttles:
         for each in list(self.waiting):
             each.look_again()
 
-    def limits_of(self, user: str, client_id: str) -> ClientLimits | None:
-        """None for a client without limits."""
+    def limits_of(self, user: str, client_id: str | None) -> ClientLimits | None:
+        """None for a client without limits. client_id: None in a protocol that has none."""
         if self.rules is None:
             return None
         key = (user, client_id)
@@ -149,6 +151,79 @@ class Throttles:
         """Clients choose their ids: there may be any number."""
         self._buckets = {key: each for key, each in self._buckets.items() if not each.is_full(now)}
         self._look_at = max(_BUCKETS_BEFORE_A_LOOK, 2 * len(self._buckets))
+
+
+class Hold:
+    """One connection, as far as quotas hold it back. resume: called when it may go on. most_s: the
+    longest that it is held at a time; what is owed beyond is owed still."""
+
+    def __init__(
+        self, throttles: Throttles, resume: Callable[[], None], most_s: float = inf
+    ) -> None:
+        self.throttles = throttles
+        self._resume = resume
+        self._most_s = most_s
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._until = 0.0
+        self._client: tuple[str, str | None] = ("", None)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the connection is to be left unread, and nothing of it to be started."""
+        return self._timer is not None
+
+    @property
+    def left_s(self) -> float:
+        """For how long."""
+        return max(0.0, self._until - self._loop.time())
+
+    def limits_of(self, user: str, client_id: str | None) -> ClientLimits | None:
+        """Those of its client; None for one without limits."""
+        limits = self.throttles.limits_of(user, client_id)
+        if limits is not None:
+            self._client = (user, client_id)
+        return limits
+
+    def use(self, limit: Limit, amount: float) -> bool:
+        """Its client uses so much: whether that is more than the quota, and it is held now."""
+        return self.hold(limit, self.throttles.take(limit, amount))
+
+    def hold(self, limit: Limit, wait_s: float) -> bool:
+        """Holds it for so long, unless that is too little to matter: whether it is held."""
+        if wait_s < SHORTEST_S:
+            return False
+        now = self._loop.time()
+        before, until = max(self._until, now), now + min(wait_s, self._most_s)
+        if until > before:
+            self.throttles.observe(limit.shared_by.key.value, until - before)
+            self._hold_until(until)
+        return True
+
+    def _hold_until(self, until: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._until = until
+        self._timer = self._loop.call_at(until, self._end)
+        self.throttles.waiting.add(self)
+
+    def look_again(self) -> None:
+        """See Waiting."""
+        limits = self.throttles.limits_of(*self._client)
+        found = (limits.produce, limits.consume, limits.request, limits.mutation) if limits else ()
+        owed_s = [self.throttles.owed_s(each) for each in found if each is not None]
+        self._hold_until(min(self._until, self._loop.time() + max(owed_s, default=0.0)))
+
+    def _end(self) -> None:
+        self.drop()
+        self._resume()
+
+    def drop(self) -> None:
+        """The connection is lost, or may go on."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.throttles.waiting.discard(self)
 
 
 class Mutations:

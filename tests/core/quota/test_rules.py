@@ -45,6 +45,15 @@ def test_who_sends_no_client_id_has_the_default() -> None:
     assert rules.find(RATE, "ANONYMOUS", "") == Limit(1.0, SharedBy(RATE, None, ""))
 
 
+def test_a_protocol_without_client_ids_knows_users_only() -> None:
+    both, default = QuotaEntity("alice", DEFAULT), QuotaEntity(client_id=DEFAULT)
+    rules = QuotaRules({both: {RATE: 1.0}, default: {RATE: 2.0}, QuotaEntity("bob"): {RATE: 3.0}})
+    assert rules.find(RATE, "alice", None) is None
+    assert rules.find(RATE, "bob", None) == Limit(3.0, SharedBy(RATE, "bob", None))
+    rules = QuotaRules({QuotaEntity(DEFAULT): {RATE: 4.0}})
+    assert rules.find(RATE, "alice", None) == Limit(4.0, SharedBy(RATE, "alice", None))
+
+
 def test_addresses() -> None:
     rules = QuotaRules(
         {
