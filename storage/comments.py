@@ -150,6 +150,7 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "age": "For how long the open transaction has been there.",
             "changed_at": "When its state last changed.",
             "groups": "Groups whose offsets take part, with their number.",
+            "owner": "Who has begun it, or has its producer; empty where nobody was asked.",
             "partitions": "Partitions that take part.",
             "protocol": "Whose transaction: Kafka, whose ids serve again, or Pulsar.",
             "started_at": "When the open transaction began.",

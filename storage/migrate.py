@@ -17,7 +17,7 @@ from core.ports.log import StoreUnavailable
 from storage import views
 from storage.connection.url import check_url
 
-HEAD = "0018"
+HEAD = "0019"
 """The newest revision in `migrations/versions`; a test compares it with Alembic's."""
 
 # A migration holds this advisory lock; a broker that starts meanwhile waits for it.

@@ -285,6 +285,7 @@ transaction_state = Table(
     Column("coordinator_epoch", Integer, nullable=False),
     Column("client_id", Text, nullable=False),
     Column("client_host", Text, nullable=False),
+    Column("owner", Text, nullable=False, server_default=""),
     Column("version", BigInteger, nullable=False),
     postgresql_with={"fillfactor": "50"},
 )

@@ -161,6 +161,7 @@ SELECT x.transactional_id, x.state, x.producer_id, x.producer_epoch,
         JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
         WHERE j.txn_key = x.txn_key AND j.kind = 1) AS subscriptions,
        nullif(x.client_id, '') AS client_id, nullif(x.client_host, '') AS client_host,
+       nullif(x.owner, '') AS owner,
        from_unix_ms(x.started_at) AS started_at, from_unix_ms(x.updated_at) AS changed_at,
        x.coordinator_epoch, CASE x.kind WHEN 0 THEN 'Kafka' ELSE 'Pulsar' END AS protocol
 FROM transaction_state x ORDER BY x.transactional_id

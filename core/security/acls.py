@@ -300,6 +300,10 @@ class AclRules:
         rules._change(added, removed)
         return rules
 
+    def is_super_user(self, principal: Principal) -> bool:
+        """Whether `principal` may do everything."""
+        return str(principal) in self._super_users
+
     def authorize(
         self,
         principal: Principal,

@@ -22,6 +22,11 @@ class Principal:
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
 
+    @property
+    def as_owner(self) -> str:
+        """As what belongs to somebody has it; "" where nobody was asked who he is."""
+        return "" if self == ANONYMOUS else str(self)
+
 
 ANONYMOUS: Final = Principal("ANONYMOUS")
 """Whoever comes by a listener that asks nobody (KafkaPrincipal.ANONYMOUS)."""

@@ -105,6 +105,7 @@ def prepare_init_producer_id(
         updated_at=now,
         client_id=request.client_id,
         client_host=request.client_host,
+        owner=request.owner,
     )
     return Transition(TransitionAnswer(producer=_producer_of(put)), put, marker)
 
@@ -131,6 +132,7 @@ def _recovered_before(known: TransactionMetadata, request: InitProducerId, now: 
         updated_at=now,
         client_id=request.client_id,
         client_host=request.client_host,
+        owner=request.owner,
     )
     return Transition(answer, put)
 
@@ -149,6 +151,7 @@ def _created(
         coordinator_epoch=known.coordinator_epoch if known else 0,
         client_id=request.client_id,
         client_host=request.client_host,
+        owner=request.owner,
         version=known.version if known else 0,
     )
     return Transition(TransitionAnswer(producer=_producer_of(put)), put)

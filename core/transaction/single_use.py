@@ -30,13 +30,15 @@ EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A transaction is to be there. timeout_ms: after which it is aborted."""
+    """A transaction is to be there. timeout_ms: after which it is aborted. owner: see
+    TransactionMetadata."""
 
     key: TransactionKey
     producer_id: int
     timeout_ms: int
     client_id: str
     client_host: str
+    owner: str = ""
 
 
 def prepare_begin(request: Begin, now: int, max_timeout_ms: int) -> Transition:
@@ -56,8 +58,15 @@ def prepare_begin(request: Begin, now: int, max_timeout_ms: int) -> Transition:
         updated_at=now,
         client_id=request.client_id,
         client_host=request.client_host,
+        owner=request.owner,
     )
     return Transition(TransitionAnswer(producer=ProducerIdAndEpoch(put.producer_id, EPOCH)), put)
+
+
+def is_anothers(owner: str, asks: str) -> bool:
+    """Whether a transaction is not for who asks; one without an owner is for everybody. Both as in
+    TransactionMetadata. Source: TransactionMetadataStoreService.verifyTxnOwnership."""
+    return owner not in ("", asks)
 
 
 def prepare_end(known: TransactionMetadata | None, *, is_commit: bool, now: int) -> Transition:

@@ -82,6 +82,8 @@ class TransactionMetadata:
     before the last bump by InitProducerId or EndTxn, or -1. By these two a retry is recognised.
     started_at: of the open transaction, else -1. updated_at: of the last change.
     coordinator_epoch: goes into markers; rises with each change of the database's history.
+    owner: the principal that has begun it, or has its producer ("User:alice"); "" where nobody was
+    asked who he is.
     """
 
     key: TransactionKey
@@ -97,6 +99,7 @@ class TransactionMetadata:
     coordinator_epoch: int = 0
     client_id: str = ""
     client_host: str = ""
+    owner: str = ""
     version: int = 0
 
 
@@ -117,13 +120,15 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
-    """InitProducerId. current: what the client had (KIP-360), or (-1, -1)."""
+    """InitProducerId. current: what the client had (KIP-360), or (-1, -1). owner: see
+    TransactionMetadata."""
 
     key: TransactionKey
     timeout_ms: int
     current: ProducerIdAndEpoch
     client_id: str
     client_host: str
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,22 +10,28 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import structlog
+
 from core.errors import Error
 from core.leadership import choose_leader
 from core.ports.log import StoreUnavailable
+from core.security.principal import ANONYMOUS
 from core.transaction.key import TransactionKey
-from core.transaction.single_use import EPOCH
+from core.transaction.single_use import EPOCH, is_anothers
 from core.transaction.values import ProducerIdAndEpoch, TransactionState
 from gateway.pulsar.commands import ServerError
 from gateway.pulsar.errors import server_error
 from gateway.pulsar.names import TopicName
 from gateway.pulsar.session import LISTENER
 from gateway.runtime.flush.outcomes import Unconfirmed
+from gateway.runtime.users import shown
 
 if TYPE_CHECKING:
     from core.types import LiveBroker
     from gateway.pulsar.commands_pb2 import CommandAck, CommandSend
     from gateway.pulsar.session import Services, Session
+
+log = structlog.get_logger(__name__)
 
 COORDINATORS: Final = "transaction_coordinator_assign"
 """The topic of `pulsar/system` whose partitions are the coordinators; it is not in the log."""
@@ -122,6 +128,8 @@ async def attempt(
     if not txn.is_possible:
         return failed(Error.INVALID_PRODUCER_ID_MAPPING, txn)
     try:
+        if (not_his := await _refuse_others(txn, session)) is not None:
+            return not_his
         outcome = await work()
     except StoreUnavailable as away:
         return Failed(
@@ -132,6 +140,34 @@ async def attempt(
     if isinstance(outcome, Failed):
         return outcome
     return None if outcome is Error.NONE else failed(outcome, txn)
+
+
+async def _refuse_others(txn: TxnId, session: Session) -> Failed | None:
+    """Why a transaction is not for this client, in Pulsar's words (failedFutureTxnNotOwned of
+    ServerCnx): as if it were not there. Asked where clients log in."""
+    caller = session.caller
+    if caller.principal == ANONYMOUS:
+        return None
+    services = session.services
+    owner = await services.transactions.find_owner(txn.key, txn.least)
+    if owner is None or not is_anothers(owner, str(caller.principal)):
+        return None
+    rules = services.acls.rules
+    who = [each for each in (caller.principal, caller.proxy) if each is not None]
+    if all(map(rules.is_super_user, who)):
+        return None
+    log.warning(
+        "refused",
+        principal=shown(str(caller.principal)),
+        host=caller.host,
+        resource=f"TRANSACTION:{txn.key.name}",
+        rule="another principal's",
+    )
+    reason = (
+        f"Client ({caller.principal.name}) is neither the owner of the transaction {txn.key.name} "
+        "nor a super user"
+    )
+    return Failed(ServerError.TRANSACTION_NOT_FOUND, reason)
 
 
 async def confirm_end(txn: TxnId, services: Services, *, is_commit: bool) -> Failed | None:

@@ -91,6 +91,7 @@ _CHANGE = Row(
     coordinator_epoch=INTEGER,
     client_id=TEXT,
     client_host=TEXT,
+    owner=TEXT,
     version=BIGINT,
     has_ended=BOOLEAN,
     step=BIGINT,
@@ -117,7 +118,8 @@ WITH e AS MATERIALIZED (
                           WHEN t.started_at >= 0 AND NOT e.has_ended THEN t.started_at
                           ELSE clock.now END,
         updated_at = clock.now, coordinator_epoch = e.coordinator_epoch,
-        client_id = e.client_id, client_host = e.client_host, version = t.version + e.step
+        client_id = e.client_id, client_host = e.client_host, owner = e.owner,
+        version = t.version + e.step
     FROM e, clock
     WHERE t.txn_key = e.txn_key AND t.version = e.version AND e.version > 0
     RETURNING 1
@@ -126,7 +128,7 @@ WITH e AS MATERIALIZED (
     SELECT e.txn_key, e.kind, e.transactional_id, e.producer_id, e.producer_epoch,
         e.previous_producer_id, e.last_producer_epoch, e.state, e.transaction_version,
         e.timeout_ms, CASE WHEN e.is_open THEN clock.now ELSE -1 END, clock.now,
-        e.coordinator_epoch, e.client_id, e.client_host, e.step
+        e.coordinator_epoch, e.client_id, e.client_host, e.owner, e.step
     FROM e, clock WHERE e.version = 0
     ON CONFLICT (txn_key) DO NOTHING RETURNING 1
 )
@@ -231,7 +233,8 @@ LOCK_FREE_TRANSACTIONS = LOCK_TRANSACTIONS.rstrip() + " SKIP LOCKED"
 METADATA = _TRANSACTION.only(
     *("txn_key", "kind", "transactional_id", "producer_id", "producer_epoch", "state"),
     *("transaction_version", "timeout_ms", "previous_producer_id", "last_producer_epoch"),
-    *("started_at", "updated_at", "coordinator_epoch", "client_id", "client_host", "version"),
+    *("started_at", "updated_at", "coordinator_epoch"),
+    *("client_id", "client_host", "owner", "version"),
 )
 """A transaction as `transactions` reads it: in the order of TransactionMetadata's fields."""
 _STORED = Row(**METADATA.columns, partition_ids=BIGINTS, kinds=INTEGERS, names=TEXTS)
@@ -394,6 +397,7 @@ def _put_parameters(effects: Sequence[TransactionEffects], step: int) -> list[by
                 row.coordinator_epoch,
                 written(row.client_id),
                 written(row.client_host),
+                written(row.owner),
                 each.expected_version,
                 each.marker is not None,
                 step if each.expected_version else first_version(row.producer_id),
@@ -409,7 +413,7 @@ def transactions(result: PGresult) -> list[tuple[bytes, StoredTransaction]]:
     found = []
     for key, kind, name, producer_id, epoch, state, version_of, *rest in _STORED.decode(result):
         timeout_ms, previous_id, last_epoch, started_at, updated_at, coordinator_epoch, *rest = rest
-        client_id, client_host, version, partition_ids, kinds, names = rest
+        client_id, client_host, owner, version, partition_ids, kinds, names = rest
         metadata = TransactionMetadata(
             TransactionKey(TransactionKind(kind), read(name)),
             producer_id,
@@ -424,6 +428,7 @@ def transactions(result: PGresult) -> list[tuple[bytes, StoredTransaction]]:
             coordinator_epoch,
             read(client_id),
             read(client_host),
+            read(owner),
             version,
         )
         participants = frozenset(

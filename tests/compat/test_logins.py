@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
@@ -117,6 +118,11 @@ def works(at: Entrance, client: Client, topic: str, settings: dict[str, Any]) ->
             assert time.monotonic() < deadline
             found += reader.poll()
     assert values(found) == ["one", "two"]
+    url = at.gateway.database_url
+    assert url is not None
+    with psycopg.connect(url) as connection:
+        query = "SELECT owner FROM v_transaction WHERE transactional_id = %s"
+        assert connection.execute(query, [f"txn-{topic}"]).fetchone() == (f"User:{USER}",)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

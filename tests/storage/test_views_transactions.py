@@ -73,6 +73,7 @@ async def test_a_transaction_can_be_read(watched: Watched) -> None:
         timeout_ms=60_000,
         client_id="writer-1",
         client_host="/10.0.0.1",
+        owner="User:alice",
         transaction_version=TransactionVersion.V2,
         coordinator_epoch=3,
     )
@@ -97,11 +98,12 @@ async def test_a_transaction_can_be_read(watched: Watched) -> None:
         "protocol": "Kafka",
         "client_id": "writer-1",
         "client_host": "/10.0.0.1",
+        "owner": "User:alice",
         "coordinator_epoch": 3,
     }
     assert idle.pop("changed_at") is not None
     nothing = ("age", "timeout_left", "partitions", "groups", "client_id", "client_host")
-    assert [idle[name] for name in (*nothing, "started_at")] == [None] * 7
+    assert [idle[name] for name in (*nothing, "owner", "started_at")] == [None] * 8
     assert (idle["transactional_id"], idle["state"], idle["version"]) == ("idle", "Empty", "V1")
 
 

@@ -57,6 +57,7 @@ async def init_producer_id(
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             ctx.client.client_id,
             ctx.client.client_host,
+            ctx.principal.as_owner,
         )
     )
     if isinstance(answer, Unconfirmed):

@@ -6,6 +6,7 @@ longer than `transaction.max.timeout.ms` (Kafka's setting holds for both), is No
 transaction is stored with what joins it first, or some milliseconds later; from its first join on
 every broker sees it. It becomes durable with what is written in it: where the database crashes
 before, or the broker before anything has joined, clients find that there is no such transaction.
+It belongs to who has logged in, where clients do.
 """
 
 from core.errors import Error
@@ -34,6 +35,7 @@ async def new_txn(message: CommandNewTxn, session: Session) -> CommandNewTxnResp
             min(message.txn_ttl_seconds, _MOST_MS),
             session.client_version,
             session.peer,
+            session.caller.principal.as_owner,
         )
     except StoreUnavailable as away:
         answer.error = ServerError.TRANSACTION_COORDINATOR_NOT_FOUND

@@ -212,16 +212,17 @@ class Transactions:
         timeout_ms: int,
         client_id: str,
         client_host: str,
+        owner: str = "",
     ) -> TransitionAnswer:
         """Opens a transaction with a key that no other one has: `name` makes it of its producer
-        id.
+        id. owner: see TransactionMetadata.
 
         Nothing is stored yet when it returns: the row is written with the first join, or
         `OPENING_S` later, or before the transaction's end. Visible to every broker once anything
         has joined; durable with what is written in it.
         """
         producer_id = await self._producer_ids.next_rising_id()
-        request = Begin(name(producer_id), producer_id, timeout_ms, client_id, client_host)
+        request = Begin(name(producer_id), producer_id, timeout_ms, client_id, client_host, owner)
         transition = prepare_begin(request, _now(), self._max_timeout_ms())
         put = transition.put
         if put is None:
@@ -578,6 +579,17 @@ class Transactions:
         await self._opened(producer.producer_id)
         found = self.known_open(key, producer) or await self.find_open(key, producer)
         return found if isinstance(found, Error) else Error.NONE
+
+    async def find_owner(self, key: TransactionKey, producer_id: int) -> str | None:
+        """Whose it is: of a key that is used once, that never changes. None where there is no such
+        transaction."""
+        opening = self._openings.get(producer_id)
+        if opening is not None and opening.put.key == key:
+            return opening.put.owner
+        stored = self._flusher.known_transaction(producer_id)
+        if stored is None or stored.metadata.key != key:
+            stored = (await self._store.load([key])).get(key)
+        return None if stored is None else stored.metadata.owner
 
     def known_open(
         self, key: TransactionKey, producer: ProducerIdAndEpoch

@@ -73,7 +73,8 @@ def init(
     current: ProducerIdAndEpoch = NOBODY,
     timeout_ms: int = TIMEOUT_MS,
 ) -> Transition:
-    request = InitProducerId(named("orders"), timeout_ms, current, "client", "/10.0.0.1")
+    who = ("client", "/10.0.0.1", "User:alice")
+    request = InitProducerId(named("orders"), timeout_ms, current, *who)
     return prepare_init_producer_id(known, request, FRESH, NOW, MAX_TIMEOUT_MS)
 
 
@@ -86,6 +87,7 @@ def begun_by_init(known: TransactionMetadata) -> TransactionMetadata:
         updated_at=NOW,
         client_id="client",
         client_host="/10.0.0.1",
+        owner="User:alice",
     )
 
 

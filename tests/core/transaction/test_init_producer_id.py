@@ -61,6 +61,7 @@ def test_an_unknown_id_gets_a_fresh_producer_at_epoch_zero() -> None:
     assert (put.last_producer_epoch, put.previous_producer_id, put.started_at) == (-1, -1, -1)
     assert (put.timeout_ms, put.updated_at) == (TIMEOUT_MS, NOW)
     assert (put.client_id, put.client_host) == ("client", "/10.0.0.1")
+    assert put.owner == "User:alice"
     assert transition.marker is None
 
 
@@ -90,6 +91,7 @@ def test_a_new_instance_gets_the_next_epoch(state: TransactionState) -> None:
     assert (put.state, put.producer_epoch, put.last_producer_epoch) == (EMPTY, EPOCH + 1, -1)
     assert (put.timeout_ms, put.version, put.coordinator_epoch) == (1, 41, 3)
     assert (put.client_id, put.client_host, put.updated_at) == ("client", "/10.0.0.1", NOW)
+    assert put.owner == "User:alice"
     assert transition.marker is None
 
 

@@ -15,7 +15,7 @@ from core.transaction.coordinator import (
     verify_write,
 )
 from core.transaction.key import TransactionKey, TransactionKind
-from core.transaction.single_use import Begin, prepare_begin, prepare_end
+from core.transaction.single_use import Begin, is_anothers, prepare_begin, prepare_end
 from core.transaction.values import (
     Marker,
     ProducerIdAndEpoch,
@@ -30,6 +30,23 @@ NOW, TTL_MS, MAX_MS = 1_000_000, 60_000, 900_000
 OPEN = TransactionState.ONGOING
 DONE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
 V1, V2 = TransactionVersion.V1, TransactionVersion.V2
+
+
+@pytest.mark.parametrize(
+    ("owner", "asks", "refused"),
+    [
+        ("User:alice", "User:alice", False),
+        ("User:alice", "User:bob", True),
+        ("User:alice", "", True),
+        ("", "User:bob", False),
+        ("", "", False),
+    ],
+)
+def test_a_transaction_is_its_owners(owner: str, asks: str, refused: bool) -> None:
+    request = Begin(KEY, 77, TTL_MS, "client", "host", owner)
+    put = prepare_begin(request, NOW, MAX_MS).put
+    assert put is not None
+    assert is_anothers(put.owner, asks) == refused
 
 
 def begun(timeout_ms: int = TTL_MS) -> TransactionMetadata:

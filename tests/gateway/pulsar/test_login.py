@@ -10,17 +10,21 @@ from hashlib import pbkdf2_hmac
 from typing import Any
 
 import jwt
+import psycopg
 import pytest
 from structlog.testing import capture_logs
 
 from core.security.credentials import Deletion, Upsertion
 from core.security.principal import ANONYMOUS, Caller, Principal
 from core.security.verifier import ScramMechanism
-from gateway.pulsar.commands import CommandType, ServerError
+from gateway.pulsar.commands import CommandType, ServerError, TxnAction
 from gateway.pulsar.commands_pb2 import (
     AuthData,
+    CommandAddPartitionToTxn,
+    CommandAddSubscriptionToTxn,
     CommandAuthResponse,
     CommandConnect,
+    CommandEndTxn,
     CommandLookupTopic,
     CommandPing,
     FeatureFlags,
@@ -29,6 +33,14 @@ from gateway.pulsar.framing import encode_frame
 from gateway.pulsar.login import Door
 from tests.gateway.pulsar.conftest import Broker
 from tests.gateway.pulsar.conversing import Conversation
+from tests.gateway.pulsar.handlers.test_consumers import TOPIC
+from tests.gateway.pulsar.handlers.test_transactions import (
+    abort,
+    add_partition,
+    add_subscription,
+    begin,
+    commit,
+)
 
 SECRET = bytes(range(32))
 SETTINGS = {
@@ -470,3 +482,73 @@ async def test_a_client_is_asked_through_its_proxy_if_that_passes_on_what_it_sho
     client.say(renewed(token("proxy", 300)))  # the role it is about is the client's
     assert (await client.hear(CommandType.ERROR)).message == FAILED[1]
     await client.ended()
+
+
+# --- whose transaction it is ---
+
+
+async def test_a_transaction_is_its_owners(make_gate: MakeGate, database_url: str) -> None:
+    gate = await make_gate(superUserRoles="root,proxy")
+    alice, bob, root = [gate.call(auth_data=token(each)) for each in ("alice", "bob", "root")]
+    by_proxy = [
+        gate.call(auth_data=token(proxy), original_principal=original)
+        for proxy, original in (("proxy", "alice"), ("proxy", "bob"), ("other-proxy", "root"))
+    ]
+    for client in (alice, bob, root, *by_proxy):
+        await client.hear(CommandType.CONNECTED)
+    await alice.produce_to(TOPIC)
+    opened = await begin(alice)  # in memory alone, until something joins
+    joined = await begin(alice)
+    assert await add_partition(alice, joined) is None
+    ended = await begin(alice)
+    assert await commit(alice, ended) is None
+    refusal = "Client ({}) is neither the owner of the transaction ({},{}) nor a super user"
+    for txn in (opened, joined, ended):
+        for client, name in ((bob, "bob"), (by_proxy[1], "bob"), (by_proxy[2], "root")):
+            told = refusal.format(name, *txn.values())
+            with capture_logs() as lines:
+                for message, answer in (
+                    (CommandEndTxn(txn_action=TxnAction.ABORT, **txn), "END_TXN"),
+                    (CommandAddPartitionToTxn(partitions=[TOPIC], **txn), "ADD_PARTITION_TO_TXN"),
+                    (CommandAddSubscriptionToTxn(**txn), "ADD_SUBSCRIPTION_TO_TXN"),
+                ):
+                    found = await client.ask(message, CommandType[f"{answer}_RESPONSE"])
+                    assert (found.error, found.message) == (
+                        ServerError.TRANSACTION_NOT_FOUND,
+                        told,
+                    )
+            assert [each["event"] for each in lines] == ["refused"] * 3
+    assert await commit(by_proxy[0], opened) is None
+    assert await abort(root, joined) is None
+    with psycopg.connect(database_url) as connection:
+        owners = connection.execute("SELECT DISTINCT owner FROM v_transaction").fetchall()
+    assert owners == [("User:alice",)]
+
+
+async def test_another_broker_knows_whose_transaction_it_is(make_gate: MakeGate) -> None:
+    gate, other = await make_gate(), await make_gate()
+    alice = gate.call()
+    await alice.hear(CommandType.CONNECTED)
+    txn = await begin(alice)
+    assert await add_subscription(alice, txn) is None  # now it has a row
+    clients = [other.call(auth_data=token(each)) for each in ("bob", "alice")]
+    for client in clients:
+        await client.hear(CommandType.CONNECTED)
+        client.connection._session.coordinators.add(3)  # though it may be the other broker's
+    bob, alice_there = clients
+    assert await commit(bob, txn) is ServerError.TRANSACTION_NOT_FOUND
+    assert await commit(alice_there, txn) is None
+
+
+async def test_a_transaction_without_an_owner_is_everybodys(
+    make_gate: MakeGate, make_broker: Any
+) -> None:
+    open_to_all: Broker = await make_broker()
+    nobody = await open_to_all.client()
+    txn = await begin(nobody)
+    assert await add_subscription(nobody, txn) is None
+    gate = await make_gate()
+    alice = gate.call()
+    await alice.hear(CommandType.CONNECTED)
+    alice.connection._session.coordinators.add(3)
+    assert await commit(alice, txn) is None
