@@ -32,11 +32,23 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableVariable
 
 from core.config.definitions import BROKER_CONFIGS, TLS
-from core.config.listeners import listener_and_property, own_value
+from core.config.listeners import (
+    bearer_settings,
+    listener_and_property,
+    missing_for_bearer,
+    own_value,
+)
 from core.config.rules import check_static_bounds, check_static_broker_config
 from core.config.types import ConfigError
-from core.config.values import authentication_methods, broker_bool, broker_text, broker_value
-from core.security.listeners import ClientAuth, NamedListener, SecurityProtocol, read_listeners
+from core.config.values import (
+    authentication_methods,
+    broker_bool,
+    broker_list,
+    broker_text,
+    broker_value,
+)
+from core.security.listeners import ClientAuth, NamedListener, SecurityProtocol, named_listeners
+from core.security.oauthbearer import OAUTHBEARER, check_url
 from core.security.principal_mapping import PROPERTY as MAPPING_RULES
 from core.security.principal_mapping import PrincipalMapping, read_mapping
 from gateway.tls import TlsFiles
@@ -322,6 +334,7 @@ class Settings(BaseSettings):
                 "Broker properties: logins by certificate (tls) need TLS, and what says which are "
                 "good; set --tls-cert, --tls-key and --tls-client-ca"
             )
+        self._check_bearer()
         return self
 
     def _check_listeners(self) -> None:
@@ -383,6 +396,24 @@ class Settings(BaseSettings):
                 "one of SASL_SSL set listener.name.<listener>.ssl.client.auth"
             )
 
+    def _check_bearer(self) -> None:
+        """OAUTHBEARER is offered with all that it needs, or the broker does not start."""
+        if OAUTHBEARER not in broker_list("sasl.enabled.mechanisms", self.broker):
+            return
+        for each in self.named_listeners:
+            if not each.protocol.is_sasl:
+                continue
+            if missing := missing_for_bearer(each.name, self.broker):
+                raise ValueError(
+                    f"Broker properties: listener {each.name} offers {OAUTHBEARER}, and could not "
+                    f"tell whose tokens are good; set {' and '.join(missing)}"
+                )
+            found = bearer_settings(each.name, self.broker)
+            if found is not None and (wrong := check_url(found.url)):
+                raise ValueError(
+                    f"Broker properties: sasl.oauthbearer.jwks.endpoint.url is {found.url}: {wrong}"
+                )
+
     def _tls_files(self, protocol: SecurityProtocol, listener: str) -> TlsFiles | None:
         """Of a listener of Kafka's."""
         if not protocol.is_tls or self.tls_cert is None or self.tls_key is None:
@@ -416,14 +447,7 @@ class Settings(BaseSettings):
     @property
     def named_listeners(self) -> tuple[NamedListener, ...]:
         """Kafka's, where its own properties name them."""
-        listeners = self.broker.get("listeners")
-        if listeners is None:
-            return ()
-        return read_listeners(
-            listeners,
-            self.broker.get("advertised.listeners"),
-            self.broker.get("listener.security.protocol.map"),
-        )
+        return named_listeners(self.broker)
 
     def listen_addresses(self, listener: str) -> tuple[ListenAddress, ...]:
         """Where a front-end is to listen, by its listener; nowhere, if it is not to."""

@@ -61,7 +61,7 @@ def _mechanisms(name: str, value: ConfigValue) -> None:
     assert isinstance(value, tuple)
     if not value:
         raise invalid(name, value, "Configuration must not be empty")
-    one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")(name, value)
+    one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")(name, value)
 
 
 def _authorizer(name: str, value: ConfigValue) -> None:
@@ -855,9 +855,69 @@ _HONOURED: tuple[ConfigDef, ...] = (
         _LIST,
         "SCRAM-SHA-256,SCRAM-SHA-512",
         "Mechanisms by which clients log in on listeners that ask: PLAIN, SCRAM-SHA-256, "
-        "SCRAM-SHA-512. All go by the same users.",
+        "SCRAM-SHA-512, which go by the same users, and OAUTHBEARER.",
         validator=_mechanisms,
         update_mode=UpdateMode.PER_BROKER,
+    ),
+    _broker(
+        "sasl.oauthbearer.clock.skew.seconds",
+        _INT,
+        30,
+        "So much the clocks of issuers of tokens may be wrong.",
+        validator=at_least(0),
+    ),
+    _broker(
+        "sasl.oauthbearer.expected.audience",
+        _LIST,
+        None,
+        "For whom a token has to be: one of these is in its claim `aud`. OAUTHBEARER needs it.",
+    ),
+    _broker(
+        "sasl.oauthbearer.expected.issuer",
+        _STRING,
+        None,
+        "Whose tokens are taken: the claim `iss`. OAUTHBEARER needs it.",
+    ),
+    _broker(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        _LONG,
+        HOUR_MS,
+        "How old keys may be before a login looks for newer ones; a file is looked at once a "
+        "second.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        _LONG,
+        10_000,
+        "Longest pause after a failure to get the keys.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        _LONG,
+        100,
+        "First pause after a failure to get the keys; each further one is twice as long.",
+        validator=at_least(1),
+    ),
+    _broker(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        _STRING,
+        None,
+        "Where the keys are by which tokens are checked: the issuer's key set (JWKS), https://…, "
+        "http://… or file:///…. OAUTHBEARER needs it.",
+    ),
+    _broker(
+        "sasl.oauthbearer.scope.claim.name",
+        _STRING,
+        "scope",
+        "The claim that has a token's scopes; they are looked at, and mean nothing here.",
+    ),
+    _broker(
+        "sasl.oauthbearer.sub.claim.name",
+        _STRING,
+        "sub",
+        "The claim that has the user's name.",
     ),
     _broker(
         "sasl.server.max.receive.size",

@@ -38,7 +38,8 @@ class _Row(NamedTuple):
 _PLUG_IN: Final = "plug-ins are Java classes, and none can be loaded here."
 _TLS: Final = "TLS is set with --tls-cert, --tls-key and --tls-client-ca."
 _NO_LOGIN: Final = (
-    "clients log in with PLAIN and SCRAM, and their users are rows; other ways are not there yet."
+    "clients log in with PLAIN, SCRAM and OAUTHBEARER; other ways are not there, and the broker is "
+    "nobody's client."
 )
 _NO_LOGIN_TO_TUNE: Final = (
     "they time and tune ways to log in that are not there yet, and promise none."
@@ -121,9 +122,6 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("sasl.oauthbearer.assertion.template.file", _STRING, None),
         _Row("sasl.oauthbearer.client.credentials.client.id", _STRING, None),
         _Row("sasl.oauthbearer.client.credentials.client.secret", _PASSWORD, None),
-        _Row("sasl.oauthbearer.expected.audience", _LIST, None),
-        _Row("sasl.oauthbearer.expected.issuer", _STRING, None),
-        _Row("sasl.oauthbearer.jwks.endpoint.url", _STRING, None),
         _Row(
             "sasl.oauthbearer.jwt.retriever.class",
             _CLASS,
@@ -156,13 +154,7 @@ _ROWS: Final[Mapping[str, tuple[_Row, ...]]] = {
         _Row("sasl.login.retry.backoff.ms", _LONG, "100"),
         _Row("sasl.oauthbearer.assertion.claim.exp.seconds", _INT, "300", between(0, 86400)),
         _Row("sasl.oauthbearer.assertion.claim.nbf.seconds", _INT, "60", between(0, 3600)),
-        _Row("sasl.oauthbearer.clock.skew.seconds", _INT, "30"),
-        _Row("sasl.oauthbearer.jwks.endpoint.refresh.ms", _LONG, "3600000"),
-        _Row("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", _LONG, "10000"),
-        _Row("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", _LONG, "100"),
         _Row("sasl.oauthbearer.scope", _STRING, None),
-        _Row("sasl.oauthbearer.scope.claim.name", _STRING, "scope"),
-        _Row("sasl.oauthbearer.sub.claim.name", _STRING, "sub"),
     ),
     _NO_TIER: (_Row("remote.log.storage.system.enable", _BOOLEAN, "false"),),
     _TIERED: (

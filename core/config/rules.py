@@ -15,7 +15,7 @@ from core.config.definitions import (
     PULSAR_PROVIDERS,
     TOPIC_CONFIGS,
 )
-from core.config.listeners import OWN, listener_and_property
+from core.config.listeners import OWN, listener_and_property, missing_for_bearer
 from core.config.types import ConfigDef, ConfigError, ConfigType, UpdateMode, parse
 from core.config.values import (
     BrokerValues,
@@ -27,6 +27,8 @@ from core.config.values import (
     topic_value,
 )
 from core.errors import Error, Refusal
+from core.security.listeners import named_listeners
+from core.security.oauthbearer import OAUTHBEARER
 from core.topic.rules import check_topic_name, find_repeated
 
 MAX_CONFIG_NAME_BYTES = 1000
@@ -227,7 +229,19 @@ def _checked(
     elif wrong := check_dynamic_broker_configs(changes, per_broker=bool(resource.name)):
         # Not INVALID_CONFIG: KAFKA-13609 keeps the code that clients always got.
         return Refusal(Error.INVALID_REQUEST, wrong)
+    elif wrong := _check_mechanisms(changes.get("sasl.enabled.mechanisms"), broker.static):
+        return Refusal(Error.INVALID_REQUEST, wrong)
     return changes
+
+
+def _check_mechanisms(mechanisms: str | None, static: Mapping[str, str]) -> str | None:
+    """What mechanisms need they have from the broker's start, or they are not offered."""
+    if mechanisms is None or OAUTHBEARER not in mechanisms.split(","):
+        return None
+    for each in named_listeners(static):
+        if each.protocol.is_sasl and (missing := missing_for_bearer(each.name, static)):
+            return f"{OAUTHBEARER} needs {' and '.join(missing)}, set when the broker starts."
+    return None
 
 
 def check_storable(changes: ConfigChanges) -> Refusal | None:

@@ -134,3 +134,13 @@ def read_listeners(
     return tuple(
         NamedListener(each, told.get(each.name), protocols[each.name]) for each in addresses
     )
+
+
+def named_listeners(broker: Mapping[str, str]) -> tuple[NamedListener, ...]:
+    """Those that a broker's properties name, if they do. Raises ConfigError."""
+    listeners = broker.get("listeners")
+    if listeners is None:
+        return ()
+    return read_listeners(
+        listeners, broker.get("advertised.listeners"), broker.get("listener.security.protocol.map")
+    )

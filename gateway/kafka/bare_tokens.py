@@ -37,8 +37,8 @@ async def _bare_token(token: bytes, ctx: RequestContext) -> Any:
     assert ctx.login is not None, "bare tokens come only in a login"
     try:
         answer = await ctx.login.receive(token)
-    except CutOff:
-        log.warning("login_impossible", reason="the users are not known for certain", peer=ctx.peer)
+    except CutOff as cut_off:
+        log.warning("login_impossible", reason=str(cut_off), peer=ctx.peer)
         return CLOSE_CONNECTION
     return CLOSE_CONNECTION if isinstance(answer, Refusal) else BareToken(answer.token)
 

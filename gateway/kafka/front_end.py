@@ -4,10 +4,12 @@ The only file of this folder that `gateway.app` knows.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from core.config.listeners import bearer_settings
 from core.security.listeners import ClientAuth
 from core.security.principal_mapping import PrincipalMapping
 from core.types import BatchFormat
@@ -22,6 +24,9 @@ from gateway.kafka.late_requests import LateRequests
 from gateway.kafka.login import Door
 from gateway.metrics.transactions import watch_fenced
 from gateway.runtime.runtime import Runtime
+
+if TYPE_CHECKING:
+    from gateway.runtime.bearer_tokens import BearerTokens
 
 _REGISTRY: Final = load_handlers()  # when the program is loaded: the database starts meanwhile
 
@@ -62,7 +67,23 @@ def _door(runtime: Runtime, around: Surroundings, address: ListenAddress) -> Doo
         return None
     name = address.by_name or address.key
     observe = partial(around.metrics.logins.count, name)
-    return Door(name, runtime.users, runtime.delegation_tokens, runtime.configs, observe)
+    return Door(
+        name,
+        runtime.users,
+        runtime.delegation_tokens,
+        runtime.configs,
+        observe,
+        _bearers(name, runtime.configs.values.static),
+    )
+
+
+def _bearers(listener: str, static: Mapping[str, str]) -> BearerTokens | None:
+    settings = bearer_settings(listener, static)
+    if settings is None:
+        return None
+    from gateway.runtime.bearer_tokens import bearer_tokens_of  # it takes a tenth of a second
+
+    return bearer_tokens_of(settings)
 
 
 def _names(around: Surroundings, address: ListenAddress) -> PrincipalMapping | None:

@@ -20,12 +20,14 @@ import structlog
 
 from core.errors import Error, Refusal
 from core.ports.log import StoreUnavailable
+from core.security.oauthbearer import OAUTHBEARER
 from core.security.principal import ANONYMOUS, Principal
 from gateway.kafka.codec import API_VERSIONS_KEY
-from gateway.kafka.mechanisms import Credentials, Exchange, No, exchange
+from gateway.kafka.mechanisms import Credentials, Exchange, No, Refused, exchange
 from gateway.runtime.users import shown
 
 if TYPE_CHECKING:
+    from gateway.runtime.bearer_tokens import BearerTokens
     from gateway.runtime.delegation_tokens import DelegationTokens
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.users import Users
@@ -42,7 +44,7 @@ LoginObserver = Callable[[str, str], None]
 
 
 class CutOff(Exception):
-    """Nobody can be let in: the users are not known for certain. The client tries again."""
+    """Nobody can be let in: who is there is not known for certain. The client tries again."""
 
 
 # --- what is there once a listener ---
@@ -58,7 +60,8 @@ class Held(Protocol):
 class Door:
     """A listener that asks who comes: what its logins share, and who has logged in by it.
 
-    Starts to keep up with the users. observe: counts logins.
+    Starts to keep up with the users. observe: counts logins. bearers: checks tokens of
+    OAUTHBEARER, where that can be offered.
     """
 
     def __init__(
@@ -68,10 +71,12 @@ class Door:
         tokens: DelegationTokens,
         configs: Configs,
         observe: LoginObserver,
+        bearers: BearerTokens | None = None,
     ) -> None:
         self.listener = listener
         self.users = users
         self.tokens = tokens
+        self.bearers = bearers
         self.observe = observe
         self._configs = configs
         self._inside: dict[Held, Credentials] = {}
@@ -81,7 +86,8 @@ class Door:
     @property
     def mechanisms(self) -> Sequence[str]:
         """Those that are offered now (`sasl.enabled.mechanisms`)."""
-        return self._configs.broker_list("sasl.enabled.mechanisms")
+        enabled = self._configs.broker_list("sasl.enabled.mechanisms")
+        return [each for each in enabled if each != OAUTHBEARER or self.bearers is not None]
 
     @property
     def session_s(self) -> float | None:
@@ -165,6 +171,7 @@ class Login:
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._wrong_mechanism: str | None = None
+        self._refused: No | None = None
         self._is_known = False
         self._began_again_at = float("-inf")
         self._expires_at: float | None = None
@@ -228,7 +235,9 @@ class Login:
             )
         else:
             self._mechanism = mechanism
-        self._exchange = exchange(self._mechanism, self._door.users, self._door.tokens)
+        self._exchange = exchange(
+            self._mechanism, self._door.users, self._door.tokens, self._door.bearers
+        )
         self.state = LoginState.TOKEN
         return Handshake(offered)
 
@@ -245,14 +254,26 @@ class Login:
         assert self._exchange is not None, "a handshake came first"
         if self._wrong_mechanism is not None:
             return await self._fail(No("another mechanism", self._wrong_mechanism))
+        if self._refused is not None:  # it has been told, noted and counted
+            self.state = LoginState.FAILED
+            return Refusal(Error.SASL_AUTHENTICATION_FAILED, self._told(self._refused))
         try:
             await self._door.users.ensure_current()
+        except StoreUnavailable as error:
+            self.state = LoginState.FAILED
+            raise CutOff("the users are not known for certain") from error
+        try:
             answer = await self._exchange.receive(token)
         except StoreUnavailable as error:
             self.state = LoginState.FAILED
-            raise CutOff from error
+            raise CutOff(str(error)) from error
         if isinstance(answer, No):
             return await self._fail(answer)
+        if isinstance(answer, Refused):
+            self._refused = answer.no
+            await self._refuse(answer.no.reason)
+            self.state = LoginState.TOKEN
+            return Accepted(answer.token)
         if answer.credentials is None:
             return Accepted(answer.token)
         if (reason := answer.credentials.why_over()) is not None:
@@ -297,13 +318,15 @@ class Login:
         return left_s if session_s is None else min(session_s, left_s)
 
     async def _fail(self, no: No) -> Refusal:
+        await self._refuse(no.reason)
+        return Refusal(Error.SASL_AUTHENTICATION_FAILED, self._told(no))
+
+    def _told(self, no: No) -> str:
         again = "" if self.awaits_login else "re-"
-        told = no.told or (
+        return no.told or (
             f"Authentication failed during {again}authentication due to invalid credentials with "
             f"SASL mechanism {self._mechanism}"
         )
-        await self._refuse(no.reason)
-        return Refusal(Error.SASL_AUTHENTICATION_FAILED, told)
 
     async def _refuse(self, reason: str) -> None:
         """Notes it, and lets the client wait, so that guessing takes time."""

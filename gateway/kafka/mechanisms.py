@@ -10,14 +10,17 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from core.security.oauthbearer import INVALID_TOKEN, OAUTHBEARER, read_message
 from core.security.plain import read_plain
 from core.security.principal import Principal
 from core.security.scram import Challenge, ClientFirst, Proved, ScramServer, read_client_first
 from core.security.verifier import ScramMechanism, Verifier
+from gateway.runtime.authentication import NotProved
 from gateway.runtime.users import shown
 
 if TYPE_CHECKING:
     from core.security.delegation_tokens import DelegationToken
+    from gateway.runtime.bearer_tokens import BearerTokens
     from gateway.runtime.delegation_tokens import DelegationTokens
     from gateway.runtime.users import Users
 
@@ -93,6 +96,18 @@ class TokenCredentials:
         return f"delegation token {shown(self.token.token_id)} has ended"
 
 
+@dataclass(frozen=True, slots=True)
+class BearerCredentials:
+    """A token of an issuer of the user's own: nobody but the issuer can take it back."""
+
+    principal: Principal
+    expires_at_ms: int | None
+
+    def why_over(self) -> str | None:
+        """See Credentials. Its session ends with it."""
+        return None
+
+
 # --- mechanisms ---
 
 
@@ -112,20 +127,34 @@ class No:
     told: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It is over, and the client is told so by a token, which it acknowledges before it gets the
+    answer `no`."""
+
+    token: bytes
+    no: No
+
+
 class Exchange(Protocol):
     """One mechanism's part of a login."""
 
     user: str | None
     """Who the client says it is, once it has."""
 
-    async def receive(self, token: bytes) -> Go | No:
+    async def receive(self, token: bytes) -> Go | No | Refused:
         """Decides on a token of the client's. Raises StoreUnavailable."""
 
 
-def exchange(mechanism: str, users: Users, tokens: DelegationTokens) -> Exchange:
+def exchange(
+    mechanism: str, users: Users, tokens: DelegationTokens, bearers: BearerTokens | None
+) -> Exchange:
     """A new one, of a mechanism that is offered."""
     if mechanism == PLAIN:
         return _Plain(users)
+    if mechanism == OAUTHBEARER:
+        assert bearers is not None, "else it is not offered"
+        return _OAuthBearer(bearers)
     return _Scram(users, tokens, ScramMechanism(mechanism))
 
 
@@ -199,3 +228,23 @@ class _Scram:
 
 def _is_by_token(first: ClientFirst) -> bool:
     return first.extensions.get("tokenauth", "").lower() == "true"
+
+
+class _OAuthBearer:
+    """One token, a JWT; where it is not good a second one, that acknowledges it (RFC 7628)."""
+
+    def __init__(self, bearers: BearerTokens) -> None:
+        self.user: str | None = None
+        self._bearers = bearers
+
+    async def receive(self, token: bytes) -> Go | No | Refused:
+        message = read_message(token)
+        if message is None:
+            return No("the message is malformed")
+        found = await self._bearers.check(message.token)
+        if isinstance(found, NotProved):
+            return Refused(INVALID_TOKEN.encode(), No(found.reason, INVALID_TOKEN))
+        self.user = found.name
+        if message.authorization_id not in ("", found.name):
+            return No("another user's name as authorization id", _ANOTHER_ID)
+        return Go(b"", BearerCredentials(Principal(found.name), found.expires_at_ms))

@@ -35,8 +35,8 @@ async def sasl_authenticate(request: SaslAuthenticateRequest, ctx: RequestContex
         return _refused(_NOT_NOW)
     try:
         answer = await ctx.login.receive(bytes(request.auth_bytes))
-    except CutOff:
-        log.warning("login_impossible", reason="the users are not known for certain", peer=ctx.peer)
+    except CutOff as cut_off:
+        log.warning("login_impossible", reason=str(cut_off), peer=ctx.peer)
         return CLOSE_CONNECTION
     if isinstance(answer, Refusal):
         return LastResponse(_refused(answer))
