@@ -25,6 +25,7 @@ from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.login import Door
 from gateway.listener import Listener
 from gateway.request_memory import RequestMemory
+from gateway.runtime.bearer_tokens import BearerTokens
 from storage.users import UserStore
 from tests.captures.record import body_of_response, response_class
 from tests.core.security.exchanges import Client as ScramClient
@@ -37,6 +38,7 @@ QUICK = {
 LIMITS = ConnectionLimits()
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
 ALICE = Verifier.of_password(SHA_256, b"salt of alice", 4096, "wonderland")
+INVALID = b'{"status":"invalid_token"}'
 WRONG = (
     "Authentication failed during authentication due to invalid credentials with SASL mechanism "
 )
@@ -67,8 +69,10 @@ class Entrance:
 
 
 @asynccontextmanager
-async def entrance(broker: Broker, limits: ConnectionLimits = LIMITS) -> AsyncIterator[Entrance]:
-    """One with alice in its database; it keeps up with changes."""
+async def entrance(
+    broker: Broker, limits: ConnectionLimits = LIMITS, bearers: BearerTokens | None = None
+) -> AsyncIterator[Entrance]:
+    """One with alice in its database; it keeps up with changes. bearers: what checks tokens."""
     counted: list[tuple[str, str]] = []
     memory = RequestMemory(limits)
     door = Door(
@@ -77,6 +81,7 @@ async def entrance(broker: Broker, limits: ConnectionLimits = LIMITS) -> AsyncIt
         broker.delegation_tokens,
         broker.configs,
         lambda *each: counted.append(each),
+        bearers,
     )
     front_end = KafkaFrontEnd(load_handlers(), broker.services(), limits, memory, door=door)
     listener = Listener(front_end, "127.0.0.1", 0, limits)
@@ -155,6 +160,16 @@ class Peer:
         assert challenge.session_lifetime_ms == 0
         answer = await self.token(client.final(bytes(challenge.auth_bytes)))
         assert answer.error_code or client.believes(bytes(answer.auth_bytes))
+        return answer
+
+    async def bearer(self, token: str, as_whom: str = "") -> Any:
+        """The last answer to a login by OAUTHBEARER that begins with the handshake."""
+        assert (await self.handshake("OAUTHBEARER")).error_code == 0
+        name = f"a={as_whom}" if as_whom else ""
+        answer = await self.token(f"n,{name},\x01auth=Bearer {token}\x01\x01".encode())
+        if answer.auth_bytes:
+            assert (answer.error_code, bytes(answer.auth_bytes)) == (0, INVALID)
+            answer = await self.token(b"\x01")
         return answer
 
     async def plain(
