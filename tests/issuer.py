@@ -41,12 +41,17 @@ def in_base64(value: Any) -> str:
 
 @dataclass
 class Issuer:
-    """One with two keys, `r` of RSA and `e` of an elliptic curve. tokens_for_s: how long tokens
-    last that it gives to clients."""
+    """One with two keys, `r` of RSA and `e` of an elliptic curve.
+
+    tokens_for_s: how long tokens last that it gives to clients. of_clients: claims of theirs that
+    are not a good token's, by the client's name. answers: what it serves by path, instead: status,
+    headers and body. asked: paths, in order.
+    """
 
     keys: dict[str, Any] = field(default_factory=dict)
     tokens_for_s: float = 300
     begins_s: float = -5
+    of_clients: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
     url: str = ""
@@ -109,7 +114,8 @@ def serving(issuer: Issuer) -> Iterator[Issuer]:
             if secret != SECRET:
                 self.answer(401, {}, b'{"error":"invalid_client"}')
                 return
-            given = {"access_token": issuer.token(name), "token_type": "Bearer"}
+            token = issuer.token(name, **issuer.of_clients.get(name, {}))
+            given = {"access_token": token, "token_type": "Bearer"}
             given["expires_in"] = issuer.tokens_for_s
             self.answer(200, {}, json.dumps(given).encode())
 

@@ -62,6 +62,9 @@ public class Clients {
 
     private static List<String> call(String call, String name, String[] given) throws Exception {
         switch (call) {
+            case "property": // of the JVM
+                System.setProperty(name, given[0]);
+                return List.of();
             case "producer":
                 producers.put(name,
                     new KafkaProducer<>(settings(given), new StringSerializer(), new StringSerializer()));

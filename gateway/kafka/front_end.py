@@ -3,6 +3,8 @@
 The only file of this folder that `gateway.app` knows.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping
 from dataclasses import replace

@@ -192,6 +192,52 @@ def test_a_password_stays_out_of_the_sentence() -> None:
             "Broker properties: listener SASL_SSL speaks SASL_SSL, and there is no certificate",
         ),
         (
+            {
+                "broker": {
+                    "listeners": "SASL_PLAINTEXT://:9093",
+                    "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+                    "sasl.oauthbearer.jwks.endpoint.url": "https://issuer.example/jwks",
+                }
+            },
+            "Broker properties: listener SASL_PLAINTEXT offers OAUTHBEARER, and could not tell "
+            "whose tokens are good; set sasl.oauthbearer.expected.issuer and "
+            "sasl.oauthbearer.expected.audience.",
+        ),
+        (
+            {
+                "broker": {
+                    "listeners": "SASL_PLAINTEXT://:9093,PLAINTEXT://:9092,IN://:9094",
+                    "listener.security.protocol.map": "IN:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,"
+                    "SASL_PLAINTEXT:SASL_PLAINTEXT",
+                    "sasl.enabled.mechanisms": "OAUTHBEARER",
+                    "listener.name.in.sasl.oauthbearer.expected.issuer": "x",
+                    "listener.name.in.oauthbearer.sasl.oauthbearer.expected.audience": "x",
+                    "listener.name.in.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": "file:///x",
+                }
+            },
+            "Broker properties: listener SASL_PLAINTEXT offers OAUTHBEARER, and could not tell "
+            "whose tokens are good; set sasl.oauthbearer.jwks.endpoint.url and "
+            "sasl.oauthbearer.expected.issuer and sasl.oauthbearer.expected.audience.",
+        ),
+        (
+            {
+                "broker": {
+                    "listeners": "SASL_PLAINTEXT://:9093",
+                    "sasl.enabled.mechanisms": "OAUTHBEARER",
+                    "sasl.oauthbearer.jwks.endpoint.url": "ftp://issuer.example/jwks",
+                    "sasl.oauthbearer.expected.issuer": "x",
+                    "sasl.oauthbearer.expected.audience": "x",
+                }
+            },
+            "Broker properties: sasl.oauthbearer.jwks.endpoint.url is ftp://issuer.example/jwks: "
+            "it is no URL of http, https or file.",
+        ),
+        (
+            {"broker": {"listener.name.plaintext.plain.sasl.oauthbearer.expected.issuer": "x"}},
+            "Broker properties: Unknown broker property: "
+            "listener.name.plaintext.plain.sasl.oauthbearer.expected.issuer",
+        ),
+        (
             {"broker": {"ssl.client.auth": "required"}},
             "Broker properties: ssl.client.auth is required, and no listener speaks SSL; on one of "
             "SASL_SSL set listener.name.<listener>.ssl.client.auth.",

@@ -147,6 +147,39 @@ def test_a_listeners_own_value_is_held_to_the_propertys_rules() -> None:
     )
 
 
+def test_a_mechanism_that_lacks_what_it_needs_cannot_be_enabled() -> None:
+    """It is given when the broker starts, on each listener that asks."""
+    listeners = {"listeners": "PLAINTEXT://:1,SASL_SSL://:2"}
+    needed = {f"sasl.oauthbearer.expected.{name}": "x" for name in ("issuer", "audience")}
+    needed["sasl.oauthbearer.jwks.endpoint.url"] = "file:///x"
+    own = {f"listener.name.sasl_ssl.{name}": value for name, value in needed.items()}
+    values = "PLAIN,OAUTHBEARER"
+    for static, wrong in (
+        (listeners, "sasl.oauthbearer.jwks.endpoint.url and sasl.oauthbearer.expected.issuer and"),
+        (
+            listeners | needed | {"sasl.oauthbearer.expected.audience": ""},
+            "needs sasl.oauthbearer.",
+        ),
+        (listeners | needed, None),
+        (listeners | own, None),
+    ):
+        answer = decide_alteration(
+            ConfigAlteration(
+                ConfigResource(ConfigResourceType.BROKER.value, "1"),
+                (ConfigOperation("sasl.enabled.mechanisms", 0, values),),
+            ),
+            {},
+            BrokerValues(static, {}, {}),
+        )
+        if wrong is None:
+            assert answer == {"sasl.enabled.mechanisms": values}
+        else:
+            assert isinstance(answer, Refusal)
+            assert wrong in answer.message
+    for name in (*needed, *own):
+        assert check_dynamic_broker_configs({name: "x"}, per_broker=True) is not None
+
+
 def test_the_classic_protocol_cannot_be_switched_off() -> None:
     name = "group.coordinator.rebalance.protocols"
     assert check_static_broker_config(name, "classic") is None
