@@ -69,6 +69,10 @@ ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "error first).",
     "PLAIN, a message that is malformed, or without a name or a password": "the words of any other "
     "failure, as in Kafka's next versions (4.1: what is missing).",
+    "OAUTHBEARER, what is asked for": "an issuer and an audience (Kafka: neither), an algorithm "
+    "that is the key's, and another name than ANONYMOUS.",
+    "OAUTHBEARER, a second token after one that was refused": "SASL_AUTHENTICATION_FAILED (Kafka "
+    "looks at it).",
     "SCRAM, a user that is not there": "it is asked for its proof as others are, with a salt that "
     "stays the same, and then refused (Kafka: at once).",
     "SCRAM, names and extensions": "any UTF-8 (Kafka: ASCII); a mandatory extension, or channel "

@@ -1,6 +1,6 @@
 """Stock clients log in by OAUTHBEARER: with a token of the issuer's they work as ever, with another
-one they say so. Each client's own exception is written down here; so they do with Apache Kafka
-4.1.1. confluent-kafka and Java get their tokens of the issuer by HTTP.
+one they say so. Each client's own exception is written down here. confluent-kafka and Java get
+their tokens of the issuer by HTTP.
 """
 
 from __future__ import annotations

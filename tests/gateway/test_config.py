@@ -176,7 +176,7 @@ def test_a_password_stays_out_of_the_sentence() -> None:
         (
             {"broker": {"principal.builder.class": "x"}},
             "Broker properties: principal.builder.class cannot be changed: clients log in with "
-            "PLAIN and SCRAM, and their users are rows; other ways are not there",
+            "PLAIN, SCRAM and OAUTHBEARER; other ways are not there",
         ),
         (
             {"broker": {"group.consumer.session.timeout.ms": "10000"}},
