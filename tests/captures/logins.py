@@ -64,12 +64,14 @@ def settings(plain: int, secure: int, proxied: int, controller: int) -> dict[str
 
 
 @contextmanager
-def started_kafka(plain: int, secure: int, proxied: int) -> Iterator[None]:
-    """One that asks on its second listener; users are made by the first."""
+def started_kafka(plain: int, secure: int, proxied: int, **more: str) -> Iterator[None]:
+    """One that asks on its second listener; users are made by the first. more: settings, with two
+    underscores for a dot."""
     controller = free_port()
     with tempfile.TemporaryDirectory() as home:
         file, log = Path(home, "server.properties"), Path(home, "server.log")
         of_this = settings(plain, secure, proxied, controller)
+        of_this |= {name.replace("__", "."): value for name, value in more.items()}
         lines = "".join(f"{name}={value}\n" for name, value in of_this.items())
         # Of two lines about one property the later counts.
         file.write_text(server_properties(plain, controller, Path(home, "log")) + lines)

@@ -6,6 +6,7 @@ What the tool says is held against what it says of an Apache Kafka 4.1.1 with St
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from compat.java import tools
@@ -241,6 +245,95 @@ def test_kafka_acls_says_the_same_as_with_apache_kafka(at: Entrance, run: tools.
                 ran = run(ACLS, "--bootstrap-server", bootstrap, *words, check=False)
                 said.append((ran.returncode, sorted(ran.stdout.splitlines())))
             assert said[0] == said[1], words
+
+
+# --- other tools, by somebody who may do little ---
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+AS_BOB = [
+    (TOPICS, "--list"),
+    (TOPICS, "--describe"),
+    (TOPICS, "--describe", "--topic", "tool-seen"),
+    (TOPICS, "--describe", "--topic", "tool-hidden"),
+    (TOPICS, "--describe", "--topic", "tool-nowhere"),
+    (TOPICS, "--create", "--topic", "tool-new", "--partitions", "1"),
+    (TOPICS, "--create", "--topic", "tool-other", "--partitions", "1"),
+    (TOPICS, "--alter", "--topic", "tool-seen", "--partitions", "2"),
+    (TOPICS, "--delete", "--topic", "tool-seen"),
+    (TOPICS, "--delete", "--topic", "tool-hidden"),
+    (GROUPS, "--list"),
+    (GROUPS, "--describe", "--group", "tool-group"),
+    (GROUPS, "--describe", "--group", "tool-secret"),
+    (GROUPS, "--delete", "--group", "tool-group"),
+    (GROUPS, "--delete", "--group", "tool-secret"),
+    (CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", "tool-seen"),
+    (CONFIGS, "--describe", "--entity-type", "users", "--entity-name", "bob"),
+    (
+        *(CONFIGS, "--alter", "--entity-type", "topics", "--entity-name", "tool-seen"),
+        *("--add-config", "retention.ms=1000"),
+    ),
+    (
+        *(CONFIGS, "--alter", "--entity-type", "users", "--entity-name", "bob"),
+        *("--add-config", "producer_byte_rate=1000"),
+    ),
+]
+
+
+def _told(output: str) -> list[str]:
+    """Without Java's stack, and without what differs from broker to broker."""
+    output = re.sub(r"TopicId: \S+|\d\d:\d\d:\d\d\.\d{3}|127.0.0.1:\d+", "…", output)
+    lines = (" ".join(each.split()) for each in output.splitlines())
+    return sorted(each for each in lines if not each.startswith(("at ", "... ", "(")))
+
+
+def _furnish(admin: AdminClient) -> None:
+    """What is there, and what bob may see of it."""
+    names = ("tool-seen", "tool-hidden")
+    for made in admin.create_topics([NewTopic(each, 1) for each in names]).values():
+        made.result(20)
+    for kind, name, operation in (
+        (ResourceType.TOPIC, "tool-seen", AclOperation.DESCRIBE),
+        (ResourceType.TOPIC, "tool-new", AclOperation.CREATE),
+        (ResourceType.GROUP, "tool-group", AclOperation.DESCRIBE),
+    ):
+        given = AclBinding(
+            kind,
+            name,
+            ResourcePatternType.LITERAL,
+            "User:bob",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        admin.create_acls([given])[given].result(20)
+    upsertion = UserScramCredentialUpsertion(
+        "bob", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"builder"
+    )
+    admin.alter_user_scram_credentials([upsertion])["bob"].result(20)
+
+
+@pytest.mark.variant  # it takes most of a minute
+def test_tools_say_the_same_to_whoever_may_do_little_as_with_apache_kafka(
+    at: Entrance, run: tools.RunTool, tmp_path: Path
+) -> None:
+    """Line by line."""
+    plain, secure = free_port(), free_port()
+    file = tmp_path / "bob.properties"
+    lines = java_properties(at, "SCRAM-SHA-256", "builder", "bob").items()
+    file.write_text("".join(f"{name}={value}\n" for name, value in lines))
+    with started_kafka(plain, secure, secure, allow__everyone__if__no__acl__found="false"):
+        _furnish(at.admin)
+        _furnish(AdminClient({"bootstrap.servers": f"127.0.0.1:{plain}"}))
+        time.sleep(1)  # Kafka's broker hears of it from its controller
+        said = []
+        for bootstrap in (at.plain, f"127.0.0.1:{secure}"):
+            where = ("--bootstrap-server", bootstrap, "--command-config", str(file))
+            ran = [run(tool, *where, *words, check=False) for tool, *words in AS_BOB]
+            said.append([(each.returncode, _told(each.stdout)) for each in ran])
+    for words, ours, theirs in zip(AS_BOB, *said, strict=True):
+        assert ours == theirs, words
 
 
 # --- every client says what it lacks ---

@@ -10,7 +10,8 @@ effect, and `compression.type` does not recompress: batches are stored as they c
 records are not looked into unless a rule of the topic's is about them, so one whose header is right
 and whose records are not is stored, where Kafka refuses it. A partition that a request names twice
 gets both batches; a topic without partitions is not answered, as in Kafka. A batch that is marked
-as transactional and has no producer id is part of no transaction, as in Kafka. A topic that cannot
+as transactional and has no producer id is part of no transaction, as in Kafka. Nobody writes to
+internal topics; Kafka lets whoever calls himself `__admin_client` (KIP-1246). A topic that cannot
 be looked up because the database is away: NOT_ENOUGH_REPLICAS, for it is not stored.
 """
 
@@ -52,7 +53,6 @@ _RecordError: TypeAlias = (
 )
 TOPIC_IDS_SINCE: Final = 13
 _WRITE_ID, _WRITE = REQUIREMENTS["Produce"]
-_WRITER_OF_INTERNAL_TOPICS: Final = "__admin_client"  # AdminUtils.ADMIN_CLIENT_ID
 _ACKS: Final = (0, 1, -1)
 _UNKNOWN = Rejected(Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION))
 _UNKNOWN_ID = Rejected(Refusal(Error.UNKNOWN_TOPIC_ID))
@@ -238,7 +238,7 @@ def _checked(
         return refusal
     if request.acks not in _ACKS:
         return _WRONG_ACKS
-    if topic.is_internal and ctx.client_id != _WRITER_OF_INTERNAL_TOPICS:
+    if topic.is_internal:
         reason = f"Cannot append to internal topic {topic.name}"
         return Refusal(Error.INVALID_TOPIC_EXCEPTION, reason)
     assert records is not None, "refused"
