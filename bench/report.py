@@ -109,6 +109,8 @@ _PULSAR_TXN = "pulsar/transactions/java/1x/1m"
 _PULSAR_TXNS = "pulsar/transactions/java/16x/1m"
 _PULSAR_TIMED = "pulsar/transactions/java/1KiB/1p/100ms"
 _SPARK_SINK = "spark/exactly-once/100B/4p"
+_LIMITED = "quotas/produce/confluent"
+_BESIDE = "quotas/neighbour/aiokafka"
 _GOALS = (
     ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
     ("produce, times Kafka nosync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-nosync", 0.7),
@@ -142,6 +144,10 @@ _GOALS = (
     ("Spark reads, times Kafka", "spark/read/100B/4p", "rows_per_s", "kafka-nosync", 0.9),
     ("Spark writes, times Kafka", "spark/write/100B/4p", "rows_per_s", "kafka-nosync", 0.6),
     ("exactly-once sink, times the stock sink", _SPARK_SINK, "to_stock_ratio", None, 1.0),
+    ("quota, part that Java writes", "quotas/produce/java", "of_quota_ratio", None, 0.9),
+    ("quota, part that librdkafka writes", _LIMITED, "of_quota_ratio", None, 0.9),
+    ("quota, part that aiokafka writes", "quotas/produce/aiokafka", "of_quota_ratio", None, 0.9),
+    ("beside a limited client, times alone", _BESIDE, "neighbour_ratio", None, 0.95),
     ("reads, writes of groups for 25,000 heartbeats", _STEADY, "group_table_accesses", None, 0.0),
 )
 

@@ -166,6 +166,7 @@ class Listener:
         once, and closed (KIP-612)."""
         ip = address[0]
         if held_s := self._account.hold_s(ip):
+            log.debug("connection_held", peer=f"{ip}:{address[1]}", seconds=round(held_s, 3))
             self._hold(accepted, held_s)
             return False
         if reason := self._account.refusal(self._name, ip):

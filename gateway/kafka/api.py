@@ -49,6 +49,7 @@ class Api:
     `answer_bursts.py`.
     v2_since: the version that clients send in V2 of transactions (KIP-890); None: none does.
     is_exempt_from_quotas: as what brokers ask of each other is in Kafka, and logins.
+    brings_records: its bytes count as what a producer writes.
     known_since: errors that older versions do not know; `errors.py` has what is said instead.
     """
 
@@ -64,6 +65,7 @@ class Api:
     v2_since: int | None = None
     known_since: Mapping[Error, int] = field(default_factory=dict)
     is_exempt_from_quotas: bool = False
+    brings_records: bool = False
 
 
 class Registry:
@@ -88,6 +90,7 @@ class Registry:
         v2_since: int | None = None,
         known_since: Mapping[Error, int] | None = None,
         is_exempt_from_quotas: bool = False,
+        brings_records: bool = False,
     ) -> Callable[[Handler], Handler]:
         """Enter the decorated coroutine function as the handler of API `key`; see `Api`.
 
@@ -119,6 +122,7 @@ class Registry:
                 v2_since,
                 known_since or {},
                 is_exempt_from_quotas,
+                brings_records,
             )
             return handler
 

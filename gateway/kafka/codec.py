@@ -33,7 +33,6 @@ from gateway.kafka.compiled import Unencodable as Unencodable
 from gateway.kafka.compiled import make_decoder, make_encoder, read_text, read_varint
 
 API_VERSIONS_KEY: Final = 18
-PRODUCE_KEY: Final = 0
 FETCH_KEY: Final = 1
 FIRST_KEY_OF_PENSTOCK: Final = 10_000
 """APIs from here on are Penstock's own."""

@@ -418,13 +418,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # Quotas.
 
-    def _use(self, request: _Request, header: RequestHeader) -> None:
-        """Counts the bytes of a Produce; the rest is known when it is answered."""
+    def _use(self, request: _Request, api: Api, header: RequestHeader) -> None:
+        """Counts the bytes of what brings records; the rest is known when it is answered."""
         assert self._throttles is not None, "there are quotas"
         if self._throttle is None:
             self._throttle = Throttle(self._throttles, self._go_on)
         usage = request.usage = self._throttle.usage(self._principal, header.client_id)
-        if usage is not None and header.api_key == codec.PRODUCE_KEY:
+        if usage is not None and api.brings_records:
             self._throttle.take(usage, usage.limits.produce, request.size)
 
     def _settle(self, request: _Request, usage: Usage, parts: Sequence[Buffer]) -> Sequence[Buffer]:
@@ -433,10 +433,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         assert self._throttle is not None and header is not None, "it uses something"
         if header.api_key == codec.FETCH_KEY:
             self._throttle.take(usage, usage.limits.consume, sum(map(len, parts)))
-        told_ms = getattr(response, "throttle_time_ms", None) or 0
-        throttle_time_ms = self._throttle.settle(usage, told_ms)
-        if response is None or throttle_time_ms == told_ms:
-            return parts
+        told_ms = getattr(response, "throttle_time_ms", None)
+        throttle_time_ms = self._throttle.settle(usage, told_ms or 0)
+        if told_ms is None or throttle_time_ms == told_ms:
+            return parts  # also of the few answers that have no room for it
         # How long is known only now; what is sent of records is not copied.
         response.throttle_time_ms = throttle_time_ms
         try:
@@ -505,7 +505,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             and self._throttles.rules is not None
             and not api.is_exempt_from_quotas
         ):
-            self._use(request, header)
+            self._use(request, api, header)
         message = codec.decode_body(header, request.frame)
         if header.api_key == codec.API_VERSIONS_KEY and version >= 3:
             self._note_software(message)

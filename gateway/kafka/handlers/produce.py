@@ -103,6 +103,7 @@ def _granted(answer: Any, asked: Sequence[Asked]) -> Sequence[Asked]:
     versions=range(3, 14),
     advertised=range(14),
     runs_side_by_side=True,
+    brings_records=True,
     v2_since=12,
     known_since={Error.TRANSACTION_ABORTABLE: 11},
 )

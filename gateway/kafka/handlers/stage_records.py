@@ -39,7 +39,7 @@ _UNKNOWN = Refusal(Error.UNKNOWN_TOPIC_OR_PARTITION, "There is no such partition
 _NO_PRODUCERS = Refusal(Error.INVALID_RECORD, "Staged batches have no producer id.")
 
 
-@api(10000, versions=range(1), advertised=range(0), runs_side_by_side=True)
+@api(10000, versions=range(1), advertised=range(0), runs_side_by_side=True, brings_records=True)
 async def stage_records(request: StageRecordsRequest, ctx: RequestContext) -> StageRecordsResponse:
     """Queues the batches before the first wait, so that requests keep their order."""
     names = {part.topic for part in request.partitions}

@@ -16,7 +16,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from gateway.kafka import codec
 from tests.batches import kafka_batch
@@ -26,6 +32,7 @@ from tests.databases import Copies
 from tests.entrance import PASSWORD, USER, Entrance, own_entrance
 from tests.gateway.kafka.handlers.fetching import fetch_request
 from tests.gateway.kafka.handlers.producing import produce_request
+from tests.gateway.kafka.handlers.staging import stage_request
 
 PRODUCE_V, FETCH_V, METADATA_V = 9, 11, 9
 RECORDS = kafka_batch([b"x" * 900] * 100)  # about 91,000 bytes
@@ -183,6 +190,14 @@ def test_requests_that_came_together_wait_for_their_turn(
     assert times[0] < 0.4 < times[1] + 0.2
 
 
+def test_what_is_staged_counts_as_what_is_written(at: Entrance, topic: str, rate: Rate) -> None:
+    rate("producer_byte_rate", float(len(RECORDS)), client_id=topic)
+    with wire(at.open, topic) as sink:
+        answer, _ = sink.ask(stage_request(uuid4(), (topic, 0, RECORDS)), 0)
+        assert answer["error_code"] == 0
+        assert throttled_s(at, sink) > 0.7
+
+
 def test_a_quota_that_goes_frees_who_waits(at: Entrance, topic: str, rate: Rate) -> None:
     """So does one that is raised; also by psql."""
     rate("producer_byte_rate", 1.0, client_id=topic)
@@ -238,8 +253,10 @@ def test_who_takes_too_much_time(at: Entrance, rate: Rate) -> None:
         answer, seconds = busy.ask(metadata(), METADATA_V)
         assert seconds < 0.9
         assert 900 < answer["throttle_time_ms"] <= 1000
-        answer, seconds = busy.ask(metadata(), METADATA_V)
+        # An answer without room for the time comes all the same.
+        answer, seconds = busy.ask(codec.DescribeQuorumRequest(topics=[]), 0)
         assert 0.7 < seconds < 3
+        assert "throttle_time_ms" not in answer
 
 
 def test_librdkafka_keeps_to_a_users_quota(at: Entrance, topic: str, rate: Rate) -> None:
@@ -296,3 +313,28 @@ def test_an_address_makes_so_many_connections_a_second(at: Entrance, rate: Rate)
     eventually(is_let_in)
     by_psql(at.gateway, "TRUNCATE client_quota")
     eventually(lambda: all(is_let_in() for _ in range(5)))
+
+
+def test_a_listener_may_have_a_limit_of_its_own(at: Entrance) -> None:
+    """Of connections, here; that of all listeners together is another one."""
+
+    def alter(operation: AlterConfigOpType) -> None:
+        name = "listener.name.asks.max.connections"
+        entry = ConfigEntry(name, "1", incremental_operation=operation)
+        wanted = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+        at.admin.incremental_alter_configs([wanted])[wanted].result(20)
+
+    def is_let_in(bootstrap: str) -> bool:
+        try:
+            with wire(bootstrap, "any") as one:
+                return bool(one.ask(codec.ApiVersionsRequest(), 0)[0]["api_keys"])
+        except (AssertionError, ConnectionError):
+            return False
+
+    with wire(at.plain, "first"):
+        assert is_let_in(at.plain)
+        alter(AlterConfigOpType.SET)
+        eventually(lambda: not is_let_in(at.plain))
+        assert is_let_in(at.open)
+        alter(AlterConfigOpType.DELETE)
+        eventually(lambda: is_let_in(at.plain))
