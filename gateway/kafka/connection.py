@@ -428,13 +428,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._throttle.take(usage, usage.limits.produce, request.size)
 
     def _settle(self, request: _Request, usage: Usage, parts: Sequence[Buffer]) -> Sequence[Buffer]:
-        """Counts what an answer uses, and tells the client how long it is to wait."""
+        """Counts what is known of its use by now, and tells the client how long it is to wait."""
         header, response = request.header, request.response
         assert self._throttle is not None and header is not None, "it uses something"
-        if header.api_key == codec.FETCH_KEY:
-            self._throttle.take(usage, usage.limits.consume, sum(map(len, parts)))
         told_ms = getattr(response, "throttle_time_ms", None)
-        throttle_time_ms = self._throttle.settle(usage, told_ms or 0)
+        is_fetch = header.api_key == codec.FETCH_KEY
+        told_for = usage.limits.consume if is_fetch else usage.limits.mutation
+        throttle_time_ms = self._throttle.settle(usage, told_ms or 0, told_for)
         if told_ms is None or throttle_time_ms == told_ms:
             return parts  # also of the few answers that have no room for it
         # How long is known only now; what is sent of records is not copied.

@@ -43,12 +43,11 @@ class Throttle(Hold):
         if limit is not None and self.use(limit, amount):
             usage.is_throttled = True
 
-    def settle(self, usage: Usage, told_ms: int) -> int:
-        """The request is done: how long its client is to wait, in milliseconds. told_ms: what its
-        handler says."""
-        limits = usage.limits
-        self.take(usage, limits.request, usage.seconds * _PERCENT)
-        if told_ms and limits.mutation is not None and self.hold(limits.mutation, told_ms / 1000):
+    def settle(self, usage: Usage, told_ms: int, told_for: Limit | None) -> int:
+        """The request is done: how long its client is to wait, in milliseconds. told_ms, told_for:
+        what its handler says, and because of which quota."""
+        self.take(usage, usage.limits.request, usage.seconds * _PERCENT)
+        if told_ms and told_for is not None and self.hold(told_for, told_ms / 1000):
             usage.is_throttled = True
         return to_ms(self.left_s) if usage.is_throttled else 0
 

@@ -100,3 +100,10 @@ async def test_a_row_of_another_version_is_counted(store: QuotaStore, log: Log) 
     log.rows("INSERT INTO client_quota (user_name, quota_key, value) VALUES ('bob', 'fly', 1)")
     found = await read(store)
     assert (len(found.rows), found.unreadable) == (0, 1)
+
+
+async def test_each_change_is_told(store: QuotaStore, log: Log) -> None:
+    async with await psycopg.AsyncConnection.connect(log.url, autocommit=True) as listening:
+        await listening.execute("LISTEN penstock_quota")
+        await store.alter(QuotaChanges({(QuotaEntity("alice"), PRODUCE): 1.0}))
+        assert [each.channel async for each in listening.notifies(timeout=20, stop_after=1)]

@@ -24,6 +24,7 @@ from uuid import UUID
 from core.errors import Error
 from core.log.leader_epochs import UNDEFINED_EPOCH, check_leader_epoch, epoch_at
 from core.ports.log import StoreUnavailable
+from core.quota.rules import Limit
 from core.security.operations import REQUIREMENTS
 from core.topic.topic import Topic
 from core.types import NO_OFFSET, BatchFormat, IsolationLevel
@@ -39,6 +40,7 @@ from gateway.kafka.fetch_sessions import (
 )
 from gateway.kafka.records import patched
 from gateway.runtime.log.partitions import Found, Want, hold_to_limits
+from gateway.runtime.throttling import Throttles, to_ms
 
 TOPIC_IDS_SINCE: Final = 13
 _READ, _REPLICATE = REQUIREMENTS["Fetch"]
@@ -85,6 +87,55 @@ class _Asker:
         return allowed
 
 
+class _Quota:
+    """What of its client's `consumer_byte_rate` one request uses.
+
+    Nothing is given while other connections of the client have used it up, also if they did so
+    while this one was reading: else many at once would have a window each
+    (FetchContext.getThrottledResponse).
+    """
+
+    __slots__ = ("_limit", "_throttles", "throttle_time_ms")
+
+    def __init__(self, limit: Limit, throttles: Throttles) -> None:
+        self._limit = limit
+        self._throttles = throttles
+        self.throttle_time_ms = 0
+
+    @classmethod
+    def of(cls, ctx: RequestContext) -> _Quota | None:
+        """None for a client without one."""
+        limits = ctx.limits
+        if limits is None or limits.consume is None:
+            return None
+        return cls(limits.consume, ctx.services.throttles)
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._throttles.owed_s(self._limit) > 0
+
+    @property
+    def piece(self) -> int:
+        """Bytes that one answer has at most, but for a batch that is larger."""
+        return self._throttles.piece(self._limit)
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether so much may be given; then it is used."""
+        if size_bytes and self.is_used_up:
+            return False
+        self.throttle_time_ms = to_ms(self._throttles.take(self._limit, size_bytes))
+        return True
+
+    def nothing(self, session: FetchContext) -> FetchResponse:
+        """The answer to who has to wait."""
+        return FetchResponse(
+            throttle_time_ms=to_ms(self._throttles.owed_s(self._limit)),
+            error_code=0,
+            session_id=session.session_id,
+            responses=[],
+        )
+
+
 @api(1, versions=range(4, 19), is_long_poll=True)
 async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
     """Find the session's partitions, read until there is enough or time is up, answer."""
@@ -96,13 +147,14 @@ async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
         return FetchResponse(error_code=kafka_code(session), session_id=0, responses=[])
     asker = _Asker(request, ctx)
     most_bytes = ctx.configs.broker_int("fetch.max.bytes")
-    if (limits := ctx.limits) is not None and limits.consume is not None:
-        throttles = ctx.services.throttles
-        if throttles.owed_s(limits.consume) > 0:
-            # Other connections of the client have used it up (FetchContext.getThrottledResponse).
-            return FetchResponse(error_code=0, session_id=session.session_id, responses=[])
-        most_bytes = min(most_bytes, throttles.piece(limits.consume))
+    quota = _Quota.of(ctx)
+    if quota is not None:
+        if quota.is_used_up:
+            return quota.nothing(session)
+        most_bytes = min(most_bytes, quota.piece)
     found = await _read_enough(request, session.partitions, isolation, most_bytes, asker, ctx)
+    if quota is not None and not quota.take(sum(each.size_bytes for _, each in found)):
+        return quota.nothing(session)
     if ctx.rights is not None:
         # It may have waited: a right may be gone.
         found = [
@@ -131,6 +183,7 @@ async def fetch(request: FetchRequest, ctx: RequestContext) -> FetchResponse:
         if told is None or asked.key in told:
             by_topic.setdefault(asked.topic, []).append(_answer(asked, each, committed))
     return FetchResponse(
+        throttle_time_ms=0 if quota is None else quota.throttle_time_ms,
         error_code=0,
         session_id=session_id,
         responses=[_topic(topic, partitions) for topic, partitions in by_topic.items()],
