@@ -61,6 +61,11 @@ def read_rest_login(file: Path) -> RestLogin:
     shows = found.tls.shows if found.tls is not None else None
     if found.login is None:
         return RestLogin(certificate=certificate, shows=shows)
+    if found.login.tokens is not None:
+        raise PropertyError(
+            f"Tokens of an issuer are for Kafka's listeners; for REST say {_PLUGIN} and {_PARAMS}, "
+            "or a user's name and password."
+        )
     authorization = _basic(found.login.user, found.login.password)
     return RestLogin(authorization, found.login.mechanism != PLAIN, certificate, shows)
 

@@ -16,12 +16,14 @@ from typing import Any, Final
 
 import structlog
 
+from core.config.listeners import bearer_settings
 from core.config.types import ConfigError
-from core.config.values import broker_int, broker_text
+from core.config.values import broker_int, broker_list, broker_text
 from core.ports.log import StoreUnavailable
 from core.ports.topics import BrokerIdTaken
 from core.quota.connections import read_connections_per_ip
 from core.quota.entities import QuotaKey
+from core.security.oauthbearer import OAUTHBEARER
 from core.types import Endpoint
 from gateway import logs
 from gateway.compose import cluster_of, compose
@@ -148,6 +150,7 @@ class _Broker:
         static = settings.static_broker_values(-1, {})
         try:
             read_tokens(static)
+            _check_key_sets(settings, static)
         except ConfigError as error:
             raise SettingsError(f"Broker properties: {error}.") from error
         listeners = Listeners(_limits(static), _account(settings, static))
@@ -374,6 +377,18 @@ def _warn_of_open_places(settings: Settings) -> None:
             listeners=", ".join(found),
             what_to_do="see docs/security.md; whoever reaches them can read and write everything",
         )
+
+
+def _check_key_sets(settings: Settings, static: Mapping[str, str]) -> None:
+    """Of OAUTHBEARER, those that are files; endpoints may be down just now. Raises ConfigError."""
+    if OAUTHBEARER not in broker_list("sasl.enabled.mechanisms", static):
+        return
+    from gateway.runtime.key_sets import check_file  # it takes a tenth of a second to load
+
+    for each in settings.named_listeners:
+        found = bearer_settings(each.name, static) if each.protocol.is_sasl else None
+        if found is not None:
+            check_file(found.url)
 
 
 async def _drain(front_ends: Iterable[FrontEnd], timeout_s: float) -> None:

@@ -14,9 +14,13 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from textwrap import wrap
 from typing import Any, Final
+from urllib.parse import urlsplit
+
+from penstock.tokens import TokenSource
 
 PLAIN: Final = "PLAIN"
-MECHANISMS: Final = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _PROTOCOL: Final = "security.protocol"
@@ -31,8 +35,14 @@ _CHAIN: Final = "ssl.keystore.certificate.chain"
 _KEY: Final = "ssl.keystore.key"
 _KEY_PASSWORD: Final = "ssl.key.password"
 _ALGORITHM: Final = "ssl.endpoint.identification.algorithm"
+_TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+_CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
+_CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
+_SCOPE: Final = "sasl.oauthbearer.scope"
+_CALLBACK: Final = "sasl.login.callback.handler.class"  # Java needs it to ask an issuer
 KNOWN: Final = (
     *(_PROTOCOL, _MECHANISM, _JAAS),
+    *(_TOKEN_URL, _CLIENT_ID, _CLIENT_SECRET, _SCOPE, _CALLBACK),
     *(_TRUSTSTORE, _TRUSTSTORE_TYPE, _TRUSTED),
     *(_KEYSTORE, _KEYSTORE_TYPE, _CHAIN, _KEY, _KEY_PASSWORD),
     _ALGORITHM,
@@ -119,11 +129,12 @@ def _in_lines(pem: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """As whom, and how."""
+    """As whom, and how. tokens: where they come from, for OAUTHBEARER; user is for people then."""
 
     mechanism: str
     user: str
     password: str = field(repr=False)
+    tokens: TokenSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +154,23 @@ class Connecting:
         }
         if self.login is not None:
             options["sasl_mechanism"] = self.login.mechanism
-            options["sasl_plain_username"] = self.login.user
-            options["sasl_plain_password"] = self.login.password
+            if self.login.tokens is not None:
+                options["sasl_oauth_token_provider"] = _provider(self.login.tokens)
+            else:
+                options["sasl_plain_username"] = self.login.user
+                options["sasl_plain_password"] = self.login.password
         return options
+
+
+def _provider(tokens: TokenSource) -> Any:
+    """As kafka-python takes them."""
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc] # it has no types
+        def token(self) -> str:
+            return tokens.token()
+
+    return Provider()
 
 
 def connecting(properties: Mapping[str, str], prefix: str = "") -> Connecting:
@@ -201,12 +226,41 @@ def _login(given: Mapping[str, str], prefix: str) -> Login:
         said = f"'{mechanism}'" if mechanism else "nothing"
         raise PropertyError(f"{prefix}{_MECHANISM} is {', '.join(first)} or {last}, not {said}.")
     options = jaas_options(given.get(_JAAS, ""))
+    if mechanism == OAUTHBEARER:
+        tokens = _tokens(given, options or {}, prefix)
+        return Login(mechanism, tokens.shown, "", tokens)
     if options is None or not options.get("username") or "password" not in options:
         raise PropertyError(
             f"{prefix}{_JAAS} is, in one line: org.apache.kafka.common.security.scram."
             'ScramLoginModule required username="…" password="…"; (or plain.PlainLoginModule).'
         )
     return Login(mechanism, options["username"], options["password"])
+
+
+def _tokens(given: Mapping[str, str], options: Mapping[str, str], prefix: str) -> TokenSource:
+    """options: of the JAAS configuration, Kafka's older way (KIP-768, KIP-1139)."""
+    url = given.get(_TOKEN_URL, "").strip()
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.path:
+        return TokenSource(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise PropertyError(
+            f"{prefix}{_TOKEN_URL} is https://… of an issuer that gives tokens, or file:///… of a "
+            f"file with one, not '{url}'."
+        )
+    client, secret, scope = (
+        given.get(name) or options.get(option, "")
+        for name, option in (
+            *((_CLIENT_ID, "clientId"), (_CLIENT_SECRET, "clientSecret")),
+            (_SCOPE, "scope"),
+        )
+    )
+    if not client or not secret:
+        raise PropertyError(
+            f"{prefix}{_CLIENT_ID} and {prefix}{_CLIENT_SECRET} say as whom the issuer is asked; "
+            f"or clientId and clientSecret in {prefix}{_JAAS}."
+        )
+    return TokenSource(url, client, secret, scope)
 
 
 _WORD: Final = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s=;"\']+'

@@ -17,6 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Self
 
 from penstock.login import LoginFailed, exchange
+from penstock.tokens import NoToken
 
 if TYPE_CHECKING:
     from penstock.connecting import Login
@@ -206,6 +207,10 @@ class Connection:
             raise LoginRefused(
                 f"{shown(self.address)} does not let '{login.user}' in: {no}"
             ) from no
+        except ConnectionLost:
+            raise
+        except OSError as failed:
+            raise ConnectionLost(f"there is no token to log in with: {failed}") from failed
         if lifetime_ms > 0:
             self._renew_at = began + _RENEWED_AFTER * lifetime_ms / 1000
 
@@ -274,7 +279,12 @@ def why_not_let_in(
 ) -> str | None:
     """Why nobody logs in so, in a sentence, by the first of these that can be asked; None where it
     lets them in, or none can be asked. For clients of kafka-python, which does not tell (3.0.12):
-    it tries again and again."""
+    it tries again and again, and where there is no token for ever."""
+    if login.tokens is not None:
+        try:
+            login.tokens.token()
+        except (NoToken, OSError) as no:
+            return f"There is no token to log in with: {no}."
     for address in addresses:
         try:
             with Connection(address, timeout_s, tls, login):

@@ -1,4 +1,5 @@
-"""A client's side of a login by SASL: PLAIN (RFC 4616) and SCRAM (RFC 5802), as Kafka's clients do.
+"""A client's side of a login by SASL, as Kafka's clients do: PLAIN (RFC 4616), SCRAM (RFC 5802)
+and OAUTHBEARER (RFC 7628).
 
 Knows tokens; must not know how they are sent. Names and passwords are sent as they are, in UTF-8:
 Kafka's clients do not normalise them either.
@@ -14,6 +15,7 @@ from collections.abc import Generator
 from typing import Final
 
 from penstock.connecting import PLAIN, Login
+from penstock.tokens import NoToken
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _LEAST_ITERATIONS: Final = 4_096  # less protects nobody; Kafka's clients refuse it too
@@ -27,9 +29,19 @@ class LoginFailed(Exception):
 
 def exchange(login: Login) -> Generator[bytes, bytes, None]:
     """The client's tokens: each is to be sent, and the broker's answer handed in. Ends when the
-    login is complete. Raises LoginFailed where the broker does not prove that it knows the user."""
+    login is complete. Raises LoginFailed where the broker does not prove that it knows the user, or
+    no token is to be had; and OSError where its issuer does not answer."""
     if login.mechanism == PLAIN:
         yield b"\0".join((b"", login.user.encode(), login.password.encode()))
+        return
+    if login.tokens is not None:
+        try:
+            token = login.tokens.token()
+        except NoToken as no:
+            raise LoginFailed(str(no)) from no
+        # RFC 7628: where it says something it has refused, and wants to hear that this is known.
+        if (yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()):
+            yield b"\x01"
         return
     nonce = secrets.token_urlsafe(_NONCE_BYTES)
     user = login.user.replace("=", "=3D").replace(",", "=2C")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -109,11 +110,16 @@ def serving(issuer: Issuer) -> Iterator[Issuer]:
         def do_POST(self) -> None:
             issuer.asked.append(self.path)
             self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path in issuer.answers or self.path != "/token":
+                self.answer(*issuer.answers.get(self.path, (404, {}, b"{}")))
+                return
             known = base64.b64decode(self.headers.get("Authorization", "Basic ").split()[1:][0])
             name, _, secret = known.decode().partition(":")
-            if secret != SECRET:
+            # Python's clients encode both, as RFC 6749 says; Java's and librdkafka's do not.
+            if secret not in (SECRET, quote(SECRET, safe="")):
                 self.answer(401, {}, b'{"error":"invalid_client"}')
                 return
+            name = unquote(name)
             token = issuer.token(name, **issuer.of_clients.get(name, {}))
             given = {"access_token": token, "token_type": "Bearer"}
             given["expires_in"] = issuer.tokens_for_s

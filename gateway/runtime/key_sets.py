@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from core.config.types import ConfigError
 from core.ports.log import StoreUnavailable
 
 log = structlog.get_logger(__name__)
@@ -203,7 +204,9 @@ class KeySets:
     async def _read(self) -> None:
         try:
             async with asyncio.timeout(FETCH_TIMEOUT_S):
-                text = await (self._read_file() if self._is_file else _get(self._url))
+                text = await (
+                    asyncio.to_thread(_file, self._url) if self._is_file else _get(self._url)
+                )
             keys = await asyncio.to_thread(read_key_set, text)
         except (OSError, ValueError, h11.ProtocolError) as error:  # of time and TLS as well
             self._failed(error)
@@ -213,18 +216,6 @@ class KeySets:
         self._keys = keys
         self._read_at = self._clock()
         self._failures = 0
-
-    async def _read_file(self) -> bytes:
-        path = Path(unquote(self._url.path))
-
-        def read() -> bytes:
-            with path.open("rb") as file:
-                return file.read(MAX_BYTES + 1)
-
-        text = await asyncio.to_thread(read)
-        if len(text) > MAX_BYTES:
-            raise NoKeySet(f"it has more than {MAX_BYTES} bytes")
-        return text
 
     def _failed(self, error: Exception) -> None:
         """One line, and no more until it has answered again."""
@@ -238,6 +229,28 @@ class KeySets:
         pause_s = self._source.backoff_s * 2 ** min(self._failures, 30)
         self._failures += 1
         self._not_before = self._clock() + min(pause_s, self._source.backoff_max_s)
+
+
+def check_file(url: str) -> None:
+    """Reads the keys, if they are in a file: no broker starts without. Raises ConfigError."""
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return
+    try:
+        read_key_set(_file(parts))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"sasl.oauthbearer.jwks.endpoint.url: {url} cannot be used ({error}); name a key set "
+            "(JWKS) with public keys"
+        ) from error
+
+
+def _file(url: SplitResult) -> bytes:
+    with Path(unquote(url.path)).open("rb") as file:
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise NoKeySet(f"it has more than {MAX_BYTES} bytes")
+    return text
 
 
 # --- HTTP ---

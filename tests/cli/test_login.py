@@ -106,7 +106,9 @@ def test_what_is_wrong_with_the_file_is_said(tmp_path: Path) -> None:
     assert sentence == f"{missing} cannot be read: No such file or directory."
     file = written(tmp_path, {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"})
     sentence = refused("groups", "list", "--command-config", file)
-    assert sentence == ("sasl.mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, not 'GSSAPI'.")
+    assert sentence == (
+        "sasl.mechanism is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, not 'GSSAPI'."
+    )
     sentence = refused("check", "--tls", "--command-config", file)
     assert sentence.startswith("Leave out --tls and --tls-ca")
 

@@ -159,6 +159,34 @@ def test_a_key_of_tokens_that_cannot_be_read_is_refused(database_url: str) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "No such file or directory"),
+        ('{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}', "there is no public key in it"),
+    ],
+)
+def test_a_key_set_without_keys_is_refused(
+    database_url: str, tmp_path: Path, text: str | None, reason: str
+) -> None:
+    """CVE-2026-110985: nobody can be told from anybody without them."""
+    file = tmp_path / "jwks.json"
+    if text is not None:
+        file.write_text(text)
+    sentence = refused(
+        *("serve", "--database-url", database_url),
+        f"--override=listeners=SASL_PLAINTEXT://127.0.0.1:{free_port()}",
+        "--override=sasl.enabled.mechanisms=OAUTHBEARER",
+        f"--override=sasl.oauthbearer.jwks.endpoint.url={file.as_uri()}",
+        "--override=sasl.oauthbearer.expected.issuer=x",
+        "--override=sasl.oauthbearer.expected.audience=x",
+    )
+    assert sentence.startswith(
+        f"penstock: Broker properties: sasl.oauthbearer.jwks.endpoint.url: {file.as_uri()} cannot"
+    )
+    assert reason in sentence
+
+
 def test_a_data_directory_in_use_is_refused(
     migrated_dir: Path, start_gateway: StartGateway
 ) -> None:

@@ -85,6 +85,11 @@ def test_a_certificate_is_given_in_pulsars_way_and_in_kafkas(file: Path) -> None
         (f'{PLUGIN}Basic\nauthParams={{"userId":"a"}}\n', "authParams is "),
         (f"{PLUGIN}Basic\nauthParams=a:b\n", "authParams is "),
         (f"{PLUGIN}Tls\nauthParams=tlsCertFile:/x\n", "authParams is tlsCertFile"),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+            "sasl.oauthbearer.token.endpoint.url=file:///run/token\n",
+            "Tokens of an issuer are for Kafka's listeners",
+        ),
     ],
 )
 def test_what_is_missing_is_said(file: Path, text: str, sentence: str) -> None:

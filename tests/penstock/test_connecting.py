@@ -21,12 +21,19 @@ from penstock.connecting import (
     jaas_options,
     read_properties,
 )
+from penstock.tokens import TokenSource
 from tests.certificates import Authority
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 JAAS = f'{MODULE} required username="alice" password="secret";'
 SCRAM = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": JAAS}
 ALICE = Login("SCRAM-SHA-256", "alice", "secret")
+BEARER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+URL = "sasl.oauthbearer.token.endpoint.url"
+CLIENT = {
+    "sasl.oauthbearer.client.credentials.client.id": "robot",
+    "sasl.oauthbearer.client.credentials.client.secret": "secret",
+}
 TRUSTED = Tls("/ca", check_hostname=True)
 
 
@@ -73,7 +80,14 @@ def test_properties(given: dict[str, str], found: Connecting) -> None:
         ({"security.protocol": "SASL_SSL"}, r"sasl\.mechanism is PLAIN, .* not nothing"),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"},
-            r"sasl\.mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, not 'GSSAPI'",
+            r"sasl\.mechanism is PLAIN, .* or OAUTHBEARER, not 'GSSAPI'",
+        ),
+        (BEARER, r"sasl\.oauthbearer\.token\.endpoint\.url is https://… .*, not ''"),
+        (BEARER | {URL: "ftp://issuer/"}, "is https://… of an issuer"),
+        (BEARER | {URL: "https://issuer/"}, "client.id and sasl.* say as whom"),
+        (
+            BEARER | {URL: "https://issuer/", "sasl.jaas.config": 'a.b required clientId="x";'},
+            "client.id and sasl.* say as whom",
         ),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
@@ -92,6 +106,34 @@ def test_properties(given: dict[str, str], found: Connecting) -> None:
 def test_what_is_wrong_is_said(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(PropertyError, match=sentence):
         connecting(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens"),
+    [
+        ({URL: "file:///run/token"}, TokenSource("file:///run/token")),
+        (
+            {URL: "https://issuer/t", **CLIENT, "sasl.oauthbearer.scope": "s"},
+            TokenSource("https://issuer/t", "robot", "secret", "s"),
+        ),
+        (
+            {
+                URL: "http://issuer/t",
+                "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer."
+                'OAuthBearerLoginModule required clientId="robot" clientSecret="secret" scope="s";',
+                "sasl.login.callback.handler.class": "for.Java",
+            },
+            TokenSource("http://issuer/t", "robot", "secret", "s"),
+        ),
+    ],
+)
+def test_where_tokens_come_from(given: dict[str, str], tokens: TokenSource) -> None:
+    login = connecting(BEARER | given).login
+    assert login is not None
+    assert login.tokens == tokens
+    assert "secret" not in repr(login)
+    if tokens.client_id:
+        assert login.user == "robot"
 
 
 def test_a_password_is_shown_nowhere() -> None:

@@ -30,6 +30,7 @@ from penstock.spark.pipelines.transform import load_function
 from tests.certificates import Authority
 from tests.conftest import Gateway, StartGateway, free_port
 from tests.entrance import PASSWORD, entrance, java_properties
+from tests.issuer import AUDIENCE, ISSUER, SECRET, Issuer, serving
 from tests.spark.records import Written, read, write, write_transactions
 
 if TYPE_CHECKING:
@@ -282,6 +283,30 @@ def test_over_tls(
         assert psql.execute(query).fetchone() == (20,)
 
 
+def offering(issuer: Issuer) -> list[str]:
+    """A broker's settings."""
+    prefix = "sasl.oauthbearer."
+    return [
+        "sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        f"{prefix}jwks.endpoint.url={issuer.url}/jwks",
+        f"{prefix}expected.issuer={ISSUER}",
+        f"{prefix}expected.audience={AUDIENCE}",
+    ]
+
+
+def asking(issuer: Issuer, user: str) -> dict[str, str]:
+    """A client's properties, as Spark's clients (Kafka 3.9) have them."""
+    package = "org.apache.kafka.common.security.oauthbearer"
+    return {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"{issuer.url}/token",
+        "sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler",
+        "sasl.jaas.config": f"{package}.OAuthBearerLoginModule required "
+        f'clientId="{user}" clientSecret="{SECRET}";',
+    }
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
 def test_with_a_login(
     spark: SparkSession,
     start_gateway: StartGateway,
@@ -289,9 +314,17 @@ def test_with_a_login(
     certificate: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    mechanism: str,
 ) -> None:
-    """The same of a login by TLS, from a file as Kafka's tools have it."""
-    with entrance(start_gateway, certificate, database_url) as at:
+    """The same of a login by TLS, from a file as Kafka's tools have it; for OAUTHBEARER Java, the
+    admin client and the sink ask the issuer, each for itself."""
+    others = {"exp": int(time.time()) - 3600}
+    with (
+        serving(Issuer(of_clients={"wrong": others})) as issuer,
+        entrance(start_gateway, certificate, database_url, *offering(issuer)) as at,
+    ):
+        allowed = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+        spark._jvm.java.lang.System.setProperty(allowed, f"{issuer.url}/token")
         producer = Producer({"bootstrap.servers": at.open, "log_level": 0})
         for n in range(10):
             producer.produce("in", b"%d" % n)
@@ -301,6 +334,8 @@ def test_with_a_login(
 
         def write(password: str) -> None:
             named = java_properties(at, "SCRAM-SHA-512", password, tls=True)
+            if mechanism == "OAUTHBEARER":
+                named |= asking(issuer, "wrong" if password == "wrong" else "alice")
             file.write_text("".join(f"{name}={named[name]}\n" for name in named))
 
         words = ["transform", "--from", "in", "--to", "out", "--checkpoint", str(tmp_path / "c")]
@@ -309,10 +344,13 @@ def test_with_a_login(
         write("wrong")
         assert run_here(words) == 1
         said = capsys.readouterr().err
-        assert f"{at.secure} does not let 'alice' in: SASL_AUTHENTICATION_FAILED" in said
+        assert f"{at.secure} does not let '" in said
+        assert "in: SASL_AUTHENTICATION_FAILED" in said
         write(PASSWORD)
         assert run_here(words) == 0
-        assert PASSWORD not in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert PASSWORD not in said
+        assert SECRET not in said
     with psycopg.connect(database_url) as psql:
         query = "SELECT high_watermark FROM v_topic_partition WHERE topic = 'out'"
         assert psql.execute(query).fetchone() == (20,)
