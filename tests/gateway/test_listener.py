@@ -189,21 +189,21 @@ async def test_a_connection_over_the_limit_is_refused_with_one_line(
 @on_every_loop
 async def test_an_address_that_makes_too_many_is_held_and_closed() -> None:
     """KIP-612. What it was let make counts; what was held does not."""
-    account = ConnectionAccount(AccountLimits(), burst_s=1.0)
-    rates = {"127.0.0.1": 2.0}
+    account = ConnectionAccount(AccountLimits(), burst_s=200.0)
+    rates = {"127.0.0.1": 0.01}
     account.rate_of = rates.get
     held: list[float] = []
     account.observe = held.append
     async with listening(account=account) as listener:
-        pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(4)]
         loop = asyncio.get_running_loop()
         began = loop.time()
+        pairs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(4)]
         for reader, writer in pairs[:2]:
             assert await echoed(reader, writer) == b"hello"
         for reader, _ in pairs[2:]:
             assert await closed(reader)
-        assert loop.time() - began > 0.2
-        assert len(held) == 2 and all(0 < each <= 0.5 for each in held)
+        assert loop.time() - began > 0.9
+        assert held == [1.0, 1.0]
         rates.clear()
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         assert await echoed(reader, writer) == b"hello"
@@ -221,8 +221,8 @@ async def test_shutdown_closes_what_is_held() -> None:
             while not listener._held:
                 await asyncio.sleep(0.01)
         await listener.shutdown(1)
-        async with asyncio.timeout(0.9):
-            assert await reader.read() == b""
+        assert not listener._held
+        assert await closed(reader)
         writer.close()
 
 

@@ -133,11 +133,22 @@ async def _create(
     if not ctx.configs.broker_bool("auto.create.topics.enable"):
         return {}, {}
     hidden = {name for name in names if not ctx.may(_CREATE, name)}
-    results = await ctx.topics.create([NewTopic(name) for name in names if name not in hidden])
-    errors = dict.fromkeys(hidden, Error.TOPIC_AUTHORIZATION_FAILED) | {
+    # Above the client's rate of changes none is made, and clients ask again (KIP-599).
+    mutations = ctx.mutations(strict_since=0)
+    partitions = ctx.configs.broker_int("num.partitions")
+    above = mutations.refused({name: partitions for name in names if name not in hidden})
+    wanted = [name for name in names if name not in hidden and name not in above]
+    results = await ctx.topics.create([NewTopic(name) for name in wanted])
+    refused = {
         name: result.error
         for name, result in results.items()
         if not isinstance(result, CreatedTopic)
+    }
+    mutations.settle(refused)
+    errors = {
+        **refused,
+        **dict.fromkeys(hidden, Error.TOPIC_AUTHORIZATION_FAILED),
+        **dict.fromkeys(above, Error.UNKNOWN_TOPIC_OR_PARTITION),
     }
     # Another broker may have been faster; then the topic is there just the same.
     there = [name for name in names if errors.get(name) in {None, Error.TOPIC_ALREADY_EXISTS}]

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from gateway.kafka import codec
 from tests.batches import kafka_batch
 from tests.captures import record
-from tests.conftest import Gateway
+from tests.conftest import Gateway, StartGateway
 from tests.databases import Copies
 from tests.entrance import PASSWORD, USER, Entrance, own_entrance
 from tests.gateway.kafka.handlers.fetching import fetch_request
@@ -144,33 +144,32 @@ def metadata() -> Any:
     return codec.MetadataRequest(topics=[])
 
 
-def throttled_s(at: Entrance, wait_for: Wire) -> float:
+def throttled_s(held: Wire) -> float:
     """How long a connection does not answer."""
-    return wait_for.ask(metadata(), METADATA_V)[1]
+    return held.ask(metadata(), METADATA_V)[1]
 
 
 def test_who_writes_too_much_is_told_at_once_and_left_unread(
     at: Entrance, topic: str, rate: Rate
 ) -> None:
-    size = len(RECORDS)
-    rate("producer_byte_rate", float(size), client_id=topic)
+    rate("producer_byte_rate", float(len(RECORDS)), client_id=topic)
+    request = produce_request({0: RECORDS}, name=topic)
     with wire(at.open, topic) as writer, wire(at.open, "other") as other:
-        answer, seconds = writer.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
+        began = time.monotonic()
+        answer, seconds = writer.ask(request, PRODUCE_V)
         assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
         told_s = answer["throttle_time_ms"] / 1000
         # A second's worth, and the request's own few bytes.
-        assert 0.9 < told_s + seconds < 1.2
-        assert (
-            other.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)[0]["throttle_time_ms"]
-            == 0
-        )
-        answer, waited_s = writer.ask(metadata(), METADATA_V)
+        assert told_s < 1.1 and told_s + seconds > 0.95
+        assert other.ask(request, PRODUCE_V)[0]["throttle_time_ms"] == 0
+        answer, _ = writer.ask(metadata(), METADATA_V)
         assert answer["throttle_time_ms"] == 0
-        assert told_s - 0.2 < waited_s
+        assert time.monotonic() - began > 0.95
         # Without an answer (acks=0) it is left unread all the same.
-        request = produce_request({0: RECORDS}, name=topic, acks=0)
-        writer.send(request, PRODUCE_V)
-        assert throttled_s(at, writer) > 0.8
+        began = time.monotonic()
+        writer.send(produce_request({0: RECORDS}, name=topic, acks=0), PRODUCE_V)
+        writer.ask(metadata(), METADATA_V)
+        assert time.monotonic() - began > 0.8
 
 
 def test_requests_that_came_together_wait_for_their_turn(
@@ -182,20 +181,19 @@ def test_requests_that_came_together_wait_for_their_turn(
         began = time.monotonic()
         for _ in range(4):
             writer.send(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
-        times = []
-        for _ in range(4):
+        for number in range(4):
             writer.receive(0, PRODUCE_V)
-            times.append(time.monotonic() - began)
-    assert times[3] > 1.4
-    assert times[0] < 0.4 < times[1] + 0.2
+            assert time.monotonic() - began > 0.5 * number - 0.05
 
 
 def test_what_is_staged_counts_as_what_is_written(at: Entrance, topic: str, rate: Rate) -> None:
     rate("producer_byte_rate", float(len(RECORDS)), client_id=topic)
     with wire(at.open, topic) as sink:
+        began = time.monotonic()
         answer, _ = sink.ask(stage_request(uuid4(), (topic, 0, RECORDS)), 0)
         assert answer["error_code"] == 0
-        assert throttled_s(at, sink) > 0.7
+        sink.ask(metadata(), METADATA_V)
+        assert time.monotonic() - began > 0.95
 
 
 def test_a_quota_that_goes_frees_who_waits(at: Entrance, topic: str, rate: Rate) -> None:
@@ -205,11 +203,29 @@ def test_a_quota_that_goes_frees_who_waits(at: Entrance, topic: str, rate: Rate)
         answer, _ = writer.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
         assert answer["throttle_time_ms"] > 80_000_000
         rate("producer_byte_rate", 1e9, client_id=topic)
-        assert throttled_s(at, writer) < 5
+        assert throttled_s(writer) < 5
         rate("producer_byte_rate", 1.0, client_id=topic)
         writer.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
         by_psql(at.gateway, "TRUNCATE client_quota")
-        assert throttled_s(at, writer) < 5
+        assert throttled_s(writer) < 5
+
+
+def test_a_change_counts_at_every_broker(
+    at: Entrance, topic: str, rate: Rate, start_gateway: StartGateway
+) -> None:
+    other = start_gateway(database_url=at.gateway.database_url)
+
+    def is_told() -> bool:
+        request = produce_request({0: kafka_batch()}, name=topic)
+        return bool(writer.ask(request, PRODUCE_V)[0]["throttle_time_ms"])
+
+    with wire(other.bootstrap, topic) as writer:
+        assert not is_told()
+        rate("producer_byte_rate", 1.0, client_id=topic)
+        eventually(is_told)
+        by_psql(at.gateway, "TRUNCATE client_quota")
+        assert throttled_s(writer) < 10  # of some hundred
+        eventually(lambda: not is_told())
 
 
 def test_who_reads_too_much(at: Entrance, topic: str, rate: Rate) -> None:
@@ -217,45 +233,51 @@ def test_who_reads_too_much(at: Entrance, topic: str, rate: Rate) -> None:
     with wire(at.open, topic) as writer:
         for _ in range(8):
             writer.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
-    rate("consumer_byte_rate", 2.0 * size, client_id=reading)
+    rate("consumer_byte_rate", float(size // 2), client_id=reading)
     with wire(at.open, reading) as reader, wire(at.open, reading) as beside:
         answer, _ = reader.ask(fetch_request({0: 0}, topic=topic), FETCH_V)
         # Not all that there is, but one batch: a quarter of a second is less than that.
         [part] = answer["responses"][0]["partitions"]
         assert len(part["records"]["hex"]) / 2 == size
-        assert 350 < answer["throttle_time_ms"] < 600
+        assert 1500 < answer["throttle_time_ms"] < 2100
         # Others of this client get nothing meanwhile, and are told so at once.
-        answer, seconds = beside.ask(fetch_request({0: 0}, topic=topic), FETCH_V)
+        answer, _ = beside.ask(fetch_request({0: 0}, topic=topic), FETCH_V)
         assert answer["responses"] == []
-        assert 0 < answer["throttle_time_ms"] / 1000 + seconds < 0.7
+        assert 0 < answer["throttle_time_ms"] < 2100
         answer, _ = beside.ask(fetch_request({0: 0}, topic=topic), FETCH_V)
         assert len(answer["responses"]) == 1
 
 
 def test_a_session_of_fetches_goes_on(at: Entrance, topic: str, rate: Rate) -> None:
+    """What it was not given it is given later."""
     reading = f"{topic}-reader"
-    rate("consumer_byte_rate", 200.0, client_id=reading)
     with wire(at.open, reading) as reader, wire(at.open, reading) as beside:
         first, _ = reader.ask(fetch_request({0: 0}, topic=topic, session=(0, 0)), FETCH_V)
         session_id = first["session_id"]
         assert session_id
+        with wire(at.open, topic) as writer:
+            writer.ask(produce_request({0: RECORDS}, name=topic), PRODUCE_V)
+        rate("consumer_byte_rate", 200.0, client_id=reading)
         beside.ask(fetch_request({0: 0}, topic=topic), FETCH_V)
         held, _ = reader.ask(fetch_request(topic=topic, session=(session_id, 1)), FETCH_V)
-        assert (held["error_code"], held["session_id"]) == (0, session_id)
+        assert (held["error_code"], held["session_id"], held["responses"]) == (0, session_id, [])
+        assert held["throttle_time_ms"] > 100_000
+        rate("consumer_byte_rate", None, client_id=reading)
         more, _ = reader.ask(fetch_request(topic=topic, session=(session_id, 2)), FETCH_V)
         assert (more["error_code"], more["session_id"]) == (0, session_id)
+        assert len(more["responses"]) == 1
 
 
 def test_who_takes_too_much_time(at: Entrance, rate: Rate) -> None:
     """A window at most, however little the quota is; a login is not counted."""
     rate("request_percentage", 0.0001, client_id="busy")
     with wire(at.open, "busy") as busy:
-        answer, seconds = busy.ask(metadata(), METADATA_V)
-        assert seconds < 0.9
+        began = time.monotonic()
+        answer, _ = busy.ask(metadata(), METADATA_V)
         assert 900 < answer["throttle_time_ms"] <= 1000
         # An answer without room for the time comes all the same.
-        answer, seconds = busy.ask(codec.DescribeQuorumRequest(topics=[]), 0)
-        assert 0.7 < seconds < 3
+        answer, _ = busy.ask(codec.DescribeQuorumRequest(topics=[]), 0)
+        assert time.monotonic() - began > 0.95
         assert "throttle_time_ms" not in answer
 
 
@@ -288,13 +310,13 @@ def test_librdkafka_keeps_to_a_users_quota(at: Entrance, topic: str, rate: Rate)
     assert time.monotonic() - began > 1.7
     assert told and max(told) < 1
     consumer = Consumer(as_alice | {"group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    first, count = consumer.poll(20), 1
-    assert first is not None and first.error() is None
     began = time.monotonic()
+    consumer.subscribe([topic])
+    count = 0
     while count < 600:
+        assert time.monotonic() - began < 60
         count += len(consumer.consume(600 - count, 1))
-    assert time.monotonic() - began > 1.2
+    assert time.monotonic() - began > 1.7
     consumer.close()
 
 
@@ -309,7 +331,8 @@ def test_an_address_makes_so_many_connections_a_second(at: Entrance, rate: Rate)
             return False
 
     rate("connection_creation_rate", 1.0, ip="127.0.0.1")
-    assert [is_let_in() for _ in range(12)].count(True) in range(9, 12)
+    assert all(is_let_in() for _ in range(10))
+    eventually(lambda: not is_let_in())
     eventually(is_let_in)
     by_psql(at.gateway, "TRUNCATE client_quota")
     eventually(lambda: all(is_let_in() for _ in range(5)))

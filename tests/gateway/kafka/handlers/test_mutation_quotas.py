@@ -86,3 +86,18 @@ async def test_older_clients_are_served_and_wait(broker: Broker, number: int) ->
     [part] = getattr(answer, "topics", None) or getattr(answer, "results", None) or answer.responses
     assert part.error_code == 0
     assert answer.throttle_time_ms > 300_000
+
+
+async def test_topics_made_by_asking_for_them_count(broker: Broker) -> None:
+    """Clients ask again for what is not there."""
+    Topic = codec.MetadataRequest.MetadataRequestTopic
+    names = [f"auto-{number}" for number in range(4)]
+    wanted = codec.MetadataRequest(
+        topics=[Topic(topic_id=None, name=each) for each in names], allow_auto_topic_creation=True
+    )
+    answer = await broker.ask(wanted, 12)
+    unknown = kafka_code(Error.UNKNOWN_TOPIC_OR_PARTITION)
+    assert [each.error_code for each in answer.topics] == [0, 0, 0, unknown]
+    answer = await broker.ask(wanted, 12)
+    assert [each.error_code for each in answer.topics] == [0, 0, 0, unknown]
+    assert await broker.topics.get("auto-3") is None
