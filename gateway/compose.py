@@ -177,6 +177,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         admins = await namespaces.admins()
         return [each for tenant, roles in admins.items() for each in admin_bindings(tenant, roles)]
 
+    acls = Acls(AclStore(database), configs, name_in_acls, find_admins)
     runtime = Runtime(
         cluster=cluster,
         configs=configs,
@@ -188,7 +189,12 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         transactions=transactions,
         leases=leases,
         groups=Groups(
-            GroupStore(database), leases, topics, configs, transactions.unstable_partitions
+            GroupStore(database),
+            leases,
+            topics,
+            configs,
+            transactions.unstable_partitions,
+            lambda viewer, name: acls.may_describe(viewer.principal, viewer.host, name),
         ),
         subscriptions=subscriptions,
         live_consumers=LiveConsumers(subscription_store, cluster, lambda: subscriptions.owned),
@@ -201,7 +207,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         users=users,
         quotas=quotas,
         throttles=Throttles(quotas, configs),
-        acls=Acls(AclStore(database), configs, name_in_acls, find_admins),
+        acls=acls,
         delegation_tokens=DelegationTokens(
             DelegationTokenStore(database),
             configs,
@@ -221,5 +227,6 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
             retention_of=lambda topic: namespaces.policies_of(topic).retention,
         ),
     )
+    acls.watch(runtime.groups.on_rights_changed)
     database.on_identity_change(runtime.on_other_history)
     return runtime

@@ -257,7 +257,9 @@ SELECT g.group_id, m.member_id, m.group_instance_id, m.protocol, nullif(m.state,
        partitions_text(m.assigned) AS assigned, partitions_text(m.revoking) AS revoking,
        partitions_text(m.target) AS target,
        nullif(concat_ws(', ', nullif(array_to_string(m.subscribed_topic_names, ', '), ''),
-                        m.subscribed_topic_regex), '') AS subscribed,
+                        regexp_replace(m.subscribed_topic_regex,
+                                       '^(\\u001F[^\\u001F]*){3}\\u001F', '')), '')
+           AS subscribed,
        (SELECT string_agg(p ->> 'name', ', ') FROM jsonb_array_elements(m.protocols) AS p)
            AS offers,
        m.client_id, m.client_host, m.rack_id,

@@ -1,13 +1,15 @@
 """Which topics the members of a consumer group subscribe to, and which of them exist.
 
 Holds the topics it was last shown, and the names that regular expressions (KIP-848's
-SubscribedTopicRegex) match among them. The caller supplies the matching. Knows no epochs.
+SubscribedTopicRegex, see `expressions.py`) match among them. The caller supplies the matching.
+Knows no epochs.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from hashlib import blake2b
 
+from core.group.expressions import is_of_somebody
 from core.group.records import MemberRow, Partitions
 from core.group.values import TopicImage, Topics
 
@@ -94,7 +96,14 @@ class SubscribedTopics:
         images = sorted((image.name, image.topic_id, image.partitions) for image in self._images())
         if not images:
             return NO_TOPICS_HASH
-        digest = blake2b(repr(images).encode(), digest_size=8).digest()
+        # Also of who sees which, where that differs: a right that goes takes partitions along.
+        seen = sorted(
+            (expression, sorted(names))
+            for expression, names in self._resolved.items()
+            if is_of_somebody(expression)
+        )
+        text = repr((images, seen)) if seen else repr(images)
+        digest = blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
 
     def partitions(self) -> Mapping[str, int]:

@@ -14,7 +14,14 @@ import structlog
 
 from core.ports.log import StoreUnavailable
 from core.security.acl_changes import AclBindingFilter, check_binding, check_filter
-from core.security.acls import AclBinding, AclRules, AliasOf, read_super_users
+from core.security.acls import (
+    AclBinding,
+    AclRules,
+    AliasOf,
+    Operation,
+    ResourceType,
+    read_super_users,
+)
 from core.security.principal import Principal
 from gateway.runtime.users import shown
 from gateway.runtime.watched import LOOK_AGAIN_S, Watched
@@ -68,6 +75,11 @@ class Acls:
         """Those in force. Another object whenever they change; before they are read, only super
         users may do anything."""
         return self._rules
+
+    def may_describe(self, principal: Principal, host: str, topic: str) -> bool:
+        """Whether somebody may know of a topic. host: an address as Java writes it."""
+        asked = (principal, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        return not self.is_on or self._rules.authorize(*asked).is_allowed
 
     def watch(self, on_change: Callable[[], None]) -> None:
         """on_change: called when they differ."""

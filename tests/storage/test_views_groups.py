@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from psycopg.rows import dict_row
 
+from core.group.expressions import Viewer, seen_by
 from core.group.records import (
     CommittedOffset,
     GroupEffects,
@@ -19,6 +20,7 @@ from core.group.records import (
 )
 from core.ports.groups import GuardedEffects
 from core.ports.leases import Lease
+from core.security.principal import Principal
 from core.shard import shard_of
 from core.types import BatchFormat, RecordBatch
 from storage.groups.store import GroupStore
@@ -161,7 +163,8 @@ async def test_a_group_can_be_read(watched: Watched) -> None:
         member_epoch=5,
         state="unrevoked_partitions",
         subscribed_topic_names=("flights",),
-        subscribed_topic_regex="air.*",
+        # As a group keeps it where clients are asked for rights: with who sees by it.
+        subscribed_topic_regex=seen_by("air.*", Viewer(Principal("bob"), "10.0.0.1")),
         assigned={flights: (3, 0, 1, 2, 7, 9, 10), airports: (0,)},
         revoking={gone: (4,)},
         target={flights: (0,)},

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from core.errors import Error, Refusal
+from core.group.expressions import read_expression
 from core.group.records import MemberRow, Partitions
 from core.group.values import ClientIdentity, DescribedConsumer, Note
 
@@ -58,7 +59,9 @@ def described(row: MemberRow) -> DescribedConsumer:
         member_epoch=row.member_epoch,
         client=ClientIdentity(row.client_id, row.client_host),
         subscribed_topic_names=row.subscribed_topic_names,
-        subscribed_topic_regex=row.subscribed_topic_regex,
+        subscribed_topic_regex=(
+            row.subscribed_topic_regex and read_expression(row.subscribed_topic_regex)[0]
+        ),
         assigned=row.assigned,
         target=row.target,
         is_classic=speaks_classic(row),

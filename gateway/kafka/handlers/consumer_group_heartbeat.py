@@ -15,9 +15,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.errors import Error
+from core.group.expressions import Viewer, seen_by
 from core.group.records import Partitions
 from core.group.values import ConsumerHeartbeat, ConsumerHeartbeatResult
 from core.security.operations import REQUIREMENTS
+from core.security.principal import java_host
 from gateway.kafka.api import api
 from gateway.kafka.codec import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from gateway.kafka.context import RequestContext
@@ -63,7 +65,7 @@ async def consumer_group_heartbeat(
             rack_id=request.rack_id,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             subscribed_topic_names=None if names is None else tuple(names),
-            subscribed_topic_regex=request.subscribed_topic_regex,
+            subscribed_topic_regex=_expression(request, ctx),
             server_assignor=request.server_assignor,
             owned=_owned(request.topic_partitions),
         ),
@@ -71,10 +73,18 @@ async def consumer_group_heartbeat(
     return _answer(await _without_hidden(result, ctx))
 
 
+def _expression(request: ConsumerGroupHeartbeatRequest, ctx: RequestContext) -> str | None:
+    """Where clients are asked for rights, it matches what this one may see."""
+    expression: str | None = request.subscribed_topic_regex
+    if expression is None or ctx.rights is None:
+        return expression
+    return seen_by(expression, Viewer(ctx.principal, java_host(ctx.peer)))
+
+
 async def _without_hidden(
     result: ConsumerHeartbeatResult, ctx: RequestContext
 ) -> ConsumerHeartbeatResult:
-    """Without topics that the member may not see: its regular expression may match some."""
+    """Without topics that the member may not see: a right may have gone since it was given them."""
     if ctx.rights is None or not result.assignment:
         return result
     topics = await ctx.topics.get_many_by_id({UUID(topic_id) for topic_id in result.assignment})

@@ -41,7 +41,7 @@ from core.types import LiveBroker
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.groups.loaded_groups import LoadedGroup, LoadedGroups, instant
 from gateway.runtime.groups.offset_expiry import OffsetExpiry
-from gateway.runtime.groups.topic_images import TopicImages
+from gateway.runtime.groups.topic_images import MaySee, TopicImages
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 
@@ -94,13 +94,14 @@ class Groups:
         topics: Topics,
         configs: Configs,
         unstable_partitions: UnstablePartitions,
+        may_see: MaySee = lambda *_: True,
     ) -> None:
         """unstable_partitions: per group, partitions with an offset that an open transaction may
-        still change."""
+        still change. may_see: whether a member's client may know of a topic."""
         self._store = store
         self._unstable_partitions = unstable_partitions
         self._leases = leases
-        self._topic_images = TopicImages(topics)
+        self._topic_images = TopicImages(topics, may_see)
         self._settings_of = configs.group_settings
         self._loaded = LoadedGroups(store, leases, self._topic_images, self._settings_of)
         self._expiry = OffsetExpiry(store, leases, self._loaded, configs)
@@ -112,6 +113,10 @@ class Groups:
     def start(self) -> None:
         """Starts the work in the background; run `run` as well."""
         self._loaded.start()
+
+    def on_rights_changed(self) -> None:
+        """ACLs have changed: members subscribe to what they may see now."""
+        self._topic_images.on_rights_changed()
 
     async def run(self) -> None:
         """With each heartbeat, takes over members of lost coordinators, until cancelled."""

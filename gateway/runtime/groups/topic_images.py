@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import re2
 
+from core.group.expressions import Viewer, read_expression
 from core.group.subscribed_topics import InvalidRegularExpression
 from core.group.values import TopicImage
 from core.topic.topic import Topic
@@ -34,11 +35,17 @@ class _Expression:
     fault: str = ""
 
 
-class TopicImages:
-    """The topics, as seen by all consumer groups. One per process."""
+MaySee = Callable[[Viewer, str], bool]
+"""Whether somebody may know of a topic, by its name."""
 
-    def __init__(self, topics: Topics) -> None:
+
+class TopicImages:
+    """The topics, as seen by all consumer groups. One per process. may_see: see MaySee."""
+
+    def __init__(self, topics: Topics, may_see: MaySee = lambda *_: True) -> None:
         self._topics = topics
+        self._may_see = may_see
+        self._seen: dict[str, frozenset[str]] = {}  # by expression with a viewer
         self._picture: Mapping[str, TopicImage] = {}
         self._listing: tuple[Topic, ...] | None = None
         self._generation = 0
@@ -76,15 +83,34 @@ class TopicImages:
         """
         if not self.is_fresh:
             await self._refreshes.find([None])
-        for expression in expressions:
+        for expression in (read_expression(each)[0] for each in expressions):
             if expression not in self._expressions:
                 async with self._changing:
                     await self._add(expression)
         return self._picture
 
-    def resolve(self, expression: str) -> frozenset[str]:
-        """The topics with a name that the expression matches whole. Raises
-        InvalidRegularExpression."""
+    def on_rights_changed(self) -> None:
+        """What somebody may see has, or may have, changed."""
+        if self._seen:
+            self._seen.clear()
+            self._on_change()
+
+    def resolve(self, kept: str) -> frozenset[str]:
+        """The topics with a name that the expression matches whole, and that its viewer may see.
+        Raises InvalidRegularExpression."""
+        expression, viewer = read_expression(kept)
+        if viewer is None:
+            return self._matched(expression)
+        seen = self._seen.get(kept)
+        if seen is None:
+            found = self._matched(expression)
+            seen = frozenset(name for name in found if self._may_see(viewer, name))
+            if len(self._seen) >= EXPRESSIONS_KEPT:
+                self._seen.clear()
+            self._seen[kept] = seen
+        return seen
+
+    def _matched(self, expression: str) -> frozenset[str]:
         known = self._expressions.get(expression)
         if known is None:
             known = _evaluated(expression, self._picture)
@@ -125,6 +151,7 @@ class TopicImages:
                 )
             done |= todo
         self._picture = picture
+        self._seen.clear()
         self._on_change()
 
     async def _add(self, expression: str) -> None:

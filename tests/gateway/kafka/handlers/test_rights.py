@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -513,18 +514,66 @@ async def test_settings_of_a_new_topic_are_for_those_who_may_see_them(broker: Br
     assert (made.num_partitions, list(made.configs)) == (-1, [])
 
 
-async def test_a_regular_expression_tells_of_what_the_member_may_see(broker: Broker) -> None:
-    seen = await create(broker, "flights-seen", 2)
-    await create(broker, "flights-hidden", 2)
-    await grant(broker, binding(Operation.READ, ResourceType.GROUP))
-    await grant(broker, binding(Operation.DESCRIBE, ResourceType.TOPIC, name="flights-seen"))
-    request = consumer_heartbeat_request(
-        subscribed_topic_names=None, subscribed_topic_regex="flights-.*"
-    )
-    answer = await broker.ask(request, 1)
-    assert answer.error_code == 0
-    [told] = answer.assignment.topic_partitions
-    assert (told.topic_id, told.partitions) == (seen.topic_id, [0, 1])
+class _Member:
+    """One of a consumer group by a regular expression, which owns what it is given."""
+
+    def __init__(self, broker: Broker, who: Principal) -> None:
+        self.broker = broker
+        self.who = who
+        self.epoch = 0
+        self.owned: dict[Any, list[int]] = {}
+
+    async def beat(self, times: int = 1, **said: Any) -> dict[Any, list[int]]:
+        """What it has then."""
+        Held = codec.ConsumerGroupHeartbeatRequest.TopicPartitions
+        for _ in range(times):
+            self.broker.principal = self.who
+            asked = {
+                "member_id": self.who.name,
+                "member_epoch": self.epoch,
+                "subscribed_topic_names": None,
+                "rebalance_timeout_ms": -1,
+                "topic_partitions": [
+                    Held(topic_id=topic_id, partitions=numbers)
+                    for topic_id, numbers in self.owned.items()
+                ],
+                **said,
+            }
+            answer = await self.broker.ask(consumer_heartbeat_request(**asked), 1)
+            assert answer.error_code == 0, answer
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                found = answer.assignment.topic_partitions
+                self.owned = {each.topic_id: list(each.partitions) for each in found}
+        return self.owned
+
+    async def join(self) -> dict[Any, list[int]]:
+        return await self.beat(subscribed_topic_regex="flights-.*", rebalance_timeout_ms=60_000)
+
+
+async def test_a_regular_expression_matches_what_each_member_may_see(broker: Broker) -> None:
+    """What one may not see, another of the group gets; a right that goes takes it along."""
+    seen = (await create(broker, "flights-seen", 2)).topic_id
+    hidden = (await create(broker, "flights-hidden", 2)).topic_id
+    alice, bob = _Member(broker, ALICE), _Member(broker, Principal("bob"))
+    described = binding(Operation.DESCRIBE, ResourceType.TOPIC, name="flights-seen")
+    group = binding(Operation.READ, ResourceType.GROUP)
+    everything = replace(binding(Operation.ALL, ResourceType.TOPIC), principal="User:bob")
+    await grant(broker, group, described, replace(group, principal="User:bob"), everything)
+    assert await alice.join() == {seen: [0, 1]}
+    assert (await bob.join())[hidden] == [0, 1]  # nobody else may have them
+    await alice.beat(3)
+    assert set(await alice.beat()) == {seen}
+    [gone] = await broker.acls.delete([_exactly(described)], principal=ALICE, peer="here")
+    assert gone == [described]
+    await alice.beat(3)
+    await bob.beat(3)
+    assert await alice.beat() == {}
+    assert await bob.beat() == {seen: [0, 1], hidden: [0, 1]}
+    await grant(broker, described)
+    await alice.beat()
+    await bob.beat(3)
+    assert set(await alice.beat()) == {seen}
 
 
 async def test_a_group_is_told_of_to_those_who_may_see_its_topics(broker: Broker) -> None:
