@@ -504,6 +504,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._throttles is not None
             and self._throttles.rules is not None
             and not api.is_exempt_from_quotas
+            and (login is None or not login.awaits_login)
         ):
             self._use(request, api, header)
         message = codec.decode_body(header, request.frame)

@@ -281,6 +281,14 @@ def test_who_takes_too_much_time(at: Entrance, rate: Rate) -> None:
         assert "throttle_time_ms" not in answer
 
 
+def test_before_a_login_nothing_is_counted(at: Entrance, rate: Rate) -> None:
+    """Nobody is there yet whose it would be."""
+    rate("request_percentage", 0.0001, user=None)
+    with wire(at.plain, "any") as one:
+        answer, _ = one.ask(codec.ApiVersionsRequest(), 2)
+        assert answer["throttle_time_ms"] == 0
+
+
 def test_librdkafka_keeps_to_a_users_quota(at: Entrance, topic: str, rate: Rate) -> None:
     """Writing and reading, whatever its client id."""
     rate("producer_byte_rate", 300_000, user=USER)
