@@ -199,7 +199,7 @@ class _Broker:
         for work in (*runtime.background(), _follow_limits(self._settings, runtime, listeners)):
             self._start(work)
         if self._tls.are_there:
-            self._start(self._tls.keep_up())
+            self._start(self._tls.keep_up(listeners.close_revoked))
         if self._server is not None:
             self._start(self._supervise(self._server))
         # What is alive now stays alive: the collector need not look at it again.

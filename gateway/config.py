@@ -11,7 +11,7 @@ import re
 import socket
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -65,6 +65,7 @@ _SERVICE_VARIABLES = re.compile(
 ROOT_DATA_DIR = Path("/var/lib/penstock")
 NOWHERE: Final = "none"
 """The word for an address that is not to be listened on."""
+CRL: Final = "penstock.ssl.crl.location"
 _WITHOUT_DOTS: Final = {name.lower(): name for name in BROKER_CONFIGS if "." not in name}
 _WILDCARDS = {"", "0.0.0.0", "::"}
 
@@ -378,7 +379,7 @@ class Settings(BaseSettings):
                     f"Broker properties: {name}: there is no listener {listener}; names are "
                     "written in lower case here"
                 )
-            if plain.startswith("ssl.") and by_name[listener].tls is None:
+            if plain.startswith(("ssl.", CRL)) and by_name[listener].tls is None:
                 raise ValueError(f"Broker properties: {name}: the listener does not speak TLS")
         for each in addresses:
             if each.tls and each.tls.client_auth is not ClientAuth.NONE and not each.tls.client_ca:
@@ -387,6 +388,12 @@ class Settings(BaseSettings):
                     "certificates (ssl.client.auth), and nothing says which are good; set "
                     "--tls-client-ca"
                 )
+        if self._crl() is not None and not any(
+            each.tls and each.tls.crl
+            for listener in LISTENERS
+            for each in self.listen_addresses(listener)
+        ):
+            raise ValueError(f"Broker properties: {CRL} is set, and nobody asks for certificates")
         asked = broker_text("ssl.client.auth", self.broker)
         if asked != ClientAuth.NONE.value and not any(
             each.protocol is SecurityProtocol.SSL for each in addresses
@@ -427,7 +434,13 @@ class Settings(BaseSettings):
             return TlsFiles(self.tls_cert, self.tls_key)
         trusted = own_value("ssl.truststore.location", listener, self.broker)
         authorities = Path(str(trusted)) if trusted else self._client_ca()
-        return TlsFiles(self.tls_cert, self.tls_key, authorities, auth)
+        lists = own_value(CRL, listener, self.broker)
+        crl = Path(str(lists)) if lists else self._crl()
+        return TlsFiles(self.tls_cert, self.tls_key, authorities, auth, crl)
+
+    def _crl(self) -> Path | None:
+        lists = broker_value(CRL, self.broker)
+        return Path(str(lists)) if lists else None
 
     def _client_ca(self) -> Path | None:
         """By what clients' certificates are checked where nothing else is said."""
@@ -468,7 +481,10 @@ class Settings(BaseSettings):
         if tls is not None and listener != KAFKA:
             tls = TlsFiles(tls.certificate, tls.key)
             if asks and TLS in authentication_methods(self.broker):
-                tls = replace(tls, client_ca=self._client_ca(), client_auth=ClientAuth.REQUESTED)
+                tls = TlsFiles(
+                    *(tls.certificate, tls.key, self._client_ca(), ClientAuth.REQUESTED),
+                    self._crl(),
+                )
         names = (listener,)
         return (
             ListenAddress(listener, listen, advertise, flag, protocol, names, asks=asks, tls=tls),

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from gateway.connection_account import AccountLimits, ConnectionAccount
-from gateway.tls import HANDSHAKE, Handshake
+from gateway.tls import HANDSHAKE, Handshake, Revoked, peer_certificate
 
 log = structlog.get_logger(__name__)
 
@@ -93,6 +93,8 @@ class Listener:
         self._held: set[socket.socket] = set()
         self._sockets: list[socket.socket] = []
         self._connections: set[Connection] = set()
+        self._by_tls: dict[Connection, tuple[asyncio.BaseTransport, str]] = {}
+        self._revoked = Revoked()
         self._per_ip: Counter[str] = Counter()
         self._greeting: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -200,6 +202,8 @@ class Listener:
             if counted:
                 counted = False
                 self._connections.difference_update(made)
+                for each in made:
+                    self._by_tls.pop(each, None)
                 self._forget(ip)
 
         def make() -> Any:
@@ -214,7 +218,7 @@ class Listener:
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             timeout = _HANDSHAKE_TIMEOUT_S if self._tls else None
             HANDSHAKE.set(handshake)
-            await loop.connect_accepted_socket(
+            transport, _ = await loop.connect_accepted_socket(
                 make,
                 accepted,
                 ssl=self._tls() if self._tls else None,
@@ -230,8 +234,32 @@ class Listener:
             lost()
             raise
         else:
+            if self._tls is not None and counted:
+                self._by_tls[made[0]] = transport, ip
+                self._abort_if_revoked(made[0])
             if self._stopping:
                 made[0].finish()
+
+    @property
+    def tls(self) -> Callable[[], ssl.SSLContext] | None:
+        """What gives its contexts."""
+        return self._tls
+
+    def close_revoked(self, revoked: Revoked) -> None:
+        """Closes the connections that have come by such a certificate, also those that are coming
+        now."""
+        self._revoked = revoked
+        for connection in list(self._by_tls):
+            self._abort_if_revoked(connection)
+
+    def _abort_if_revoked(self, connection: Connection) -> None:
+        transport, ip = self._by_tls[connection]
+        if not self._revoked.numbers:
+            return
+        certificate = peer_certificate(transport)
+        if certificate is not None and certificate in self._revoked:
+            log.warning("connection closed", reason="its certificate was revoked", peer=ip)
+            connection.abort()
 
     def _forget(self, ip: str) -> None:
         self._account.leave(self._name, ip)

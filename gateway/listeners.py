@@ -13,6 +13,7 @@ from typing import Any
 from gateway.config import Endpoint, SettingsError
 from gateway.connection_account import ConnectionAccount
 from gateway.listener import ConnectionLimits, ConnectionMaker, Listener
+from gateway.tls import Revoked, TlsContext
 
 
 class LateFrontEnd:
@@ -89,6 +90,12 @@ class Listeners:
     def connection_count(self) -> int:
         """The number of open connections."""
         return sum(listener.connection_count for listener in self._listeners)
+
+    def close_revoked(self, tls: TlsContext, revoked: Revoked) -> None:
+        """Closes connections by certificates that were taken back, where this context is used."""
+        for listener in self._listeners:
+            if listener.tls is tls:
+                listener.close_revoked(revoked)
 
     async def shutdown(self, timeout_s: float) -> None:
         """Accepts no more, lets connections finish, and closes the rest after `timeout_s`."""

@@ -8,8 +8,9 @@ protocol, and not whom a certificate stands for.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,18 +36,21 @@ class TlsFiles:
     """What a listener's TLS is made of: files in PEM, without passwords.
 
     certificate: the chain that clients are shown, with `key`. client_ca: who may sign clients'
-    certificates; needed unless client_auth is NONE.
+    certificates; needed unless client_auth is NONE. crl: lists of those that were taken back (RFC
+    5280); where it is said, each of who signs has one in it.
     """
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
     client_auth: ClientAuth = ClientAuth.NONE
+    crl: Path | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """Those that are there."""
-        return tuple(path for path in (self.certificate, self.key, self.client_ca) if path)
+        every = (self.certificate, self.key, self.client_ca, self.crl)
+        return tuple(path for path in every if path)
 
 
 class TlsContext:
@@ -61,18 +65,24 @@ class TlsContext:
         """The one for a new connection."""
         return self._current
 
-    def look(self) -> None:
-        """Reads the files again if they have changed, and have not since the last look. Blocks."""
+    def look(self) -> bool:
+        """Reads the files again if they have changed, and have not since the last look; whether
+        others are in force now. Blocks."""
         before, self._seen = self._seen, _stamps(self.files.paths)
         if self._seen == self._read or self._seen != before:
-            return
+            return False
         self._read = self._seen
         try:
             self._current = _context(self.files)
         except TlsError as error:
             log.error("tls_files_unusable", reason=str(error), in_force="those read before")
-        else:
-            log.info("tls_files_read_again", certificate=str(self.files.certificate))
+            return False
+        log.info("tls_files_read_again", certificate=str(self.files.certificate))
+        return True
+
+    def revoked(self) -> Revoked:
+        """The certificates that were taken back, as the file says now. Blocks."""
+        return Revoked() if self.files.crl is None else read_revoked(self.files.crl)
 
 
 class TlsContexts:
@@ -91,18 +101,59 @@ class TlsContexts:
     def are_there(self) -> bool:
         return bool(self._made)
 
-    async def keep_up(self) -> None:
-        """Follows the files, until cancelled."""
+    async def keep_up(self, on_revoked: Callable[[TlsContext, Revoked], None]) -> None:
+        """Follows the files, until cancelled. on_revoked: is told when they have changed of what
+        was taken back."""
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
             for each in self._made.values():
-                await asyncio.to_thread(each.look)
+                if await asyncio.to_thread(each.look) and each.files.crl is not None:
+                    on_revoked(each, await asyncio.to_thread(each.revoked))
 
 
 def peer_certificate(transport: asyncio.BaseTransport) -> bytes | None:
     """A client's certificate as DER, which TLS has found good; None where it has shown none."""
     shaken = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
     return None if shaken is None else shaken.getpeercert(binary_form=True)
+
+
+# --- certificates that were taken back ---
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """numbers: with each, who has signed it (DER of the name)."""
+
+    numbers: frozenset[tuple[bytes, int]] = frozenset()
+
+    def __contains__(self, certificate: bytes) -> bool:
+        """certificate: DER."""
+        from cryptography import x509
+
+        found = x509.load_der_x509_certificate(certificate)
+        return (found.issuer.public_bytes(), found.serial_number) in self.numbers
+
+
+def read_revoked(path: Path) -> Revoked:
+    """Of lists in PEM, with which a context was made. Raises ValueError, OSError."""
+    from cryptography import x509  # it takes a while, and few have such lists
+
+    text = path.read_text()
+    lists = [x509.load_pem_x509_crl(each.encode()) for each in _CRLS.findall(text)]
+    if not lists:
+        raise ValueError("there is no list in it")
+    if "CERTIFICATE-----" in text:  # which would be trusted
+        raise ValueError("there are certificates in it")
+    return Revoked(
+        frozenset(
+            (each.issuer.public_bytes(), revoked.serial_number)
+            for each in lists
+            for revoked in each
+        )
+    )
+
+
+_CRLS: Final = re.compile(r"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 
 
 # --- making one ---
@@ -144,6 +195,18 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
             f"clients' certificates cannot be checked with {files.client_ca} ({error}): name a "
             "file of certificates in PEM with --tls-client-ca, or ssl.truststore.location"
         ) from error
+    # What is shown again is looked at again: it may have expired meanwhile.
+    context.num_tickets = 0
+    if files.crl is not None:
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        try:
+            read_revoked(files.crl)
+            context.load_verify_locations(files.crl)
+        except (OSError, ValueError) as error:
+            raise TlsError(
+                f"it cannot be said which certificates were taken back: {files.crl} is no list of "
+                f"them ({error}); name a file of CRLs in PEM with penstock.ssl.crl.location"
+            ) from error
     return context
 
 

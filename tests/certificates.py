@@ -69,6 +69,23 @@ class Authority:
         path.with_suffix(".crt").write_bytes(pem)
         return path
 
+    def write_list(self, *revoked: Path, file: str = "revoked.crl", ends: int = 30) -> Path:
+        """A file with the list of what it takes back. ends: in days from now."""
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self.certificate.subject)
+            .last_update(now - 9 * DAY)
+            .next_update(now + ends * DAY)
+        )
+        for each in revoked:
+            number = x509.load_pem_x509_certificate(each.read_bytes()).serial_number
+            entry = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now)
+            builder = builder.add_revoked_certificate(entry.build())
+        path = self.directory / file
+        path.write_bytes(builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        return path
+
     def write_own(self, file: str = "authority.crt") -> Path:
         """A file with its own certificate."""
         path = self.directory / file

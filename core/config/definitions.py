@@ -1094,6 +1094,13 @@ _HONOURED: tuple[ConfigDef, ...] = (
         validator=at_least(0),
     ),
     _broker(
+        "penstock.ssl.crl.location",
+        _STRING,
+        None,
+        "File of lists (CRLs, PEM) of clients' certificates that were taken back; with it, each of "
+        "who signs them needs one that is not out of date.",
+    ),
+    _broker(
         "penstock.staged.expiration.ms",
         _LONG,
         DAY_MS,

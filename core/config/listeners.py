@@ -20,6 +20,7 @@ BEARER: Final = "sasl.oauthbearer."
 _JWKS: Final = "sasl.oauthbearer.jwks.endpoint."
 OWN: Final = frozenset(
     {
+        "penstock.ssl.crl.location",
         "sasl.oauthbearer.clock.skew.seconds",
         "sasl.oauthbearer.expected.audience",
         "sasl.oauthbearer.expected.issuer",

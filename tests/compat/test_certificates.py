@@ -45,8 +45,11 @@ from tests.entrance import PASSWORD, USER
 NAME = "CN=Jörg M\\, Ops+UID=7,O=Rivers"
 PRINCIPAL = "User:UID=7+CN=Jörg M\\, Ops,O=Rivers"  # DER sorts what is in a set
 PROTOCOLS = "OPEN:PLAINTEXT,NEEDS:SSL,MAY:SSL,BOTH:SASL_SSL"
-WRONG = ["another's", "expired", "not yet", "none"]
-ALERTS = ["unknown ca", "certificate expired", "bad certificate", "certificate required"]
+WRONG = ["another's", "expired", "not yet", "none", "revoked"]
+ALERTS = [
+    *("unknown ca", "certificate expired", "bad certificate", "certificate required"),
+    "certificate revoked",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,10 @@ def at(
     listeners = ",".join(
         f"{name}://{host}:{port}" for name, host, port in zip(names, hosts, ports, strict=True)
     )
+    revoked = authority.write("revoked.pem", NAME)
     settings = {
         **BROKER_SETTINGS,
+        "penstock.ssl.crl.location": str(authority.write_list(revoked)),
         "listeners": listeners,
         "listener.security.protocol.map": PROTOCOLS,
         "ssl.client.auth": "required",
@@ -109,6 +114,7 @@ def at(
                 "expired": authority.write("expired.pem", NAME, begins=-9, ends=-1),
                 "not yet": authority.write("later.pem", NAME, begins=1),
                 "none": None,
+                "revoked": revoked,
             },
             admin=AdminClient({"bootstrap.servers": made.bootstrap}),
         )
@@ -292,6 +298,7 @@ def test_the_log_says_what_is_wrong(at: Place) -> None:
         ("expired", "certificate has expired"),
         ("not yet", "certificate is not yet valid"),
         ("none", "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        ("revoked", "certificate revoked"),
     ):
         host, port = at.needs.split(":")
         context = ssl.create_default_context(cafile=str(at.authority))

@@ -261,6 +261,11 @@ def test_a_password_stays_out_of_the_sentence() -> None:
             "--tls-client-ca and ssl.truststore.location are both set; keep one of them.",
         ),
         (
+            {"broker": {"penstock.ssl.crl.location": "/lists.pem"}},
+            "Broker properties: penstock.ssl.crl.location is set, and nobody asks for "
+            "certificates.",
+        ),
+        (
             {"broker": {"listener.name.plaintext.ssl.client.auth": "required"}},
             "Broker properties: listener.name.plaintext.ssl.client.auth: the listener does not "
             "speak TLS.",
@@ -600,18 +605,33 @@ def test_each_listener_has_its_own_way_with_certificates() -> None:
             "listener.name.both.ssl.client.auth": "requested",
             "listener.name.asks.ssl.client.auth": "requested",
             "listener.name.asks.ssl.truststore.location": "/other.pem",
+            "listener.name.asks.penstock.ssl.crl.location": "/asks.crl",
+            "penstock.ssl.crl.location": "/lists.crl",
             "listener.name.asks.ssl.principal.mapping.rules": "RULE:CN=(.*)/$1/",
         },
     )
     found = {each.by_name: each for each in made.listen_addresses(KAFKA)}
     assert {name: each.tls for name, each in found.items()} == {
-        "SSL": TlsFiles(here, here, here, ClientAuth.REQUIRED),
+        "SSL": TlsFiles(here, here, here, ClientAuth.REQUIRED, Path("/lists.crl")),
         "SASL_SSL": TlsFiles(here, here),
-        "BOTH": TlsFiles(here, here, here, ClientAuth.REQUESTED),
-        "ASKS": TlsFiles(here, here, Path("/other.pem"), ClientAuth.REQUESTED),
+        "BOTH": TlsFiles(here, here, here, ClientAuth.REQUESTED, Path("/lists.crl")),
+        "ASKS": TlsFiles(here, here, Path("/other.pem"), ClientAuth.REQUESTED, Path("/asks.crl")),
         "PLAINTEXT": None,
     }
     assert {name for name, each in found.items() if each.is_open} == {"ASKS", "PLAINTEXT"}
     assert made.principal_mapping("ASKS").user_of("CN=a") == "a"
     assert made.principal_mapping("SSL").user_of("CN=a") == "CN=a"
     assert [each.tls for each in made.listen_addresses(PULSAR)] == [TlsFiles(here, here)]
+
+
+def test_lists_of_revoked_certificates_count_at_pulsars_door_as_well() -> None:
+    here = Path(__file__)
+    made = Settings(
+        tls_cert=here,
+        tls_key=here,
+        tls_client_ca=here,
+        broker={**ON, "authenticationProviders": "tls", "penstock.ssl.crl.location": "/lists.crl"},
+    )
+    asked = TlsFiles(here, here, here, ClientAuth.REQUESTED, Path("/lists.crl"))
+    for listener in (PULSAR, HTTP):
+        assert [each.tls for each in made.listen_addresses(listener)] == [asked]

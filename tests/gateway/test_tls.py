@@ -17,7 +17,7 @@ from gateway.listener import Listener
 from gateway.tls import TlsContext, TlsContexts, TlsError, TlsFiles, peer_certificate
 from tests.certificates import Authority
 from tests.gateway.event_loops import on_every_loop
-from tests.gateway.test_listener import Echo, echoed, listening
+from tests.gateway.test_listener import Echo, closed, echoed, listening
 
 
 class Known(Echo):
@@ -37,9 +37,10 @@ class Files:
         self.authority = Authority.made(directory)
         self.certificate = self.authority.write("server.pem", "CN=first", host="localhost")
         self.trusted = self.authority.write_own()
+        self.crl: Path | None = None
 
     def of(self, auth: ClientAuth = ClientAuth.NONE) -> TlsFiles:
-        return TlsFiles(self.certificate, self.certificate, self.trusted, auth)
+        return TlsFiles(self.certificate, self.certificate, self.trusted, auth, self.crl)
 
     def client(self, shown: Path | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self.trusted)
@@ -254,12 +255,92 @@ def test_without_usable_files_there_is_no_context(files: Files, of: str) -> None
         TlsContext(files.of(ClientAuth.REQUIRED))
 
 
+# --- certificates that are taken back ---
+
+
+@on_every_loop
+async def test_whose_certificate_is_taken_back_is_not_let_in(files: Files) -> None:
+    alice, bob = (files.authority.write(f"{name}.pem", f"CN={name}") for name in ("alice", "bob"))
+    files.crl = files.authority.write_list(alice)
+    context = TlsContext(files.of(ClientAuth.REQUIRED))
+    async with listening(tls=context, kind=Known) as listener:
+        assert await named(listener.port, files.client(bob)) == "CN=bob"
+        with capture_logs() as logs:
+            with pytest.raises(ssl.SSLError, match=r"(?i)alert[ _]certificate[ _]revoked"):
+                await named(listener.port, files.client(alice))
+            await all_gone(listener)
+        assert "certificate revoked" in logs[-1]["reason"]
+        files.authority.write_list(bob)
+        assert looked(context) == ["tls_files_read_again"]
+        assert await named(listener.port, files.client(alice)) == "CN=alice"
+
+
+@on_every_loop
+async def test_who_is_in_by_a_certificate_that_is_taken_back_is_cut_off(files: Files) -> None:
+    """Within seconds; others stay, and no session of TLS lets him in again."""
+    alice, bob = (files.authority.write(f"{name}.pem", f"CN={name}") for name in ("alice", "bob"))
+    files.crl = files.authority.write_list()
+    contexts = TlsContexts()
+    context = contexts.of(files.of(ClientAuth.REQUIRED))
+    async with listening(tls=context, kind=Known) as listener:
+        keeping = asyncio.create_task(
+            contexts.keep_up(lambda _, gone: listener.close_revoked(gone))
+        )
+        client = files.client(alice)
+        async with (
+            connected(listener.port, client) as (reader, writer),
+            connected(listener.port, files.client(bob)) as (other, of_other),
+        ):
+            for each in (reader, other):
+                await each.readline()
+            assert await echoed(reader, writer) == b"hello"
+            with capture_logs() as logs:
+                files.authority.write_list(alice)
+                assert await closed(reader)
+            assert ("connection closed", "its certificate was revoked") in [
+                (line["event"], line.get("reason")) for line in logs
+            ]
+            assert await echoed(other, of_other) == b"hello"
+        with pytest.raises(ssl.SSLError, match=r"(?i)revoked"):
+            await named(listener.port, client)
+        await all_gone(listener)
+        keeping.cancel()
+
+
+@pytest.mark.parametrize("what", ["out of date", "another's"])
+async def test_without_a_list_that_counts_nobody_is_let_in(
+    files: Files, tmp_path: Path, what: str
+) -> None:
+    alice = files.authority.write("alice.pem", "CN=alice")
+    if what == "out of date":
+        files.crl = files.authority.write_list(ends=-1)
+    else:
+        files.crl = Authority.made(tmp_path, "CN=Other").write_list()
+    async with listening(tls=TlsContext(files.of(ClientAuth.REQUIRED))) as listener:
+        with capture_logs() as logs:
+            with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+                await named(listener.port, files.client(alice))
+            await all_gone(listener)
+        assert ("expired" if what == "out of date" else "unable to get certificate CRL") in logs[
+            -1
+        ]["reason"]
+
+
+def test_what_is_no_list_is_refused(files: Files) -> None:
+    lists = files.authority.write_list().read_text()
+    for text in ("", "no list", lists.replace("M", "x"), lists + files.trusted.read_text()):
+        files.crl = files.trusted.with_name("wrong.crl")
+        files.crl.write_text(text)
+        with pytest.raises(TlsError, match=r"penstock\.ssl\.crl\.location"):
+            TlsContext(files.of(ClientAuth.REQUIRED))
+
+
 async def test_equal_files_share_a_context_that_keeps_up(files: Files) -> None:
     contexts = TlsContexts()
     one, other = contexts.of(files.of()), contexts.of(files.of())
     assert one is other
     before = one()
-    keeping = asyncio.create_task(contexts.keep_up())
+    keeping = asyncio.create_task(contexts.keep_up(lambda *_: None))
     files.renew("CN=second")
     async with asyncio.timeout(30):
         while one() is before:
