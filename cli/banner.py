@@ -23,6 +23,7 @@ def banner(
     database: str,
     version: str,
     protocol: str | None = None,
+    asks_for_certificate: bool = False,
     data_dir: str | None = None,
     service_url: str | None = None,
     http_url: str | None = None,
@@ -32,8 +33,9 @@ def banner(
     bootstrap: HOST:PORT as clients reach it. psql_command: opens the database (`psql URL`).
     database: what the database is, for people (its directory, or its URL without the password).
     protocol: Kafka's name of it where it is not PLAINTEXT: what clients have to trust, and who they
-    are, only people know. data_dir: the embedded database's. service_url: where
-    Pulsar's clients are served, http_url: where HTTP is, if they are.
+    are, only people know. asks_for_certificate: whether clients show one. data_dir: the embedded
+    database's. service_url: where Pulsar's clients are served, http_url: where HTTP is, if they
+    are.
     """
     produce = (
         "from kafka import KafkaProducer; "
@@ -55,9 +57,10 @@ def banner(
         where = "" if data_dir is None else f" --data {shlex.quote(data_dir)}"
         lines = ["A line to try:", f"  {program('penstock')} users add NAME{where}"]
     elif protocol is not None:
+        how = "--command-config FILE" if asks_for_certificate else "--tls"
         lines = [
             "A line to try:",
-            f"  {program('penstock')} check --tls --bootstrap-server {bootstrap}",
+            f"  {program('penstock')} check {how} --bootstrap-server {bootstrap}",
         ]
     else:
         lines = [

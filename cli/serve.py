@@ -280,6 +280,7 @@ def _greet(
         database=shown,
         version=VERSION,
         protocol=protocol,
+        asks_for_certificate=kafka.asks_for_certificate,
         data_dir=shown if server is not None else None,
         service_url=service_url,
         http_url=http_url,

@@ -171,12 +171,13 @@ class ListenAddress:
     @property
     def is_open(self) -> bool:
         """Whether others than this machine's users may reach it, and nobody asks who they are."""
-        asks = (
-            self.protocol.is_sasl
-            or self.asks
-            or (self.tls is not None and self.tls.client_auth is ClientAuth.REQUIRED)
-        )
+        asks = self.protocol.is_sasl or self.asks or self.asks_for_certificate
         return not asks and not _is_loopback(self.listen.host)
+
+    @property
+    def asks_for_certificate(self) -> bool:
+        """Whether nobody comes without."""
+        return self.tls is not None and self.tls.client_auth is ClientAuth.REQUIRED
 
 
 def _is_loopback(host: str) -> bool:

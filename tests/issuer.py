@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -91,9 +93,9 @@ class Issuer:
 
 
 @contextmanager
-def serving(issuer: Issuer) -> Iterator[Issuer]:
+def serving(issuer: Issuer, certificate: Path | None = None) -> Iterator[Issuer]:
     """Serves /jwks, and /token for clients that show SECRET (client credentials flow); and what
-    `answers` has by path."""
+    `answers` has by path. certificate: with its key, of localhost; None: by plain HTTP."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -136,10 +138,19 @@ def serving(issuer: Issuer) -> Iterator[Issuer]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """A client that hangs up amid TLS is no news."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        issuer.url = f"http://127.0.0.1:{server.server_port}"
+        if certificate is not None:
+            issuer.url = f"https://localhost:{server.server_port}"
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
-        issuer.url = f"http://127.0.0.1:{server.server_port}"
         try:
             yield issuer
         finally:

@@ -534,6 +534,13 @@ def test_what_needs_a_controller_says_so_while_the_database_is_away(
         assert line.startswith(f"The broker at {gateway.bootstrap} ")
 
 
+def test_where_certificates_are_wanted_the_line_to_try_names_a_file() -> None:
+    known = {"database": "./data", "version": "1", "protocol": "SSL"}
+    text = banner("localhost:1", "psql URL", **known, asks_for_certificate=True)
+    assert "check --command-config FILE --bootstrap-server localhost:1" in text
+    assert "check --tls --bootstrap-server" in banner("localhost:1", "psql URL", **known)
+
+
 def test_the_default_address_needs_no_flag_in_the_banner() -> None:
     text = banner("localhost:9092", "psql URL", database="./data", version="1")
     assert "--bootstrap-server" not in text

@@ -27,6 +27,7 @@ from gateway.runtime.key_sets import (
     NoKeySet,
     read_key_set,
 )
+from tests.certificates import Authority
 from tests.issuer import Issuer, in_base64, jwk_of, rsa_key, serving
 
 
@@ -270,6 +271,25 @@ async def test_logins_do_not_wait_long_where_there_are_keys(
 async def test_nobody_is_there(free_tcp_port: int) -> None:
     with pytest.raises(KeysUnavailable):
         await ids(of(f"http://127.0.0.1:{free_tcp_port}/"), "e")
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_https_trusts_whom_the_machine_trusts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_trusted: bool
+) -> None:
+    authority = Authority.made(tmp_path)
+    certificate = authority.write("issuer.pem", "CN=issuer", host="localhost")
+    if is_trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.write_own()))
+    with serving(Issuer(), certificate) as issuer:
+        keys = of(f"{issuer.url}/jwks")
+        if is_trusted:
+            assert await ids(keys, "e") == ["e"]
+            return
+        with capture_logs() as logs, pytest.raises(KeysUnavailable):
+            await ids(keys, "e")
+        assert "certificate verify failed" in logs[0]["reason"]
+        assert issuer.asked == []
 
 
 async def test_a_file_is_read_again_when_it_changes(issuer: Issuer, tmp_path: Path) -> None:
