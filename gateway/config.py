@@ -418,9 +418,7 @@ class Settings(BaseSettings):
                 )
             found = bearer_settings(each.name, self.broker)
             if found is not None and (wrong := check_url(found.url)):
-                raise ValueError(
-                    f"Broker properties: sasl.oauthbearer.jwks.endpoint.url is {found.url}: {wrong}"
-                )
+                raise ValueError(f"Broker properties: sasl.oauthbearer.jwks.endpoint.url: {wrong}")
 
     def _tls_files(self, protocol: SecurityProtocol, listener: str) -> TlsFiles | None:
         """Of a listener of Kafka's."""

@@ -60,6 +60,8 @@ def check_url(url: str) -> str | None:
         return None if parts.path and parts.netloc in ("", "localhost") else "it names no file"
     if parts.scheme not in ("http", "https"):
         return "it is no URL of http, https or file"
+    if "@" in parts.netloc:  # it is told in the log, and would not be sent
+        return "it has a name or a password in it"
     try:
         has_host = bool(parts.hostname) and parts.port != 0
     except ValueError:  # of a port that is none

@@ -229,7 +229,7 @@ def test_a_password_stays_out_of_the_sentence() -> None:
                     "sasl.oauthbearer.expected.audience": "x",
                 }
             },
-            "Broker properties: sasl.oauthbearer.jwks.endpoint.url is ftp://issuer.example/jwks: "
+            "Broker properties: sasl.oauthbearer.jwks.endpoint.url: "
             "it is no URL of http, https or file.",
         ),
         (

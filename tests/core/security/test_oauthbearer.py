@@ -79,7 +79,16 @@ def test_urls_of_key_sets(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "/etc/jwks", "ftp://a/b", "https://", "http://a:x/", "file://other/etc", "http://:8"],
+    [
+        "",
+        "/etc/jwks",
+        "ftp://a/b",
+        "https://",
+        "http://a:x/",
+        "file://other/etc",
+        "http://:8",
+        "https://a:b@c/d",
+    ],
 )
 def test_what_is_no_url_of_a_key_set(url: str) -> None:
     assert check_url(url) is not None
