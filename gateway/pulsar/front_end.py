@@ -82,13 +82,16 @@ def rest(front_end: FrontEnd, around: Surroundings) -> Part:
     """What it serves by HTTP; see `gateway.web.front_end.Bring`."""
     from gateway.pulsar.admin.api import NOT_SERVED, PREFIX, AdminServices, load_endpoints
     from gateway.pulsar.admin.rights import refuse
+    from gateway.web.introductions import Introductions
     from gateway.web.peers import Peers
     from gateway.web.server import Part
 
     assert isinstance(front_end, PulsarFrontEnd), "it is asked for its own"
+    door = front_end.door
+    introductions = None if door is None else Introductions(door.authentication.users)
     services = AdminServices(
         front_end.services,
-        Peers(around.settings.tls_cert),
+        Peers(around.settings.tls_cert, introductions),
         around.metrics.refusals.count,
     )
     return Part(load_endpoints(), services, PREFIX, NOT_SERVED, refuse)

@@ -170,10 +170,12 @@ async def _refuse_others(txn: TxnId, session: Session) -> Failed | None:
     return Failed(ServerError.TRANSACTION_NOT_FOUND, reason)
 
 
-async def confirm_end(txn: TxnId, services: Services, *, is_commit: bool) -> Failed | None:
+async def confirm_end(txn: TxnId, session: Session, *, is_commit: bool) -> Failed | None:
     """Whether the transaction has ended this way; why not, or None."""
     try:
-        found = (await services.transactions.describe([txn.key])).get(txn.key)
+        if (not_his := await _refuse_others(txn, session)) is not None:
+            return not_his
+        found = (await session.services.transactions.describe([txn.key])).get(txn.key)
     except StoreUnavailable as away:
         return Failed(ServerError.SERVICE_NOT_READY, f"The database is away: {away}")
     if found is None:

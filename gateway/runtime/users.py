@@ -125,6 +125,12 @@ class Users:
         for on_change in self._on_change:
             on_change()
 
+    @property
+    def secret(self) -> bytes:
+        """The cluster's, which every broker knows and nobody else; they were read before."""
+        assert self._stored is not None, "users were read before anybody asks"
+        return self._stored.secret
+
     def find(self, name: str, mechanism: ScramMechanism) -> Verifier | None:
         """A user's verifier of a mechanism, as last read."""
         return next((each for each in self._of(name) if each.mechanism is mechanism), None)

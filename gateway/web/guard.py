@@ -19,6 +19,7 @@ from core.security.principal import Caller, Principal, java_host
 from gateway.runtime.authentication import BASIC, TOKEN, UNSUPPORTED, Credentials, NotProved
 from gateway.runtime.users import shown
 from gateway.web.api import Refused
+from gateway.web.introductions import HEADER, Introductions
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -62,6 +63,7 @@ class Guard:
         self._configs = configs
         self._observe = observe
         self._open_paths = frozenset(open_paths)
+        self._introductions = Introductions(authentication.users)
 
     def is_open(self, path: str) -> bool:
         """Whether an endpoint with this path asks nobody."""
@@ -70,6 +72,10 @@ class Guard:
     async def admit(self, request: Request) -> Caller | Refused:
         """Who asks; a refusal comes late. Raises StoreUnavailable."""
         peer = peer_of(request)
+        if (said := request.headers.get(HEADER)) is not None:
+            caller = await self._introductions.read(said, request.method, target_of(request))
+            reason = "no broker has said so"
+            return caller or await self._refuse("", reason, None, peer)
         method = request.headers.get(METHOD_HEADER) or ""
         if method and method not in self._authentication.methods:
             told = f"Unsupported authentication method: [{shown(method)}]."
@@ -108,6 +114,12 @@ class Guard:
         delay_ms = self._configs.broker_int("connection.failed.authentication.delay.ms")
         await asyncio.sleep(delay_ms / 1000)
         return Refused(401, told)
+
+
+def target_of(request: Request) -> str:
+    """Path and query, as they were sent."""
+    query = request.scope["query_string"].decode("ascii")
+    return str(request.scope["path"]) + (f"?{query}" if query else "")
 
 
 def peer_of(request: Request) -> str:

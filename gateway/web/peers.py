@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from core.security.principal import Caller
+from gateway.web.introductions import HEADER, Introductions
+
 _WITHIN_S: Final = 15.0
-_PASSED_ON: Final = (
-    *("authorization", "x-original-principal", "x-pulsar-auth-method-name"),
-    "content-type",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,14 @@ class PeerAnswer:
 
 
 class Peers:
-    """The other brokers. certificate: what this one shows its clients, which is trusted, too."""
+    """The other brokers. certificate: what this one shows its clients, which is trusted, too.
+    introductions: None where nobody is asked who he is."""
 
-    def __init__(self, certificate: Path | None) -> None:
+    def __init__(
+        self, certificate: Path | None, introductions: Introductions | None = None
+    ) -> None:
         self._certificate = certificate
+        self._introductions = introductions
         self._tls: ssl.SSLContext | None = None
 
     async def ask(
@@ -55,15 +58,16 @@ class Peers:
         base_url: str,
         method: str,
         path: str,
+        caller: Caller,
         body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
     ) -> PeerAnswer:
-        """One request. headers: the asker's own; who asks and what is sent is passed on. A broker
-        that cannot be reached has answered 503."""
-        passed_on = {
-            name: value for name, value in (headers or {}).items() if name.lower() in _PASSED_ON
-        }
-        return await asyncio.to_thread(self._ask, base_url, method, path, body, passed_on)
+        """One request, for the sake of a caller. A broker that cannot be reached has answered 503.
+        Raises StoreUnavailable."""
+        headers = {} if content_type is None else {"content-type": content_type}
+        if self._introductions is not None:
+            headers[HEADER] = await self._introductions.write(caller, method, path)
+        return await asyncio.to_thread(self._ask, base_url, method, path, body, headers)
 
     def _ask(
         self, base_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str]

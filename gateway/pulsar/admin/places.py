@@ -198,7 +198,8 @@ async def gather_all(
         if not isinstance(found, str):
             return await act(found, place)
         path = _path_of(call, place, None if ask is None else ask[1])
-        return _value(await services.peers.ask(found, method, path, body, call.request.headers))
+        kind = call.request.headers.get("content-type")
+        return _value(await services.peers.ask(found, method, path, call.caller, body, kind))
 
     return list(await asyncio.gather(*(one(place) for place in places_of(name, topic))))
 

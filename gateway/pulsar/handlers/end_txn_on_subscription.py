@@ -25,6 +25,6 @@ async def end_txn_on_subscription(
         request_id=message.request_id, txnid_most_bits=txn.most, txnid_least_bits=txn.least
     )
     is_commit = message.txn_action == TxnAction.COMMIT
-    if failed := await confirm_end(txn, session.services, is_commit=is_commit):
+    if failed := await confirm_end(txn, session, is_commit=is_commit):
         answer.error, answer.message = failed
     return answer

@@ -197,16 +197,16 @@ def test_clients_without_another_token_are_sent_away_and_come_back_with_one(
 
 @dataclass(frozen=True, slots=True)
 class Secure:
-    """A broker whose clients log in by certificate. trust: its authority's."""
+    """Two brokers whose clients log in by certificate. trust: their authority's."""
 
-    gateway: Gateway
+    gateways: tuple[Gateway, Gateway]
     url: str
-    http_url: str
+    http_urls: list[str]
     trust: Path
     authority: Authority
 
     def login(self, name: str, authority: Authority | None = None) -> dict[str, str]:
-        """By a certificate of this CN, signed by the broker's authority or by another."""
+        """By a certificate of this CN, signed by the brokers' authority or by another."""
         path = (authority or self.authority).write(f"{name}.pem", f"CN={name},O=Flights")
         return {"method": "tls", "certificate": str(path.with_suffix(".crt")), "key": str(path)}
 
@@ -219,22 +219,30 @@ def secure(
     authority = Authority.made(directory)
     server = authority.write("server.pem", "CN=localhost", host="localhost")
     trust = authority.write_own()
-    kafka, port, http_port = free_port(), free_port(), free_port()
-    with copies.taken(template_database) as url, gateways(directory) as start:
-        gateway = start(
-            *("--pulsar-listen", f"127.0.0.1:{port}", "--pulsar-advertise", f"localhost:{port}"),
-            *("--http-listen", f"127.0.0.1:{http_port}"),
-            *("--http-advertise", f"localhost:{http_port}"),
-            *("--tls-cert", server, "--tls-key", server, "--tls-client-ca", trust),
-            f"--override=listeners=PLAINTEXT://127.0.0.1:{kafka}",
-            "--override=authenticationEnabled=true",
-            "--override=authenticationProviders=tls",
-            "--log-level=debug",
-            database_url=url,
-            port=kafka,
-        )
-        url, http_url = f"pulsar+ssl://localhost:{port}", f"https://localhost:{http_port}"
-        yield Secure(gateway, url, http_url, trust, authority)
+    with copies.taken(template_database) as database, gateways(directory) as start:
+
+        def started() -> tuple[Gateway, int, int]:
+            kafka, port, http_port = free_port(), free_port(), free_port()
+            gateway = start(
+                *("--pulsar-listen", f"127.0.0.1:{port}"),
+                *("--pulsar-advertise", f"localhost:{port}"),
+                *("--http-listen", f"127.0.0.1:{http_port}"),
+                *("--http-advertise", f"localhost:{http_port}"),
+                *("--tls-cert", server, "--tls-key", server, "--tls-client-ca", trust),
+                f"--override=listeners=PLAINTEXT://127.0.0.1:{kafka}",
+                "--override=authenticationEnabled=true",
+                "--override=authenticationProviders=tls,token",
+                f"--override=tokenSecretKey={base64.b64encode(SECRET).decode()}",
+                "--log-level=debug",
+                database_url=database,
+                port=kafka,
+            )
+            return gateway, port, http_port
+
+        (gateway, port, http_port), (other, _, other_http) = started(), started()
+        urls = [f"https://localhost:{each}" for each in (http_port, other_http)]
+        found = Secure((gateway, other), f"pulsar+ssl://localhost:{port}", urls, trust, authority)
+        yield found
 
 
 @pytest.mark.parametrize("name", [JAVA, "go", "python"])
@@ -246,8 +254,8 @@ def test_a_client_with_a_good_certificate_works_and_others_say_so(
         return make_client(name, secure.url, trust=str(secure.trust), **given, **settings)
 
     works(client(secure.login(f"{name}-{topic}")), topic)
-    logged_in = [each for each in secure.gateway.log().splitlines() if "logged_in" in each]
-    assert any(f"user={name}-{topic}" in each for each in logged_in)
+    log = "".join(each.log() for each in secure.gateways).splitlines()
+    assert any("logged_in" in each and f"user={name}-{topic}" in each for each in log)
     stranger = secure.login("stranger", Authority.made(tmp_path))
     for login, said in ((stranger, UNTRUSTED[name]), (None, REFUSED[name])):
         other = client(login, operation_timeout_ms=1_000)
@@ -290,23 +298,35 @@ def test_clients_that_look_up_by_http_log_in(door: Door, java_driver: Call, topi
 
 @pytest.mark.java
 def test_tools_log_in_by_certificate(secure: Secure, java: Call, topic: str) -> None:
+    """Also where a broker has to ask the other: that one sees no certificate of the tool's."""
     login = secure.login("admin")
     params = f"tlsCertFile:{login['certificate']},tlsKeyFile:{login['key']}"
-    admin = Admin(java, secure.http_url, secure.trust, (f"{PLUGIN}Tls", params))
-    admin.topics("createNonPartitionedTopic", topic)
-    admin.topics("createSubscription", topic, "s", "earliest")
-    admin.close()
-    other = Admin(java, secure.http_url, secure.trust)
-    with pytest.raises(Refused) as raised:
-        other.tenants("getTenants")
-    assert (raised.value.name, raised.value.status) == (NOT_AUTHORIZED, 401)
-    other.close()
-    words = ("subscriptions", "skip", "s", "--topic", topic, "--all")
+    by_token = f"token:{jwt.encode({'sub': 'admin'}, SECRET)}"
+    logins = [(f"{PLUGIN}Tls", params), (f"{PLUGIN}Token", by_token)]
+    admins = [Admin(java, url, secure.trust, each) for url in secure.http_urls for each in logins]
+    admins[0].topics("createPartitionedTopic", topic, 8)
+    owners = set(admins[0].lookups("lookupPartitionedTopic", topic).values())
+    assert len(owners) == 2, "both have some of eight"
+    for number, admin in enumerate(admins):
+        admin.topics("createSubscription", topic, f"s{number}", "earliest")
+        assert len(admin.topics("getPartitionedStats", topic, True)["partitions"]) == 8
+        for partition in range(2):  # sent to the other broker, if it has it
+            found = admin.topics("getStats", f"{topic}-partition-{partition}")
+            assert f"s{number}" in found["subscriptions"]
+    for each in admins:
+        each.close()
+    for url in secure.http_urls:
+        other = Admin(java, url, secure.trust)
+        with pytest.raises(Refused) as raised:
+            other.tenants("getTenants")
+        assert (raised.value.name, raised.value.status) == (NOT_AUTHORIZED, 401)
+        other.close()
+    words = ("subscriptions", "skip", "s0", "--topic", topic, "--all")
     file = secure.authority.directory / "client.conf"
     file.write_text(
         f"authPlugin={PLUGIN}Tls\nauthParams={params}\ntlsTrustCertsFilePath={secure.trust}\n"
     )
-    where = ("--admin-url", secure.http_url, "--command-config")
+    where = ("--admin-url", secure.http_urls[1], "--command-config")
     done = penstock(*words, *where, str(file))
     assert (done.returncode, done.stderr) == (0, "")
     file.write_text(f"tlsTrustCertsFilePath={secure.trust}\n")

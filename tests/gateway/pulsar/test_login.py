@@ -25,6 +25,8 @@ from gateway.pulsar.commands_pb2 import (
     CommandAuthResponse,
     CommandConnect,
     CommandEndTxn,
+    CommandEndTxnOnPartition,
+    CommandEndTxnOnSubscription,
     CommandLookupTopic,
     CommandPing,
     FeatureFlags,
@@ -511,13 +513,15 @@ async def test_a_transaction_is_its_owners(make_gate: MakeGate, database_url: st
                     (CommandEndTxn(txn_action=TxnAction.ABORT, **txn), "END_TXN"),
                     (CommandAddPartitionToTxn(partitions=[TOPIC], **txn), "ADD_PARTITION_TO_TXN"),
                     (CommandAddSubscriptionToTxn(**txn), "ADD_SUBSCRIPTION_TO_TXN"),
+                    (CommandEndTxnOnPartition(topic=TOPIC, **txn), "END_TXN_ON_PARTITION"),
+                    (CommandEndTxnOnSubscription(**txn), "END_TXN_ON_SUBSCRIPTION"),
                 ):
                     found = await client.ask(message, CommandType[f"{answer}_RESPONSE"])
                     assert (found.error, found.message) == (
                         ServerError.TRANSACTION_NOT_FOUND,
                         told,
                     )
-            assert [each["event"] for each in lines] == ["refused"] * 3
+            assert [each["event"] for each in lines] == ["refused"] * 5
     assert await commit(by_proxy[0], opened) is None
     assert await abort(root, joined) is None
     with psycopg.connect(database_url) as connection:

@@ -14,6 +14,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.hazmat.primitives.serialization import PublicFormat as Public
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from core.config.types import ConfigError
 from gateway.runtime.authentication import NotProved
@@ -228,6 +230,33 @@ def test_what_is_no_token_is_malformed(token: bytes) -> None:
         "the token is malformed",
         "the token's algorithm is not the key's",
     }
+
+
+GOOD = signed({"sub": "a", "exp": 4_000_000_000, "aud": ["x"], "nbf": 1})
+
+
+@given(st.data())
+def test_whatever_comes_is_decided(data: st.DataObject) -> None:
+    """Parts of a token in another order, cut, and with other bytes in them: never Role("a")."""
+    parts = data.draw(st.permutations(GOOD.split(b".")))
+    text = bytearray(b".".join(parts))
+    for _ in range(data.draw(st.integers(0, 4))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        text[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    found = by_secret().check(bytes(text))
+    if isinstance(found, Role):
+        assert bytes(text).strip().split(b".")[:2] == GOOD.split(b".")[:2]
+
+
+@settings(max_examples=50)
+@given(st.recursive(st.none() | st.floats() | st.text() | st.integers(), st.lists))
+def test_whatever_a_claim_is_it_is_decided(value: Any) -> None:
+    """With a good signature: only what has a role, and has not run out, is one."""
+    for name in ("exp", "nbf", "sub"):
+        claims = json.dumps({"sub": "a", name: value}).encode()
+        found = by_secret().check(by_hand({"alg": "HS256", "typ": "JWT"}, claims))
+        assert isinstance(found, Role | NotProved)
+        assert not isinstance(found, Role) or found.name.strip()
 
 
 # --- keys ---

@@ -125,6 +125,7 @@ def test_every_failure_looks_the_same(guarded: Guarded) -> None:
         {"authorization": "Negotiate abc"},
         {"authorization": token()},
         {"x_pulsar_auth_method_name": "token"},
+        {"x_penstock_caller": "WyJhZG1pbiJd.00", **bearer()},  # nobody but a broker writes it
     ):
         began = time.monotonic()
         assert guarded.ask(TENANTS, **headers) == REQUIRED
