@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -129,23 +129,30 @@ def wait_until_ready(bootstrap: str, process: subprocess.Popen[str], patience_s:
 
 @contextlib.contextmanager
 def started_penstock(
-    data: Path, checkout: Path = ROOT, name: str = "penstock"
+    data: Path,
+    checkout: Path = ROOT,
+    name: str = "penstock",
+    port: int | None = None,
+    further: Sequence[str | Path] = (),
 ) -> Iterator[tuple[Broker, float]]:
-    """`penstock serve` on free ports with its embedded database under `data`.
+    """`penstock serve` with its embedded database under `data`.
 
-    checkout: whose code it runs. Yields the broker and its start-up time in seconds; stops it
-    (SIGTERM) afterwards.
+    checkout: whose code it runs. further: options beside those about addresses and data. port: of
+    loopback, where `listeners` among them names one that asks nobody; else a free one. Yields the
+    broker and its start-up time in seconds; stops it (SIGTERM) afterwards.
     """
-    bootstrap, pulsar = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    bootstrap, pulsar = f"127.0.0.1:{port or free_port()}", f"127.0.0.1:{free_port()}"
     program = [sys.executable, "-m", "penstock", "serve"]
-    listen = ["--listen", bootstrap, "--pulsar-listen", pulsar]
+    listen = ["--pulsar-listen", pulsar]
+    if port is None:
+        listen += ["--listen", bootstrap]
     if "http_listen" in (checkout / "gateway" / "config.py").read_text():  # older code has none
         listen += ["--http-listen", "none"]
     output = data.with_suffix(".log")
     with output.open("w") as log:
         begun = time.monotonic()
         process = subprocess.Popen(
-            [*program, *listen, "--data", data],
+            [*program, *listen, "--data", data, *further],
             cwd=checkout,
             stdin=subprocess.DEVNULL,
             stdout=log,

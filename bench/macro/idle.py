@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import socket
 import struct
 import time
@@ -14,6 +13,7 @@ from functools import partial
 from bench.brokers import Broker
 from bench.case import Case, Figures, Skipped
 from bench.clients import run_workers
+from bench.processes import may_open
 
 CONNECTIONS = (100, 1_000, 5_000)
 WATCHED_S = 5.0
@@ -45,8 +45,7 @@ def idle_cpu(broker: Broker, label: str) -> Figures:
 @contextlib.contextmanager
 def idle_connections(bootstrap: str, count: int) -> Iterator[None]:
     """`count` sockets, each of which has asked ApiVersions once and then says nothing."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, count + 500)), hard))
+    may_open(count)
     host, port = bootstrap.rsplit(":", 1)
     with contextlib.ExitStack() as stack:
         for _ in range(count):

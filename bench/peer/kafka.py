@@ -58,18 +58,22 @@ def started_kafka(
     durabilities: list[str],
     heap: str = "2g",
     settings_beside: Mapping[str, str] | None = None,
+    port: int | None = None,
+    controller_port: int | None = None,
 ) -> Iterator[tuple[list[Broker], float]]:
-    """One Kafka on a free loopback port with its log under `home`.
+    """One Kafka with its log under `home`.
 
-    settings_beside: further lines of its server.properties. Yields a Broker for each of
+    settings_beside: further lines of its server.properties; of two about one property the later
+    counts. port, controller_port: of loopback, else free ones. Yields a Broker for each of
     `durabilities` ("nosync", "sync") and the start-up time in seconds (formatting not counted);
     stops the JVM afterwards. Raises JavaUnavailable.
     """
     home.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port = port or free_port()
     settings = home / "server.properties"
     further = "".join(f"{name}={value}\n" for name, value in (settings_beside or {}).items())
-    settings.write_text(server_properties(port, free_port(), home / "log") + further)
+    own = server_properties(port, controller_port or free_port(), home / "log")
+    settings.write_text(own + further)
     if not (home / "log").exists():
         cluster_id = "cGVuc3RvY2stYmVuY2gtMQ"  # any 16 bytes in base64
         java_tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", settings)
