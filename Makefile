@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml setup.py requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark demo demo-spark docs proto compat faults machines mutants lock clean ci
+.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark bench-security demo demo-spark docs proto compat faults machines mutants lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -33,6 +33,8 @@ bench: .venv/installed-bench ## measure (ARGS="--quick")
 	$(BIN)/python -m bench $(ARGS)
 bench-spark: .venv/installed-bench .venv/installed-spark ## measure Spark (ARGS="--peer-kafka nosync")
 	$(BIN)/python -m bench.spark $(ARGS)
+bench-security: .venv/installed-bench ## measure what security costs (ARGS="--peer-kafka")
+	$(BIN)/python -m bench.security $(ARGS)
 demo: .venv/installed-demo ## move a real data set through a broker
 	$(BIN)/python -m demo $(ARGS)
 demo-spark: .venv/installed-demo .venv/installed-spark ## the same through Spark, whose drivers are killed

@@ -35,6 +35,8 @@ UNITS: Mapping[str, Unit] = {
     "_percent": Unit("%"),
     "_kb_each": Unit("kB"),
     "_ratio": Unit("x", more_is_better=True),
+    "_times": Unit("x"),
+    "_s_per_gb": Unit("s/GB"),
 }
 
 

@@ -58,6 +58,22 @@ def table(outcomes: Sequence[Outcome], brokers: Sequence[str]) -> Table:
     return grid
 
 
+def figures_table(outcomes: Sequence[Outcome], brokers: Sequence[str]) -> Table:
+    """Every figure of every case, for benches whose headlines are ratios."""
+    grid = Table(title="all figures; medians")
+    grid.add_column("case")
+    grid.add_column("figure")
+    for name in brokers:
+        grid.add_column(name, justify="right")
+    for outcome in outcomes:
+        of_each = [outcome.figures(name) for name in brokers]
+        for figure in dict.fromkeys(name for figures in of_each for name in figures):
+            values = [shown(figures.get(figure)) for figures in of_each]
+            grid.add_row(outcome.case.name, figure, *values)
+        grid.add_section()
+    return grid
+
+
 def tell_missing(outcomes: Sequence[Outcome], console: Console) -> None:
     for outcome in outcomes:
         for kind, reasons in (("skipped", outcome.skipped), ("failed", outcome.failed)):
@@ -111,6 +127,13 @@ _PULSAR_TIMED = "pulsar/transactions/java/1KiB/1p/100ms"
 _SPARK_SINK = "spark/exactly-once/100B/4p"
 _LIMITED = "quotas/produce/confluent"
 _BESIDE = "quotas/neighbour/aiokafka"
+_RIGHTS = "with_to_without_ratio"
+_TO_PLAIN = "tls_to_plain_ratio"
+_TLS = "security/tls/produce"
+_TLS_READ = "security/tls/consume"
+_LOGINS = "security/logins/scram-256/32x"
+_AGAIN = "security/storm/log-in-again"
+_WRONG = "security/storm/wrong-passwords"
 _GOALS = (
     ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
     ("produce, times Kafka nosync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-nosync", 0.7),
@@ -149,6 +172,17 @@ _GOALS = (
     ("quota, part that aiokafka writes", "quotas/produce/aiokafka", "of_quota_ratio", None, 0.9),
     ("beside a limited client, times alone", _BESIDE, "neighbour_ratio", None, 0.95),
     ("reads, writes of groups for 25,000 heartbeats", _STEADY, "group_table_accesses", None, 0.0),
+    ("10,004 ACLs: produce, times without", "security/acls/produce", _RIGHTS, None, 0.97),
+    ("10,004 ACLs: consume, times without", "security/acls/consume", _RIGHTS, None, 0.97),
+    ("10,004 ACLs: speed of acks at p50", "security/acls/acks", _RIGHTS, None, 0.97),
+    ("10,004 ACLs: speed of acks at p99", "security/acls/acks", "p99_ratio", None, 0.97),
+    ("10,004 ACLs: Metadata of all", "security/acls/metadata-all", _RIGHTS, None, 0.97),
+    ("10,004 ACLs: Metadata of one", "security/acls/metadata-one", _RIGHTS, None, 0.97),
+    ("SASL_SSL to PLAINTEXT, produce, times Kafka's", _TLS, _TO_PLAIN, "kafka-nosync", 1.0),
+    ("SASL_SSL to PLAINTEXT, consume, times Kafka's", _TLS_READ, _TO_PLAIN, "kafka-nosync", 1.0),
+    ("SCRAM logins, times Kafka", _LOGINS, "logins_per_s", "kafka-nosync", 1.0),
+    ("p99 while 5,000 log in again, times alone", _AGAIN, "p99_times", None, 2.0),
+    ("p99 beside 100 wrong logins/s, times alone", _WRONG, "p99_times", None, 2.0),
 )
 
 

@@ -24,6 +24,7 @@ except ImportError:  # not everywhere
 
 # Too many to be worth repeating in every signature.
 Result = dict[str, Any]
+Settings = dict[str, str]
 
 DRY_S = 30.0  # a consumer that gets nothing for so long has failed
 
@@ -72,11 +73,18 @@ def refused(error: object, _message: object = None) -> None:
 
 
 def produce_confluent(
-    bootstrap: str, topic: str, records: int, size: int, linger_ms: float = 5, partitions: int = 0
+    bootstrap: str,
+    topic: str,
+    records: int,
+    size: int,
+    linger_ms: float = 5,
+    partitions: int = 0,
+    login: Settings | None = None,
 ) -> Result:
     """As fast as librdkafka takes them, then flush: every record is acknowledged at the end.
 
     partitions: ten records to each of so many, then ten more; 0: as librdkafka chooses.
+    login: further settings of librdkafka's.
     """
     from confluent_kafka import Producer
 
@@ -85,7 +93,7 @@ def produce_confluent(
         "queue.buffering.max.kbytes": 64 * 1024,
         "delivery.report.only.error": True,
     }
-    producer = Producer(settings)
+    producer = Producer(settings | (login or {}))
     producer.list_topics(topic, timeout=30)
     values = payloads(size)
     ready()
@@ -130,12 +138,20 @@ async def produce_aiokafka(
 
 
 def ack_confluent(
-    bootstrap: str, topic: str, seconds: float, size: int = 1000, partitions: int = 1
+    bootstrap: str,
+    topic: str,
+    seconds: float,
+    size: int = 1000,
+    partitions: int = 1,
+    login: Settings | None = None,
 ) -> Result:
-    """One record at a time, linger 0, acks=all; the next is sent when this one is acknowledged."""
+    """One record at a time, linger 0, acks=all; the next is sent when this one is acknowledged.
+
+    login: further settings of librdkafka's.
+    """
     from confluent_kafka import Producer
 
-    producer = Producer(librdkafka(bootstrap, acks="all", linger_ms=0))
+    producer = Producer(librdkafka(bootstrap, acks="all", linger_ms=0) | (login or {}))
     producer.list_topics(topic, timeout=30)
     values, acknowledged = payloads(size), 0
 
@@ -260,13 +276,21 @@ async def end_to_end_aiokafka(
 
 
 def consume_confluent(
-    bootstrap: str, topic: str, records: int, partitions: int, tail: bool = False
+    bootstrap: str,
+    topic: str,
+    records: int,
+    partitions: int,
+    tail: bool = False,
+    login: Settings | None = None,
 ) -> Result:
-    """Count `records` by assignment, from the beginning or (`tail`) from where the log ends now."""
+    """Count `records` by assignment, from the beginning or (`tail`) from where the log ends now.
+
+    login: further settings of librdkafka's.
+    """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     settings = librdkafka(bootstrap, group_id="bench", enable_auto_commit=False)
-    consumer = Consumer(settings)
+    consumer = Consumer(settings | (login or {}))
     start = {}
     for number in range(partitions):
         at = TopicPartition(topic, number)
@@ -392,6 +416,10 @@ def main(arguments: list[str]) -> None:
         from bench import transaction_work
 
         WORK[name] = getattr(transaction_work, name)
+    elif name.startswith("security_"):
+        from bench.security import work
+
+        WORK[name] = getattr(work, name)
     elif name not in WORK:  # groups: these need the gateway's codec, which the others do without
         from bench import group_work
 

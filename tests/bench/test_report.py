@@ -87,10 +87,12 @@ def test_a_latency_is_to_be_no_larger_than_the_peers() -> None:
 
 def test_every_goal_names_a_case_that_exists() -> None:
     from bench.__main__ import GROUPS
+    from bench.security.cases import cases as security_cases
     from bench.spark.cases import Engine
     from bench.spark.cases import cases as spark_cases
 
     cases = {case.name for group in GROUPS for case in group.cases(1.0)}
+    cases |= {case.name for case in security_cases(1.0)}
     cases |= {case.name for case in spark_cases(cast(Engine, None))}  # nothing is run
     assert {goal[1] for goal in report._GOALS} <= cases
 

@@ -1,0 +1,1 @@
+"""What security costs: ACLs, TLS, logins, and what many logins cost those who have logged in."""
