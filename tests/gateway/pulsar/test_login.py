@@ -347,8 +347,8 @@ async def test_who_gives_no_other_is_disconnected_in_time(gate: Gate, answers: b
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (token("bob", 300), "another role"),
-        (token("alice", 300, bytes(32)), "the token is signed with another key"),
+        (token("bob", 86_400), "another role"),
+        (token("alice", 86_400, bytes(32)), "the token is signed with another key"),
         (token("alice", -10), "the token has expired"),
     ],
     ids=["role", "key", "late"],
