@@ -107,7 +107,7 @@ def test_the_sink_logs_in_again_with_new_tokens(
         staged = stage(columns(range(10)), given, cluster)
         assert staging.publish(cluster, "query", "", 0, tokens(staged)).is_new
         with cluster.connect() as connection:
-            for _ in range(4):  # its time is over meanwhile
+            for _ in range(3):  # its time is over meanwhile
                 request = metadata_request(["sunk"], may_create=False)
                 answer = wire.read_metadata(connection.ask(METADATA, request))
                 assert "sunk" in answer.partitions

@@ -41,6 +41,7 @@ from tests.compat.groups import BROKER_SETTINGS
 from tests.conftest import Gateway, free_port, gateways
 from tests.databases import Copies
 from tests.entrance import PASSWORD, USER
+from tests.variants import variants
 
 NAME = "CN=Jörg M\\, Ops+UID=7,O=Rivers"
 PRINCIPAL = "User:UID=7+CN=Jörg M\\, Ops,O=Rivers"  # DER sorts what is in a set
@@ -260,7 +261,7 @@ def test_java_says_that_the_handshake_failed(
     assert "SslAuthenticationException" in (raised.value.name, raised.value.cause)
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", variants(*WRONG))
 def test_aiokafka_says_that_it_cannot_connect(at: Place, wrong: str) -> None:
     async def start() -> None:
         settings = settings_of("aiokafka", at, at.wrong[wrong])
@@ -276,7 +277,7 @@ def test_aiokafka_says_that_it_cannot_connect(at: Place, wrong: str) -> None:
         asyncio.run(start())
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", variants(*WRONG))
 def test_kafka_python_gives_up_in_the_time_that_it_is_given(at: Place, wrong: str) -> None:
     """In a process of its own: a client that could not be made leaves sockets open."""
     settings = settings_of("kafka-python", at, at.wrong[wrong])

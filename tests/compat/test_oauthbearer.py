@@ -213,7 +213,7 @@ def test_java_says_that_the_login_failed(
     assert "SaslAuthenticationException" in (raised.value.name, raised.value.cause)
 
 
-@pytest.mark.parametrize("user", WRONG)
+@pytest.mark.parametrize("user", variants(*WRONG))
 def test_aiokafka_says_that_it_cannot_connect(at: Entrance, issuer: Issuer, user: str) -> None:
     async def start() -> None:
         known = settings_of("aiokafka", issuer, user)
@@ -243,7 +243,7 @@ KafkaProducer(sasl_oauth_token_provider=Given(), **known["options"])
 """
 
 
-@pytest.mark.parametrize("user", WRONG)
+@pytest.mark.parametrize("user", variants(*WRONG))
 def test_kafka_python_gives_up_in_the_time_that_it_is_given(
     at: Entrance, issuer: Issuer, user: str
 ) -> None:

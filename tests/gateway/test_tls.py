@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from core.security.listeners import ClientAuth
 from core.security.names import subject_of
+from gateway import tls
 from gateway.listener import Listener
 from gateway.tls import TlsContext, TlsContexts, TlsError, TlsFiles, peer_certificate
 from tests.certificates import Authority
@@ -57,6 +58,11 @@ class Files:
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "LOOK_INTERVAL_S", 0.05)
 
 
 @contextlib.asynccontextmanager
