@@ -6,8 +6,9 @@ read stay. Core has the rules; this knows no wire and no SQL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from core.security.principal import Principal
 
 log = structlog.get_logger(__name__)
+
+_MANY: Final = 1000
+"""Quotas that are worked in beside the event loop."""
 
 
 class Quotas:
@@ -72,11 +76,10 @@ class Quotas:
                 what_to_do="correct the rows of table client_quota, or run the version that wrote "
                 "them",
             )
-        quotas: dict[QuotaEntity, dict[QuotaKey, float]] = {}
-        for each in found.rows.values():
-            assert each.value is not None, "what is stored has a value"
-            quotas.setdefault(each.entity, {})[each.key] = each.value
-        self._rules = QuotaRules(quotas)
+        if len(found.rows) > _MANY:
+            self._rules = await asyncio.to_thread(_rules_of, found.rows.values())
+        else:
+            self._rules = _rules_of(found.rows.values())
         for on_change in self._on_change:
             on_change()
 
@@ -110,6 +113,14 @@ class Quotas:
         # Whoever has been told of the change is limited by it here at once.
         await self._stored.refresh_quietly()
         return answers
+
+
+def _rules_of(stored: Iterable[StoredQuota]) -> QuotaRules:
+    quotas: dict[QuotaEntity, dict[QuotaKey, float]] = {}
+    for each in stored:
+        assert each.value is not None, "what is stored has a value"
+        quotas.setdefault(each.entity, {})[each.key] = each.value
+    return QuotaRules(quotas)
 
 
 def _note(changed: StoredQuota, principal: Principal, peer: str) -> None:

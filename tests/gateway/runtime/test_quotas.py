@@ -69,6 +69,21 @@ async def test_a_row_that_nobody_can_read_limits_nobody(quotas: Quotas, database
     assert rate(quotas) == 1024
 
 
+async def test_many_at_once(quotas: Quotas, database_url: str) -> None:
+    many = (
+        "INSERT INTO client_quota (client_id, quota_key, value)"
+        " SELECT 'client-' || n, 'producer_byte_rate', n FROM generate_series(1, 3000) n"
+    )
+    by_psql(database_url, SET, many)
+    await quotas.refresh()
+    found = quotas.rules.find(QuotaKey.PRODUCER_BYTE_RATE, "bob", "client-3000")
+    assert found is not None and found.rate == 3000
+    by_psql(database_url, "DELETE FROM client_quota WHERE client_id <> 'client-7'")
+    await quotas.refresh()
+    assert quotas.rules.find(QuotaKey.PRODUCER_BYTE_RATE, "bob", "client-3000") is None
+    assert rate(quotas) == 1024
+
+
 async def test_another_history_is_compared_row_by_row(quotas: Quotas, database_url: str) -> None:
     """A database that was restored may have the same version and other rows."""
     by_psql(database_url, SET)
