@@ -322,11 +322,12 @@ async def test_running_out_of_files_is_survived() -> None:
     async with listening() as listener:
         client = socket.socket()
         client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.getaddrinfo("127.0.0.1", listener.port)  # uvloop's first one imports a codec
         open_files = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
         fillers = [os.dup(client.fileno()) for _ in range(open_files)]
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(fillers) + 1, hard))
-            loop = asyncio.get_running_loop()
             with capture_logs() as logs:
                 await loop.sock_connect(client, ("127.0.0.1", listener.port))
                 async with asyncio.timeout(30):
