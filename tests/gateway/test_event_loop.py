@@ -236,3 +236,4 @@ async def test_a_server_process_that_dies_with_a_request_unread_is_lost_at_once(
         await sending.close()
         await connection.close()
         await database.close()
+        server.stop("immediate")  # it starts anew after the crash, and would do that first
