@@ -486,6 +486,8 @@ def _need(need: Need | None) -> tuple[str, str]:
     if need is None:
         return "none", "everybody; lists leave out what one may not describe"
     of = need.scope.value
+    if need.topic is not None:
+        of += f"; and {_rights(need.topic)} for the topic"
     return _rights(need.requirement), of + (", and the subscription" if need.subscription else "")
 
 

@@ -29,13 +29,16 @@ class Right:
     """An operation on a resource; on CLUSTER it is the cluster.
 
     is_on_any: on any resource of the type, there or not (KIP-679). is_if_named: needed only if an
-    ACL is about this one resource by its name (Pulsar's permissions of subscriptions).
+    ACL is about this one resource by its name (Pulsar's permissions of subscriptions). needs_acl:
+    not by `allow.everyone.if.no.acl.found`, since the resource stands for others, which may have
+    some.
     """
 
     operation: Operation
     resource_type: ResourceType
     is_on_any: bool = False
     is_if_named: bool = False
+    needs_acl: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # to look up what was decided takes no time

@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "PRODUCER": (
         _topic(Operation.WRITE),
         _topic(Operation.READ, "the topic, where a first subscription is to be made"),
+        replace(_SUBSCRIPTION, of="that subscription, where an ALLOW names it"),
     ),
     "SEND": (),
     "CLOSE_PRODUCER": (),
@@ -88,16 +89,19 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """What a request of REST asks for. subscription: also, where the path has one."""
+    """What a request of REST asks for. topic: also, of the topic of the path. subscription: also,
+    where the path has one."""
 
     scope: Scope
     requirement: Requirement
+    topic: Requirement | None = None
     subscription: Requirement | None = None
 
 
 def _need(scope: Scope, *operations: Operation, on_cluster: Operation | None = None) -> Need:
     kind = _CLUSTER if scope is Scope.CLUSTER else _TOPIC
-    rights = [Right(each, kind) for each in operations]
+    is_many = scope in (Scope.NAMESPACE, Scope.TENANT)
+    rights = [Right(each, kind, needs_acl=is_many) for each in operations]
     if on_cluster is not None:
         rights.insert(0, Right(on_cluster, _CLUSTER))
     error = Error.CLUSTER_AUTHORIZATION_FAILED if kind is _CLUSTER else _NO_TOPIC
@@ -108,7 +112,8 @@ SEE_CLUSTER: Final = _need(Scope.CLUSTER, Operation.DESCRIBE)
 CHANGE_CLUSTER: Final = _need(Scope.CLUSTER, Operation.ALTER)
 SEE_TENANT: Final = _need(Scope.TENANT, Operation.DESCRIBE, on_cluster=Operation.DESCRIBE)
 MAKE_NAMESPACE: Final = _need(Scope.NAMESPACE, Operation.CREATE, on_cluster=Operation.CREATE)
-DELETE_NAMESPACE: Final = _need(Scope.NAMESPACE, Operation.DELETE)
+DELETE_NAMESPACE: Final = _need(Scope.NAMESPACE, Operation.DELETE, on_cluster=Operation.ALTER)
+"""By `force` also Delete on each topic."""
 SEE_POLICIES: Final = _need(
     Scope.NAMESPACE, Operation.DESCRIBE_CONFIGS, on_cluster=Operation.DESCRIBE_CONFIGS
 )
@@ -119,12 +124,19 @@ SEE_PERMISSIONS: Final = _need(Scope.NAMESPACE, Operation.ALL, on_cluster=Operat
 SET_PERMISSIONS: Final = _need(Scope.NAMESPACE, Operation.ALL, on_cluster=Operation.ALTER)
 """As for DescribeAcls and CreateAcls; or everything on all that is in the namespace, which roles
 that administer its tenant have."""
+SET_TOPIC_PERMISSIONS: Final = replace(
+    SET_PERMISSIONS,
+    topic=_need(Scope.TOPIC, Operation.ALL, on_cluster=Operation.ALTER).requirement,
+)
+"""Who is denied something of a topic does not give it to others."""
 SEE_TOPIC: Final = _need(Scope.TOPIC, Operation.DESCRIBE)
 MAKE_TOPIC: Final = _need(Scope.TOPIC, Operation.CREATE, on_cluster=Operation.CREATE)
 CHANGE_TOPIC: Final = _need(Scope.TOPIC, Operation.ALTER)
 DELETE_TOPIC: Final = _need(Scope.TOPIC, Operation.DELETE)
 """Or its messages, as for DeleteRecords."""
 WRITE_TOPIC: Final = _need(Scope.TOPIC, Operation.WRITE)
+DELETE_EACH_TOPIC: Final = DELETE_TOPIC.requirement
+USE_SUBSCRIPTION: Final = _SUBSCRIPTION
 READ_TOPIC: Final = replace(_need(Scope.TOPIC, Operation.READ), subscription=_SUBSCRIPTION)
 OPEN: Final = None
 """Whoever has come in may ask, or is told of what he may see."""

@@ -223,7 +223,10 @@ class Login:
             return
         self._door.let_in(self)
         self.look_at_user()  # they may have changed while the other was proved
-        if (over_at := self._over_at) is not None:
+        if (over_at := self._over_at) is None:
+            if self._timer is not None:
+                self._timer.cancel()
+        else:
             left = over_at - self._door.clock()
             self._ask_at = over_at - min(self._door.refresh_s, left / 2)
             self._plan()

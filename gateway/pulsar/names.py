@@ -26,6 +26,7 @@ NON_PERSISTENT: Final = "non-persistent"
 PUBLIC_TENANT: Final = "public"
 DEFAULT_NAMESPACE: Final = "default"
 _PARTITION: Final = "-partition-"
+_LONGEST_CACHED: Final = 512
 
 _ESCAPED_PREFIX: Final = "pulsar."
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -171,12 +172,21 @@ def namespace_of(name: str) -> tuple[str, str] | None:
     return None if topic is None else (topic.tenant, topic.namespace)
 
 
-@lru_cache(maxsize=20_000)
 def name_in_acls(kind: ResourceType, name: str) -> str | None:
     """Pulsar's name of what Kafka's ACLs call `name`: of a topic its full one, of a subscription's
     group id that of its name on all topics of the namespace; None where it has none."""
+    # Nobody shall fill memory with names that he makes up.
+    return (_name_in_acls if len(name) <= _LONGEST_CACHED else _name_in_acls.__wrapped__)(
+        kind, name
+    )
+
+
+@lru_cache(maxsize=20_000)
+def _name_in_acls(kind: ResourceType, name: str) -> str | None:
     if kind is ResourceType.TOPIC:
-        topic = None if is_internal(name) else pulsar_topic_name(name)
+        # What stands for all topics of a namespace is no topic, and is in no other namespace.
+        is_topic = check_topic_name(name) is None and not is_internal(name)
+        topic = pulsar_topic_name(name) if is_topic else None
         return None if topic is None else str(topic)
     if kind is not ResourceType.GROUP or (found := read_group_id(name)) is None:
         return None

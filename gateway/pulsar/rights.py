@@ -18,9 +18,10 @@ from gateway.pulsar.transactions import is_coordinator
 
 if TYPE_CHECKING:
     from core.security.operations import Requirement
+    from gateway.pulsar.consumers import Consumer
     from gateway.pulsar.session import Session
 
-WRITE, _ = COMMANDS["PRODUCER"]
+WRITE, _, _ = COMMANDS["PRODUCER"]
 READ, SUBSCRIPTION = COMMANDS["SUBSCRIBE"]
 
 _WORDS: Final = {
@@ -33,6 +34,9 @@ _WORDS: Final = {
     "ADD_PARTITION_TO_TXN": "Produce",
 }
 
+_OF_COORDINATORS: Final = ("PARTITIONED_METADATA", "LOOKUP")
+"""What everybody may ask of the topic that stands for coordinators of transactions."""
+
 
 def refuse_topic(
     session: Session, topic: str, command: str, requirement: Requirement | None = None
@@ -42,7 +46,7 @@ def refuse_topic(
     if session.rights is None:
         return None
     parsed = parse_name(topic)
-    if isinstance(parsed, Refusal) or is_coordinator(parsed[0]):
+    if isinstance(parsed, Refusal) or (command in _OF_COORDINATORS and is_coordinator(parsed[0])):
         return None
     wanted = COMMANDS[command][0] if requirement is None else requirement
     return None if session.may(wanted, parsed[1], command) else refused(command)
@@ -80,11 +84,12 @@ def close_without_right(session: Session) -> None:
         if not session.still_may(WRITE, producer.place.topic.name):
             session.close_producer(producer)
     for consumer in list(session.consumers.values()):
-        place = consumer.place
-        group_id = SubscriptionName(
-            place.topic.name, place.partition, consumer.subscription
-        ).group_id
-        if not (
-            session.still_may(READ, place.topic.name) and session.still_may(SUBSCRIPTION, group_id)
-        ):
+        if not may_still_read(consumer):
             consumer.close()
+
+
+def may_still_read(consumer: Consumer) -> bool:
+    """Whether its client may read the topic, and use the subscription."""
+    session, place = consumer.session, consumer.place
+    group_id = SubscriptionName(place.topic.name, place.partition, consumer.subscription).group_id
+    return session.still_may(READ, place.topic.name) and session.still_may(SUBSCRIPTION, group_id)

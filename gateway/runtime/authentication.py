@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from core.config.definitions import TLS
 from core.config.values import authentication_methods, broker_bool, broker_list
 from core.security.names import MalformedName, common_name_of
-from core.security.principal import Principal
+from core.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TOKEN: Final = "token"
 BASIC: Final = "basic"
+_NOBODY: Final = "its role is that of those who have not logged in"
 UNSUPPORTED: Final = "unsupported"
 """What a method is called, in metrics, that is not among those which are asked for."""
 
@@ -90,6 +91,8 @@ class Authentication:
         """Why a role may not ask for another, or has to, for the log. original: for whom it says
         that it asks, if it does. may_be_same: whether that may be the role itself. As
         AuthorizationService.isValidOriginalPrincipal."""
+        if original.strip() == ANONYMOUS.name:
+            return _NOBODY
         if own not in self.proxy_roles:
             if not original.strip() or (may_be_same and original == own):
                 return None
@@ -102,6 +105,12 @@ class Authentication:
         """Who shows these. Raises StoreUnavailable where the database is away for longer than the
         broker's session: nobody new is let in, by a token neither."""
         await self.users.ensure_current()
+        found = await self._prove(shown)
+        if isinstance(found, Proof) and found.principal.name.strip() == ANONYMOUS.name:
+            return NotProved(_NOBODY, ANONYMOUS.name)
+        return found
+
+    async def _prove(self, shown: Credentials) -> Proof | NotProved:
         if shown.method not in self.methods:
             return NotProved(
                 f"method {shown.method or 'none'} is not among authenticationProviders"

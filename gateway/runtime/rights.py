@@ -17,6 +17,7 @@ from core.security.acls import (
     Decision,
     Operation,
     ResourceType,
+    Standing,
 )
 from core.security.operations import Requirement, Right, Without
 from gateway.runtime.users import shown
@@ -29,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 _REMEMBERED: Final = 20_000
 """Decisions of a connection; beyond it all are forgotten."""
+_LONGEST_REMEMBERED: Final = 512
+"""Characters of a name. Nobody shall fill memory with names that he makes up."""
 
 RefusalObserver = Callable[[str, str], None]
 """Called with the request's name and the operation for each refusal."""
@@ -77,7 +80,9 @@ class Rights:
         if decision is None:
             if len(self._decided) >= _REMEMBERED:
                 self._decided.clear()
-            decision = self._decided[key] = self._decide(requirement, name)
+            decision = self._decide(requirement, name)
+            if len(name) <= _LONGEST_REMEMBERED:
+                self._decided[key] = decision
         return decision
 
     def _forget_if_changed(self) -> None:
@@ -103,6 +108,8 @@ class Rights:
                 )
             else:
                 decision = self._authorize(right.operation, right.resource_type, name)
+                if right.needs_acl and decision.rule is Standing.NO_ACL_FOUND:
+                    decision = Decision(False, Standing.NOT_ALLOWED)
             if decision.is_allowed:
                 break
         return decision

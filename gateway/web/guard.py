@@ -35,6 +35,7 @@ CERTIFICATE: Final = "certificate"
 """In a request's state: DER of the certificate that its client has shown."""
 METHOD_HEADER: Final = "x-pulsar-auth-method-name"
 ORIGINAL_HEADER: Final = "x-original-principal"
+_ONCE: Final = (METHOD_HEADER, ORIGINAL_HEADER, "authorization")
 _SCHEMES: Final = {TOKEN: "Bearer", BASIC: "Basic"}
 _REQUIRED: Final = "Authentication required"
 
@@ -76,6 +77,9 @@ class Guard:
             caller = await self._introductions.read(said, request.method, target_of(request))
             reason = "no broker has said so"
             return caller or await self._refuse("", reason, None, peer)
+        if any(len(request.headers.getlist(each)) > 1 for each in _ONCE):
+            # A proxy may have added its own to the client's: whose is whose nobody knows.
+            return await self._refuse("", "it has a header twice that says who asks", None, peer)
         method = request.headers.get(METHOD_HEADER) or ""
         if method and method not in self._authentication.methods:
             told = f"Unsupported authentication method: [{shown(method)}]."
@@ -84,13 +88,13 @@ class Guard:
         found = await self._authentication.prove(credentials)
         if isinstance(found, NotProved):
             return await self._refuse(credentials.method, found.reason, found.user, peer)
-        own, original = found.principal.name, request.headers.get(ORIGINAL_HEADER) or ""
+        own, original = found.principal.name, (request.headers.get(ORIGINAL_HEADER) or "").strip()
         wrong = self._authentication.why_not_for(own, original, may_be_same=True)
         if wrong is not None:
             told = f"Unauthorized for originalPrincipal [{shown(original)}] and clientAppId [{own}]"
             return await self._refuse(credentials.method, wrong, own, peer, told)
         self._observe(credentials.method, "success")
-        is_for_another = original.strip() not in ("", own)
+        is_for_another = original not in ("", own)
         return Caller(
             Principal(original) if is_for_another else found.principal,
             java_host(peer),

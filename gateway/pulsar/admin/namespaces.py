@@ -17,6 +17,7 @@ from core.namespace import forms
 from core.namespace.values import Namespace, QuotaType
 from core.schema.values import CompatibilityStrategy
 from core.security.pulsar_operations import (
+    DELETE_EACH_TOPIC,
     DELETE_NAMESPACE,
     MAKE_NAMESPACE,
     OPEN,
@@ -26,8 +27,9 @@ from core.security.pulsar_operations import (
 )
 from gateway.pulsar.admin.api import CLUSTER, AdminCall, endpoint
 from gateway.pulsar.admin.places import namespace_of
-from gateway.pulsar.admin.rights import what_may_be_seen
+from gateway.pulsar.admin.rights import refuse_topics, what_may_be_seen
 from gateway.pulsar.admin.tenants import refused_change
+from gateway.pulsar.names import namespace_of as namespace_of_topic
 from gateway.pulsar.topic_lists import list_names
 from gateway.web.api import Refused
 from gateway.web.call import ClientError
@@ -124,8 +126,15 @@ async def create(call: AdminCall) -> Refused | None:
 async def delete(call: AdminCall) -> Refused | None:
     """Delete a namespace. `force`: with its topics."""
     tenant, name = namespace_of(call)
-    namespaces = call.services.pulsar.namespaces
-    return refused_change(await namespaces.delete(tenant, name, force=call.flag("force")))
+    pulsar, force = call.services.pulsar, call.flag("force")
+    if force:
+        all_topics = await pulsar.topics.all()
+        inside = [
+            each.name for each in all_topics if namespace_of_topic(each.name) == (tenant, name)
+        ]
+        if no := refuse_topics(call, DELETE_EACH_TOPIC, inside):
+            return no
+    return refused_change(await pulsar.namespaces.delete(tenant, name, force=force))
 
 
 @endpoint("GET", f"{_NAMESPACE}/topics", OPEN)

@@ -35,7 +35,7 @@ from core.security.permissions import (
     topic_permissions,
 )
 from core.security.principal import Principal
-from core.security.pulsar_operations import SEE_PERMISSIONS, SET_PERMISSIONS
+from core.security.pulsar_operations import SEE_PERMISSIONS, SET_PERMISSIONS, SET_TOPIC_PERMISSIONS
 from gateway.pulsar.admin.api import AdminCall, endpoint
 from gateway.pulsar.admin.places import name_of, namespace_of, subscription_of, topic_of
 from gateway.pulsar.names import TopicName
@@ -83,23 +83,21 @@ async def revoke_on_namespace(call: AdminCall) -> Refused | None:
 async def of_topic(call: AdminCall) -> Permissions:
     """What roles may do to a topic, by it or by what it is in."""
     name, log_name = await _topic(call)
-    full_name = str(TopicName(name.tenant, name.namespace, name.local_name))
-    return topic_permissions(await _bindings(call), log_name, full_name)
+    return topic_permissions(await _bindings(call), log_name, _full_name(name))
 
 
-@endpoint("POST", f"{_TOPIC}/{{role}}", SET_PERMISSIONS)
+@endpoint("POST", f"{_TOPIC}/{{role}}", SET_TOPIC_PERMISSIONS)
 async def grant_on_topic(call: AdminCall) -> Refused | None:
     """Give a role actions on a topic."""
-    (_, log_name), role = await _topic(call), _role_of(call)
+    (name, log_name), role = await _topic(call), _role_of(call)
     wanted = topic_bindings(log_name, role, _actions(await call.json()))
-    return await _replace(call, wanted, _of_topic(log_name, role))
+    return await _replace(call, wanted, _of_topic(name, log_name, role))
 
 
-@endpoint("DELETE", f"{_TOPIC}/{{role}}", SET_PERMISSIONS)
+@endpoint("DELETE", f"{_TOPIC}/{{role}}", SET_TOPIC_PERMISSIONS)
 async def revoke_on_topic(call: AdminCall) -> Refused | None:
     """Take away what a role was given on a topic; what it has by its namespace stays."""
-    _, log_name = await _topic(call)
-    filters = _of_topic(log_name, _role_of(call))
+    filters = _of_topic(*await _topic(call), _role_of(call))
     if not any(each.matches(binding) for binding in await _bindings(call) for each in filters):
         return _NOT_SET if call.services.pulsar.acls.is_on else _DISABLED
     return await _replace(call, (), filters)
@@ -207,8 +205,17 @@ def _of_namespace(prefix: str, role: str) -> list[AclBindingFilter]:
     return _filters(ResourceType.TOPIC, prefix, PatternType.PREFIXED, role)
 
 
-def _of_topic(log_name: str, role: str) -> list[AclBindingFilter]:
-    return _filters(ResourceType.TOPIC, log_name, PatternType.LITERAL, role)
+def _of_topic(name: TopicName, log_name: str, role: str) -> list[AclBindingFilter]:
+    """By either of its names."""
+    return [
+        each
+        for one in (log_name, _full_name(name))
+        for each in _filters(ResourceType.TOPIC, one, PatternType.LITERAL, role)
+    ]
+
+
+def _full_name(name: TopicName) -> str:
+    return str(TopicName(name.tenant, name.namespace, name.local_name))
 
 
 def _of_group(resource: str, role: str | None) -> list[AclBindingFilter]:

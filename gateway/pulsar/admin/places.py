@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 from core.errors import Error, Refusal
 from core.subscription.values import SubscriptionType
@@ -34,6 +34,7 @@ OfOne = Callable[["OwnedPartition", NamedPartition], Awaitable[Any]]
 """What is done to one partition, at its broker. Gives what the request is answered with."""
 
 _TOPIC: Final = 6  # the segment of /admin/v2/persistent/{tenant}/{namespace}/{topic}/…
+_PLAIN: Final = "plain_subscription"
 _STATUS: Final = {
     Error.UNKNOWN_TOPIC_OR_PARTITION: 404,
     Error.GROUP_ID_NOT_FOUND: 404,
@@ -80,8 +81,15 @@ def name_of(call: AdminCall) -> tuple[TopicName, str]:
 
 def subscription_of(call: AdminCall) -> str:
     """The subscription of the path: Pulsar's clients encode its name as a form's, and that once
-    more as a path's."""
+    more as a path's; a `plain_subscription` as a path's alone."""
+    if _PLAIN in call.request.path_params:
+        return unquote(str(call.request.path_params[_PLAIN]))
     return unquote_plus(call.name("subscription"))
+
+
+def has_subscription(call: AdminCall) -> bool:
+    """Whether the path has one."""
+    return not call.request.path_params.keys().isdisjoint(("subscription", _PLAIN))
 
 
 async def topic_of(call: AdminCall) -> tuple[TopicName, Topic]:

@@ -25,6 +25,7 @@ from gateway.pulsar.admin.places import (
     subscription_of,
     topic_of,
 )
+from gateway.pulsar.admin.rights import refuse_subscriptions
 from gateway.pulsar.commands_pb2 import MessageIdData
 from gateway.pulsar.ids import AFTER_ALL, seek_offset
 from gateway.pulsar.names import subscription_flaw
@@ -154,7 +155,10 @@ async def expire_for_all(call: AdminCall) -> Any:
     before = _before(call)
 
     async def act(owned: OwnedPartition, place: NamedPartition) -> Refused | None:
-        for name in owned.names:
+        names = list(owned.names)
+        if no := refuse_subscriptions(call, names):
+            return no
+        for name in names:
             opened = await owned.open(name)
             if opened is not None and (refusal := await _expire(owned, opened, before)):
                 return refused(refusal)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 from core.config.rules import (
     AlterOperation,
@@ -33,7 +32,7 @@ from core.security.pulsar_operations import (
 from core.transaction.key import TransactionKind
 from core.transaction.values import StoredTransaction, TransactionMetadata, TransactionState
 from gateway.pulsar.admin.api import AdminCall, endpoint
-from gateway.pulsar.admin.places import on_one, place_of, refused
+from gateway.pulsar.admin.places import on_one, place_of, refused, subscription_of
 from gateway.pulsar.commands_pb2 import MessageIdData
 from gateway.pulsar.ids import NO_ID, entry_offset
 from gateway.pulsar.names import TopicName, pulsar_topic_name
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
 
 _AT: Final = "/admin/v3/transactions"
 _TOPIC: Final = "{tenant}/{namespace}/{topic}"
+_OF_SUBSCRIPTION: Final = f"{_TOPIC}/{{plain_subscription}}"
 _TXN: Final = "{most}/{least}"
 _NO_LEDGERS: Final = Refused(
     501,
@@ -334,7 +334,7 @@ async def _state_of(call: AdminCall) -> tuple[NamedPartition, PartitionState]:
     return place, state
 
 
-@endpoint("GET", f"{_AT}/transactionInPendingAckStats/{_TOPIC}/{{subscription}}/{_TXN}", READ_TOPIC)
+@endpoint("GET", f"{_AT}/transactionInPendingAckStats/{_OF_SUBSCRIPTION}/{_TXN}", READ_TOPIC)
 async def in_pending_ack(call: AdminCall) -> Any:
     """How far a transaction acknowledges all of a subscription, if it does."""
     txn = _txn_of(call)
@@ -347,7 +347,7 @@ async def in_pending_ack(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_AT}/pendingAckStats/{_TOPIC}/{{subscription}}", READ_TOPIC)
+@endpoint("GET", f"{_AT}/pendingAckStats/{_OF_SUBSCRIPTION}", READ_TOPIC)
 async def pending_ack(call: AdminCall) -> Any:
     """How many open transactions have acknowledged something of a subscription."""
 
@@ -358,7 +358,7 @@ async def pending_ack(call: AdminCall) -> Any:
     return await on_one(call, act)
 
 
-@endpoint("GET", f"{_AT}/pendingAckInternalStats/{_TOPIC}/{{subscription}}", READ_TOPIC)
+@endpoint("GET", f"{_AT}/pendingAckInternalStats/{_OF_SUBSCRIPTION}", READ_TOPIC)
 async def pending_ack_internal_stats(call: AdminCall) -> Refused:
     """Of a subscription's ledger: there is none."""
     return _NO_LEDGERS
@@ -366,7 +366,7 @@ async def pending_ack_internal_stats(call: AdminCall) -> Refused:
 
 @endpoint(
     "GET",
-    f"{_AT}/positionStatsInPendingAck/{_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}",
+    f"{_AT}/positionStatsInPendingAck/{_OF_SUBSCRIPTION}/{{ledger}}/{{entry}}",
     READ_TOPIC,
 )
 async def position_in_pending_ack(call: AdminCall) -> Any:
@@ -403,9 +403,8 @@ def _state_in_pending_ack(opened: LiveSubscription, start: int, end: int) -> str
 async def _subscription_of(
     call: AdminCall, owned: OwnedPartition, place: NamedPartition
 ) -> LiveSubscription:
-    """Raises ClientError. Here clients encode its name once, as a path's segment: unlike elsewhere,
-    see `subscription_of`."""
-    name = unquote(str(call.request.path_params["subscription"]))
+    """Raises ClientError."""
+    name = subscription_of(call)
     opened = await owned.open(name)
     if opened is None:
         raise ClientError(404, f"Subscription {name} not found on {place.name}")

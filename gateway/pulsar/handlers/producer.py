@@ -34,7 +34,7 @@ from gateway.pulsar.api import Refused, command
 from gateway.pulsar.commands import CommandType, ProducerAccessMode, ServerError, signed
 from gateway.pulsar.commands_pb2 import CommandError, CommandProducer, CommandProducerSuccess
 from gateway.pulsar.producers import Producer
-from gateway.pulsar.rights import READ, refuse_topic
+from gateway.pulsar.rights import READ, WRITE, refuse_subscription, refuse_topic, refused
 from gateway.pulsar.schemas import read_schema, write_version
 from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
@@ -74,8 +74,8 @@ _ProducerAnswer = CommandProducerSuccess | Refusal | Refused | None
 async def producer(message: CommandProducer, session: Session) -> _ProducerAnswer:
     """Find the partition, see whether it may write there, remember it."""
     producer_id = message.producer_id
-    if refused := _refuse(message, session):
-        return refused
+    if refusal := _refuse(message, session):
+        return refusal
     if (known := session.producers.get(producer_id)) is not None:
         return _again(message, known)
     session.opening.add(producer_id)
@@ -157,10 +157,12 @@ def _refuse(message: CommandProducer, session: Session) -> Refused | None:
     if len(session.producers) + len(session.opening) >= _MOST_PRODUCERS:
         reason = f"A connection may have {_MOST_PRODUCERS} producers"
         return Refused(ServerError.TOO_MANY_REQUESTS, reason)
-    refused = refuse_topic(session, message.topic, "PRODUCER")
-    if refused is None and message.initial_subscription_name:
-        refused = refuse_topic(session, message.topic, "PRODUCER", READ)
-    return refused
+    refusal = refuse_topic(session, message.topic, "PRODUCER")
+    if refusal is None and message.initial_subscription_name:
+        refusal = refuse_topic(session, message.topic, "PRODUCER", READ) or refuse_subscription(
+            session, message.topic, message.initial_subscription_name, "PRODUCER"
+        )
+    return refusal
 
 
 def _again(message: CommandProducer, known: Producer) -> _ProducerAnswer:
@@ -195,9 +197,12 @@ async def _admit(
         made.is_ready = False
     else:
         made.topic_epoch = verdict.topic_epoch
-    if refused := await _claim_name_and_epoch(made):
+    if refusal := await _claim_name_and_epoch(made):
         made.detach()
-        return refused
+        return refusal
+    if not session.still_may(WRITE, place.topic.name):  # it may have gone meanwhile
+        made.detach()
+        return refused("PRODUCER")
     made.is_opening = False
     session.producers[message.producer_id] = made
     session.closed_producers.discard(message.producer_id)

@@ -37,7 +37,7 @@ from gateway.pulsar.commands_pb2 import CommandSubscribe, CommandSuccess
 from gateway.pulsar.consumers import Consumer
 from gateway.pulsar.ids import AFTER_ALL, seek_offset
 from gateway.pulsar.names import subscription_flaw
-from gateway.pulsar.rights import refuse_subscription, refuse_topic
+from gateway.pulsar.rights import may_still_read, refuse_subscription, refuse_topic, refused
 from gateway.pulsar.schemas import read_schema
 from gateway.pulsar.schemas import refused as refused_schema
 from gateway.pulsar.session import Session
@@ -65,8 +65,8 @@ _SubscribeAnswer = CommandSuccess | Refusal | api.Refused | None
 async def subscribe(message: CommandSubscribe, session: Session) -> _SubscribeAnswer:
     """Find the partition, and let the runtime take the consumer in."""
     consumer_id = message.consumer_id
-    if refused := _refuse(message, session):
-        return refused
+    if refusal := _refuse(message, session):
+        return refusal
     if (known := session.consumers.get(consumer_id)) is not None:
         return _again(message, known)
     session.opening_consumers.add(consumer_id)
@@ -102,6 +102,9 @@ async def _enter(message: CommandSubscribe, session: Session) -> _SubscribeAnswe
         member.leave()
         reason = "The consumer was closed before it was made"
         return api.Refused(ServerError.SERVICE_NOT_READY, reason)
+    if not may_still_read(consumer):  # the right may have gone meanwhile
+        member.leave()
+        return refused("SUBSCRIBE")
     consumer.enter(member)
     return CommandSuccess(request_id=message.request_id)
 

@@ -316,6 +316,17 @@ async def test_a_client_is_asked_before_its_token_runs_out(gate: Gate) -> None:
     assert gate.outcomes == [("token", "success")] * 3
 
 
+async def test_a_token_without_an_end_ends_the_asking(gate: Gate) -> None:
+    with capture_logs() as lines:
+        client = await nearly_over(gate)
+        client.say(renewed(token(lasts_s=None)))
+        gate.clock.ahead_s += 100
+        await asyncio.sleep(1.2)
+        client.say(CommandPing())
+        await client.hear(CommandType.PONG)
+    assert [each for each in lines if each["log_level"] == "error"] == []
+
+
 def renewed(data: bytes) -> CommandAuthResponse:
     response = AuthData(auth_method_name="token", auth_data=data)
     return CommandAuthResponse(client_version="test", response=response, protocol_version=21)

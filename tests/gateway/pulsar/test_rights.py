@@ -238,7 +238,11 @@ async def test_a_first_subscription_is_for_those_who_may_read(at: Guarded) -> No
     client = await at.broker.client()
     wanted = CommandProducer(topic=HERE + TOPIC, producer_id=0, initial_subscription_name="first")
     assert code_of(await client.ask(wanted, CommandType.ERROR)) == ServerError.AUTHORIZATION_ERROR
-    await at.grant(rule(Operation.READ))
+    first = f"pulsar-subscription:{HERE}:first"
+    bob = rule(Operation.READ, first, ResourceType.GROUP, who=Principal("bob"))
+    await at.grant(rule(Operation.READ), bob)
+    assert code_of(await client.ask(wanted, CommandType.ERROR)) == ServerError.AUTHORIZATION_ERROR
+    await at.take(bob)
     await client.ask(wanted, CommandType.PRODUCER_SUCCESS)
 
 
@@ -299,6 +303,30 @@ async def test_rights_that_go_close_producers_and_consumers(at: Guarded) -> None
     assert len(await at.broker.lines(TOPIC)) == 1
     await at.take(read)
     await client.hear(CommandType.CLOSE_CONSUMER)
+    assert client.connection._session.attached == []
+
+
+@pytest.mark.parametrize("command", ["PRODUCER", "SUBSCRIBE"])
+async def test_a_right_that_goes_meanwhile_lets_nobody_in(
+    at: Guarded, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the question and the answer there is the database."""
+    right = rule(Operation.WRITE if command == "PRODUCER" else Operation.READ)
+    await at.grant(right)
+    subscriptions = at.broker.runtime.subscriptions
+    name = "claim" if command == "PRODUCER" else "find"
+    found = getattr(subscriptions, name)
+
+    async def taken_away(partition_id: int) -> Any:
+        answer = await found(partition_id)
+        monkeypatch.undo()
+        await at.take(right)
+        return answer
+
+    monkeypatch.setattr(subscriptions, name, taken_away)
+    client = await at.broker.client()
+    asked, _, refused = request_of(command)
+    assert code_of(await client.ask(asked, refused)) == ServerError.AUTHORIZATION_ERROR
     assert client.connection._session.attached == []
 
 
@@ -374,3 +402,9 @@ async def test_the_coordinators_topic_is_for_everybody(at: Guarded) -> None:
         CommandLookupTopic(topic=f"{topic}-partition-0"), CommandType.LOOKUP_RESPONSE
     )
     assert code_of(answer) == 0
+    for wanted in (
+        CommandProducer(topic=topic, producer_id=0),
+        CommandSubscribe(topic=topic, subscription="s", sub_type=SubType.EXCLUSIVE, consumer_id=0),
+    ):
+        told = await client.ask(wanted, CommandType.ERROR)
+        assert code_of(told) == ServerError.AUTHORIZATION_ERROR

@@ -165,6 +165,27 @@ def test_nobody_is_asked_for_his_health_and_everybody_for_all_else(guarded: Guar
     assert guarded.ask("/admin/v2/persistent/public/default", **bearer()) == (200, [])
 
 
+def test_who_asks_is_said_once(guarded: Guarded) -> None:
+    """A proxy adds its headers to those that its client has sent."""
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=WITHIN_S)
+    for names in (["alice", "alice"], ["alice", "bob"], ["alice"]):
+        connection.putrequest("GET", TENANTS)
+        connection.putheader("Authorization", f"Bearer {token('proxy')}")
+        for name in names:
+            connection.putheader("X-Original-Principal", name)
+        connection.endheaders()
+        response = connection.getresponse()
+        response.read()
+        assert response.status == (200 if len(names) == 1 else 401)
+    connection.close()
+
+
+def test_nobody_logs_in_as_nobody(guarded: Guarded) -> None:
+    """Who has not logged in may have rights, on the machine itself."""
+    assert guarded.ask(TENANTS, **bearer("ANONYMOUS")) == REQUIRED
+    assert guarded.ask(TENANTS, **bearer("proxy"), x_original_principal="ANONYMOUS")[0] == 401
+
+
 @pytest.mark.parametrize(
     ("role", "original", "status"),
     [

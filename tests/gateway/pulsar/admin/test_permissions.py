@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
+from core.namespace.values import Tenant
 from core.security.acls import (
     AclBinding,
     Decision,
@@ -35,6 +36,7 @@ PLACES: Final = {
     "namespace": "default",
     "topic": "flights",
     "subscription": "mine",
+    "plain_subscription": "mine",
     "cluster": "standalone",
 }
 
@@ -131,6 +133,72 @@ async def test_a_subscription_that_is_named_is_for_those_who_are(at: Guarded) ->
     assert (await at.rest("GET", path))[0] == 403
 
 
+async def test_rights_of_one_tenant_are_none_of_another(at: Guarded) -> None:
+    """What stands for all of a namespace's topics was taken for a topic of public/default."""
+    namespaces = at.broker.runtime.namespaces
+    await namespaces.put_tenant(Tenant("acme", (), ("standalone",)), is_new=True)
+    assert await namespaces.create("acme", "x") is None
+    everything = anonymous(Right(Operation.ALL, ResourceType.TOPIC), Scope.TENANT)
+    await at.grant(everything)
+    assert (await at.rest("GET", NAMESPACE))[0] == 200
+    for method, path in (
+        ("POST", "/namespaces/acme/x/permissions/bob"),
+        ("DELETE", "/namespaces/acme/x?force=true"),
+        ("GET", "/tenants/acme"),
+    ):
+        assert (await at.rest(method, path, ["produce"]))[0] == 403, path
+
+
+async def test_a_topic_that_is_denied_stays_with_its_namespace(at: Guarded) -> None:
+    everything = Right(Operation.ALL, ResourceType.TOPIC)
+    deny = rule(Operation.ALL, "trains", permission=Permission.DENY, who=ANONYMOUS)
+    await at.grant(anonymous(everything, Scope.NAMESPACE), deny)
+    of_topic = "/persistent/public/default/{}/permissions/carol"
+    assert (await at.rest("POST", of_topic.format("flights"), ["consume"]))[0] == 204
+    assert (await at.rest("POST", of_topic.format("trains"), ["consume"]))[0] == 403
+    forced = "/namespaces/public/default?force=true"
+    assert (await at.rest("DELETE", forced))[0] == 403
+    await at.forget_all()
+    await at.grant(anonymous(everything, Scope.NAMESPACE))
+    assert (await at.rest("DELETE", forced))[0] != 403
+
+
+async def test_what_nobody_was_given_is_no_way_to_what_somebody_was(make_broker: Any) -> None:
+    """With allow.everyone.if.no.acl.found: a namespace has no ACL, but a topic in it has."""
+    settings = AUTHORIZER | {"allow.everyone.if.no.acl.found": "true"}
+    at = Guarded(await make_broker(settings))
+    await at.acls.load()
+    await at.broker.runtime.topics.create([NewTopic("flights", 1)])
+    on_cluster = rule(Operation.ALL, "kafka-cluster", ResourceType.CLUSTER)
+    await at.grant(rule(Operation.ALL, "flights"))
+    assert (await at.rest("POST", f"{NAMESPACE}/bob", ["produce"]))[0] == 204  # as kafka-acls
+    assert (await at.rest("DELETE", "/namespaces/public/default?force=true"))[0] == 403
+    await at.grant(on_cluster)
+    assert (await at.rest("POST", f"{NAMESPACE}/bob", ["consume"]))[0] == 403
+
+
+async def test_all_subscriptions_are_changed_by_who_may_use_all(at: Guarded) -> None:
+    await at.grant(rule(Operation.READ, "flights", who=ANONYMOUS))
+    topic = "/persistent/public/default/flights"
+    assert (await at.rest("PUT", f"{topic}/subscription/mine"))[0] == 204
+    expire = f"{topic}/all_subscription/expireMessages/1"
+    assert (await at.rest("POST", expire))[0] == 204
+    named = f"pulsar-subscription:{HERE}:mine"
+    await at.grant(rule(Operation.READ, named, ResourceType.GROUP, who=BOB))
+    assert (await at.rest("POST", expire))[0] == 403
+
+
+async def test_the_subscription_asked_for_is_the_one_that_is_shown(at: Guarded) -> None:
+    """Clients encode its name once here, and twice elsewhere."""
+    await at.grant(rule(Operation.READ, "flights", who=ANONYMOUS))
+    named = f"pulsar-subscription:{HERE}:a+b"
+    await at.grant(rule(Operation.READ, named, ResourceType.GROUP, who=BOB))
+    path = "/admin/v3/transactions/pendingAckStats/public/default/flights"
+    assert (await at.rest("GET", f"{path}/a+b"))[0] == 403
+    assert (await at.rest("GET", f"{path}/a%2Bb"))[0] == 403
+    assert (await at.rest("GET", f"{path}/a%20b"))[0] == 404
+
+
 # --- permissions ---
 
 
@@ -173,6 +241,15 @@ async def test_a_permission_on_a_topic(admin: Guarded) -> None:
     assert not admin.may(ALICE, Operation.WRITE)
     assert admin.may(BOB, Operation.READ)
     assert (await rest("GET", "/persistent/public/default/nowhere/permissions"))[0] == 404
+
+
+async def test_a_right_is_taken_away_by_whichever_name_it_was_given(admin: Guarded) -> None:
+    await admin.grant(rule(Operation.WRITE, f"{HERE}flights"), rule(Operation.READ, "flights"))
+    path = "/persistent/public/default/flights/permissions"
+    assert await admin.rest("GET", path) == (200, {"alice": ["consume", "produce"]})
+    assert (await admin.rest("DELETE", f"{path}/alice"))[0] == 204
+    assert not admin.may(ALICE, Operation.WRITE)
+    assert await admin.rest("GET", path) == (200, {})
 
 
 async def test_in_another_namespace_a_topic_has_two_names(admin: Guarded) -> None:
