@@ -194,7 +194,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
             topics,
             configs,
             transactions.unstable_partitions,
-            lambda viewer, name: acls.may_describe(viewer.principal, viewer.host, name),
+            acls,
         ),
         subscriptions=subscriptions,
         live_consumers=LiveConsumers(subscription_store, cluster, lambda: subscriptions.owned),

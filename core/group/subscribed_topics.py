@@ -97,11 +97,11 @@ class SubscribedTopics:
         if not images:
             return NO_TOPICS_HASH
         # Also of who sees which, where that differs: a right that goes takes partitions along.
-        seen = sorted(
-            (expression, sorted(names))
-            for expression, names in self._resolved.items()
-            if is_of_somebody(expression)
-        )
+        # Many members see the same: each set of names is written out once.
+        of_some = {each: names for each, names in self._resolved.items() if is_of_somebody(each)}
+        written = {names: repr(sorted(names)) for names in of_some.values()}
+        digests = {names: blake2b(text.encode()).digest() for names, text in written.items()}
+        seen = sorted((expression, digests[names]) for expression, names in of_some.items())
         text = repr((images, seen)) if seen else repr(images)
         digest = blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)

@@ -339,6 +339,14 @@ class AclRules:
             return _NO_ACL_FOUND
         return _NOT_ALLOWED
 
+    def is_of_hosts(self, principal: Principal, resource_type: ResourceType) -> bool:
+        """Whether what `principal` may do to resources of a type depends on its host."""
+        return any(
+            each.host != WILDCARD
+            for patterns in self._patterns_of(str(principal), resource_type)
+            for each in patterns
+        )
+
     def authorize_unless_named(
         self,
         principal: Principal,

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from core.group.expressions import Viewer
 from core.ports.log import StoreUnavailable
 from core.security.acl_changes import AclBindingFilter, check_binding, check_filter
 from core.security.acls import (
+    WILDCARD,
     AclBinding,
     AclRules,
     AliasOf,
@@ -76,9 +78,14 @@ class Acls:
         users may do anything."""
         return self._rules
 
-    def may_describe(self, principal: Principal, host: str, topic: str) -> bool:
-        """Whether somebody may know of a topic. host: an address as Java writes it."""
-        asked = (principal, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    def seen_alike(self, viewer: Viewer) -> Viewer:
+        """One who may know of the same topics: the same for all hosts where no rule names any."""
+        is_of_hosts = self._rules.is_of_hosts(viewer.principal, ResourceType.TOPIC)
+        return viewer if is_of_hosts else Viewer(viewer.principal, WILDCARD)
+
+    def may_see(self, viewer: Viewer, topic: str) -> bool:
+        """Whether somebody may know of a topic."""
+        asked = (viewer.principal, viewer.host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
         return not self.is_on or self._rules.authorize(*asked).is_allowed
 
     def watch(self, on_change: Callable[[], None]) -> None:

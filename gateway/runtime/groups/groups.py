@@ -41,7 +41,7 @@ from core.types import LiveBroker
 from gateway.runtime.cluster.leases import ShardLeases
 from gateway.runtime.groups.loaded_groups import LoadedGroup, LoadedGroups, instant
 from gateway.runtime.groups.offset_expiry import OffsetExpiry
-from gateway.runtime.groups.topic_images import MaySee, TopicImages
+from gateway.runtime.groups.topic_images import Sight, TopicImages
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 
@@ -94,14 +94,14 @@ class Groups:
         topics: Topics,
         configs: Configs,
         unstable_partitions: UnstablePartitions,
-        may_see: MaySee = lambda *_: True,
+        sight: Sight | None = None,
     ) -> None:
         """unstable_partitions: per group, partitions with an offset that an open transaction may
-        still change. may_see: whether a member's client may know of a topic."""
+        still change. sight: of which topics a member's client may know; None: of all."""
         self._store = store
         self._unstable_partitions = unstable_partitions
         self._leases = leases
-        self._topic_images = TopicImages(topics, may_see)
+        self._topic_images = TopicImages(topics, sight)
         self._settings_of = configs.group_settings
         self._loaded = LoadedGroups(store, leases, self._topic_images, self._settings_of)
         self._expiry = OffsetExpiry(store, leases, self._loaded, configs)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import re2
 
@@ -24,6 +24,7 @@ MAX_PROGRAM_BYTES: Final = 256 * 1024
 """Limit of an expression's compiled size. The worst one takes about 2 ms per topic."""
 
 EXPRESSIONS_KEPT: Final = 1_000
+_VIEWERS_KEPT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +36,25 @@ class _Expression:
     fault: str = ""
 
 
-MaySee = Callable[[Viewer, str], bool]
-"""Whether somebody may know of a topic, by its name."""
+class Sight(Protocol):
+    """Of which topics somebody may know."""
+
+    def may_see(self, viewer: Viewer, topic: str) -> bool:
+        """Whether he may know of this one."""
+
+    def seen_alike(self, viewer: Viewer) -> Viewer:
+        """One who sees the same, and the same one for as many as is easily known."""
 
 
 class TopicImages:
-    """The topics, as seen by all consumer groups. One per process. may_see: see MaySee."""
+    """The topics, as seen by all consumer groups. One per process. sight: None: all see all."""
 
-    def __init__(self, topics: Topics, may_see: MaySee = lambda *_: True) -> None:
+    def __init__(self, topics: Topics, sight: Sight | None = None) -> None:
         self._topics = topics
-        self._may_see = may_see
-        self._seen: dict[str, frozenset[str]] = {}  # by expression with a viewer
+        self._sight = sight
+        # What the regular expressions that have a viewer match, by those who see alike.
+        self._alike: dict[Viewer, Viewer] = {}
+        self._seen: dict[tuple[str, Viewer], frozenset[str]] = {}
         self._picture: Mapping[str, TopicImage] = {}
         self._listing: tuple[Topic, ...] | None = None
         self._generation = 0
@@ -92,23 +101,30 @@ class TopicImages:
     def on_rights_changed(self) -> None:
         """What somebody may see has, or may have, changed."""
         if self._seen:
-            self._seen.clear()
+            self._forget_seen()
             self._on_change()
 
     def resolve(self, kept: str) -> frozenset[str]:
         """The topics with a name that the expression matches whole, and that its viewer may see.
         Raises InvalidRegularExpression."""
         expression, viewer = read_expression(kept)
-        if viewer is None:
+        if viewer is None or self._sight is None:
             return self._matched(expression)
-        seen = self._seen.get(kept)
+        if len(self._alike) >= _VIEWERS_KEPT or len(self._seen) >= EXPRESSIONS_KEPT:
+            self._forget_seen()
+        alike = self._alike.get(viewer)
+        if alike is None:
+            alike = self._alike[viewer] = self._sight.seen_alike(viewer)
+        seen = self._seen.get((expression, alike))
         if seen is None:
             found = self._matched(expression)
-            seen = frozenset(name for name in found if self._may_see(viewer, name))
-            if len(self._seen) >= EXPRESSIONS_KEPT:
-                self._seen.clear()
-            self._seen[kept] = seen
+            seen = frozenset(name for name in found if self._sight.may_see(alike, name))
+            self._seen[expression, alike] = seen
         return seen
+
+    def _forget_seen(self) -> None:
+        self._alike.clear()
+        self._seen.clear()
 
     def _matched(self, expression: str) -> frozenset[str]:
         known = self._expressions.get(expression)
@@ -151,7 +167,7 @@ class TopicImages:
                 )
             done |= todo
         self._picture = picture
-        self._seen.clear()
+        self._forget_seen()
         self._on_change()
 
     async def _add(self, expression: str) -> None:

@@ -143,6 +143,15 @@ def test_a_host_is_compared_as_text(host: str, fits: bool) -> None:
     assert decide([binding(host=host, deny=True), binding()]).is_allowed is not fits
 
 
+def test_whether_a_host_matters_to_somebody_is_known() -> None:
+    rules = AclRules([binding(host="10.0.0.2"), binding(principal="User:bob")])
+    assert rules.is_of_hosts(ALICE, ResourceType.TOPIC)
+    assert not rules.is_of_hosts(ALICE, ResourceType.GROUP)
+    assert not rules.is_of_hosts(Principal("bob"), ResourceType.TOPIC)
+    of_all = AclRules([binding(host="10.0.0.2", principal=EVERYBODY)])
+    assert of_all.is_of_hosts(Principal("bob"), ResourceType.TOPIC)
+
+
 @pytest.mark.parametrize("operation", CONCRETE)
 def test_an_allow_grants_its_operation_and_what_that_implies(operation: Operation) -> None:
     granted = {each for each in CONCRETE if decide([binding(operation=operation)], each).is_allowed}

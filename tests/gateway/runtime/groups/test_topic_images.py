@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from core.errors import Error
+from core.group.expressions import Viewer, seen_by
 from core.group.subscribed_topics import InvalidRegularExpression
+from core.security.principal import Principal
 from gateway.runtime.groups import topic_images
 from gateway.runtime.groups.topic_images import TopicImages
 from gateway.runtime.topics.topics import PartitionIncrease
@@ -161,3 +163,38 @@ async def test_one_read_of_the_topics_for_all_who_ask(broker: Coordinator) -> No
     beats = [broker.consume(f"g{n}", "m", subscribed_topic_names=("t",)) for n in range(30)]
     assert {each.error for each in await asyncio.gather(*beats)} == {Error.NONE}
     assert broker.queries["list_topics"] - before == 1
+
+
+class _Sight:
+    """Of which topics somebody may know: those with his name in them, wherever he is."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def may_see(self, viewer: Viewer, topic: str) -> bool:
+        self.asked += 1
+        return viewer.principal.name in topic
+
+    def seen_alike(self, viewer: Viewer) -> Viewer:
+        return Viewer(viewer.principal, "*")
+
+
+async def test_who_sees_alike_is_asked_for_once(broker: Coordinator) -> None:
+    for name in ("alice-1", "alice-2", "bob-1"):
+        await broker.create_topic(name, 1)
+    sight = _Sight()
+    images = TopicImages(broker.topics, sight)
+    many = [
+        seen_by(".*-1", Viewer(Principal(name), f"10.0.0.{n}"))
+        for n in range(50)
+        for name in ("alice", "bob")
+    ]
+    await images.ready(many)
+    assert {images.resolve(each) for each in many} == {
+        frozenset({"alice-1"}),
+        frozenset({"bob-1"}),
+    }
+    assert sight.asked == 4
+    images.on_rights_changed()
+    images.resolve(many[0])
+    assert sight.asked == 6
