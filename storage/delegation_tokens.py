@@ -77,21 +77,28 @@ def _token(
     requester: str,
     renewers: Sequence[str],
     *times: datetime,
-) -> DelegationToken:
-    issued_at, expires_at, max_at = ((each - _EPOCH) // _MILLISECOND for each in times)
-    return DelegationToken(
-        token_id,
-        _principal(owner),
-        _principal(requester),
-        tuple(map(_principal, renewers)),
-        issued_at,
-        expires_at,
-        max_at,
-    )
+) -> DelegationToken | None:
+    """None if another version of Penstock, or somebody by hand, has written what means nothing
+    here."""
+    try:
+        issued_at, expires_at, max_at = ((each - _EPOCH) // _MILLISECOND for each in times)
+        return DelegationToken(
+            token_id,
+            _principal(owner),
+            _principal(requester),
+            tuple(map(_principal, renewers)),
+            issued_at,
+            expires_at,
+            max_at,
+        )
+    except (AttributeError, TypeError, ValueError):  # NULL or a list instead of text
+        return None
 
 
 def _principal(text: str) -> Principal:
-    kind, _, name = text.partition(":")
+    kind, colon, name = text.partition(":")
+    if not colon:
+        raise ValueError("a principal has a type")
     return Principal(name, kind)
 
 

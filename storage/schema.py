@@ -615,6 +615,10 @@ delegation_token = Table(
     Column("max_at", DateTime(timezone=True), nullable=False),
     CheckConstraint("owner LIKE '%:%' AND requester LIKE '%:%'", name="principals"),
     CheckConstraint(
+        "coalesce(array_ndims(renewers), 1) = 1 AND array_position(renewers, NULL) IS NULL",
+        name="renewers",
+    ),
+    CheckConstraint(
         "least(issued_at, expires_at, max_at) >= '1970-01-01 00:00:00+00' "
         "AND greatest(issued_at, expires_at, max_at) <= '9999-12-31 00:00:00+00'",
         name="times",

@@ -106,7 +106,15 @@ class DelegationTokens:
             await asyncio.Event().wait()
         await self._stored.run()
 
-    async def _take(self, _: StoredTokens, found: StoredTokens) -> None:
+    async def _take(self, before: StoredTokens, found: StoredTokens) -> None:
+        if found.unreadable and not before.unreadable:
+            log.error(
+                "delegation_tokens_unreadable",
+                rows=found.unreadable,
+                what_happens="nobody logs in by them",
+                what_to_do="correct the rows of table delegation_token, or run the version that "
+                "wrote them",
+            )
         known = {token_id: token_hmac for token_hmac, token_id in self._ids.items()}
         self._tokens = {each.token_id: each for each in found.rows.values()}
         self._ids = {

@@ -26,6 +26,10 @@ def upgrade() -> None:
             name=op.f("delegation_token_principals_check"),
         ),
         sa.CheckConstraint(
+            "coalesce(array_ndims(renewers), 1) = 1 AND array_position(renewers, NULL) IS NULL",
+            name=op.f("delegation_token_renewers_check"),
+        ),
+        sa.CheckConstraint(
             "least(issued_at, expires_at, max_at) >= '1970-01-01 00:00:00+00' "
             "AND greatest(issued_at, expires_at, max_at) <= '9999-12-31 00:00:00+00'",
             name=op.f("delegation_token_times_check"),

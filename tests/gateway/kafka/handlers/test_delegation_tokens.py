@@ -274,6 +274,26 @@ async def test_a_token_deleted_by_sql_too(at: Entrance, database_url: str) -> No
         assert await one.is_closed()
 
 
+async def test_a_row_that_nobody_can_read_stops_nobody(at: Entrance, database_url: str) -> None:
+    made, spoilt = await create(at.broker), await create(at.broker)
+    with capture_logs() as logs, psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "ALTER TABLE delegation_token DROP CONSTRAINT delegation_token_renewers_check"
+        )
+        connection.execute(
+            "UPDATE delegation_token SET renewers = ARRAY[NULL] WHERE token_id = %s",
+            (spoilt.token_id,),
+        )
+        await at.broker.delegation_tokens.refresh()
+        async with peer(at) as one, peer(at) as two:
+            assert (await by_token(one, made)).error_code == 0
+            answer = await by_token(two, spoilt)
+            assert answer.error_code == Code.SASL_AUTHENTICATION_FAILED
+            connection.execute("DELETE FROM delegation_token")
+            assert await one.is_closed()
+    assert [each["rows"] for each in logs if each["event"] == "delegation_tokens_unreadable"] == [1]
+
+
 async def test_time_ends_a_token(at: Entrance) -> None:
     made = await create(at.broker, lifetime_ms=1_000)
     async with peer(at) as one:
