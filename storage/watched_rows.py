@@ -59,8 +59,9 @@ class WatchedTable(Generic[Row]):
 
     async def read(self, database: Database, known: WatchedRows[Row]) -> WatchedRows[Row] | None:
         """All rows, or None if nothing has changed since `known`. Raises StoreUnavailable."""
-        async with database.begin(self._name) as connection:
-            # Reads the version first: the rows may then be newer than it says, never older.
+        # Of one moment: a row that is replaced between two statements, as a DENY is by an UPDATE,
+        # would be missing in both its forms.
+        async with database.begin(self._name, is_snapshot=True) as connection:
             version = await connection.scalar(self._version)
             assert version is not None, "its row is there"
             if version == known.version:

@@ -17,7 +17,7 @@ RowKey = bytes
 
 @dataclass(frozen=True)  # with slots, Python 3.11 cannot make one of a generic alias
 class WatchedRows(Generic[Row]):
-    """All rows, at a version or later.
+    """All rows, at a version.
 
     version: differs whenever they do. unreadable: how many nobody can make sense of.
     """

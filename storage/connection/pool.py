@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
@@ -59,6 +59,8 @@ HOT_SESSION: dict[str, Any] = {
 }
 
 READERS = 6
+
+_SNAPSHOT: Final[Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 Result = TypeVar("Result")
 Row = TypeVar("Row")
@@ -287,8 +289,12 @@ class Database:
                 listener()
 
     @asynccontextmanager
-    async def begin(self, name: str) -> AsyncIterator[AsyncConnection]:
+    async def begin(
+        self, name: str, *, is_snapshot: bool = False
+    ) -> AsyncIterator[AsyncConnection]:
         """A transaction for cold queries, timed under `name`; commits when the block ends well.
+
+        is_snapshot: it only reads, and all of its statements see what the first one does.
 
         Raises StoreUnavailable if it cannot connect, if the connection is lost in the block, or if
         a statement got no lock, time or space; CommitUnknown if the commit was answered with a
@@ -302,6 +308,8 @@ class Database:
             async with self._engine.connect() as connection:
                 driver = (await connection.get_raw_connection()).driver_connection
                 assert isinstance(driver, HotConnection), "the engine's connections are ours"
+                if is_snapshot:  # BEGIN says so itself: no further statement
+                    await connection.execution_options(**_SNAPSHOT)
                 async with connection.begin():
                     yield connection
                     driver.is_warned = False

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import Engine, event, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from core.ports.acls import StoredAcls
 from core.security.acls import AclBinding, Operation, PatternType, Permission, ResourceType
+from storage import watched_rows
 from storage.acls import AclStore
 from tests.storage.conftest import Log
 
@@ -122,3 +126,50 @@ async def test_each_change_is_told(
 async def test_many_are_read_by_pages(store: AclStore, log: Log) -> None:
     await store.create([binding(f"topic-{number}") for number in range(2_500)])
     assert len((await read(store)).rows) == 2_500
+
+
+async def test_what_is_replaced_amid_a_read_is_in_it(
+    store: AclStore, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was; the next look finds it as it is."""
+    await store.create([binding()])
+    paged = watched_rows.pages
+
+    def pages_later(keys: Iterable[Any]) -> Iterator[list[Any]]:
+        for page in paged(keys):
+            log.rows("UPDATE acl SET principal = 'User:bob'")
+            yield page
+
+    monkeypatch.setattr(watched_rows, "pages", pages_later)
+    known = await read(store)
+    assert list(known.rows.values()) == [binding()]
+    monkeypatch.undo()
+    known = await read(store, known)
+    assert list(known.rows.values()) == [binding(principal="User:bob")]
+
+
+async def test_a_look_is_one_statement_and_leaves_no_trace(store: AclStore, log: Log) -> None:
+    """The snapshot costs no other one, and the connection writes again."""
+    known = await read(store)
+    said: list[str] = []
+
+    def note(*args: Any) -> None:
+        said.append(args[2])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    assert await store.read(known) is None
+    event.remove(Engine, "before_cursor_execute", note)
+    assert len(said) == 1
+    for _ in range(2):
+        async with log.database.begin("look", is_snapshot=True) as connection:
+            assert await state_of(connection) == ("repeatable read", "on")
+        async with log.database.begin("look") as connection:
+            assert await state_of(connection) == ("read committed", "off")
+    assert await store.create([binding()]) == {binding()}
+
+
+async def state_of(connection: AsyncConnection) -> tuple[str, str]:
+    settings = [f"current_setting('transaction_{each}')" for each in ("isolation", "read_only")]
+    found = await connection.execute(text(f"SELECT {', '.join(settings)}"))
+    isolation, is_read_only = found.one()
+    return isolation, is_read_only
