@@ -47,12 +47,14 @@ class DelegationTokenStore:
                 )
             )
 
-    async def move_end(self, token: DelegationToken) -> bool:
+    async def move_end(self, token: DelegationToken, before_ms: int) -> bool:
         """See DelegationTokenStore."""
         async with self._database.begin("renew_delegation_token") as connection:
+            # By psql it may have been set to a microsecond.
+            stored = func.date_trunc("milliseconds", _ROW.expires_at)
             done = await connection.execute(
                 update(delegation_token)
-                .where(_ROW.token_id == token.token_id)
+                .where(_ROW.token_id == token.token_id, stored == _timestamp(before_ms))
                 .values(expires_at=_timestamp(token.expires_at_ms))
             )
             return done.rowcount > 0

@@ -21,8 +21,8 @@ class DelegationTokenStore(Protocol):
     async def put(self, token: DelegationToken) -> None:
         """Stores a new token."""
 
-    async def move_end(self, token: DelegationToken) -> bool:
-        """Stores when the token expires. Whether it was still there."""
+    async def move_end(self, token: DelegationToken, before_ms: int) -> bool:
+        """Stores when the token expires, if until now it does at before_ms. Whether it did."""
 
     async def delete(self, token_id: str) -> bool:
         """Deletes the token. Whether it was still there."""

@@ -43,9 +43,14 @@ class DelegationToken:
     expires_at_ms: int
     max_at_ms: int
 
+    @property
+    def ends_at_ms(self) -> int:
+        """The last moment at which it is good."""
+        return min(self.expires_at_ms, self.max_at_ms)
+
     def is_over(self, now_ms: int) -> bool:
         """Whether nobody logs in with it any more."""
-        return min(self.expires_at_ms, self.max_at_ms) < now_ms
+        return self.ends_at_ms < now_ms
 
     def is_of(self, principal: Principal) -> bool:
         """Whether this is its owner or one of its renewers."""

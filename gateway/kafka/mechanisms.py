@@ -85,8 +85,9 @@ class TokenCredentials:
 
     @property
     def expires_at_ms(self) -> int | None:
-        """See Credentials. It may be renewed meanwhile; clients log in again then, as in Kafka."""
-        return min(self.token.expires_at_ms, self.token.max_at_ms)
+        """See Credentials. It may be renewed meanwhile; clients log in again then, as in Kafka. An
+        end that has become earlier is found by `why_over`."""
+        return self.token.ends_at_ms
 
     def why_over(self) -> str | None:
         """See Credentials."""

@@ -11,6 +11,7 @@ import asyncio
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ from core.security.delegation_tokens import (
     verifier_of,
 )
 from gateway.runtime.users import shown
-from gateway.runtime.watched import Watched
+from gateway.runtime.watched import LOOK_AGAIN_S, Watched
 
 if TYPE_CHECKING:
     from core.ports.delegation_tokens import DelegationTokenStore, StoredTokens
@@ -43,6 +44,8 @@ log = structlog.get_logger(__name__)
 
 _DISABLED: Final = Refusal(Error.DELEGATION_TOKEN_AUTH_DISABLED)
 _NOT_FOUND: Final = Refusal(Error.DELEGATION_TOKEN_NOT_FOUND)
+_TRIES: Final = 5
+_OTHERS: Final = "others keep changing the delegation token"
 
 
 class DelegationTokens:
@@ -71,6 +74,7 @@ class DelegationTokens:
             "delegation_tokens", store.read, self._take
         )
         self._tokens: Mapping[str, DelegationToken] = {}
+        self._ends: Sequence[int] = ()  # of all, in order
         self._ids: Mapping[bytes, str] = {}  # by HMAC
         self._verifiers: dict[tuple[str, ScramMechanism], Verifier] = {}
         self._on_change: list[Callable[[], None]] = []
@@ -83,7 +87,7 @@ class DelegationTokens:
     # --- reading ---
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """on_change: called when they differ."""
+        """on_change: called when they differ, and (`run_ends`) when one has come to its end."""
         self._on_change.append(on_change)
 
     def invalidate(self) -> None:
@@ -121,8 +125,12 @@ class DelegationTokens:
             known.get(token_id) or hmac_of(token_id, self._key): token_id
             for token_id in self._tokens
         }
+        self._ends = sorted(each.ends_at_ms for each in self._tokens.values())
         for key in [each for each in self._verifiers if each[0] not in self._tokens]:
             del self._verifiers[key]
+        self._tell()
+
+    def _tell(self) -> None:
         for on_change in self._on_change:
             on_change()
 
@@ -188,12 +196,16 @@ class DelegationTokens:
         """Prolongs a token; when it ends now. Raises StoreUnavailable."""
         if not self.is_on:
             return _DISABLED
-        await self.refresh()
-        token = self._of(token_hmac)
-        decided = renew_token(token, principal, period_ms, self._lifetimes, self._clock())
-        if isinstance(decided, Refusal):
-            return decided
-        return await self._move_end(decided, "renewed", principal, peer)
+        for _ in range(_TRIES):
+            await self.refresh()
+            token = self._of(token_hmac)
+            decided = renew_token(token, principal, period_ms, self._lifetimes, self._clock())
+            if isinstance(decided, Refusal):
+                return decided
+            assert token is not None, "it was decided on"
+            if await self._move_end(token, decided, "renewed", principal, peer):
+                return decided.expires_at_ms
+        raise StoreUnavailable(_OTHERS)
 
     async def expire(
         self, token_hmac: bytes, period_ms: int, *, principal: Principal, peer: str
@@ -201,29 +213,37 @@ class DelegationTokens:
         """Gives a token another end; when that is. Raises StoreUnavailable."""
         if not self.is_on:
             return _DISABLED
-        await self.refresh()
-        token = self._of(token_hmac)
-        now_ms = self._clock()
-        decided = expire_token(token, principal, period_ms, now_ms)
-        if isinstance(decided, Refusal):
-            return decided
-        if isinstance(decided, DelegationToken):
-            return await self._move_end(decided, "expiry changed", principal, peer)
-        assert token is not None, "it was decided on"
-        return await self._delete(decided, token, now_ms, principal, peer)
+        for _ in range(_TRIES):
+            await self.refresh()
+            token = self._of(token_hmac)
+            now_ms = self._clock()
+            decided = expire_token(token, principal, period_ms, now_ms)
+            if isinstance(decided, Refusal):
+                return decided
+            assert token is not None, "it was decided on"
+            if isinstance(decided, Ended):
+                return await self._delete(decided, token, now_ms, principal, peer)
+            if await self._move_end(token, decided, "expiry changed", principal, peer):
+                return decided.expires_at_ms
+        raise StoreUnavailable(_OTHERS)
 
     async def _move_end(
-        self, token: DelegationToken, change: str, principal: Principal, peer: str
-    ) -> int | Refusal:
+        self,
+        before: DelegationToken,
+        after: DelegationToken,
+        change: str,
+        principal: Principal,
+        peer: str,
+    ) -> bool:
+        """False if another has changed it meanwhile: that may have been its end."""
         try:
-            is_there = await self._store.move_end(token)
+            is_done = await self._store.move_end(after, before.expires_at_ms)
         finally:
             self.invalidate()
-        if not is_there:
-            return _NOT_FOUND
-        _note(change, token, principal, peer)
-        await self._stored.refresh_quietly()
-        return token.expires_at_ms
+        if is_done:
+            _note(change, after, principal, peer)
+            await self._stored.refresh_quietly()
+        return is_done
 
     async def _delete(
         self, ended: Ended, token: DelegationToken, now_ms: int, principal: Principal, peer: str
@@ -261,6 +281,22 @@ class DelegationTokens:
         )
 
     # --- in the background ---
+
+    async def run_ends(self) -> None:
+        """Tells those who watch when a token has come to its end, until cancelled."""
+        if not self.is_on:
+            await asyncio.Event().wait()
+        looked_at_ms = self._clock()
+        while True:
+            # A nearer end may be read at any time, and the clock may be set.
+            wait_s = LOOK_AGAIN_S
+            at = bisect_left(self._ends, looked_at_ms)
+            if at < len(self._ends):
+                wait_s = min(wait_s, (self._ends[at] + 1 - looked_at_ms) / 1000)
+            await asyncio.sleep(wait_s)
+            before_ms, looked_at_ms = looked_at_ms, self._clock()
+            if bisect_left(self._ends, before_ms) < bisect_left(self._ends, looked_at_ms):
+                self._tell()
 
     async def run_expiry(self) -> None:
         """Deletes those that are over, until cancelled: one broker does it for all."""

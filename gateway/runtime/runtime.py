@@ -107,6 +107,7 @@ class Runtime:
             self.acls.run_admins(),
             self.quotas.run(),
             self.delegation_tokens.run(),
+            self.delegation_tokens.run_ends(),
             self.delegation_tokens.run_expiry(),
             self.live_consumers.run(),
             acks.run(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import psycopg
 import pytest
 
@@ -60,3 +62,18 @@ async def test_a_row_that_means_nothing_is_counted(
     log.rows(INSERT.format(renewers))
     found = await read(store)
     assert (list(found.rows.values()), found.unreadable) == ([TOKEN], 1)
+
+
+async def test_an_end_is_moved_only_from_where_it_was(
+    store: DelegationTokenStore, log: Log
+) -> None:
+    await store.put(TOKEN)
+    moved = replace(TOKEN, expires_at_ms=2_500)
+    assert not await store.move_end(moved, 1_999)
+    assert await store.move_end(moved, TOKEN.expires_at_ms)
+    assert not await store.move_end(TOKEN, TOKEN.expires_at_ms)
+    log.rows("UPDATE delegation_token SET expires_at = '1970-01-01 00:00:02.700999+00'")
+    [found] = (await read(store)).rows.values()
+    assert found.expires_at_ms == 2_700
+    assert await store.move_end(TOKEN, found.expires_at_ms)
+    assert list((await read(store)).rows.values()) == [TOKEN]

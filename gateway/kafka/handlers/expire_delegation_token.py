@@ -1,8 +1,8 @@
 """ExpireDelegationToken (key 40): gives a delegation token another end (KIP-48).
 
 Behavior: as Kafka's: its owner and its renewers may do it, who know its secret.
-A negative period ends it at once: it is deleted, and whoever has logged in by it is disconnected
-within a second (in Kafka such sessions go on until their time is over).
+A negative period ends it at once: it is deleted. Whoever has logged in by it is disconnected
+within a second of the new end (in Kafka such sessions go on until their time is over).
 
 Versions: v2 flexible.
 """

@@ -107,6 +107,7 @@ def test_who_may_not_renew(
 
 
 def test_a_token_counts_to_the_end_of_its_last_millisecond() -> None:
+    assert TOKEN.ends_at_ms == NOW + 1_000
     assert not TOKEN.is_over(NOW + 1_000)
     assert TOKEN.is_over(NOW + 1_001)
     assert replace(TOKEN, expires_at_ms=NOW + 9_000).is_over(NOW + 7_001)

@@ -20,6 +20,9 @@ from gateway.kafka.codec import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
+from gateway.kafka.errors import kafka_code
+from gateway.kafka.unavailable import CHANGE_REFUSED
+from storage.delegation_tokens import DelegationTokenStore
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.logging_in import (
     QUICK,
@@ -133,6 +136,60 @@ async def test_one_that_is_over_can_only_be_deleted(broker: Broker) -> None:
     assert (await expire(broker, secret)).error_code == 0
 
 
+def change_amid(monkeypatch: pytest.MonkeyPatch, url: str, *statements: str) -> None:
+    """Another broker's, one each time that this one has decided and not yet written."""
+    left, move_end = list(statements), DelegationTokenStore.move_end
+
+    async def move_end_later(self: DelegationTokenStore, *how: Any) -> bool:
+        if left:
+            with psycopg.connect(url) as connection:
+                connection.execute(left.pop(0))
+        return await move_end(self, *how)
+
+    monkeypatch.setattr(DelegationTokenStore, "move_end", move_end_later)
+
+
+END = "UPDATE delegation_token SET expires_at = issued_at"
+SOONER = "UPDATE delegation_token SET expires_at = expires_at - interval '1 minute'"
+
+
+async def test_what_another_broker_ends_meanwhile_is_not_renewed(
+    broker: Broker, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = bytes((await create(broker)).hmac)
+    change_amid(monkeypatch, database_url, END)
+    assert (await renew(broker, secret)).error_code == Code.DELEGATION_TOKEN_EXPIRED
+    assert (await expire(broker, secret, HOUR_MS)).error_code == Code.DELEGATION_TOKEN_EXPIRED
+
+
+async def test_what_another_broker_changes_meanwhile_is_decided_again(
+    broker: Broker, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await create(broker)
+    secret = bytes(made.hmac)
+    change_amid(monkeypatch, database_url, SOONER)
+    renewed = await renew(broker, secret)
+    assert renewed.expiry_timestamp_ms >= made.expiry_timestamp_ms
+    change_amid(monkeypatch, database_url, SOONER)
+    moved = await expire(broker, secret, HOUR_MS)
+    assert moved.error_code == 0
+    [token] = (await broker.ask(DescribeDelegationTokenRequest(owners=None), 3)).tokens
+    assert token.expiry_timestamp == moved.expiry_timestamp_ms
+    change_amid(monkeypatch, database_url, "DELETE FROM delegation_token")
+    assert (await renew(broker, secret)).error_code == Code.DELEGATION_TOKEN_NOT_FOUND
+
+
+async def test_who_never_gets_to_change_it_tries_again(
+    broker: Broker, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = bytes((await create(broker)).hmac)
+    change_amid(monkeypatch, database_url, *[SOONER] * 10)
+    for ask in (renew, expire):
+        answer = await ask(broker, secret, HOUR_MS)
+        assert answer.error_code == kafka_code(CHANGE_REFUSED.error)
+    assert (await renew(broker, secret)).error_code == 0
+
+
 async def test_another_may_neither_renew_nor_end_it(broker: Broker) -> None:
     made = await create(broker, "bob")
     broker.principal = Principal("carol")
@@ -213,10 +270,12 @@ async def test_the_right_to_describe_a_token(make_broker: MakeBroker) -> None:
 @pytest.fixture
 async def at(make_broker: MakeBroker) -> AsyncIterator[Entrance]:
     async with entrance(await make_broker(QUICK | KEY)) as made:
-        following = asyncio.create_task(made.broker.delegation_tokens.run())
+        tokens = made.broker.delegation_tokens
+        following = [asyncio.create_task(each) for each in (tokens.run(), tokens.run_ends())]
         made.broker.principal = ALICE
         yield made
-        following.cancel()
+        for each in following:
+            each.cancel()
 
 
 async def by_token(one: Peer, made: Any, mechanism: str = "SCRAM-SHA-256", **how: Any) -> Any:
@@ -294,13 +353,49 @@ async def test_a_row_that_nobody_can_read_stops_nobody(at: Entrance, database_ur
     assert [each["rows"] for each in logs if each["event"] == "delegation_tokens_unreadable"] == [1]
 
 
+@pytest.mark.parametrize("by", ["request", "sql"])
+async def test_a_nearer_end_takes_its_connections_along(
+    at: Entrance, database_url: str, by: str
+) -> None:
+    """When it comes, and not before."""
+    made, other = await create(at.broker), await create(at.broker)
+    async with peer(at) as one, peer(at) as two:
+        assert (await by_token(one, made)).error_code == 0
+        assert (await by_token(two, other)).error_code == 0
+        if by == "request":
+            end_ms = (await expire(at.broker, bytes(made.hmac), 1_500)).expiry_timestamp_ms
+        else:
+            end_ms = int(time.time() * 1000) + 1_500
+            with psycopg.connect(database_url) as connection:
+                connection.execute(
+                    "UPDATE delegation_token SET expires_at = to_timestamp(%s / 1000.0) "
+                    "WHERE token_id = %s",
+                    (end_ms, made.token_id),
+                )
+        assert (await one.metadata()).controller_id == 1
+        assert await one.is_closed()
+        assert end_ms <= time.time() * 1000 < end_ms + 5_000
+        assert (await two.metadata()).controller_id == 1
+
+
+async def test_a_renewal_does_not_lengthen_a_session(at: Entrance) -> None:
+    made = await create(at.broker)
+    assert (await expire(at.broker, bytes(made.hmac), 1_500)).error_code == 0
+    async with peer(at) as one:
+        assert 0 < (await by_token(one, made)).session_lifetime_ms <= 1_500
+        assert (await renew(at.broker, bytes(made.hmac))).error_code == 0
+        await asyncio.sleep(1.6)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await one.metadata()
+    async with peer(at) as one:
+        assert (await by_token(one, made)).error_code == 0
+
+
 async def test_time_ends_a_token(at: Entrance) -> None:
     made = await create(at.broker, lifetime_ms=1_000)
     async with peer(at) as one:
         assert 0 < (await by_token(one, made)).session_lifetime_ms <= 1_000
-        await asyncio.sleep(1.1)
-        with pytest.raises(asyncio.IncompleteReadError):
-            await one.metadata()
+        assert await one.is_closed()
     async with peer(at) as one:
         assert (await by_token(one, made)).error_code == Code.SASL_AUTHENTICATION_FAILED
 
