@@ -14,9 +14,12 @@ log = structlog.get_logger(__name__)
 
 
 class RequestHolder(Protocol):
-    """A connection, as the memory sees it. partial_bytes: of its incomplete request."""
+    """A connection, as the memory sees it."""
 
-    partial_bytes: int
+    @property
+    def stuck_bytes(self) -> int:
+        """Bytes it holds that it will not release by itself: of an incomplete request, and of
+        those that wait for the client, for a quota or for other clients. 0 once it closes."""
 
     def adjust_reading(self) -> None:
         """The memory is used up, or no longer is: `is_full` says which."""
@@ -67,19 +70,25 @@ class RequestMemory:
             self._adjust_reading()
             self._cut_hoarders(limit // 2)
 
+    def look(self, holder: RequestHolder) -> None:
+        """The connection may have got stuck, with what it held before."""
+        if self._is_full and holder.stuck_bytes:
+            self._cut_hoarders(self._most_bytes // 2)
+
     def _adjust_reading(self) -> None:
         for holder in list(self._holders):
             holder.adjust_reading()
 
     def _cut_hoarders(self, allowance: int) -> None:
-        """If incomplete requests fill the memory, closes the connections that hold most of them.
+        """If stuck requests fill the memory, closes the connections that hold most of them.
 
-        Complete requests will be answered and released; incomplete ones never, since no connection
+        The others will be answered and released; these not for long, or never, since no connection
         reads.
         """
-        parts = sum(holder.partial_bytes for holder in self._holders)
-        by_size = sorted(self._holders, key=lambda holder: holder.partial_bytes)
-        while parts > allowance and by_size:
-            largest = by_size.pop()
-            parts -= largest.partial_bytes
-            largest.close_for("it holds the largest part of the memory for incomplete requests")
+        stuck = [(holder.stuck_bytes, holder) for holder in self._holders]
+        left = sum(size for size, _ in stuck)
+        stuck.sort(key=lambda each: each[0])
+        while left > allowance and stuck:
+            size, largest = stuck.pop()
+            left -= size
+            largest.close_for("it holds the largest part of the memory for requests that are stuck")

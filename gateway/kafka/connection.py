@@ -187,7 +187,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._partial_timer: asyncio.TimerHandle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
         self._login_timer: asyncio.TimerHandle | None = None
-        self.partial_bytes = 0  # as counted by the request memory
+        self._partial_bytes = 0  # as counted by the request memory
 
     # The transport's side.
 
@@ -229,9 +229,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._waiting.append(_Request(frame, now))
         self._bytes_in_flight += arrived
         held = framer.held_bytes
-        if arrived or held != self.partial_bytes:
-            change = arrived + held - self.partial_bytes
-            self.partial_bytes = held
+        if arrived or held != self._partial_bytes:
+            change = arrived + held - self._partial_bytes
+            self._partial_bytes = held
             self._memory.hold(change)
         self._watch_partial(bool(frames))
         if frames or framer.error is not None:
@@ -247,6 +247,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_write_blocked = True
+        # Not now: it is called in the middle of a write, and who holds most is closed.
+        self._loop.call_soon(self._memory.look, self)
 
     def resume_writing(self) -> None:
         self._is_write_blocked = False
@@ -274,8 +276,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._burst.drop()
         self._cancel_long_polls()
         self._memory.leave(self)
-        self._memory.hold(-self.partial_bytes)
-        self.partial_bytes = 0
+        self._memory.hold(-self._partial_bytes)
+        self._partial_bytes = 0
         self._on_lost()
 
     # The listener's side.
@@ -334,6 +336,36 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 request.task.cancel()
                 self._finished(request, CLOSE_CONNECTION)
 
+    @property
+    def stuck_bytes(self) -> int:
+        """See RequestHolder."""
+        if self._is_lost or self._abort_timer is not None:
+            return 0
+        if self._is_polling:
+            return self._partial_bytes + self._bytes_in_flight
+        if self._is_held or self._is_write_blocked:
+            return self._partial_bytes + sum(request.size for request in self._waiting)
+        return self._partial_bytes
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether quotas leave it unread, and nothing of it is started."""
+        return self._throttle is not None and self._throttle.is_on
+
+    @property
+    def _is_polling(self) -> bool:
+        """Whether a request runs that waits for others (it runs alone), for as long as the client
+        has said. A Fetch ends early for what is behind it."""
+        if not self._running:
+            return False
+        first = self._running[0]
+        return (
+            first.api is not None
+            and first.api.is_long_poll
+            and not first.is_answered
+            and not (first.key == codec.FETCH_KEY and self._behind.is_any)
+        )
+
     # Reading.
 
     def adjust_reading(self) -> None:
@@ -347,7 +379,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             not self._is_finishing
             and self._failure is None
             and not self._memory.is_full
-            and (self._throttle is None or not self._throttle.is_on)
+            and not self._is_held
             and len(self._waiting) + len(self._running)
             < (1 if awaits_login else limits.max_in_flight_requests_per_connection)
             and self._bytes_in_flight < limits.max_in_flight_bytes_per_connection
@@ -448,9 +480,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Start what may start, in order."""
+        self._start_waiting()
+        if self._memory.is_full:
+            self._memory.look(self)
+
+    def _start_waiting(self) -> None:
         waiting, running = self._waiting, self._running
         while waiting and not self._is_write_blocked and not self._is_finishing:
-            if self._throttle is not None and self._throttle.is_on:
+            if self._is_held:
                 return
             request = waiting[0]
             if running and not self._may_join(request):

@@ -187,7 +187,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._keep_alive: asyncio.TimerHandle | None = None
         self._probe: asyncio.TimerHandle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
-        self.partial_bytes = 0  # as counted by the request memory
+        self._partial_bytes = 0  # as counted by the request memory
 
     # The transport's side.
 
@@ -219,8 +219,8 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._has_heard = True
         frames = framer.buffer_updated(nbytes)
         held = framer.held_bytes
-        change = held - self.partial_bytes
-        self.partial_bytes = held
+        change = held - self._partial_bytes
+        self._partial_bytes = held
         if frames:
             self._is_late = False
             now = self._loop.time()
@@ -244,6 +244,8 @@ class PulsarConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._is_write_blocked = True
         self.adjust_reading()
+        # Not now: it is called in the middle of a write, and who holds most is closed.
+        self._loop.call_soon(self._memory.look, self)
 
     def resume_writing(self) -> None:
         self._is_write_blocked = False
@@ -270,8 +272,8 @@ class PulsarConnection(asyncio.BufferedProtocol):
         self._session.end()
         self._outgoing.clear()
         self._memory.leave(self)
-        self._memory.hold(-self.partial_bytes)
-        self.partial_bytes = 0
+        self._memory.hold(-self._partial_bytes)
+        self._partial_bytes = 0
         self._on_lost()
 
     # The listener's side.
@@ -322,6 +324,20 @@ class PulsarConnection(asyncio.BufferedProtocol):
             self.hold(-len(frame))
         self._waiting.clear()
 
+    @property
+    def stuck_bytes(self) -> int:
+        """See RequestHolder."""
+        if self._is_lost or self._is_closing:
+            return 0
+        if self._is_held or self._is_write_blocked:
+            return self._partial_bytes + sum(len(frame) for frame, _ in self._waiting)
+        return self._partial_bytes
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether a quota leaves it unread, and nothing of it is begun."""
+        return self._reading is not None and self._reading.is_on
+
     # Reading.
 
     def adjust_reading(self) -> None:
@@ -334,7 +350,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
             and not self._is_logging_in
             and not self._is_write_blocked
             and not self._memory.is_full
-            and (self._reading is None or not self._reading.is_on)
+            and not self._is_held
             and self._running < _MOST_RUNNING
             and self._sent < _MOST_SENT
             and self._bytes_held < self._limits.max_in_flight_bytes_per_connection
@@ -408,6 +424,11 @@ class PulsarConnection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Begin what may begin, in order."""
+        self._begin_waiting()
+        if self._memory.is_full:
+            self._memory.look(self)
+
+    def _begin_waiting(self) -> None:
         waiting = self._waiting
         while (
             waiting
@@ -415,7 +436,7 @@ class PulsarConnection(asyncio.BufferedProtocol):
             and not self._is_logging_in
             and not self._is_closing
             and not self._is_write_blocked
-            and (self._reading is None or not self._reading.is_on)
+            and not self._is_held
             and self._running < _MOST_RUNNING
         ):
             data, received = waiting.popleft()

@@ -9,13 +9,15 @@ import pytest
 from gateway.listener import ConnectionLimits
 from gateway.request_memory import RequestMemory
 
+STUCK = "it holds the largest part of the memory for requests that are stuck"
+
 
 @dataclass(eq=False)
 class Holder:
     """A connection that notes what it is told."""
 
     memory: RequestMemory
-    partial_bytes: int = 0
+    stuck_bytes: int = 0
     reads: list[bool] = field(default_factory=list)
     closed_for: str | None = None
 
@@ -27,9 +29,11 @@ class Holder:
 
     def close_for(self, reason: str) -> None:
         self.closed_for = reason
+        count, self.stuck_bytes = self.stuck_bytes, 0
+        self.memory.hold(-count)
 
     def receive_part(self, count: int) -> None:
-        self.partial_bytes += count
+        self.stuck_bytes += count
         self.memory.hold(count)
 
 
@@ -72,8 +76,8 @@ def test_the_largest_parts_of_requests_are_cut_until_half_is_left(memory: Reques
     holders = [Holder(memory) for _ in range(4)]
     for holder, count in zip(holders, (10, 40, 30, 20), strict=True):
         holder.receive_part(count)
-    reason = "it holds the largest part of the memory for incomplete requests"
-    assert [holder.closed_for for holder in holders] == [None, reason, reason, None]
+    assert [holder.closed_for for holder in holders] == [None, STUCK, STUCK, None]
+    assert not memory.is_full
 
 
 def test_complete_requests_cut_nobody(memory: RequestMemory) -> None:
@@ -82,6 +86,22 @@ def test_complete_requests_cut_nobody(memory: RequestMemory) -> None:
     memory.hold(60)
     assert memory.is_full
     assert holder.closed_for is None
+
+
+def test_who_gets_stuck_when_all_is_held_is_cut_then(memory: RequestMemory) -> None:
+    one, other = Holder(memory), Holder(memory)
+    memory.hold(99)
+    one.stuck_bytes = 60
+    memory.look(one)
+    assert one.closed_for is None, "there is room still"
+    one.stuck_bytes = 0
+    memory.hold(1)
+    one.stuck_bytes = 45
+    memory.look(one)
+    assert one.closed_for is None, "the rest will be released"
+    other.stuck_bytes = 10
+    memory.look(other)
+    assert (one.closed_for, other.closed_for) == (STUCK, None)
 
 
 def test_two_of_the_largest_requests_always_fit() -> None:

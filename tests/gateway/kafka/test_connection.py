@@ -7,9 +7,10 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
@@ -17,6 +18,8 @@ import psutil
 import pytest
 from structlog.testing import capture_logs
 
+from core.quota.entities import QuotaEntity, QuotaKey
+from core.quota.rules import QuotaRules
 from core.security.listeners import ClientAuth
 from core.security.principal import Principal
 from core.security.principal_mapping import read_mapping
@@ -43,6 +46,9 @@ from gateway.kafka.connection import ConnectionLimits, KafkaFrontEnd
 from gateway.kafka.context import RequestContext, Services
 from gateway.listener import Listener
 from gateway.request_memory import RequestMemory
+from gateway.runtime.quotas import Quotas
+from gateway.runtime.throttling import Throttles
+from gateway.runtime.topics.configs import Configs
 from gateway.tls import TlsContext, TlsFiles
 from tests.certificates import Authority
 from tests.gateway.event_loops import on_every_loop
@@ -64,9 +70,13 @@ class Script:
     fetch_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self.registry.api(0, versions=range(3, 14), advertised=range(14), runs_side_by_side=True)(
-            self.produce
-        )
+        self.registry.api(
+            0,
+            versions=range(3, 14),
+            advertised=range(14),
+            runs_side_by_side=True,
+            brings_records=True,
+        )(self.produce)
         self.registry.api(1, versions=range(4, 19), is_long_poll=True)(self.fetch)
         self.registry.api(
             2,
@@ -688,6 +698,64 @@ async def test_announced_but_unsent_frames_cost_no_memory(script: Script) -> Non
         await eventually(lambda: listener.connection_count == 1)
 
 
+STUCK = "it holds the largest part of the memory for requests that are stuck"
+
+
+async def others_are_served(
+    script: Script,
+    *requests: bytes,
+    opened: str | None = None,
+    throttles: Throttles | None = None,
+) -> None:
+    """Whoever sends these, and takes no answer. opened: a gate they wait at until all is held."""
+    limits = replace(LIMITS, socket_request_max_bytes=100_000, queued_max_request_bytes=400_000)
+    with capture_logs() as logs:
+        async with AsyncExitStack() as stack:
+            listener = await stack.enter_async_context(serving(script, limits, throttles=throttles))
+            other = await stack.enter_async_context(connected(listener))
+            for _ in range(6):
+                client = await stack.enter_async_context(connected(listener))
+                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                client.send(*requests)
+            await eventually(lambda: any("used up" in line["event"] for line in logs))
+            if opened is not None:
+                await asyncio.sleep(0.1)
+                assert [line["event"] for line in logs] == [logs[0]["event"]], "nobody was cut"
+                script.gates[opened].set()
+            await eventually(lambda: any(line["event"] == "connection closed" for line in logs))
+            other.send(framed(MetadataRequest(topics=[]), 5, 1, "other"))
+            assert (await other.receive(5))[0] == 1
+    reasons = [line["reason"] for line in logs if line["event"] == "connection closed"]
+    assert set(reasons) == {STUCK}
+    assert len(reasons) < 6, "no more are cut than must be"
+
+
+@on_every_loop
+async def test_who_is_held_by_a_quota_cannot_take_all_memory(script: Script) -> None:
+    """Though what it holds was read before the hold began."""
+    rules = QuotaRules({QuotaEntity(client_id="test"): {QuotaKey.PRODUCER_BYTE_RATE: 0.1}})
+    quotas = SimpleNamespace(rules=rules, watch=lambda on_change: on_change())
+    configs = SimpleNamespace(broker_int=lambda name: 1)
+    throttles = Throttles(cast(Quotas, quotas), cast(Configs, configs))
+    script.gate("m")
+    requests = metadata(0), produce(1), sync(2, "g", bytes(90_000))
+    # The first of them starts what owes minutes, the moment it is answered.
+    await others_are_served(script, *requests, opened="m", throttles=throttles)
+
+
+@on_every_loop
+async def test_who_takes_no_answers_cannot_take_all_memory(script: Script) -> None:
+    script.fetch_bytes = 20 * 1024 * 1024
+    await others_are_served(script, fetch(0), sync(1, "g", bytes(90_000)))
+
+
+@on_every_loop
+async def test_who_waits_for_others_cannot_take_all_memory(script: Script) -> None:
+    """For others whom nobody reads, then."""
+    script.gate("waits")
+    await others_are_served(script, join(0, "waits"), sync(1, "g", bytes(90_000)))
+
+
 @on_every_loop
 async def test_parts_of_requests_cannot_take_all_memory(script: Script) -> None:
     limits = replace(LIMITS, socket_request_max_bytes=1_000_000, queued_max_request_bytes=4_000_000)
@@ -707,7 +775,7 @@ async def test_parts_of_requests_cannot_take_all_memory(script: Script) -> None:
                 writer.transport.abort()
             await eventually(lambda: listener.connection_count == 1)
         reasons = {line["reason"] for line in logs if line["event"] == "connection closed"}
-        assert reasons == {"it holds the largest part of the memory for incomplete requests"}
+        assert reasons == {STUCK}
 
 
 @on_every_loop

@@ -8,8 +8,10 @@ import pytest
 
 from core.quota.changes import Alteration
 from core.security.principal import ANONYMOUS
+from gateway.listener import ConnectionLimits
 from gateway.pulsar.commands import CommandType, SubType
 from gateway.pulsar.commands_pb2 import CommandFlow, CommandPing, CommandSubscribe
+from gateway.request_memory import RequestMemory
 from tests.gateway.pulsar.conftest import Broker
 from tests.gateway.pulsar.conversing import Conversation, entry_of
 
@@ -65,6 +67,29 @@ async def test_who_sends_too_much_is_left_unread(broker: Broker, client: Convers
     client.say(CommandPing())
     await client.hear(CommandType.PONG)
     assert client.transport.is_reading
+
+
+async def test_who_is_left_unread_cannot_take_all_memory(
+    broker: Broker, client: Conversation
+) -> None:
+    """Of what came before the hold began; nor who takes no answers."""
+    limits = ConnectionLimits(socket_request_max_bytes=100_000, queued_max_request_bytes=1_000_000)
+    await rate(broker, "producer_byte_rate", 1)
+    for is_held in (True, False):
+        memory = broker.front_end.memory = RequestMemory(limits)
+        clients = [await broker.client() for _ in range(4)]
+        for number, each in enumerate(clients):
+            if is_held:
+                await each.produce_to(f"{TOPIC}-{number}")
+                each.send(entry_of(VALUE))
+            else:
+                each.connection.pause_writing()
+        for each in clients:
+            each.send(entry_of(VALUE * 300))
+        await asyncio.sleep(0)
+        cut = [each for each in clients if each.transport.is_closed]
+        assert len(cut) == 3, "of four times 300 kB half a megabyte may be left"
+        assert not memory.is_full
 
 
 async def test_who_is_sent_too_much_waits(broker: Broker, client: Conversation) -> None:
