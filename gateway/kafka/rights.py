@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _REMEMBERED: Final = 20_000
 """Resources of a connection whose operations it was told; beyond it all are forgotten."""
+_LONGEST_REMEMBERED: Final = 512
+"""Characters of a name. A group that is asked for need not be there."""
 
 
 class KafkaRights(Rights):
@@ -34,15 +36,17 @@ class KafkaRights(Rights):
         key = (kind, name)
         bits = self._operations.get(key)
         if bits is None:
-            if len(self._operations) >= _REMEMBERED:
-                self._operations.clear()
-            bits = self._operations[key] = operation_bits(
+            bits = operation_bits(
                 [
                     each
                     for each in SUPPORTED_OPERATIONS[kind]
                     if self._authorize(each, kind, name).is_allowed
                 ]
             )
+            if len(name) <= _LONGEST_REMEMBERED:
+                if len(self._operations) >= _REMEMBERED:
+                    self._operations.clear()
+                self._operations[key] = bits
         return bits
 
     def _forget(self, rules: AclRules) -> None:

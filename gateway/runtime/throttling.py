@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from core.errors import Error, Refusal
 from core.quota.bucket import TokenBucket
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 SHORTEST_S: Final = 0.001
 """A client cannot be told of less, and to stop and begin again would cost more."""
 _LIMITS_REMEMBERED: Final = 10_000
+_LONGEST_REMEMBERED: Final = 512
+"""Characters of a name. A client chooses its id, and may send 32,767 of them."""
 _BUCKETS_BEFORE_A_LOOK: Final = 1_000
 
 _EXCEEDED: Final = Refusal(
     Error.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
 )
 Name = TypeVar("Name", bound=Hashable)
+_BucketKey: TypeAlias = tuple[QuotaKey, str | bytes | None, str | bytes | None]
 
 ThrottleObserver = Callable[[str, float], None]
 """Called with a quota's key and the seconds for which a connection is left unread because of it."""
@@ -69,7 +73,7 @@ class Throttles:
         self.waiting: set[Waiting] = set()
         self.observe: ThrottleObserver = lambda key, seconds: None
         self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
-        self._buckets: dict[SharedBy, TokenBucket] = {}
+        self._buckets: dict[_BucketKey, TokenBucket] = {}
         self._look_at = _BUCKETS_BEFORE_A_LOOK
         quotas.watch(self._on_change)
 
@@ -95,9 +99,11 @@ class Throttles:
             find(QuotaKey.CONTROLLER_MUTATION_RATE, *key),
         )
         is_limited = any((limits.produce, limits.consume, limits.request, limits.mutation))
-        if len(self._limits) >= _LIMITS_REMEMBERED:
-            self._limits.clear()
-        found = self._limits[key] = limits if is_limited else None
+        found = limits if is_limited else None
+        if max(len(user), len(client_id or "")) <= _LONGEST_REMEMBERED:
+            if len(self._limits) >= _LIMITS_REMEMBERED:
+                self._limits.clear()
+            self._limits[key] = found
         return found
 
     def piece(self, limit: Limit) -> int:
@@ -128,11 +134,12 @@ class Throttles:
         self._bucket(limit, now).give_back(amount, now)
 
     def _bucket(self, limit: Limit, now: float) -> TokenBucket:
-        bucket = self._buckets.get(limit.shared_by)
+        key = _bucket_key(limit.shared_by)
+        bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= self._look_at:
                 self._drop_full(now)
-            bucket = self._buckets[limit.shared_by] = self._new_bucket(limit, now)
+            bucket = self._buckets[key] = self._new_bucket(limit, now)
         elif bucket.rate != limit.rate:
             bucket.change_rate(limit.rate, now)
         return bucket
@@ -151,6 +158,17 @@ class Throttles:
         """Clients choose their ids: there may be any number."""
         self._buckets = {key: each for key, each in self._buckets.items() if not each.is_full(now)}
         self._look_at = max(_BUCKETS_BEFORE_A_LOOK, 2 * len(self._buckets))
+
+
+def _bucket_key(shared_by: SharedBy) -> _BucketKey:
+    return shared_by.key, _short(shared_by.user), _short(shared_by.client_id)
+
+
+def _short(name: str | None) -> str | bytes | None:
+    """What stands for a name, and is never long: no other name has it."""
+    if name is None or len(name) <= _LONGEST_REMEMBERED:
+        return name
+    return sha256(name.encode(errors="surrogatepass")).digest()
 
 
 class Hold:

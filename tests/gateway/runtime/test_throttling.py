@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -112,6 +113,22 @@ async def test_any_number_of_clients_is_forgotten_in_time(place: Place) -> None:
         place.throttles.take(request, 0)
     assert len(place.throttles._buckets) < 2_100
     assert place.take(0, client_id="slow") == pytest.approx(1000, abs=10)
+
+
+async def test_long_names_of_clients_take_no_memory(place: Place) -> None:
+    """What each has used counts all the same."""
+    await place.put(QuotaEntity(client_id=DEFAULT), PRODUCE, 1)
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            place.take(1000, client_id="😀" * 30_000 + str(number))
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 2_000_000, "of 24 MB"
+    for number in range(200):
+        assert place.take(0, client_id="😀" * 30_000 + str(number)) == pytest.approx(1000, abs=30)
+    assert place.take(0, client_id="😀" * 30_000) == 0
 
 
 def mutations(place: Place, *, is_strict: bool) -> Mutations:
