@@ -292,7 +292,9 @@ class Mutations:
 
 def to_ms(seconds: float) -> int:
     """As requests' answers have it: an int32, never short of the time."""
-    return min(2**31 - 1, -int(-seconds * 1000 // 1)) if seconds < inf else 2**31 - 1
+    most_ms = 2**31 - 1
+    # First of all: what is longer may be infinite, or become so when it is multiplied.
+    return -int(-min(seconds, most_ms / 1000) * 1000 // 1)
 
 
 def _now() -> float:

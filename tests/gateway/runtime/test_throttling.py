@@ -155,4 +155,4 @@ async def test_above_the_rate_of_changes(place: Place) -> None:
 
 def test_milliseconds_are_never_short_of_the_time() -> None:
     assert [to_ms(each) for each in (0.0, 0.0001, 1.0, 1.0001)] == [0, 1, 1000, 1001]
-    assert to_ms(1e12) == to_ms(float("inf")) == 2**31 - 1
+    assert to_ms(1e12) == to_ms(1e306) == to_ms(float("inf")) == 2**31 - 1
