@@ -80,9 +80,10 @@ class TlsContext:
         log.info("tls_files_read_again", certificate=str(self.files.certificate))
         return True
 
+    @property
     def revoked(self) -> Revoked:
-        """The certificates that were taken back, as the file says now. Blocks."""
-        return Revoked() if self.files.crl is None else read_revoked(self.files.crl)
+        """The certificates that were taken back, by the lists that are in force."""
+        return self._current.revoked
 
 
 class TlsContexts:
@@ -108,7 +109,7 @@ class TlsContexts:
             await asyncio.sleep(LOOK_INTERVAL_S)
             for each in self._made.values():
                 if await asyncio.to_thread(each.look) and each.files.crl is not None:
-                    on_revoked(each, await asyncio.to_thread(each.revoked))
+                    on_revoked(each, each.revoked)
 
 
 def peer_certificate(transport: asyncio.BaseTransport) -> bytes | None:
@@ -127,30 +128,36 @@ class Revoked:
     numbers: frozenset[tuple[bytes, int]] = frozenset()
 
     def __contains__(self, certificate: bytes) -> bool:
-        """certificate: DER."""
+        """Also of what cannot be read: nobody can say that it is on no list. certificate: DER."""
         from cryptography import x509
 
-        found = x509.load_der_x509_certificate(certificate)
-        return (found.issuer.public_bytes(), found.serial_number) in self.numbers
+        try:
+            found = x509.load_der_x509_certificate(certificate)
+            return (found.issuer.public_bytes(), found.serial_number) in self.numbers
+        except Exception:  # noqa: BLE001 - OpenSSL takes what it does not; InvalidVersion is plain
+            return True
 
 
 def read_revoked(path: Path) -> Revoked:
-    """Of lists in PEM, with which a context was made. Raises ValueError, OSError."""
+    """Of lists in PEM, with which a context is made. Raises ValueError, OSError."""
     from cryptography import x509  # it takes a while, and few have such lists
 
     text = path.read_text()
-    lists = [x509.load_pem_x509_crl(each.encode()) for each in _CRLS.findall(text)]
-    if not lists:
+    if not _CRLS.search(text):
         raise ValueError("there is no list in it")
     if "CERTIFICATE-----" in text:  # which would be trusted
         raise ValueError("there are certificates in it")
-    return Revoked(
-        frozenset(
-            (each.issuer.public_bytes(), revoked.serial_number)
-            for each in lists
-            for revoked in each
+    try:
+        lists = [x509.load_pem_x509_crl(each.encode()) for each in _CRLS.findall(text)]
+        return Revoked(
+            frozenset(
+                (each.issuer.public_bytes(), revoked.serial_number)
+                for each in lists
+                for revoked in each
+            )
         )
-    )
+    except x509.InvalidVersion as error:  # a plain Exception
+        raise ValueError(str(error)) from error
 
 
 _CRLS: Final = re.compile(r"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
@@ -168,8 +175,14 @@ def _stamps(paths: Iterable[Path]) -> tuple[tuple[int, int, int], ...]:
     return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
 
 
-def _context(files: TlsFiles) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+class _Context(ssl.SSLContext):
+    """revoked: by the lists that it was made with."""
+
+    revoked = Revoked()
+
+
+def _context(files: TlsFiles) -> _Context:
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.sslobject_class = _Shaken
     try:
@@ -200,7 +213,7 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
     if files.crl is not None:
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         try:
-            read_revoked(files.crl)
+            context.revoked = read_revoked(files.crl)
             context.load_verify_locations(files.crl)
         except (OSError, ValueError) as error:
             raise TlsError(

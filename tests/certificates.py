@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -67,6 +68,18 @@ class Authority:
         pem = certificate.public_bytes(Encoding.PEM)
         path.write_bytes(key_in_pem(key) + pem)
         path.with_suffix(".crt").write_bytes(pem)
+        return path
+
+    def write_of_version_2(self, file: str, name: str) -> Path:
+        """As `write`, of a version that OpenSSL takes and `cryptography` does not read."""
+        key, made = self.issued(name)
+        signed = made.tbs_certificate_bytes.replace(b"\xa0\3\2\1\2", b"\xa0\3\2\1\1", 1)
+        with_sha256 = bytes.fromhex("300a06082a8648ce3d040302")
+        signature = b"\0" + self.key.sign(signed, ec.ECDSA(hashes.SHA256()))
+        content = signed + with_sha256 + bytes((3, len(signature))) + signature
+        path = self.directory / file
+        der = b"\x30\x82" + len(content).to_bytes(2, "big") + content
+        path.write_bytes(key_in_pem(key) + ssl.DER_cert_to_PEM_cert(der).encode())
         return path
 
     def write_list(self, *revoked: Path, file: str = "revoked.crl", ends: int = 30) -> Path:

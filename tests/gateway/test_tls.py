@@ -313,6 +313,74 @@ async def test_who_is_in_by_a_certificate_that_is_taken_back_is_cut_off(files: F
         keeping.cancel()
 
 
+@pytest.mark.parametrize("how", ["gone", "cut short", "other text"])
+async def test_a_list_that_changes_again_at_once_stops_nothing(
+    files: Files, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """What was read is what counts: who is on it is cut off, and the files are followed on."""
+    alice = files.authority.write("alice.pem", "CN=alice")
+    files.crl = crl = files.authority.write_list()
+    contexts = TlsContexts()
+    context = contexts.of(files.of(ClientAuth.REQUIRED))
+    look = TlsContext.look
+
+    def look_and_change(of: TlsContext) -> bool:
+        has_read = look(of)
+        if has_read and how == "gone":
+            crl.unlink()
+        elif has_read:
+            crl.write_text("x" if how == "other text" else crl.read_text()[:60])
+        return has_read
+
+    async with listening(tls=context, kind=Known) as listener:
+        keeping = asyncio.create_task(
+            contexts.keep_up(lambda _, gone: listener.close_revoked(gone))
+        )
+        async with connected(listener.port, files.client(alice)) as (reader, _):
+            await reader.readline()
+            with monkeypatch.context() as patched:
+                patched.setattr(TlsContext, "look", look_and_change)
+                files.authority.write_list(alice)
+                assert await closed(reader)
+        before = context()
+        files.authority.write_list()
+        async with asyncio.timeout(30):
+            while context() is before:
+                assert not keeping.done(), keeping.exception()
+                await asyncio.sleep(0.02)
+        assert await named(listener.port, files.client(alice)) == "CN=alice"
+        keeping.cancel()
+
+
+@on_every_loop
+async def test_a_certificate_that_cannot_be_read_counts_as_taken_back(files: Files) -> None:
+    """Whether its client is there already or comes; others that are on a list are found, too."""
+    alice, bob = (files.authority.write(f"{name}.pem", f"CN={name}") for name in ("alice", "bob"))
+    strange = files.authority.write_of_version_2("strange.pem", "CN=strange")
+    files.crl = files.authority.write_list()
+    context = TlsContext(files.of(ClientAuth.REQUIRED))
+    async with listening(tls=context, kind=Known) as listener, contextlib.AsyncExitStack() as stack:
+        readers = {}
+        for each in (strange, alice, bob, strange):
+            reader, writer = await stack.enter_async_context(
+                connected(listener.port, files.client(each))
+            )
+            assert await reader.readline() == f"CN={each.stem}\n".encode()
+            readers[reader] = each, writer
+        files.authority.write_list(alice)
+        assert looked(context) == ["tls_files_read_again"]
+        listener.close_revoked(context.revoked)
+        for reader, (each, writer) in readers.items():
+            if each == bob:
+                assert await echoed(reader, writer) == b"hello"
+            else:
+                assert await closed(reader)
+        late, _ = await stack.enter_async_context(connected(listener.port, files.client(strange)))
+        assert await closed(late) or not await late.read()
+        while listener.connection_count > 1:
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("what", ["out of date", "another's"])
 async def test_without_a_list_that_counts_nobody_is_let_in(
     files: Files, tmp_path: Path, what: str
