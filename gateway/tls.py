@@ -8,11 +8,13 @@ protocol, and not whom a certificate stands for.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import ssl
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self, cast
 
@@ -123,9 +125,11 @@ def peer_certificate(transport: asyncio.BaseTransport) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """numbers: with each, who has signed it (DER of the name)."""
+    """numbers: with each, who has signed it (DER of the name). ends: when the last list of who has
+    signed it is out of date, in seconds since 1970."""
 
     numbers: frozenset[tuple[bytes, int]] = frozenset()
+    ends: Mapping[bytes, float] = field(default_factory=dict, hash=False)
 
     def __contains__(self, certificate: bytes) -> bool:
         """Also of what cannot be read: nobody can say that it is on no list. certificate: DER."""
@@ -136,6 +140,17 @@ class Revoked:
             return (found.issuer.public_bytes(), found.serial_number) in self.numbers
         except Exception:  # noqa: BLE001 - OpenSSL takes what it does not; InvalidVersion is plain
             return True
+
+    def is_out_of_date_for(self, certificate: bytes, now_s: float) -> bool:
+        """Whether no list says any more which ones of its signer are taken back; never without
+        lists. certificate: DER. Raises what `cryptography` does."""
+        if not self.ends:
+            return False
+        from cryptography import x509
+
+        signer = x509.load_der_x509_certificate(certificate).issuer.public_bytes()
+        # OpenSSL takes names for equal that are spelled otherwise.
+        return self.ends.get(signer, min(self.ends.values())) <= now_s
 
 
 def read_revoked(path: Path) -> Revoked:
@@ -149,13 +164,17 @@ def read_revoked(path: Path) -> Revoked:
         raise ValueError("there are certificates in it")
     try:
         lists = [x509.load_pem_x509_crl(each.encode()) for each in _CRLS.findall(text)]
-        return Revoked(
-            frozenset(
-                (each.issuer.public_bytes(), revoked.serial_number)
-                for each in lists
-                for revoked in each
-            )
+        ends: dict[bytes, float] = {}
+        for each in lists:
+            signer, end = each.issuer.public_bytes(), each.next_update_utc
+            end_s = end.timestamp() if end else math.inf
+            ends[signer] = max(end_s, ends.get(signer, end_s))
+        numbers = (
+            (each.issuer.public_bytes(), revoked.serial_number)
+            for each in lists
+            for revoked in each
         )
+        return Revoked(frozenset(numbers), ends)
     except x509.InvalidVersion as error:  # a plain Exception
         raise ValueError(str(error)) from error
 
@@ -208,7 +227,8 @@ def _context(files: TlsFiles) -> _Context:
             f"clients' certificates cannot be checked with {files.client_ca} ({error}): name a "
             "file of certificates in PEM with --tls-client-ca, or ssl.truststore.location"
         ) from error
-    # What is shown again is looked at again: it may have expired meanwhile.
+    # What is shown again is looked at again: it may have expired meanwhile. By TLS 1.2 sessions
+    # are resumed all the same, which Python cannot turn off: see `_Shaken`.
     context.num_tickets = 0
     if files.crl is not None:
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
@@ -262,12 +282,38 @@ class _Shaken(ssl.SSLObject):
         of = self._handshake
         if of.failure is None:
             try:
-                return super().do_handshake()
+                super().do_handshake()
             except ssl.SSLError as error:
                 if error.reason not in _OF_CERTIFICATES:
                     raise
                 of.failure = error
+            else:
+                self._look_at_a_session()
+                return
         self._reads_left -= 1
         if self._reads_left < 0:  # it sends on and on
             raise of.failure
         raise ssl.SSLWantReadError
+
+    def _look_at_a_session(self) -> None:
+        """A client's certificate, where OpenSSL has not looked at it: in a session that is resumed.
+        Raises SSLError if it would not do any more."""
+        shown = self.getpeercert(binary_form=True) if self.session_reused else None
+        if shown is None:
+            return
+        now_s = int(time.time())
+        try:
+            days = cast("dict[str, str]", self.getpeercert())
+            begins_s, ends_s = (
+                ssl.cert_time_to_seconds(days[each]) for each in ("notBefore", "notAfter")
+            )
+            lists = self.context.revoked if isinstance(self.context, _Context) else Revoked()
+            if not begins_s <= now_s < ends_s:
+                why = "its certificate is not good at this time"
+            elif lists.is_out_of_date_for(shown, now_s):
+                why = "its list of revoked certificates is out of date"
+            else:
+                return
+        except Exception as error:  # noqa: BLE001 - what cannot be read is not let in
+            why = f"its certificate cannot be read: {error}"
+        raise ssl.SSLError(ssl.SSL_ERROR_SSL, f"it resumes a session, but {why}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -311,6 +314,103 @@ async def test_who_is_in_by_a_certificate_that_is_taken_back_is_cut_off(files: F
             await named(listener.port, client)
         await all_gone(listener)
         keeping.cancel()
+
+
+@contextlib.asynccontextmanager
+async def holding() -> AsyncIterator[contextlib.ExitStack]:
+    """Keeps connections to the end: one that ends without a farewell takes its session with it."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def told(
+    port: int,
+    client: ssl.SSLContext,
+    stack: contextlib.ExitStack,
+    session: ssl.SSLSession | None = None,
+) -> tuple[str, ssl.SSLSession | None, bool]:
+    """Who the server says is there, by a client that can resume a session; blocks. Nothing where
+    it hangs up. Also the session, and whether it was resumed."""
+    plain = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+    connection = stack.enter_context(
+        client.wrap_socket(plain, server_hostname="localhost", session=session)
+    )
+    try:
+        said = connection.recv(100).decode().strip()
+    except ConnectionError:
+        said = ""
+    found = said, connection.session, bool(connection.session_reused)
+    if not said:
+        connection.close()
+    return found
+
+
+@on_every_loop
+@pytest.mark.parametrize("without_tickets", [True, False])
+@pytest.mark.parametrize(
+    ("list_days", "after_days", "reason"),
+    [
+        (None, 29, None),
+        (None, 31, "its certificate is not good"),
+        (None, -2, "its certificate is not good"),
+        (9, 8, None),
+        (9, 10, "its list of revoked certificates is out of date"),
+    ],
+)
+async def test_a_resumed_session_is_only_as_good_as_its_certificate(
+    files: Files,
+    monkeypatch: pytest.MonkeyPatch,
+    without_tickets: bool,
+    list_days: int | None,
+    after_days: int,
+    reason: str | None,
+) -> None:
+    """By TLS 1.2 sessions are resumed, and OpenSSL does not look again. Only the gateway's clock
+    goes on here: a whole handshake is OpenSSL's."""
+    alice = files.authority.write("alice.pem", "CN=alice")
+    if list_days is not None:
+        files.crl = files.authority.write_list(ends=list_days)
+    client = files.client(alice)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    if without_tickets:
+        client.options |= ssl.OP_NO_TICKET
+    async with (
+        listening(tls=TlsContext(files.of(ClientAuth.REQUIRED)), kind=Known) as listener,
+        holding() as stack,
+    ):
+        port = listener.port
+        said, session, _ = await asyncio.to_thread(told, port, client, stack)
+        assert said == "CN=alice"
+        later = time.time() + after_days * 86400
+        monkeypatch.setattr(tls, "time", SimpleNamespace(time=lambda: later))
+        with capture_logs() as logs:
+            said, _, is_resumed = await asyncio.to_thread(told, port, client, stack, session)
+            if reason is not None:
+                async with asyncio.timeout(30):
+                    while listener.connection_count > 1:
+                        await asyncio.sleep(0.01)
+        assert is_resumed
+        if reason is None:
+            assert said == "CN=alice"
+            assert not logs
+        else:
+            assert not said
+            assert [line["event"] for line in logs] == ["connection failed"]
+            assert reason in logs[0]["reason"]
+        said, _, is_resumed = await asyncio.to_thread(told, port, client, stack)
+        assert (said, is_resumed) == ("CN=alice", False)
+
+
+@on_every_loop
+async def test_by_tls_1_3_no_session_is_resumed(files: Files) -> None:
+    client = files.client(files.authority.write("alice.pem", "CN=alice"))
+    async with (
+        listening(tls=TlsContext(files.of(ClientAuth.REQUIRED)), kind=Known) as listener,
+        holding() as stack,
+    ):
+        _, session, _ = await asyncio.to_thread(told, listener.port, client, stack)
+        said, _, is_resumed = await asyncio.to_thread(told, listener.port, client, stack, session)
+        assert (said, is_resumed) == ("CN=alice", False)
 
 
 @pytest.mark.parametrize("how", ["gone", "cut short", "other text"])
