@@ -1,8 +1,8 @@
 """Tokens (JWT) by which a client logs in: of an issuer, by the client credentials flow of OAuth 2.0
 (RFC 6749, 4.4), or of a file that somebody else renews.
 
-Kept until most of their time has passed. Knows HTTP; must not know Kafka. Standard library only. No
-token and no secret is in a `repr` or in what it says.
+Kept until most of their time has passed, and to their end where there is no other. Knows HTTP; must
+not know Kafka. Standard library only. No token and no secret is in a `repr` or in what it says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import ssl
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -21,6 +21,8 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 WITHIN_S: Final = 10.0
 MAX_BYTES: Final = 1024 * 1024
 _RENEWED_AFTER: Final = 0.8  # of a token's time
+_ASKED_AGAIN_AFTER_S: Final = 10.0  # where there was no other
+_TOO_MANY_REQUESTS: Final = 429
 
 
 class NoToken(Exception):
@@ -43,15 +45,26 @@ class TokenSource:
         return self.client_id or f"the token of {self.url}"
 
     def token(self) -> str:
-        """One that is good for a while. Raises NoToken, and OSError where nobody answers."""
+        """One that is good for a while. Raises NoToken, and OSError where nobody answers or it is
+        worth trying again."""
         parts = urlsplit(self.url)
         if parts.scheme == "file":
             return _read(Path(unquote(parts.path)))
         with _lock:
             kept = _kept.get(self)
             if kept is None or time.monotonic() >= kept.renewed_at:
-                kept = _kept[self] = self._ask()
+                kept = _kept[self] = self._renewed(kept)
             return kept.token
+
+    def _renewed(self, kept: _Kept | None) -> _Kept:
+        """Another one; while there is none, the one that is kept, as long as it is good."""
+        try:
+            return self._ask()
+        except (NoToken, OSError):
+            now = time.monotonic()
+            if kept is None or now >= kept.ends_at:
+                raise
+            return replace(kept, renewed_at=min(now + _ASKED_AGAIN_AFTER_S, kept.ends_at))
 
     def _ask(self) -> _Kept:
         asked_at = time.monotonic()
@@ -60,7 +73,8 @@ class TokenSource:
         if status != 200 or not isinstance(token, str):
             said = answer.get("error") if isinstance(answer, dict) else None
             raise NoToken(f"{self.url} gives no token: {said or f'status {status}'}")
-        return _Kept(token.strip(), asked_at + _RENEWED_AFTER * _lifetime_s(token, answer))
+        lasts_s = _lifetime_s(token, answer)
+        return _Kept(token.strip(), asked_at + _RENEWED_AFTER * lasts_s, asked_at + lasts_s)
 
     def _post(self) -> tuple[int, Any]:
         """The answer's status and its JSON. Raises OSError."""
@@ -83,7 +97,7 @@ class TokenSource:
             raise OSError(f"{self.url} does not speak HTTP: {error!r}") from error
         finally:
             connection.close()
-        if response.status >= 500:
+        if response.status == _TOO_MANY_REQUESTS or response.status >= 500:
             raise OSError(f"{self.url} has answered with status {response.status}")
         try:
             return response.status, json.loads(body[:MAX_BYTES])
@@ -93,10 +107,11 @@ class TokenSource:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """renewed_at: of the clock that only rises."""
+    """renewed_at, ends_at: of the clock that only rises."""
 
     token: str = field(repr=False)
     renewed_at: float
+    ends_at: float
 
 
 _lock: Final = threading.Lock()
