@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml setup.py requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark bench-security demo demo-spark docs proto compat faults machines mutants lock clean ci
+.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark bench-security demo demo-spark docs proto compat faults variants machines mutants lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -49,6 +49,8 @@ faults: .venv/installed-test ## only the fault tests, each going on for a while 
 	PENSTOCK_FAULT_SECONDS=$(or $(SECONDS),60) PENSTOCK_SPARK_FAULT_SECONDS=$(or $(SECONDS),60) \
 	$(BIN)/python -m pytest tests/faults tests/spark/test_sink_faults.py tests/compat/test_spark_faults.py \
 	tests/demo/test_pipeline.py $(ARGS)
+variants: .venv/installed-test ## only the variants of slow tests that `make test` leaves out (ARGS="-k spark")
+	PENSTOCK_FAULT_SECONDS=$(or $(SECONDS),10) $(TESTS) -m variant $(ARGS)
 machines: .venv/installed-test ## only the property machines, for longer (EXAMPLES=2000 ARGS="-k log")
 	$(foreach each,LOG GROUP STAGING TXN,PENSTOCK_$(each)_MACHINE_EXAMPLES=$(or $(EXAMPLES),2000)) \
 	$(TESTS) --timeout 0 $(wildcard tests/property/test_*_machine.py) $(ARGS)

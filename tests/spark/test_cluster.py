@@ -20,7 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conftest import Gateway, StartGateway, free_port
 from tests.spark.records import Written, read, write
 
-pytestmark = pytest.mark.timeout(900)
+# A cluster of JVMs takes minutes. Losing attempts in one JVM: test_sink_batch.py, test_sink_faults.py.
+pytestmark = [pytest.mark.timeout(900), pytest.mark.variant]
 
 PATIENCE_S = 300.0
 # A second attempt runs on another host only; on Linux all of 127.0.0.0/8 is this machine.
