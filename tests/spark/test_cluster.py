@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conftest import Gateway, StartGateway, free_port
 from tests.spark.records import Written, read, write
 
-# A cluster of JVMs takes minutes. Losing attempts in one JVM: test_sink_batch.py, test_sink_faults.py.
+# A cluster of JVMs takes minutes. Attempts that lose in one JVM: test_sink_batch.py.
 pytestmark = [pytest.mark.timeout(900), pytest.mark.variant]
 
 PATIENCE_S = 300.0
