@@ -290,7 +290,8 @@ async def test_publish_without_a_database_is_refused(cut_off: Broker) -> None:
 ALICE, BOB = Principal("alice"), Principal("bob")
 
 
-async def test_what_is_staged_belongs_to_who_has_staged_it(broker: Broker) -> None:
+async def test_what_is_staged_belongs_to_who_has_staged_it(log_broker: Broker) -> None:
+    broker = log_broker
     await create(broker, "t")
     broker.principal = ALICE
     token = await staged(broker, b"hers")
