@@ -8,10 +8,9 @@ import pytest
 from bench.brokers import Broker
 from bench.clients import run_workers
 from bench.peer.least import KINDS, started_least
-from tests.variants import variants
 
 
-@pytest.mark.parametrize("kind", variants(*KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_it_serves_producers(data_dir: Path, kind: str) -> None:
     """librdkafka's, with and without transactions, and no others."""
     with started_least(data_dir, kind) as broker:

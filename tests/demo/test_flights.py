@@ -46,7 +46,6 @@ def test_twenty_thousand_flights_come_back_as_they_were_sent(both: Both) -> None
     assert "--recreate" in shown
 
 
-@pytest.mark.variant
 def test_a_record_too_many_is_noticed_by_the_count(gateway: Any, monkeypatch: Any) -> None:
     topic = f"flights-{uuid.uuid4().hex[:8]}"
     honest = flights.read_with_kafka_python
