@@ -32,7 +32,6 @@ from tests.compat.groups import (
     Way,
     eventually,
 )
-from tests.variants import variants
 
 EAGER, COOPERATIVE, BROKERS = LIBRDKAFKA
 
@@ -40,10 +39,6 @@ EAGER, COOPERATIVE, BROKERS = LIBRDKAFKA
 def ways(*chosen: Way) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("way", chosen, ids=str)
 
-
-# kafka-python's members take half a minute to share; its last assignor is the one that is usual.
-FASTER = [each for each in EVERY_WAY if each.client != "kafka-python"]
-SLOWER = [each for each in EVERY_WAY[:-1] if each.client == "kafka-python"]
 
 every_client = ways(COOPERATIVE, BROKERS, AIOKAFKA, KAFKA_PYTHON)
 
@@ -65,7 +60,7 @@ def fill(group: Group, count: int, start: int = 0, **record: Any) -> set[bytes |
 # --- reading ---
 
 
-@pytest.mark.parametrize("way", FASTER + variants(EVERY_WAY[-1], *SLOWER), ids=str)
+@ways(*EVERY_WAY)
 def test_members_share_read_commit_and_go_on(make_group: MakeGroup, way: Way) -> None:
     group = make_group(partitions=6, client=way.client)
     sent = fill(group, 60)

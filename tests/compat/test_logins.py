@@ -35,7 +35,6 @@ from tests.compat.groups import BROKER_SETTINGS
 from tests.conftest import free_port, gateways
 from tests.databases import Copies
 from tests.entrance import MECHANISMS, PASSWORD, USER, Entrance, own_entrance
-from tests.variants import variants
 
 CONFIGS = "kafka.admin.ConfigCommand"
 NAMED = {"alice,=bö": "x"}
@@ -253,7 +252,7 @@ def test_who_logs_in_where_nobody_is_asked_is_told(at: Entrance) -> None:
 # --- sessions and changes ---
 
 
-@pytest.fixture(params=variants("SCRAM-SHA-512", "PLAIN"))
+@pytest.fixture(params=["PLAIN", "SCRAM-SHA-512"])
 def short(
     request: pytest.FixtureRequest, copies: Copies, template_database: str, tmp_path: Path
 ) -> Iterator[tuple[Entrance, str]]:

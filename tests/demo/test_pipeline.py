@@ -20,7 +20,6 @@ KILLS = 2 if "PENSTOCK_SPARK_FAULT_SECONDS" in os.environ else 0
 
 
 @pytest.mark.spark
-@pytest.mark.variant  # tests/spark/test_sink_faults.py kills drivers as well
 @pytest.mark.timeout(900)
 def test_delays_are_as_pandas_computes_them_though_drivers_are_killed(gateway: Any) -> None:
     output = io.StringIO()

@@ -20,8 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conftest import Gateway, StartGateway, free_port
 from tests.spark.records import Written, read, write
 
-# A cluster of JVMs takes minutes. Attempts that lose in one JVM: test_sink_batch.py.
-pytestmark = [pytest.mark.timeout(900), pytest.mark.variant]
+pytestmark = pytest.mark.timeout(900)
 
 PATIENCE_S = 300.0
 # A second attempt runs on another host only; on Linux all of 127.0.0.0/8 is this machine.

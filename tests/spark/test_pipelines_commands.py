@@ -202,7 +202,6 @@ def test_a_pipeline_that_goes_on_ends_in_peace_and_goes_on_where_it_was(
     assert sorted(found) == [n * 10 for n in range(count)]
 
 
-@pytest.mark.variant  # it takes minutes; the documentation's commands are run by another
 def test_sparks_own_command_runs_a_pipeline(documented: Gateway, tmp_path: Path) -> None:
     (line,) = shown("bash")
     line = line.replace("penstock pipeline", f"{shlex.quote(sys.executable)} -m penstock pipeline")
@@ -244,7 +243,6 @@ def test_a_query_that_spark_refuses_is_told_in_a_sentence(
     assert "\tat " not in said
 
 
-@pytest.mark.variant  # `test_with_a_login` goes by TLS, too
 def test_over_tls(
     spark: SparkSession,
     start_gateway: StartGateway,
