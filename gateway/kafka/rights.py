@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.security.acl_changes import SUPPORTED_OPERATIONS
 from gateway.kafka.acl_codes import operation_bits
-from gateway.runtime.rights import RefusalObserver, Rights
+from gateway.runtime.rights import LONGEST_REMEMBERED, RefusalObserver, Rights
 
 if TYPE_CHECKING:
     from core.security.acls import AclRules, ResourceType
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 _REMEMBERED: Final = 20_000
 """Resources of a connection whose operations it was told; beyond it all are forgotten."""
-_LONGEST_REMEMBERED: Final = 512
-"""Characters of a name. A group that is asked for need not be there."""
 
 
 class KafkaRights(Rights):
@@ -43,7 +41,7 @@ class KafkaRights(Rights):
                     if self._authorize(each, kind, name).is_allowed
                 ]
             )
-            if len(name) <= _LONGEST_REMEMBERED:
+            if len(name) <= LONGEST_REMEMBERED:
                 if len(self._operations) >= _REMEMBERED:
                     self._operations.clear()
                 self._operations[key] = bits

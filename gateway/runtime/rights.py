@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 _REMEMBERED: Final = 20_000
 """Decisions of a connection; beyond it all are forgotten."""
-_LONGEST_REMEMBERED: Final = 512
+LONGEST_REMEMBERED: Final = 512
 """Characters of a name. Nobody shall fill memory with names that he makes up."""
 
 RefusalObserver = Callable[[str, str], None]
@@ -81,7 +81,7 @@ class Rights:
             if len(self._decided) >= _REMEMBERED:
                 self._decided.clear()
             decision = self._decide(requirement, name)
-            if len(name) <= _LONGEST_REMEMBERED:
+            if len(name) <= LONGEST_REMEMBERED:
                 self._decided[key] = decision
         return decision
 
