@@ -41,7 +41,7 @@ def banner(
         "from kafka import KafkaProducer; "
         f"print(KafkaProducer(bootstrap_servers='{bootstrap}').send('demo', b'hello').get(10))"
     )
-    look = "SELECT * FROM v_topic_partition"
+    look = "SELECT * FROM penstock.v_topic_partition"
     server = "" if bootstrap == "localhost:9092" else f" --bootstrap-server {bootstrap}"
     about = [
         f"Penstock {version} is ready.",

@@ -146,7 +146,7 @@ def lag(
     """Show how far groups are behind, partition by partition.
 
     Counts offsets, as every Kafka client does: the markers of transactions are among them. For the
-    records that are really left to read: SELECT * FROM v_group_lag.
+    records that are really left to read: SELECT * FROM penstock.v_group_lag.
     """
 
     def ask(client: "KafkaAdminClient") -> list[GroupView]:

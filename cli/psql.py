@@ -27,6 +27,7 @@ def psql(
     settings = settings_of(config, data=data, database_url=database_url)
     from core.ports.log import StoreUnavailable
     from storage.connection.url import without_password
+    from storage.schema import SCHEMA
     from storage.server.embedded import EmbeddedPostgresError, running_url
 
     try:
@@ -38,6 +39,9 @@ def psql(
         fail(f"The database cannot be used ({error}): check --database-url.", 2)
     program = _program()
     environment = dict(os.environ)
+    # Ours are found by their names alone, unless the user's own PGOPTIONS say otherwise.
+    options = environment.get("PGOPTIONS", "")
+    environment["PGOPTIONS"] = f'-c search_path="$user",public,{SCHEMA} {options}'.rstrip()
     if password is not None:
         environment["PGPASSWORD"] = password
     os.execve(program, [program, "--dbname", place, *context.args], environment)

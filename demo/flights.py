@@ -237,8 +237,9 @@ def count_with_sql(database_url: str, topic: str) -> tuple[int, int]:
     with psycopg.connect(database_url) as connection:
         row = connection.execute(
             "SELECT (SELECT coalesce(sum(high_watermark - log_start_offset), 0)::bigint"
-            "        FROM v_topic_partition WHERE topic = %(topic)s),"
-            " (SELECT coalesce(sum(lag), 0)::bigint FROM v_group_lag WHERE topic = %(topic)s)",
+            "        FROM penstock.v_topic_partition WHERE topic = %(topic)s),"
+            " (SELECT coalesce(sum(lag), 0)::bigint"
+            "  FROM penstock.v_group_lag WHERE topic = %(topic)s)",
             {"topic": topic},
         ).fetchone()
     assert row is not None  # two sums are always a row

@@ -239,7 +239,7 @@ def left_of(database_url: str, topic: str, subscription: str) -> int:
     """What PostgreSQL says that the subscription has not acknowledged."""
     with psycopg.connect(database_url) as connection:
         row = connection.execute(
-            "SELECT coalesce(sum(backlog), 0)::bigint FROM v_subscription_backlog"
+            "SELECT coalesce(sum(backlog), 0)::bigint FROM penstock.v_subscription_backlog"
             " WHERE topic = %s AND subscription = %s",
             (topic, subscription),
         ).fetchone()

@@ -5,7 +5,7 @@ from alembic import context
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from storage.schema import metadata
+from storage.schema import SCHEMA, metadata
 
 
 def run() -> None:
@@ -15,8 +15,12 @@ def run() -> None:
         "postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool
     )
     with engine.connect() as connection:
-        context.configure(connection=connection, target_metadata=metadata)
+        context.configure(
+            connection=connection, target_metadata=metadata, version_table_schema=SCHEMA
+        )
         with context.begin_transaction():
+            # The steps name no schema.
+            connection.exec_driver_sql(f"SET LOCAL search_path = {SCHEMA}")
             context.run_migrations()
 
 

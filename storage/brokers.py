@@ -45,17 +45,18 @@ HEARTBEAT_DEADLINE_S = 3.0
 _REGISTERING: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 
 RENEW = """
-UPDATE broker SET heartbeat_at = clock_timestamp()
+UPDATE penstock.broker SET heartbeat_at = clock_timestamp()
 WHERE broker_id = $1::integer AND incarnation = $2::uuid RETURNING broker_id
 """
 LIVE = """
-SELECT broker_id, rack, listener, host, port FROM broker JOIN broker_endpoint USING (broker_id)
+SELECT broker_id, rack, listener, host, port
+FROM penstock.broker JOIN penstock.broker_endpoint USING (broker_id)
 WHERE clock_timestamp() < heartbeat_at + make_interval(secs => session_timeout_s)
 ORDER BY broker_id, listener
 """
 # A statement after RENEW: if RENEW waited for a broker that took a lease, this sees the result.
 HELD_LEASES = """
-SELECT shard, generation FROM coordinator_lease
+SELECT shard, generation FROM penstock.coordinator_lease
 WHERE broker_id = $1::integer AND incarnation = $2::uuid ORDER BY shard
 """
 STATEMENTS: Mapping[bytes, str] = {

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # A shard's first lease.
 FIRST_LEASE = """
-INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)
-SELECT $1::integer, broker_id, incarnation, 0 FROM broker
+INSERT INTO penstock.coordinator_lease (shard, broker_id, incarnation, generation)
+SELECT $1::integer, broker_id, incarnation, 0 FROM penstock.broker
 WHERE broker_id = $2::integer AND incarnation = $3::uuid
   AND clock_timestamp() < heartbeat_at + make_interval(secs => session_timeout_s)
 ON CONFLICT (shard) DO NOTHING
@@ -30,10 +30,11 @@ ON CONFLICT (shard) DO NOTHING
 # To acquire, a broker locks the lease, as a flush does, and the holder's row, as a renewal does. A
 # later statement reads both (READ COMMITTED: after a wait it sees what was committed meanwhile). It
 # sees a renewal that came first; a renewal that comes later sees that the lease is lost.
-LOCK_LEASE = "SELECT FROM coordinator_lease WHERE shard = $1::integer FOR NO KEY UPDATE"
+LOCK_LEASE = "SELECT FROM penstock.coordinator_lease WHERE shard = $1::integer FOR NO KEY UPDATE"
 LOCK_HOLDER = """
-SELECT FROM broker
-WHERE broker_id = (SELECT broker_id FROM coordinator_lease WHERE shard = $1::integer) FOR SHARE
+SELECT FROM penstock.broker
+WHERE broker_id = (SELECT broker_id FROM penstock.coordinator_lease WHERE shard = $1::integer)
+FOR SHARE
 """
 ACQUIRE = """
 WITH seen AS MATERIALIZED (
@@ -41,15 +42,15 @@ WITH seen AS MATERIALIZED (
            (l.broker_id, l.incarnation) = ($2::integer, $3::uuid) AS is_own,
            coalesce(clock_timestamp() < h.heartbeat_at + make_interval(secs => h.session_timeout_s),
                     false) AS is_live,
-           EXISTS (SELECT FROM broker b
+           EXISTS (SELECT FROM penstock.broker b
                    WHERE b.broker_id = $2::integer AND b.incarnation = $3::uuid
                      AND clock_timestamp()
                          < b.heartbeat_at + make_interval(secs => b.session_timeout_s)) AS may_hold
-    FROM coordinator_lease l
-    LEFT JOIN broker h ON h.broker_id = l.broker_id AND h.incarnation = l.incarnation
+    FROM penstock.coordinator_lease l
+    LEFT JOIN penstock.broker h ON h.broker_id = l.broker_id AND h.incarnation = l.incarnation
     WHERE l.shard = $1::integer
 ), taken AS (
-    UPDATE coordinator_lease l
+    UPDATE penstock.coordinator_lease l
     SET broker_id = $2::integer, incarnation = $3::uuid, generation = l.generation + 1,
         acquired_at = clock_timestamp()
     FROM seen WHERE l.shard = seen.shard AND seen.may_hold AND (seen.is_own OR NOT seen.is_live)
@@ -62,12 +63,12 @@ FROM seen LEFT JOIN taken ON true
 # No broker has this incarnation. The row stays, so that its generation never starts again.
 RELEASE = """
 WITH held AS MATERIALIZED (
-    SELECT shard FROM coordinator_lease
+    SELECT shard FROM penstock.coordinator_lease
     WHERE broker_id = $1::integer AND incarnation = $2::uuid
       AND ($3::integer[] IS NULL OR shard = ANY ($3::integer[]))
     ORDER BY shard FOR NO KEY UPDATE
 )
-UPDATE coordinator_lease SET incarnation = '00000000-0000-0000-0000-000000000000'
+UPDATE penstock.coordinator_lease SET incarnation = '00000000-0000-0000-0000-000000000000'
 WHERE shard = ANY (ARRAY(SELECT shard FROM held))
   AND broker_id = $1::integer AND incarnation = $2::uuid
 """
@@ -82,14 +83,14 @@ STATEMENTS: Mapping[bytes, str] = {
 
 HOLDERS = """
 SELECT l.shard, b.broker_id
-FROM coordinator_lease l JOIN broker b USING (broker_id, incarnation)
+FROM penstock.coordinator_lease l JOIN penstock.broker b USING (broker_id, incarnation)
 WHERE l.shard = ANY (%(shards)s::integer[])
   AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s)
 """
 FREE = """
-SELECT shard FROM coordinator_lease l
+SELECT shard FROM penstock.coordinator_lease l
 WHERE NOT EXISTS (
-    SELECT FROM broker b WHERE b.broker_id = l.broker_id AND b.incarnation = l.incarnation
+    SELECT FROM penstock.broker b WHERE b.broker_id = l.broker_id AND b.incarnation = l.incarnation
       AND clock_timestamp() < b.heartbeat_at + make_interval(secs => b.session_timeout_s))
 ORDER BY shard
 """

@@ -1,6 +1,7 @@
 """Brings a database to this version's schema: Alembic's migrations, then functions and views.
 
-`upgrade` is quick if there is nothing to do, so `penstock serve` calls it at each start.
+`upgrade` is quick if there is nothing to do, so `penstock serve` calls it at each start. All that
+is ours lies in the schema `penstock`; what is beside it is not looked at.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import psycopg
 from psycopg import errors
 
 from core.ports.log import StoreUnavailable
-from storage import views
+from storage import relocation, views
 from storage.connection.url import check_url
+from storage.schema import SCHEMA
 
-HEAD = "0019"
+HEAD = "0020"
 """The newest revision in `migrations/versions`; a test compares it with Alembic's."""
 
 # A migration holds this advisory lock; a broker that starts meanwhile waits for it.
@@ -27,16 +29,16 @@ MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
 
 _NOT_OURS = (
-    "The database has tables that this version of Penstock did not make ({}): "
-    "give it a database of its own, or run the version of Penstock that made them."
+    "The database's schema penstock has tables that this version of Penstock did not make ({}): "
+    "give them another name, or run the version of Penstock that made them."
 )
 
 # Whether this role may do to tables what brokers do. They create and drop segments as they run, so
 # rights to read and write are not enough.
 _RIGHTS = """
-SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
-       bool_and(pg_has_role(relowner, 'USAGE')), coalesce(current_schema(), '(none)')
-FROM pg_class WHERE oid IN ('cluster'::regclass, 'topic_partition'::regclass)
+SELECT has_schema_privilege('penstock', 'CREATE'), bool_and(pg_has_role(relowner, 'USAGE'))
+FROM pg_class
+WHERE oid IN ('penstock.cluster'::regclass, 'penstock.topic_partition'::regclass)
 """
 
 
@@ -66,6 +68,7 @@ def upgrade(url: str) -> bool:
             try:
                 if _is_current(connection):
                     return False
+                _make_schema(connection)
                 _run_alembic(url)
                 _finish(connection)
             finally:
@@ -96,8 +99,8 @@ def _sentence(error: psycopg.Error) -> str:
 
 def _missing_right(reason: str) -> str:
     return (
-        f"The database's role lacks a right ({reason}): let it own the database, or the schema and"
-        " all of Penstock's tables in it."
+        f"The database's role lacks a right ({reason}): let it own the database, or make the schema"
+        " for it (CREATE SCHEMA penstock AUTHORIZATION role); all in it must be its own."
     )
 
 
@@ -111,20 +114,23 @@ def _check_encoding(connection: psycopg.Connection[Any]) -> None:
 
 
 def _check_rights(connection: psycopg.Connection[Any]) -> None:
-    may_create, is_owner, schema = connection.execute(_RIGHTS).fetchone() or (False, False, "")
+    may_create, is_owner = connection.execute(_RIGHTS).fetchone() or (False, False)
     if not may_create:
-        raise SchemaRefused(_missing_right(f"it may not create tables in schema {schema}"))
+        raise SchemaRefused(_missing_right("it may not create tables in schema penstock"))
     if not is_owner:
         raise SchemaRefused(_missing_right("Penstock's tables are another role's"))
 
 
 def _is_current(connection: psycopg.Connection[Any]) -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass('alembic_version'), to_regclass('cluster')")
+        cursor.execute(
+            "SELECT to_regclass('penstock.alembic_version'), to_regclass('penstock.cluster')"
+        )
         if None in (cursor.fetchone() or (None,)):
             return False
         cursor.execute(
-            "SELECT (SELECT max(version_num) FROM alembic_version), max(views_digest) FROM cluster"
+            "SELECT (SELECT max(version_num) FROM penstock.alembic_version), max(views_digest)"
+            " FROM penstock.cluster"
         )
         revision, digest = cursor.fetchone() or (None, None)
     if revision is not None and revision > HEAD:
@@ -135,7 +141,19 @@ def _is_current(connection: psycopg.Connection[Any]) -> bool:
     return bool(revision == HEAD and digest == views.digest())
 
 
-def _run_alembic(url: str) -> None:
+def _make_schema(connection: psycopg.Connection[Any]) -> None:
+    """Makes it unless it is there: whoever may not make one may have been given it."""
+    found = connection.execute("SELECT to_regnamespace('penstock') IS NULL").fetchone()
+    with connection.transaction():
+        if found == (True,):
+            connection.execute("CREATE SCHEMA penstock")
+        try:
+            relocation.move_here(connection)
+        except relocation.OlderBrokersRun as error:
+            raise SchemaRefused(str(error)) from error
+
+
+def _run_alembic(url: str, revision: str = HEAD) -> None:
     from alembic import command  # costs a third of a second, needed once per version
     from alembic.config import Config
     from alembic.util.exc import CommandError
@@ -145,7 +163,7 @@ def _run_alembic(url: str) -> None:
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["url"] = url
     try:
-        command.upgrade(config, "head")
+        command.upgrade(config, revision)
     except CommandError as error:  # for instance an unknown revision
         raise SchemaRefused(_NOT_OURS.format(str(error).rstrip("."))) from error
     except DBAPIError as error:
@@ -157,12 +175,13 @@ def _run_alembic(url: str) -> None:
 def _finish(connection: psycopg.Connection[Any]) -> None:
     cluster_id = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
     with connection.transaction():
+        connection.execute(f"SET LOCAL search_path = {SCHEMA}")  # where views find their tables
         for statement in views.replace_statements():
             connection.execute(statement.encode())
         connection.execute(
-            "INSERT INTO cluster (cluster_id, system_identifier, timeline)"
-            " SELECT %s, system_identifier, timeline FROM current_history()"
+            "INSERT INTO penstock.cluster (cluster_id, system_identifier, timeline)"
+            " SELECT %s, system_identifier, timeline FROM penstock.current_history()"
             " ON CONFLICT DO NOTHING",
             [cluster_id],
         )
-        connection.execute("UPDATE cluster SET views_digest = %s", [views.digest()])
+        connection.execute("UPDATE penstock.cluster SET views_digest = %s", [views.digest()])

@@ -32,14 +32,18 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from storage.comments import TABLES as TABLE_COMMENTS
 
+SCHEMA = "penstock"
+"""Of all that is ours in the database; whatever else is there is somebody else's."""
+
 metadata = MetaData(
+    schema=SCHEMA,
     naming_convention={
         "pk": "%(table_name)s_pkey",
         "uq": "%(table_name)s_%(column_0_name)s_key",
         "ix": "%(table_name)s_%(column_0_name)s_idx",
         "ck": "%(table_name)s_%(constraint_name)s_check",
         "fk": "%(table_name)s_%(column_0_name)s_fkey",
-    }
+    },
 )
 
 
@@ -727,8 +731,8 @@ client_quota_version = Table(
 
 
 def chunk_table_name(segment_id: int) -> str:
-    """Name of the table that holds a segment's payload."""
-    return f"record_chunk_{segment_id:d}"
+    """Name of the table that holds a segment's payload, with its schema."""
+    return f"{SCHEMA}.record_chunk_{segment_id:d}"
 
 
 def create_chunk_table_sql(segment_id: int) -> tuple[str, str]:
@@ -746,5 +750,5 @@ def create_chunk_table_sql(segment_id: int) -> tuple[str, str]:
 
 CHUNK_BYTES = 8_000
 
-for _name, _table in metadata.tables.items():
-    _table.comment = TABLE_COMMENTS.get(_name)
+for _table in metadata.tables.values():
+    _table.comment = TABLE_COMMENTS.get(_table.name)

@@ -80,7 +80,7 @@ ASYNCHRONOUS_STEP = 2**10, 2**24
 
 # Guarded by the transaction's row, which is held.
 JOIN_PARTICIPANTS = """
-INSERT INTO transaction_participant (txn_key, participant_key, kind, name)
+INSERT INTO penstock.transaction_participant (txn_key, participant_key, kind, name)
 SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::text[]) ON CONFLICT DO NOTHING
 """
 
@@ -88,42 +88,42 @@ SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::text[]) ON CONF
 _PENDING = Row.of(schema.pending_offset, omit=["commit_order"])
 # Guarded by the lease and the rows of transaction and group, all of them held.
 PUT_PENDING = f"""
-INSERT INTO pending_offset ({_PENDING.names}, commit_order)
-SELECT e.*, (SELECT nextval('offset_commit_seq')) FROM {_PENDING.unnest()} AS e
+INSERT INTO penstock.pending_offset ({_PENDING.names}, commit_order)
+SELECT e.*, (SELECT nextval('penstock.offset_commit_seq')) FROM {_PENDING.unnest()} AS e
 ON CONFLICT (group_key, producer_id, partition_id) DO UPDATE
 SET {_PENDING.without("group_key", "producer_id", "partition_id").excluded},
     commit_order = excluded.commit_order
 """
 PENDING_PARTITIONS = """
-SELECT DISTINCT p.group_key, p.partition_id FROM pending_offset p
+SELECT DISTINCT p.group_key, p.partition_id FROM penstock.pending_offset p
 WHERE p.group_key = ANY ($1::uuid[])
 """
 
 # A subscription stays as it is, but for its cursor, until this is committed.
 HOLD_SUBSCRIPTIONS = """
-SELECT subscription_id FROM subscription WHERE subscription_id = ANY ($1::bigint[])
+SELECT subscription_id FROM penstock.subscription WHERE subscription_id = ANY ($1::bigint[])
 ORDER BY subscription_id FOR KEY SHARE
 """
 # Guarded by the lease and the transaction's row; the subscriptions are held.
 PUT_PENDING_ACKS = """
 WITH put AS (
-    INSERT INTO pending_ack AS a
+    INSERT INTO penstock.pending_ack AS a
         (subscription_id, producer_id, open_version, start_offset, end_offset, is_cumulative)
     SELECT e.*
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[])
         AS e (subscription_id, producer_id, open_version, start_offset, end_offset, is_cumulative)
-    JOIN subscription s USING (subscription_id)
+    JOIN penstock.subscription s USING (subscription_id)
     ON CONFLICT (subscription_id, producer_id, open_version, start_offset) DO UPDATE
     SET end_offset = greatest(a.end_offset, excluded.end_offset)
     RETURNING 1
 )
 SELECT CASE WHEN (SELECT count(*) FROM put) <> cardinality($1::bigint[])
-            THEN version_mismatch() END
+            THEN penstock.version_mismatch() END
 """
 
 OVERDUE = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, t.kind, t.transactional_id
-FROM transaction_state t
+FROM penstock.transaction_state t
 WHERE t.started_at >= 0
   AND t.started_at + t.timeout_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 ORDER BY t.started_at LIMIT $1::bigint
@@ -132,19 +132,19 @@ COUNT_OPEN = f"""
 SELECT count(*),
        coalesce((extract(epoch FROM clock_timestamp()) * 1000)::bigint - min(t.started_at), 0),
        count(*) FILTER (WHERE t.kind = {TransactionKind.TXN_ID:d})
-FROM transaction_state t WHERE t.started_at >= 0
+FROM penstock.transaction_state t WHERE t.started_at >= 0
 """
 IDLE = f"""
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, t.kind, t.transactional_id
-FROM transaction_state t
+FROM penstock.transaction_state t
 WHERE t.started_at = -1 AND t.kind <> {TransactionKind.TXN_ID:d}
   AND t.updated_at + $2::bigint <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 ORDER BY t.updated_at LIMIT $1::bigint
 """
 # Nothing is left of such a transaction but its row: how it ended, for those who ask again.
 FORGET_ENDED = f"""
-DELETE FROM transaction_state t WHERE t.txn_key IN (
-    SELECT o.txn_key FROM transaction_state o
+DELETE FROM penstock.transaction_state t WHERE t.txn_key IN (
+    SELECT o.txn_key FROM penstock.transaction_state o
     WHERE o.kind = {TransactionKind.TXN_ID:d} AND o.started_at = -1
       AND o.updated_at + $2::bigint <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     LIMIT $1::bigint FOR UPDATE SKIP LOCKED
@@ -152,17 +152,17 @@ DELETE FROM transaction_state t WHERE t.txn_key IN (
 """
 LIST_ALL = f"""
 SELECT {METADATA.of_table("t")}, '{{}}'::bigint[], '{{}}'::integer[], '{{}}'::text[]
-FROM transaction_state t
+FROM penstock.transaction_state t
 WHERE t.kind <> {TransactionKind.TXN_ID:d} OR t.started_at >= 0
 ORDER BY t.transactional_id
 """
-NEWEST = "SELECT coalesce(max(producer_id), -1) FROM transaction_state"
+NEWEST = "SELECT coalesce(max(producer_id), -1) FROM penstock.transaction_state"
 SUBSCRIPTIONS_OF = f"""
 SELECT t.producer_id, s.partition_id, s.name, a.end_offset
-FROM transaction_state t JOIN transaction_participant j USING (txn_key)
-JOIN subscription s
+FROM penstock.transaction_state t JOIN penstock.transaction_participant j USING (txn_key)
+JOIN penstock.subscription s
   ON s.subscription_id = CASE j.kind WHEN {ParticipantKind.SUBSCRIPTION:d} THEN j.name::bigint END
-LEFT JOIN pending_ack a ON a.subscription_id = s.subscription_id
+LEFT JOIN penstock.pending_ack a ON a.subscription_id = s.subscription_id
   AND a.producer_id = t.producer_id AND a.open_version = t.version
   AND a.start_offset = {CUMULATIVE}
 WHERE t.producer_id = ANY ($1::bigint[])

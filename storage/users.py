@@ -157,12 +157,12 @@ async def _put(connection: AsyncConnection, name: str, verifier: Verifier) -> No
 
 _CONNECT_WITHIN_S: Final = 10
 _PUT: Final = """
-INSERT INTO scram_credential (user_name, verifier) VALUES (%s, %s)
+INSERT INTO penstock.scram_credential (user_name, verifier) VALUES (%s, %s)
 ON CONFLICT (user_name, mechanism) DO UPDATE
 SET verifier = excluded.verifier, changed_at = clock_timestamp()
 """
 _DELETE_OTHERS: Final = (
-    "DELETE FROM scram_credential WHERE user_name = %s AND mechanism <> ALL (%s::text[])"
+    "DELETE FROM penstock.scram_credential WHERE user_name = %s AND mechanism <> ALL (%s::text[])"
 )
 
 
@@ -177,7 +177,7 @@ class UserView:
 
 def read_users(url: str) -> list[UserView]:
     """By name and mechanism. Raises StoreUnavailable, without a password in its text."""
-    query = "SELECT user_name AS user, mechanism, iterations::bigint FROM v_user"
+    query = "SELECT user_name AS user, mechanism, iterations::bigint FROM penstock.v_user"
     with (
         _connected(url) as connection,
         connection.cursor(row_factory=class_row(UserView)) as cursor,
@@ -199,7 +199,8 @@ def put_user(url: str, name: str, verifiers: Sequence[Verifier]) -> None:
 def delete_user(url: str, name: str) -> bool:
     """Deletes all of a user; whether there was anything. Raises StoreUnavailable."""
     with _connected(url) as connection:
-        gone = connection.execute("DELETE FROM scram_credential WHERE user_name = %s", (name,))
+        delete = "DELETE FROM penstock.scram_credential WHERE user_name = %s"
+        gone = connection.execute(delete, (name,))
         connection.execute("SELECT pg_notify(%s, '')", (USERS_CHANGED,))
         return gone.rowcount > 0
 

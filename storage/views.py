@@ -42,7 +42,7 @@ CREATE OR REPLACE FUNCTION partitions_text(assigned jsonb) RETURNS text LANGUAGE
               GROUP BY stretch) AS stretches
     ), '; ' ORDER BY coalesce(t.name, a.key))
     FROM jsonb_each(assigned) AS a
-    LEFT JOIN topic t ON t.topic_id =
+    LEFT JOIN penstock.topic t ON t.topic_id =
         CASE WHEN a.key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN a.key::uuid END
 $$
 """,
@@ -103,7 +103,7 @@ SELECT t.name AS topic, p.partition, b.base_offset, b.last_offset,
        CASE b.format WHEN 2 THEN 'kafka v2' WHEN 16 THEN 'pulsar' ELSE b.format::text END AS format,
        CASE WHEN b.is_control THEN 'control' WHEN b.is_transactional THEN 'transactional'
             ELSE 'plain' END AS kind,
-       'record_chunk_' || b.segment_id AS payload_table, b.payload_id, b.position
+       'penstock.record_chunk_' || b.segment_id AS payload_table, b.payload_id, b.position
 FROM record_batch b JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
 WHERE b.last_offset >= p.log_start_offset
 """,
@@ -502,8 +502,9 @@ FROM published_batch ORDER BY published_at
     "v_segment": """
 SELECT segment_id, retention_class,
        CASE WHEN sealed_at IS NULL THEN 'open' ELSE 'sealed' END AS state,
-       pg_size_pretty(pg_total_relation_size(to_regclass('record_chunk_' || segment_id))) AS size,
-       created_at, sealed_at, 'record_chunk_' || segment_id AS payload_table
+       pg_size_pretty(pg_total_relation_size(to_regclass('penstock.record_chunk_' || segment_id)))
+           AS size,
+       created_at, sealed_at, 'penstock.record_chunk_' || segment_id AS payload_table
 FROM segment ORDER BY segment_id
 """,
 }

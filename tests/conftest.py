@@ -40,7 +40,11 @@ SMALL_POSTGRES = {
     "min_wal_size": "80MB",
     "max_wal_size": "512MB",
     "max_connections": "200",
+    # A broker finds its tables wherever a role's search_path leads to.
+    "search_path": "nowhere",
 }
+# Tests look as people do with psql. Brokers' connections say all of their options themselves.
+os.environ["PGOPTIONS"] = "-c search_path=penstock,public"
 # A session's servers have taken 0.3 GiB; several workers' lie side by side.
 ROOM_FOR_POSTGRES = 2**30 * (1 + int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 READY_WITHIN_S = 60.0

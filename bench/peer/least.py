@@ -37,7 +37,7 @@ from storage.connection.binary import bigint_array
 from storage.connection.pool import HOT_SESSION, HotConnection
 from storage.connection.session import HotSession, Statement
 from storage.flush.payload import FlushPayload, PayloadWriter
-from storage.schema import chunk_table_name
+from storage.schema import SCHEMA, chunk_table_name
 from storage.server.embedded import EmbeddedPostgres
 
 KINDS: Final = ("storing", "answering")
@@ -57,6 +57,7 @@ _MARKER: Final = bytes(78)  # as long as a control batch
 _SEGMENT: Final = 1
 _CHUNKS: Final = chunk_table_name(_SEGMENT)
 _TABLES = f"""
+CREATE SCHEMA {SCHEMA};
 CREATE TABLE {_CHUNKS} (payload_id bigint, seq integer, data bytea, PRIMARY KEY (payload_id, seq));
 ALTER TABLE {_CHUNKS} ALTER data SET STORAGE PLAIN;
 CREATE TABLE batch (log_id bigint, base_offset bigint, payload_id bigint,

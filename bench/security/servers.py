@@ -144,7 +144,8 @@ def insert_acls(database_url: str) -> None:
     """In one statement: each raises the number by which brokers see a change."""
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "INSERT INTO acl (principal, operation, resource_type, resource_name, pattern_type) "
+            "INSERT INTO penstock.acl"
+            " (principal, operation, resource_type, resource_name, pattern_type) "
             "SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[])",
             [list(column) for column in zip(*acls(), strict=True)],
         )

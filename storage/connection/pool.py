@@ -119,7 +119,7 @@ Cursor = psycopg.AsyncCursor[tuple[Any, ...]]
 READ_IDENTITY = """
 SELECT h.system_identifier, h.timeline,
        (h.system_identifier, h.timeline) = (c.system_identifier, c.timeline)
-FROM cluster AS c, current_history() AS h
+FROM penstock.cluster AS c, penstock.current_history() AS h
 """
 
 # After a failover or a restore, ids of the lost history must not come back, including those of
@@ -131,18 +131,18 @@ FROM cluster AS c, current_history() AS h
 # so that it is aborted. The row lock on `cluster` makes all this happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
-    UPDATE cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
+    UPDATE penstock.cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
         next_producer_id = next_producer_id + 1000000, next_batch_id = next_batch_id + 1000000000,
         metadata_version = metadata_version + 1
     WHERE (system_identifier, timeline) <> (%(system_identifier)s, %(timeline)s)
-    RETURNING setval(pg_get_serial_sequence('topic_partition', 'partition_id'),
-        nextval(pg_get_serial_sequence('topic_partition', 'partition_id')) + 1000000)
+    RETURNING setval(pg_get_serial_sequence('penstock.topic_partition', 'partition_id'),
+        nextval(pg_get_serial_sequence('penstock.topic_partition', 'partition_id')) + 1000000)
 ), freed AS (
-    UPDATE coordinator_lease SET generation = generation + 1000000,
+    UPDATE penstock.coordinator_lease SET generation = generation + 1000000,
         incarnation = '00000000-0000-0000-0000-000000000000'
     WHERE EXISTS (SELECT FROM adopted)
 ), moved AS (
-    UPDATE transaction_state SET version = version + (1::bigint << 44),
+    UPDATE penstock.transaction_state SET version = version + (1::bigint << 44),
         coordinator_epoch = least(coordinator_epoch, 2147483646) + 1,
         producer_epoch = CASE WHEN started_at >= 0 AND producer_epoch < 32767
                               THEN producer_epoch + 1 ELSE producer_epoch END,
@@ -150,10 +150,10 @@ WITH adopted AS (
             (extract(epoch FROM clock_timestamp()) * 1000)::bigint - timeout_ms - 1) ELSE -1 END
     WHERE EXISTS (SELECT FROM adopted)
 ), risen AS (
-    UPDATE topic_partition SET leader_epoch = leader_epoch + 1
+    UPDATE penstock.topic_partition SET leader_epoch = leader_epoch + 1
     WHERE EXISTS (SELECT FROM adopted) RETURNING partition_id, leader_epoch, next_offset
 )
-INSERT INTO leader_epoch (partition_id, leader_epoch, start_offset) SELECT * FROM risen
+INSERT INTO penstock.leader_epoch (partition_id, leader_epoch, start_offset) SELECT * FROM risen
 """
 
 QueryObserver = Callable[[str, float], None]

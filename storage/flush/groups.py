@@ -35,28 +35,28 @@ if TYPE_CHECKING:
 # must have the generation decided under. A flush that waited here sees the new generation.
 HOLD_LEASES = """
 WITH held AS MATERIALIZED (
-    SELECT shard, generation FROM coordinator_lease
+    SELECT shard, generation FROM penstock.coordinator_lease
     WHERE shard = ANY ($1::integer[]) ORDER BY shard FOR SHARE
 )
 SELECT CASE WHEN (SELECT array_agg(generation ORDER BY shard) FROM held)
-                 IS DISTINCT FROM $2::bigint[] THEN version_mismatch() END
+                 IS DISTINCT FROM $2::bigint[] THEN penstock.version_mismatch() END
 """
 
 # Runs before a deletion of groups or offsets. Ends of transactions that commit offsets have no
 # lease; they hold the groups' rows (HOLD_GROUPS). So this waits for them, and the statements after
 # this one see what they have committed.
 LOCK_GROUPS = """
-SELECT group_key FROM consumer_group WHERE group_key = ANY ($1::uuid[])
+SELECT group_key FROM penstock.consumer_group WHERE group_key = ANY ($1::uuid[])
 ORDER BY group_key FOR UPDATE
 """
 DELETE_GROUPS = """
-WITH members AS (DELETE FROM group_member WHERE group_key = ANY ($1::uuid[])),
-     offsets AS (DELETE FROM committed_offset WHERE group_key = ANY ($1::uuid[])),
-     pending AS (DELETE FROM pending_offset WHERE group_key = ANY ($1::uuid[]))
-DELETE FROM consumer_group WHERE group_key = ANY ($1::uuid[])
+WITH members AS (DELETE FROM penstock.group_member WHERE group_key = ANY ($1::uuid[])),
+     offsets AS (DELETE FROM penstock.committed_offset WHERE group_key = ANY ($1::uuid[])),
+     pending AS (DELETE FROM penstock.pending_offset WHERE group_key = ANY ($1::uuid[]))
+DELETE FROM penstock.consumer_group WHERE group_key = ANY ($1::uuid[])
 """
 PUT_GROUPS = f"""
-INSERT INTO consumer_group ({GROUP.names})
+INSERT INTO penstock.consumer_group ({GROUP.names})
 SELECT {GROUP.unnested()} FROM {GROUP.unnest()} AS e ({GROUP.names})
 ON CONFLICT (group_key) DO UPDATE
 SET {GROUP.without("group_key", "group_id", "shard").excluded}
@@ -64,28 +64,28 @@ SET {GROUP.without("group_key", "group_id", "shard").excluded}
 # A group known only by its offsets: its row has GroupRow's defaults. An INSERT alone would wait for
 # a transaction that is about to update the row.
 MAKE_GROUPS = """
-INSERT INTO consumer_group (group_key, group_id, shard, protocol, protocol_type, generation_id,
-    assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
+INSERT INTO penstock.consumer_group (group_key, group_id, shard, protocol, protocol_type,
+    generation_id, assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
 SELECT group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1, '{}', 0
 FROM unnest($1::uuid[], $2::text[], $3::integer[]) AS e (group_key, group_id, shard)
-WHERE NOT EXISTS (SELECT FROM consumer_group g WHERE g.group_key = e.group_key)
+WHERE NOT EXISTS (SELECT FROM penstock.consumer_group g WHERE g.group_key = e.group_key)
 ON CONFLICT (group_key) DO NOTHING
 """
 FORGET_GROUPS = """
-DELETE FROM consumer_group g
+DELETE FROM penstock.consumer_group g
 WHERE group_key = ANY ($1::uuid[])
-  AND NOT EXISTS (SELECT FROM group_member m WHERE m.group_key = g.group_key)
-  AND NOT EXISTS (SELECT FROM committed_offset o WHERE o.group_key = g.group_key)
-  AND NOT EXISTS (SELECT FROM pending_offset o WHERE o.group_key = g.group_key)
+  AND NOT EXISTS (SELECT FROM penstock.group_member m WHERE m.group_key = g.group_key)
+  AND NOT EXISTS (SELECT FROM penstock.committed_offset o WHERE o.group_key = g.group_key)
+  AND NOT EXISTS (SELECT FROM penstock.pending_offset o WHERE o.group_key = g.group_key)
 """
 
 DELETE_MEMBERS = """
-DELETE FROM group_member m
+DELETE FROM penstock.group_member m
 USING unnest($1::uuid[], $2::uuid[]) AS e (group_key, member_key)
 WHERE m.group_key = e.group_key AND m.member_key = e.member_key
 """
 PUT_MEMBERS = f"""
-INSERT INTO group_member ({MEMBER.names})
+INSERT INTO penstock.group_member ({MEMBER.names})
 SELECT {MEMBER.unnested()} FROM {MEMBER.unnest()} AS e ({MEMBER.names})
 ON CONFLICT (group_key, member_key) DO UPDATE
 SET {MEMBER.without("group_key", "member_key", "member_id").excluded}
@@ -95,26 +95,26 @@ DELETE_OFFSETS = """
 WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS e (group_key, partition_id)
 ), pending AS (
-    DELETE FROM pending_offset o USING e
+    DELETE FROM penstock.pending_offset o USING e
     WHERE o.group_key = e.group_key AND o.partition_id = e.partition_id
 )
-DELETE FROM committed_offset o USING e
+DELETE FROM penstock.committed_offset o USING e
 WHERE o.group_key = e.group_key AND o.partition_id = e.partition_id
 """
 # Guarded by what was read: an offset that was committed again has not expired. Nor has one that a
 # transaction is about to commit again (Kafka's cleanupExpiredOffsets).
 EXPIRE_OFFSETS = """
-DELETE FROM committed_offset o
+DELETE FROM penstock.committed_offset o
 USING unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])
     AS e (group_key, partition_id, committed_offset, commit_timestamp)
 WHERE o.group_key = e.group_key AND o.partition_id = e.partition_id
   AND o.committed_offset = e.committed_offset AND o.commit_timestamp = e.commit_timestamp
-  AND NOT EXISTS (SELECT FROM pending_offset p
+  AND NOT EXISTS (SELECT FROM penstock.pending_offset p
                   WHERE p.group_key = o.group_key AND p.partition_id = o.partition_id)
 """
 PUT_OFFSETS = f"""
-INSERT INTO committed_offset ({OFFSET.names}, commit_order)
-SELECT e.*, (SELECT nextval('offset_commit_seq')) FROM {OFFSET.unnest()} AS e
+INSERT INTO penstock.committed_offset ({OFFSET.names}, commit_order)
+SELECT e.*, (SELECT nextval('penstock.offset_commit_seq')) FROM {OFFSET.unnest()} AS e
 ON CONFLICT (group_key, partition_id) DO UPDATE
 SET {OFFSET.without("group_key", "partition_id").excluded}, commit_order = excluded.commit_order
 """

@@ -53,10 +53,10 @@ _BATCH = Row.of(schema.record_batch)
 # its lock, the UPDATE sees the new version and finds no match.
 APPEND_BATCHES = f"""
 WITH locked AS MATERIALIZED (
-    SELECT partition_id FROM topic_partition
+    SELECT partition_id FROM penstock.topic_partition
     WHERE partition_id = ANY ($1::bigint[]) ORDER BY partition_id FOR NO KEY UPDATE
 ), moved AS (
-    UPDATE topic_partition p
+    UPDATE penstock.topic_partition p
     SET next_offset = e.next_offset, max_timestamp = e.max_timestamp,
         size_bytes = p.size_bytes + e.added_bytes, batch_count = p.batch_count + e.added_batches
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
@@ -68,10 +68,10 @@ WITH locked AS MATERIALIZED (
       AND (SELECT count(*) FROM locked) > 0
     RETURNING p.partition_id
 ), inserted AS (
-    INSERT INTO record_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(9)}
+    INSERT INTO penstock.record_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(9)}
 )
 SELECT CASE WHEN (SELECT count(*) FROM moved) <> cardinality($1::bigint[])
-            THEN version_mismatch() END
+            THEN penstock.version_mismatch() END
 """
 
 _PRODUCER = Row.of(schema.producer_state, omit=["updated_at"])
@@ -79,7 +79,7 @@ _PRODUCER = Row.of(schema.producer_state, omit=["updated_at"])
 _BEFORE = _PRODUCER.without("txn_first_offset", "coordinator_epoch")
 # Guarded by the lock that APPEND_BATCHES has taken on the partition.
 PUT_PRODUCERS = f"""
-INSERT INTO producer_state AS s ({_PRODUCER.names})
+INSERT INTO penstock.producer_state AS s ({_PRODUCER.names})
 SELECT {_BEFORE.unnested("e.")}, nullif(e.txn_first_offset, -1), e.coordinator_epoch
 FROM {_PRODUCER.unnest()} AS e ({_PRODUCER.names})
 ON CONFLICT (partition_id, producer_id) DO UPDATE
@@ -91,8 +91,8 @@ SET {_PRODUCER.without("partition_id", "producer_id").excluded},
 # forgotten meanwhile is there again.
 PUT_NAMES = """
 WITH put AS (
-    INSERT INTO named_producer AS n (partition_id, name_key, name, claim, highest_sequence_id,
-        chunked_sequence_id, chunk_id)
+    INSERT INTO penstock.named_producer AS n (partition_id, name_key, name, claim,
+        highest_sequence_id, chunked_sequence_id, chunk_id)
     SELECT e.partition_id, e.name_key, e.name, e.claim, e.highest_sequence_id::numeric,
         e.chunked_sequence_id::numeric, e.chunk_id
     FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[],
@@ -107,19 +107,19 @@ WITH put AS (
     RETURNING n.partition_id
 )
 SELECT CASE WHEN (SELECT count(*) FROM put) <> cardinality($1::bigint[])
-            THEN version_mismatch() END
+            THEN penstock.version_mismatch() END
 """
 
 # Guarded likewise.
 FORGET_PRODUCERS = """
-DELETE FROM producer_state s
+DELETE FROM penstock.producer_state s
 USING unnest($1::bigint[], $2::bigint[]) AS e (partition_id, producer_id)
 WHERE s.partition_id = e.partition_id AND s.producer_id = e.producer_id
 """
 
 # Guarded likewise.
 PUT_ABORTED = """
-INSERT INTO aborted_transaction (partition_id, last_offset, producer_id, first_offset)
+INSERT INTO penstock.aborted_transaction (partition_id, last_offset, producer_id, first_offset)
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
 """
 
@@ -132,10 +132,11 @@ MARK_LOG = "SELECT pg_logical_emit_message(true, 'penstock', '')"
 # of a transaction or a token are known only once its row is locked, hence by this statement.
 _PARTITIONS_TO_LOCK = """(
     SELECT unnest($1::bigint[]) AS partition_id UNION
-    SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = ANY ($2::uuid[]) UNION
-    SELECT b.partition_id FROM staged_batch b WHERE b.token = ANY ($3::uuid[]))"""
+    SELECT j.partition_id FROM penstock.transaction_partition j
+        WHERE j.txn_key = ANY ($2::uuid[]) UNION
+    SELECT b.partition_id FROM penstock.staged_batch b WHERE b.token = ANY ($3::uuid[]))"""
 LOCK_PARTITIONS = f"""
-SELECT p.partition_id FROM topic_partition p
+SELECT p.partition_id FROM penstock.topic_partition p
 JOIN {_PARTITIONS_TO_LOCK} AS w USING (partition_id)
 ORDER BY p.partition_id FOR NO KEY UPDATE OF p
 """
@@ -143,26 +144,26 @@ LOCK_FREE_PARTITIONS = LOCK_PARTITIONS.rstrip() + " SKIP LOCKED"
 
 PARTITION_COLUMNS = """p.partition_id, p.next_offset, p.log_start_offset, p.leader_epoch,
        p.max_timestamp, p.terminated_offset, p.topic_epoch,
-       ARRAY(SELECT s.producer_id FROM producer_state s
+       ARRAY(SELECT s.producer_id FROM penstock.producer_state s
              WHERE s.partition_id = p.partition_id AND s.txn_first_offset IS NOT NULL
              ORDER BY s.txn_first_offset),
-       ARRAY(SELECT s.txn_first_offset FROM producer_state s
+       ARRAY(SELECT s.txn_first_offset FROM penstock.producer_state s
              WHERE s.partition_id = p.partition_id AND s.txn_first_offset IS NOT NULL
              ORDER BY s.txn_first_offset)"""
 
 READ_PARTITIONS = f"""
 SELECT {PARTITION_COLUMNS}
-FROM topic_partition p
+FROM penstock.topic_partition p
 JOIN {_PARTITIONS_TO_LOCK} AS w USING (partition_id)
 """
 
 READ_PRODUCERS = f"""
 SELECT {_BEFORE.of_table("s")}, coalesce(s.txn_first_offset, -1), s.coordinator_epoch
 FROM (SELECT * FROM unnest($1::bigint[], $2::bigint[]) UNION
-      SELECT j.partition_id, t.producer_id FROM transaction_state t
-      JOIN transaction_partition j USING (txn_key) WHERE t.txn_key = ANY ($3::uuid[]))
+      SELECT j.partition_id, t.producer_id FROM penstock.transaction_state t
+      JOIN penstock.transaction_partition j USING (txn_key) WHERE t.txn_key = ANY ($3::uuid[]))
     AS w (partition_id, producer_id)
-JOIN producer_state s USING (partition_id, producer_id)
+JOIN penstock.producer_state s USING (partition_id, producer_id)
 """
 
 NAME_COLUMNS = """n.partition_id, n.name, n.highest_sequence_id::text, n.chunked_sequence_id::text,
@@ -171,7 +172,7 @@ NAME_COLUMNS = """n.partition_id, n.name, n.highest_sequence_id::text, n.chunked
 READ_NAMES = f"""
 SELECT {NAME_COLUMNS}
 FROM unnest($1::bigint[], $2::uuid[]) AS w (partition_id, name_key)
-JOIN named_producer n USING (partition_id, name_key)
+JOIN penstock.named_producer n USING (partition_id, name_key)
 """
 
 STATEMENTS: Mapping[bytes, str] = {

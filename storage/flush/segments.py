@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from storage.connection.pool import Database
 
 ALLOCATE_PAYLOAD_IDS = """
-UPDATE cluster SET next_batch_id = next_batch_id + %(count)s RETURNING next_batch_id - %(count)s
+UPDATE penstock.cluster SET next_batch_id = next_batch_id + %(count)s
+RETURNING next_batch_id - %(count)s
 """
 CURRENT_SEGMENT = """
-SELECT segment_id FROM segment WHERE retention_class = %(retention_class)s AND sealed_at IS NULL
+SELECT segment_id FROM penstock.segment
+WHERE retention_class = %(retention_class)s AND sealed_at IS NULL
 """
 OPEN_SEGMENT = """
-INSERT INTO segment (retention_class) VALUES (%(retention_class)s)
+INSERT INTO penstock.segment (retention_class) VALUES (%(retention_class)s)
 ON CONFLICT (retention_class) WHERE sealed_at IS NULL DO NOTHING RETURNING segment_id
 """
 

@@ -43,58 +43,63 @@ WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[])
         AS e (token, expected, batches, added_records, added_bytes)
 ), locked AS MATERIALIZED (
-    SELECT token FROM staged_token WHERE token = ANY ($1::uuid[])
+    SELECT token FROM penstock.staged_token WHERE token = ANY ($1::uuid[])
     ORDER BY token FOR NO KEY UPDATE
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, make_interval(secs => $6::double precision) AS keep,
            count(*)
     FROM locked
 ), moved AS (
-    UPDATE staged_token t
+    UPDATE penstock.staged_token t
     SET batches = e.batches, records = t.records + e.added_records,
         bytes = t.bytes + e.added_bytes, staged_at = clock.now,
         expires_at = clock.now + clock.keep
     FROM e, clock
     WHERE t.token = e.token AND t.batches = e.expected AND e.expected > 0 RETURNING 1
 ), made AS (
-    INSERT INTO staged_token (token, batches, records, bytes, created_at, staged_at, expires_at)
+    INSERT INTO penstock.staged_token (token, batches, records, bytes, created_at, staged_at,
+        expires_at)
     SELECT e.token, e.batches, e.added_records, e.added_bytes, clock.now, clock.now,
         clock.now + clock.keep
     FROM e, clock WHERE e.expected = 0
     ON CONFLICT (token) DO NOTHING RETURNING 1
 ), inserted AS (
-    INSERT INTO staged_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(7)}
+    INSERT INTO penstock.staged_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(7)}
 )
 SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM made)
                  <> cardinality($1::uuid[])
-            THEN version_mismatch() END
+            THEN penstock.version_mismatch() END
 """
 
-LOAD_TOKENS = "SELECT token, batches FROM staged_token WHERE token = ANY ($1::uuid[])"
-TOKEN_TOPICS = "SELECT DISTINCT topic FROM staged_batch WHERE token = ANY ($1::uuid[])"
-STAGED_BYTES = "SELECT coalesce(sum(bytes), 0)::bigint FROM staged_token"
+LOAD_TOKENS = "SELECT token, batches FROM penstock.staged_token WHERE token = ANY ($1::uuid[])"
+TOKEN_TOPICS = "SELECT DISTINCT topic FROM penstock.staged_batch WHERE token = ANY ($1::uuid[])"
+STAGED_BYTES = "SELECT coalesce(sum(bytes), 0)::bigint FROM penstock.staged_token"
 
 LOCK_GUARDS = """
-SELECT guard_key FROM published_batch WHERE guard_key = ANY ($1::uuid[])
+SELECT guard_key FROM penstock.published_batch WHERE guard_key = ANY ($1::uuid[])
 ORDER BY guard_key FOR NO KEY UPDATE
 """
 LOCK_TOKENS = """
-SELECT token FROM staged_token WHERE token = ANY ($1::uuid[]) ORDER BY token FOR UPDATE
+SELECT token FROM penstock.staged_token WHERE token = ANY ($1::uuid[]) ORDER BY token FOR UPDATE
 """
 LOCK_FREE_GUARDS = LOCK_GUARDS.rstrip() + " SKIP LOCKED"
 LOCK_FREE_TOKENS = LOCK_TOKENS.rstrip() + " SKIP LOCKED"
-READ_GUARDS = "SELECT guard_key, batch_id FROM published_batch WHERE guard_key = ANY ($1::uuid[])"
+READ_GUARDS = """
+SELECT guard_key, batch_id FROM penstock.published_batch WHERE guard_key = ANY ($1::uuid[])
+"""
 # One row per token, in arrays: there may be tens of thousands of batches, and their partitions are
 # locked during the read. PostgreSQL feeds an aggregate in the order of its subquery.
 READ_TOKENS = """
 SELECT token, array_agg(partition_id), array_agg(payload_id), array_agg(position),
        array_agg(segment_id), array_agg(size), array_agg(record_count), array_agg(max_timestamp),
        array_agg(format)
-FROM (SELECT * FROM staged_batch WHERE token = ANY ($1::uuid[]) ORDER BY token, number) AS b
+FROM (SELECT * FROM penstock.staged_batch WHERE token = ANY ($1::uuid[])
+      ORDER BY token, number) AS b
 GROUP BY token
 """
 READ_PLACES = """
-SELECT DISTINCT partition_id, partition, topic FROM staged_batch WHERE token = ANY ($1::uuid[])
+SELECT DISTINCT partition_id, partition, topic FROM penstock.staged_batch
+WHERE token = ANY ($1::uuid[])
 """
 
 # Moves each guard that is still as decided on (has_row: whether there was one), and raises PS001
@@ -104,36 +109,36 @@ WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::bigint[],
         $6::bigint[]) AS e (guard_key, query_id, sink, has_row, expected, batch_id)
 ), moved AS (
-    UPDATE published_batch p SET batch_id = e.batch_id, published_at = clock_timestamp()
+    UPDATE penstock.published_batch p SET batch_id = e.batch_id, published_at = clock_timestamp()
     FROM e WHERE p.guard_key = e.guard_key AND e.has_row AND p.batch_id = e.expected RETURNING 1
 ), made AS (
-    INSERT INTO published_batch (guard_key, query_id, sink, batch_id, published_at)
+    INSERT INTO penstock.published_batch (guard_key, query_id, sink, batch_id, published_at)
     SELECT guard_key, query_id, sink, batch_id, clock_timestamp() FROM e WHERE NOT has_row
     ORDER BY guard_key
     ON CONFLICT (guard_key) DO NOTHING RETURNING 1
 )
 SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM made)
                  <> cardinality($1::uuid[])
-            THEN version_mismatch() END
+            THEN penstock.version_mismatch() END
 """
 # Guarded by the tokens' locks.
 DROP_TOKENS = """
-WITH batches AS (DELETE FROM staged_batch WHERE token = ANY ($1::uuid[]))
-DELETE FROM staged_token WHERE token = ANY ($1::uuid[])
+WITH batches AS (DELETE FROM penstock.staged_batch WHERE token = ANY ($1::uuid[]))
+DELETE FROM penstock.staged_token WHERE token = ANY ($1::uuid[])
 """
 
 # Skips tokens that are being published, or added to, at this moment.
 LOCK_EXPIRED = """
-SELECT token FROM staged_token WHERE expires_at < clock_timestamp()
+SELECT token FROM penstock.staged_token WHERE expires_at < clock_timestamp()
 ORDER BY token LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 """
 FORGET_GUARDS = """
 WITH doomed AS MATERIALIZED (
-    SELECT guard_key FROM published_batch
+    SELECT guard_key FROM penstock.published_batch
     WHERE published_at < clock_timestamp() - make_interval(secs => %(idle_s)s)
     ORDER BY guard_key FOR UPDATE SKIP LOCKED
 )
-DELETE FROM published_batch p USING doomed d WHERE p.guard_key = d.guard_key
+DELETE FROM penstock.published_batch p USING doomed d WHERE p.guard_key = d.guard_key
 """
 
 FLUSH_STATEMENTS: Mapping[bytes, str] = {

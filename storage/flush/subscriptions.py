@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 
 # Locks the rows in order, so that a topic's deletion and a flush cannot deadlock.
 LOCK_SUBSCRIPTIONS = """
-SELECT subscription_id FROM subscription WHERE subscription_id = ANY ($1::bigint[])
+SELECT subscription_id FROM penstock.subscription WHERE subscription_id = ANY ($1::bigint[])
 ORDER BY subscription_id FOR NO KEY UPDATE
 """
 # One row a subscription, of which no index has a column: the new version stays on its page.
 PUT_CURSORS = """
-UPDATE subscription s SET mark_delete = e.mark_delete, type = coalesce(e.type, s.type)
+UPDATE penstock.subscription s SET mark_delete = e.mark_delete, type = coalesce(e.type, s.type)
 FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS e (subscription_id, mark_delete, type)
 WHERE s.subscription_id = e.subscription_id
 """
 # Ranges that have gone, into the mark-delete offset or into one another.
 DELETE_RANGES = """
-DELETE FROM subscription_range r
+DELETE FROM penstock.subscription_range r
 USING unnest($1::bigint[], $2::bigint[]) AS e (subscription_id, start_offset)
 WHERE r.subscription_id = e.subscription_id AND r.start_offset = e.start_offset
 """
 # Ranges that are new or have grown; of subscriptions that are there, since their rows are locked.
 PUT_RANGES = """
-INSERT INTO subscription_range (subscription_id, start_offset, end_offset)
+INSERT INTO penstock.subscription_range (subscription_id, start_offset, end_offset)
 SELECT e.subscription_id, e.start_offset, e.end_offset
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])
     AS e (subscription_id, start_offset, end_offset)
-JOIN subscription s USING (subscription_id)
+JOIN penstock.subscription s USING (subscription_id)
 ON CONFLICT (subscription_id, start_offset) DO UPDATE SET end_offset = excluded.end_offset
 """
 
 # Acknowledgements of committed transactions that the cursor has now.
 FORGET_ACKS = """
-DELETE FROM pending_ack a
+DELETE FROM penstock.pending_ack a
 USING unnest($1::bigint[], $2::bigint[], $3::bigint[])
     AS e (subscription_id, producer_id, open_version)
 WHERE a.subscription_id = e.subscription_id AND a.producer_id = e.producer_id

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 # An append holds its transaction still: an end waits, or has moved the version already.
 GUARD_TRANSACTIONS = """
 WITH held AS MATERIALIZED (
-    SELECT txn_key, version FROM transaction_state
+    SELECT txn_key, version FROM penstock.transaction_state
     WHERE txn_key = ANY ($1::uuid[]) ORDER BY txn_key FOR SHARE
 )
-SELECT CASE WHEN count(*) <> cardinality($1::uuid[]) THEN version_mismatch() END
+SELECT CASE WHEN count(*) <> cardinality($1::uuid[]) THEN penstock.version_mismatch() END
 FROM held JOIN unnest($1::uuid[], $2::bigint[]) AS e (txn_key, version) USING (txn_key, version)
 """
 
@@ -61,15 +61,16 @@ FROM held JOIN unnest($1::uuid[], $2::bigint[]) AS e (txn_key, version) USING (t
 # lock were shared first and raised later.
 LOCK_AS_NEEDED = """
 SELECT CASE WHEN count(*) FILTER (WHERE h.version = e.version)
-                 <> count(*) FILTER (WHERE NOT e.is_moved) THEN version_mismatch() END, count(m.*)
+                 <> count(*) FILTER (WHERE NOT e.is_moved)
+            THEN penstock.version_mismatch() END, count(m.*)
 FROM (SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::boolean[])
           AS e (txn_key, version, is_moved) ORDER BY txn_key) AS e
 LEFT JOIN LATERAL (
-    SELECT t.version FROM transaction_state t
+    SELECT t.version FROM penstock.transaction_state t
     WHERE t.txn_key = e.txn_key AND NOT e.is_moved FOR SHARE
 ) AS h ON true
 LEFT JOIN LATERAL (
-    SELECT t.version FROM transaction_state t
+    SELECT t.version FROM penstock.transaction_state t
     WHERE t.txn_key = e.txn_key AND e.is_moved FOR NO KEY UPDATE
 ) AS m ON true
 """
@@ -104,12 +105,12 @@ PUT_TRANSACTIONS = f"""
 WITH e AS MATERIALIZED (
     SELECT * FROM {_CHANGE.unnest()} AS e ({_CHANGE.names})
 ), locked AS MATERIALIZED (
-    SELECT txn_key FROM transaction_state
+    SELECT txn_key FROM penstock.transaction_state
     WHERE txn_key = ANY ($1::uuid[]) ORDER BY txn_key FOR NO KEY UPDATE
 ), clock AS MATERIALIZED (
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now, count(*) FROM locked
 ), moved AS (
-    UPDATE transaction_state t
+    UPDATE penstock.transaction_state t
     SET producer_id = e.producer_id, producer_epoch = e.producer_epoch,
         previous_producer_id = e.previous_producer_id,
         last_producer_epoch = e.last_producer_epoch, state = e.state,
@@ -124,7 +125,7 @@ WITH e AS MATERIALIZED (
     WHERE t.txn_key = e.txn_key AND t.version = e.version AND e.version > 0
     RETURNING 1
 ), made AS (
-    INSERT INTO transaction_state ({_TRANSACTION.names})
+    INSERT INTO penstock.transaction_state ({_TRANSACTION.names})
     SELECT e.txn_key, e.kind, e.transactional_id, e.producer_id, e.producer_epoch,
         e.previous_producer_id, e.last_producer_epoch, e.state, e.transaction_version,
         e.timeout_ms, CASE WHEN e.is_open THEN clock.now ELSE -1 END, clock.now,
@@ -134,21 +135,21 @@ WITH e AS MATERIALIZED (
 )
 SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM made)
                  <> cardinality($1::uuid[])
-            THEN version_mismatch() END
+            THEN penstock.version_mismatch() END
 """
 
 # Guarded by the transaction's row, which is held.
 JOIN_PARTITIONS = """
-INSERT INTO transaction_partition (txn_key, partition_id)
+INSERT INTO penstock.transaction_partition (txn_key, partition_id)
 SELECT * FROM unnest($1::uuid[], $2::bigint[]) ON CONFLICT DO NOTHING
 """
 # They must be those that the end was decided on: a decision on memory may have missed one.
 FORGET_JOINS = """
 WITH partitions AS (
-    DELETE FROM transaction_partition WHERE txn_key = ANY ($1::uuid[])
+    DELETE FROM penstock.transaction_partition WHERE txn_key = ANY ($1::uuid[])
     RETURNING txn_key, partition_id
 ), participants AS (
-    DELETE FROM transaction_participant WHERE txn_key = ANY ($1::uuid[])
+    DELETE FROM penstock.transaction_participant WHERE txn_key = ANY ($1::uuid[])
     RETURNING txn_key, participant_key
 )
 SELECT CASE WHEN (SELECT count(*) FROM partitions) <> cardinality($2::uuid[])
@@ -157,21 +158,22 @@ SELECT CASE WHEN (SELECT count(*) FROM partitions) <> cardinality($2::uuid[])
                          EXCEPT SELECT * FROM unnest($2::uuid[], $3::bigint[]))
               OR EXISTS (SELECT * FROM participants
                          EXCEPT SELECT * FROM unnest($4::uuid[], $5::uuid[]))
-            THEN version_mismatch() END
+            THEN penstock.version_mismatch() END
 """
 DELETE_TRANSACTIONS = """
 WITH gone AS (
-    DELETE FROM transaction_state t USING unnest($1::uuid[], $2::bigint[]) AS e (txn_key, version)
+    DELETE FROM penstock.transaction_state t
+    USING unnest($1::uuid[], $2::bigint[]) AS e (txn_key, version)
     WHERE t.txn_key = e.txn_key AND t.version = e.version RETURNING 1
 )
 SELECT CASE WHEN (SELECT count(*) FROM gone) <> cardinality($1::uuid[])
-            THEN version_mismatch() END
+            THEN penstock.version_mismatch() END
 """
 
 # Blocks a concurrent deletion of the group or its offsets, pending ones included (`groups.py`).
 # The group's own changes do not wait for this, nor do other transactions with its offsets.
 HOLD_GROUPS = """
-SELECT group_key FROM consumer_group WHERE group_key = ANY ($1::uuid[])
+SELECT group_key FROM penstock.consumer_group WHERE group_key = ANY ($1::uuid[])
 ORDER BY group_key FOR KEY SHARE
 """
 # Commits a transaction's offsets, in order of keys, as all writers do. The latest commit of an
@@ -182,19 +184,20 @@ WITH e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::integer[])
         AS e (group_key, producer_id, group_id, shard)
 ), moved AS (
-    DELETE FROM pending_offset o USING e
+    DELETE FROM penstock.pending_offset o USING e
     WHERE o.group_key = e.group_key AND o.producer_id = e.producer_id RETURNING o.*
 ), made AS (
-    INSERT INTO consumer_group (group_key, group_id, shard, protocol, protocol_type, generation_id,
+    INSERT INTO penstock.consumer_group (group_key, group_id, shard, protocol, protocol_type,
+        generation_id,
         assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
     SELECT DISTINCT ON (group_key) group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1,
         '{{}}'::text[], 0
     FROM e WHERE group_key IN (SELECT group_key FROM moved)
-      AND NOT EXISTS (SELECT FROM consumer_group g WHERE g.group_key = e.group_key)
+      AND NOT EXISTS (SELECT FROM penstock.consumer_group g WHERE g.group_key = e.group_key)
     ORDER BY group_key
     ON CONFLICT (group_key) DO NOTHING RETURNING 1
 )
-INSERT INTO committed_offset AS o ({OFFSET.names}, commit_order)
+INSERT INTO penstock.committed_offset AS o ({OFFSET.names}, commit_order)
 SELECT DISTINCT ON (group_key, partition_id) group_key, partition_id, committed_offset,
     leader_epoch, metadata, commit_timestamp, -1, commit_order
 FROM moved WHERE (SELECT count(*) FROM made) >= 0
@@ -204,27 +207,27 @@ SET {OFFSET.without("group_key", "partition_id").excluded}, commit_order = exclu
 WHERE o.commit_order < excluded.commit_order
 """
 DROP_OFFSETS = """
-DELETE FROM pending_offset o
+DELETE FROM penstock.pending_offset o
 USING unnest($1::uuid[], $2::bigint[]) AS e (group_key, producer_id)
 WHERE o.group_key = e.group_key AND o.producer_id = e.producer_id
 """
 
 # Acknowledgements of a transaction's that commits count from here on; see schema.pending_ack.
 COMMIT_ACKS = """
-UPDATE pending_ack a SET is_committed = true
+UPDATE penstock.pending_ack a SET is_committed = true
 FROM unnest($1::bigint[], $2::bigint[]) AS e (subscription_id, producer_id)
 WHERE a.subscription_id = e.subscription_id AND a.producer_id = e.producer_id
   AND NOT a.is_committed
 """
 DROP_ACKS = """
-DELETE FROM pending_ack a
+DELETE FROM penstock.pending_ack a
 USING unnest($1::bigint[], $2::bigint[]) AS e (subscription_id, producer_id)
 WHERE a.subscription_id = e.subscription_id AND a.producer_id = e.producer_id
   AND NOT a.is_committed
 """
 
 LOCK_TRANSACTIONS = """
-SELECT txn_key FROM transaction_state
+SELECT txn_key FROM penstock.transaction_state
 WHERE txn_key = ANY ($1::uuid[]) OR producer_id = ANY ($2::bigint[])
 ORDER BY txn_key FOR NO KEY UPDATE
 """
@@ -241,12 +244,15 @@ _STORED = Row(**METADATA.columns, partition_ids=BIGINTS, kinds=INTEGERS, names=T
 
 READ_TRANSACTIONS = f"""
 SELECT {METADATA.of_table("t")},
-       ARRAY(SELECT j.partition_id FROM transaction_partition j WHERE j.txn_key = t.txn_key),
-       ARRAY(SELECT g.kind::integer FROM transaction_participant g WHERE g.txn_key = t.txn_key
+       ARRAY(SELECT j.partition_id FROM penstock.transaction_partition j
+             WHERE j.txn_key = t.txn_key),
+       ARRAY(SELECT g.kind::integer FROM penstock.transaction_participant g
+             WHERE g.txn_key = t.txn_key
              ORDER BY g.participant_key),
-       ARRAY(SELECT g.name FROM transaction_participant g WHERE g.txn_key = t.txn_key
+       ARRAY(SELECT g.name FROM penstock.transaction_participant g
+             WHERE g.txn_key = t.txn_key
              ORDER BY g.participant_key)
-FROM transaction_state t
+FROM penstock.transaction_state t
 WHERE t.txn_key = ANY ($1::uuid[]) OR t.producer_id = ANY ($2::bigint[])
 """
 

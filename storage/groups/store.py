@@ -25,19 +25,19 @@ _OFFSET = OFFSET.without("group_key")  # what `offset_from` takes
 # A group with its members, one row each, in one snapshot.
 LOAD_GROUP = f"""
 SELECT {_GROUP.of_table("g")}, {_MEMBER.of_table("m")}
-FROM consumer_group g LEFT JOIN group_member m USING (group_key)
+FROM penstock.consumer_group g LEFT JOIN penstock.group_member m USING (group_key)
 WHERE g.group_key = %(group_key)s ORDER BY m.member_key
 """
 LOAD_SHARD = f"""
 SELECT {_GROUP.of_table("g")}, {_MEMBER.of_table("m")}
-FROM consumer_group g JOIN group_member m USING (group_key)
+FROM penstock.consumer_group g JOIN penstock.group_member m USING (group_key)
 WHERE g.shard = %(shard)s ORDER BY g.group_key, m.member_key
 """
 GROUP_COLUMNS = len(_GROUP.columns)
 
 LIST_GROUPS = f"""
-SELECT {_GROUP.names}, EXISTS (SELECT FROM group_member m WHERE m.group_key = g.group_key)
-FROM consumer_group g WHERE shard = ANY (%(shards)s::integer[])
+SELECT {_GROUP.names}, EXISTS (SELECT FROM penstock.group_member m WHERE m.group_key = g.group_key)
+FROM penstock.consumer_group g WHERE shard = ANY (%(shards)s::integer[])
 """
 
 # Partitions of deleted topics have no row in topic_partition. n: the request's number.
@@ -45,34 +45,34 @@ FETCH_OFFSETS = f"""
 SELECT w.n, {_OFFSET.of_table("o")}
 FROM unnest(%(some_n)s::integer[], %(some_keys)s::uuid[], %(partition_ids)s::bigint[])
      AS w (n, group_key, partition_id)
-JOIN committed_offset o USING (group_key, partition_id)
-JOIN topic_partition p USING (partition_id)
+JOIN penstock.committed_offset o USING (group_key, partition_id)
+JOIN penstock.topic_partition p USING (partition_id)
 UNION ALL
 SELECT w.n, {_OFFSET.of_table("o")}
 FROM unnest(%(all_n)s::integer[], %(all_keys)s::uuid[]) AS w (n, group_key)
-JOIN committed_offset o USING (group_key)
-JOIN topic_partition p USING (partition_id)
+JOIN penstock.committed_offset o USING (group_key)
+JOIN penstock.topic_partition p USING (partition_id)
 """
 
 AGED_OFFSETS = f"""
 SELECT g.group_id, t.name, {_OFFSET.of_table("o")}
-FROM committed_offset o
-JOIN consumer_group g USING (group_key)
-LEFT JOIN topic_partition p USING (partition_id)
-LEFT JOIN topic t USING (topic_id)
+FROM penstock.committed_offset o
+JOIN penstock.consumer_group g USING (group_key)
+LEFT JOIN penstock.topic_partition p USING (partition_id)
+LEFT JOIN penstock.topic t USING (topic_id)
 WHERE g.shard = ANY (%(shards)s::integer[])
   AND (o.commit_timestamp < %(older_than)s OR o.expire_timestamp >= 0 OR p.partition_id IS NULL)
-  AND NOT EXISTS (SELECT FROM pending_offset w
+  AND NOT EXISTS (SELECT FROM penstock.pending_offset w
                   WHERE w.group_key = o.group_key AND w.partition_id = o.partition_id)
   AND (o.group_key, o.partition_id) > (%(after_key)s, %(after_partition_id)s)
 ORDER BY o.group_key, o.partition_id LIMIT %(limit)s
 """
 GROUPS_WITHOUT_OFFSETS = """
-SELECT group_id FROM consumer_group g
+SELECT group_id FROM penstock.consumer_group g
 WHERE shard = ANY (%(shards)s::integer[])
-  AND NOT EXISTS (SELECT FROM group_member m WHERE m.group_key = g.group_key)
-  AND NOT EXISTS (SELECT FROM committed_offset o WHERE o.group_key = g.group_key)
-  AND NOT EXISTS (SELECT FROM pending_offset o WHERE o.group_key = g.group_key)
+  AND NOT EXISTS (SELECT FROM penstock.group_member m WHERE m.group_key = g.group_key)
+  AND NOT EXISTS (SELECT FROM penstock.committed_offset o WHERE o.group_key = g.group_key)
+  AND NOT EXISTS (SELECT FROM penstock.pending_offset o WHERE o.group_key = g.group_key)
 ORDER BY group_key LIMIT %(limit)s
 """
 

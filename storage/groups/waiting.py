@@ -14,7 +14,9 @@ from storage.connection.url import check_url
 _CONNECT_WITHIN_S: Final = 10
 
 # `v_group` shows the same to people; its members are one text there.
-READ_WAITING: Final = "SELECT state, leader, waiting_for FROM consumer_group WHERE group_id = %s"
+READ_WAITING: Final = (
+    "SELECT state, leader, waiting_for FROM penstock.consumer_group WHERE group_id = %s"
+)
 
 
 @dataclass(frozen=True, slots=True)

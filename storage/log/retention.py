@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 USAGE = """
 SELECT p.partition_id, t.name, p.log_start_offset, p.next_offset, p.size_bytes
-FROM topic_partition p JOIN topic t USING (topic_id)
+FROM penstock.topic_partition p JOIN penstock.topic t USING (topic_id)
 ORDER BY p.partition_id
 """
 
@@ -27,7 +27,7 @@ ORDER BY p.partition_id
 # in order of offset, as Kafka checks its segments. For records without a timestamp Kafka takes the
 # file's time; here a batch without one is kept, and so are all after it.
 FIRST_YOUNG_BATCH = """
-SELECT base_offset FROM record_batch
+SELECT base_offset FROM penstock.record_batch
 WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
   AND (running_max_timestamp >= %(timestamp)s OR max_timestamp < 0)
 ORDER BY last_offset LIMIT 1
@@ -38,12 +38,12 @@ FIRST_WITHIN_SIZE = """
 SELECT base_offset FROM (
     SELECT base_offset, last_offset, sum(size) OVER (ORDER BY last_offset) AS bytes_up_to,
            sum(size) OVER () AS bytes
-    FROM record_batch WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
+    FROM penstock.record_batch WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
 ) AS b
 WHERE bytes_up_to > bytes - %(retention_bytes)s ORDER BY last_offset LIMIT 1
 """
 ACKNOWLEDGED_UP_TO = """
-SELECT min(mark_delete) FROM subscription WHERE partition_id = %(partition_id)s
+SELECT min(mark_delete) FROM penstock.subscription WHERE partition_id = %(partition_id)s
 """
 
 # Deletes index rows wholly before the log start, a limited number at once, and updates the
@@ -51,46 +51,46 @@ SELECT min(mark_delete) FROM subscription WHERE partition_id = %(partition_id)s
 # from the log start on needs none of them.
 DELETE_ROWS = """
 WITH doomed AS MATERIALIZED (
-    SELECT b.ctid, b.size, b.last_offset FROM record_batch b
-    JOIN topic_partition p USING (partition_id)
+    SELECT b.ctid, b.size, b.last_offset FROM penstock.record_batch b
+    JOIN penstock.topic_partition p USING (partition_id)
     WHERE b.partition_id = %(partition_id)s AND b.last_offset < p.log_start_offset
     ORDER BY b.last_offset LIMIT %(limit)s
 ), deleted AS (
-    DELETE FROM record_batch b USING doomed d WHERE b.ctid = d.ctid RETURNING b.size
+    DELETE FROM penstock.record_batch b USING doomed d WHERE b.ctid = d.ctid RETURNING b.size
 ), aborted AS (
-    DELETE FROM aborted_transaction
+    DELETE FROM penstock.aborted_transaction
     WHERE partition_id = %(partition_id)s AND last_offset <= (SELECT max(last_offset) FROM doomed)
 ), total AS (
     SELECT count(*) AS batches, coalesce(sum(size), 0) AS bytes FROM deleted
 )
-UPDATE topic_partition p SET size_bytes = p.size_bytes - total.bytes,
+UPDATE penstock.topic_partition p SET size_bytes = p.size_bytes - total.bytes,
     batch_count = p.batch_count - total.batches
 FROM total WHERE p.partition_id = %(partition_id)s AND total.batches > 0
 RETURNING total.batches
 """
 DELETE_ROWS_OF_DELETED = """
 WITH doomed AS MATERIALIZED (
-    SELECT ctid FROM record_batch WHERE partition_id = %(partition_id)s LIMIT %(limit)s
+    SELECT ctid FROM penstock.record_batch WHERE partition_id = %(partition_id)s LIMIT %(limit)s
 )
-DELETE FROM record_batch b USING doomed d WHERE b.ctid = d.ctid
+DELETE FROM penstock.record_batch b USING doomed d WHERE b.ctid = d.ctid
 """
 FORGET_DELETED = """
-WITH producers AS (DELETE FROM producer_state WHERE partition_id = %(partition_id)s),
-     names AS (DELETE FROM named_producer WHERE partition_id = %(partition_id)s),
-     epochs AS (DELETE FROM leader_epoch WHERE partition_id = %(partition_id)s),
-     aborted AS (DELETE FROM aborted_transaction WHERE partition_id = %(partition_id)s)
-DELETE FROM deleted_partition WHERE partition_id = %(partition_id)s
+WITH producers AS (DELETE FROM penstock.producer_state WHERE partition_id = %(partition_id)s),
+     names AS (DELETE FROM penstock.named_producer WHERE partition_id = %(partition_id)s),
+     epochs AS (DELETE FROM penstock.leader_epoch WHERE partition_id = %(partition_id)s),
+     aborted AS (DELETE FROM penstock.aborted_transaction WHERE partition_id = %(partition_id)s)
+DELETE FROM penstock.deleted_partition WHERE partition_id = %(partition_id)s
 """
 # Never a producer with an open transaction here: it would stay open for ever
 # (ProducerStateManager).
 EXPIRE_PRODUCERS = """
 WITH idle AS MATERIALIZED (
-    SELECT ctid FROM producer_state
+    SELECT ctid FROM penstock.producer_state
     WHERE updated_at < clock_timestamp() - make_interval(secs => %(idle_s)s)
       AND txn_first_offset IS NULL
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
-DELETE FROM producer_state s USING idle WHERE s.ctid = idle.ctid
+DELETE FROM penstock.producer_state s USING idle WHERE s.ctid = idle.ctid
 """
 
 # Locks as few rows as it must, and waits for none: a flush that holds one is writing it.
@@ -98,46 +98,50 @@ TOUCH_NAMES = """
 WITH used AS MATERIALIZED (
     SELECT n.ctid FROM unnest(%(partition_ids)s::bigint[], %(name_keys)s::uuid[])
         AS w (partition_id, name_key)
-    JOIN named_producer n USING (partition_id, name_key)
+    JOIN penstock.named_producer n USING (partition_id, name_key)
     WHERE n.updated_at < clock_timestamp() - interval '1 minute'
     FOR UPDATE OF n SKIP LOCKED
 )
-UPDATE named_producer n SET updated_at = clock_timestamp() FROM used WHERE n.ctid = used.ctid
+UPDATE penstock.named_producer n SET updated_at = clock_timestamp()
+FROM used WHERE n.ctid = used.ctid
 """
 # A topic may have been switched on a moment ago: what is written now is not forgotten.
 EXPIRE_NAMES = """
 WITH idle AS MATERIALIZED (
-    SELECT ctid FROM named_producer
+    SELECT ctid FROM penstock.named_producer
     WHERE updated_at < clock_timestamp() - make_interval(secs => %(idle_s)s)
        OR NOT partition_id = ANY (%(deduplicated)s::bigint[])
           AND updated_at < clock_timestamp() - interval '1 minute'
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
-DELETE FROM named_producer n USING idle WHERE n.ctid = idle.ctid
+DELETE FROM penstock.named_producer n USING idle WHERE n.ctid = idle.ctid
 """
 
 OPEN_SEGMENTS = """
 SELECT segment_id, retention_class,
-       pg_total_relation_size(to_regclass('record_chunk_' || segment_id)),
+       pg_total_relation_size(to_regclass('penstock.record_chunk_' || segment_id)),
        extract(epoch FROM clock_timestamp() - created_at)::double precision,
-       EXISTS (SELECT FROM record_batch b WHERE b.segment_id = s.segment_id)
-           OR EXISTS (SELECT FROM staged_batch b WHERE b.segment_id = s.segment_id)
-FROM segment s WHERE sealed_at IS NULL
+       EXISTS (SELECT FROM penstock.record_batch b WHERE b.segment_id = s.segment_id)
+           OR EXISTS (SELECT FROM penstock.staged_batch b WHERE b.segment_id = s.segment_id)
+FROM penstock.segment s WHERE sealed_at IS NULL
 """
-SEALED_SEGMENTS = "SELECT segment_id FROM segment WHERE sealed_at IS NOT NULL ORDER BY segment_id"
+SEALED_SEGMENTS = """
+SELECT segment_id FROM penstock.segment WHERE sealed_at IS NOT NULL ORDER BY segment_id
+"""
 SEAL = """
-UPDATE segment SET sealed_at = clock_timestamp()
+UPDATE penstock.segment SET sealed_at = clock_timestamp()
 WHERE segment_id = %(segment_id)s AND sealed_at IS NULL RETURNING retention_class
 """
 OPEN_NEXT = (
-    "INSERT INTO segment (retention_class) VALUES (%(retention_class)s) RETURNING segment_id"
+    "INSERT INTO penstock.segment (retention_class) VALUES (%(retention_class)s)"
+    " RETURNING segment_id"
 )
 # One statement, so that a batch that is being published is seen in one place or the other.
 IS_USED = """
-SELECT EXISTS (SELECT FROM record_batch WHERE segment_id = %(segment_id)s)
-    OR EXISTS (SELECT FROM staged_batch WHERE segment_id = %(segment_id)s)
+SELECT EXISTS (SELECT FROM penstock.record_batch WHERE segment_id = %(segment_id)s)
+    OR EXISTS (SELECT FROM penstock.staged_batch WHERE segment_id = %(segment_id)s)
 """
-FORGET_SEGMENT = "DELETE FROM segment WHERE segment_id = %(segment_id)s"
+FORGET_SEGMENT = "DELETE FROM penstock.segment WHERE segment_id = %(segment_id)s"
 
 DROP_EXPIRED = DROP_TOKENS.replace("$1", "%(tokens)s")
 
@@ -203,7 +207,7 @@ class PostgresRetentionStore:
         """See RetentionStore."""
         done = 0
         async with self._database.reader("clean_deleted_partitions") as cursor:
-            await cursor.execute("SELECT partition_id FROM deleted_partition LIMIT 1000")
+            await cursor.execute("SELECT partition_id FROM penstock.deleted_partition LIMIT 1000")
             for (partition_id,) in await cursor.fetchall():
                 parameters = {"partition_id": partition_id, "limit": ROWS_PER_DELETE}
                 while True:

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 
 LOAD_PARTITIONS = f"""
 SELECT {PARTITION_COLUMNS}
-FROM topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
+FROM penstock.topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
 """
 # One statement, so that a producer's state belongs to the version that comes with it. One row for
 # each partition, then one for each known producer.
 LOAD_PARTITIONS_AND_PRODUCERS = f"""
 SELECT {PARTITION_COLUMNS}, NULL::bigint, NULL::smallint, NULL::bigint, NULL::integer[],
        NULL::bigint[], NULL::integer[], NULL::bigint[], NULL::bigint, NULL::integer
-FROM topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
+FROM penstock.topic_partition p WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
 UNION ALL
 SELECT s.partition_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, s.producer_id,
        s.producer_epoch, s.last_timestamp, s.last_sequences, s.last_offsets,
        s.offset_deltas, s.timestamps, s.txn_first_offset, s.coordinator_epoch
 FROM unnest(%(of_partitions)s::bigint[], %(producer_ids)s::bigint[])
      AS w (partition_id, producer_id)
-JOIN producer_state s USING (partition_id, producer_id)
+JOIN penstock.producer_state s USING (partition_id, producer_id)
 """
 
 # The same with names: the columns above are null in their rows, and are all there is of the others.
@@ -64,16 +64,17 @@ FROM ({LOAD_PARTITIONS_AND_PRODUCERS}) AS l
 UNION ALL
 SELECT n.partition_id, {"NULL, " * 17} {NAME_COLUMNS.partition(",")[2]}
 FROM unnest(%(of_named)s::bigint[], %(name_keys)s::uuid[]) AS w (partition_id, name_key)
-JOIN named_producer n USING (partition_id, name_key)
+JOIN penstock.named_producer n USING (partition_id, name_key)
 """
 # Of a partition that is there: deleting locks its row first. A flush that has decided under an
 # earlier claim holds that row or finds the claim changed; what it has stored is in the answer, for
 # an upsert goes by the row as it is after the wait.
 CLAIM_NAME = f"""
 WITH there AS MATERIALIZED (
-    SELECT partition_id FROM topic_partition WHERE partition_id = $1::bigint FOR NO KEY UPDATE
+    SELECT partition_id FROM penstock.topic_partition WHERE partition_id = $1::bigint
+    FOR NO KEY UPDATE
 )
-INSERT INTO named_producer AS n (partition_id, name_key, name, claim)
+INSERT INTO penstock.named_producer AS n (partition_id, name_key, name, claim)
 SELECT partition_id, $2::uuid, ($3::text[])[1], $4::bigint FROM there
 ON CONFLICT (partition_id, name_key) DO UPDATE SET
     claim = excluded.claim, updated_at = clock_timestamp()
@@ -91,7 +92,7 @@ LATERAL (
     SELECT base_offset, last_offset, payload_id, position, segment_id, size, format,
            is_control, producer_id,
            sum(size) OVER (ORDER BY last_offset) - size AS bytes_before
-    FROM (SELECT * FROM record_batch
+    FROM (SELECT * FROM penstock.record_batch
           WHERE partition_id = r.partition_id AND last_offset >= r.from_offset
             AND last_offset < r.to_offset
           ORDER BY last_offset LIMIT r.most) AS stretch
@@ -122,7 +123,7 @@ SIZES_REMEMBERED = 10_000
 FIND_TIMESTAMP = """
 WITH RECURSIVE search (low, high) AS (
     SELECT greatest(p.log_start_offset, %(from_offset)s::bigint), p.next_offset
-    FROM topic_partition p
+    FROM penstock.topic_partition p
     WHERE p.partition_id = %(partition_id)s AND p.max_timestamp >= %(timestamp)s
     UNION ALL
     SELECT CASE WHEN probe.running_max_timestamp < %(timestamp)s
@@ -130,7 +131,7 @@ WITH RECURSIVE search (low, high) AS (
            CASE WHEN probe.running_max_timestamp < %(timestamp)s
                 THEN s.high ELSE (s.low + s.high) / 2 END
     FROM search s LEFT JOIN LATERAL (
-        SELECT b.last_offset, b.running_max_timestamp FROM record_batch b
+        SELECT b.last_offset, b.running_max_timestamp FROM penstock.record_batch b
         WHERE b.partition_id = %(partition_id)s AND b.last_offset >= (s.low + s.high) / 2
         ORDER BY b.last_offset LIMIT 1
     ) AS probe ON true
@@ -139,7 +140,7 @@ WITH RECURSIVE search (low, high) AS (
 SELECT 1, b.* FROM search s, LATERAL (
     SELECT base_offset, last_offset, payload_id, position, segment_id, size, format,
            is_control, producer_id
-    FROM record_batch
+    FROM penstock.record_batch
     WHERE partition_id = %(partition_id)s AND last_offset >= s.low
       AND max_timestamp >= %(timestamp)s
     ORDER BY last_offset LIMIT 1
@@ -147,19 +148,19 @@ SELECT 1, b.* FROM search s, LATERAL (
 WHERE s.low >= s.high
 """
 GREATEST_TIMESTAMP = """
-SELECT max_timestamp FROM record_batch
+SELECT max_timestamp FROM penstock.record_batch
 WHERE partition_id = %(partition_id)s AND last_offset >= %(offset)s
 ORDER BY max_timestamp DESC LIMIT 1
 """
 
 EPOCH_STARTS = """
-SELECT leader_epoch, start_offset FROM leader_epoch
+SELECT leader_epoch, start_offset FROM penstock.leader_epoch
 WHERE partition_id = %(partition_id)s ORDER BY leader_epoch
 """
 
 # Monotone, so it needs no version: a later, smaller move changes nothing.
 ADVANCE_LOG_START = """
-UPDATE topic_partition p
+UPDATE penstock.topic_partition p
 SET log_start_offset = greatest(log_start_offset, least(%(offset)s, next_offset))
 WHERE partition_id = %(partition_id)s
 RETURNING p.partition_id
@@ -168,14 +169,14 @@ RETURNING p.partition_id
 # Once, and for good. It waits for a flush that holds the row; one that comes later finds another
 # version than it has decided on.
 TERMINATE = """
-UPDATE topic_partition SET terminated_offset = next_offset
+UPDATE penstock.topic_partition SET terminated_offset = next_offset
 WHERE partition_id = %(partition_id)s AND terminated_offset = -1
 """
 
 # Under the lease of the partition's shard: what a former holder sends comes to nothing. It never
 # falls. A flush that holds the row is waited for; one that comes later finds another version.
 RAISE_TOPIC_EPOCH = """
-UPDATE topic_partition SET topic_epoch = greatest(topic_epoch, $2::bigint)
+UPDATE penstock.topic_partition SET topic_epoch = greatest(topic_epoch, $2::bigint)
 WHERE partition_id = $1::bigint
 """
 
@@ -184,20 +185,20 @@ READ_ABORTED = """
 SELECT r.n, a.producer_id, a.first_offset, a.last_offset
 FROM unnest(%(partition_ids)s::bigint[], %(from_offsets)s::bigint[], %(to_offsets)s::bigint[])
      WITH ORDINALITY AS r (partition_id, from_offset, to_offset, n)
-JOIN aborted_transaction a
+JOIN penstock.aborted_transaction a
   ON a.partition_id = r.partition_id AND a.last_offset >= r.from_offset
      AND a.first_offset < r.to_offset
 ORDER BY r.n, a.last_offset
 """
 
 COUNT_ABORTED = """
-SELECT count(*) FROM aborted_transaction
+SELECT count(*) FROM penstock.aborted_transaction
 WHERE partition_id = %(partition_id)s
   AND (%(producer_id)s::bigint IS NULL OR producer_id = %(producer_id)s::bigint)
 """
 
 ALLOCATE_PRODUCER_IDS = """
-UPDATE cluster SET next_producer_id = next_producer_id + %(count)s
+UPDATE penstock.cluster SET next_producer_id = next_producer_id + %(count)s
 RETURNING next_producer_id - %(count)s
 """
 
@@ -279,7 +280,7 @@ async def _with_payload(cursor: Cursor, index: Sequence[_IndexRow]) -> list[Stor
     for segment_id, rows in by_segment.items():
         stretches = _stretches(rows)
         await cursor.execute(
-            sql.SQL(READ_STRETCHES).format(sql.Identifier(chunk_table_name(segment_id))),
+            sql.SQL(READ_STRETCHES).format(sql.SQL(chunk_table_name(segment_id))),
             {
                 "payload_ids": [each.payload_id for each in stretches],
                 "firsts": [each.first for each in stretches],

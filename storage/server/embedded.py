@@ -79,6 +79,8 @@ TUNED_SETTINGS: Mapping[str, str] = {
     "checkpoint_timeout": "15min",
     "max_connections": "100",
     "jit": "off",  # no query here is worth compiling
+    # For people with psql; no broker relies on it. First what is their own.
+    "search_path": '"$user", public, penstock',
     "autovacuum_naptime": "10s",  # partition rows are few and updated all the time
     "autovacuum_vacuum_cost_delay": "1ms",
     "log_line_prefix": "%m [%p] %a ",

@@ -101,7 +101,8 @@ class EphemeralPostgres(EmbeddedPostgres):
         """Gives the copy its own cluster id, so that clients tell copies apart."""
         super().start()
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("UPDATE cluster SET cluster_id = %s", [secrets.token_urlsafe(16)])
+            name = "UPDATE penstock.cluster SET cluster_id = %s"
+            connection.execute(name, [secrets.token_urlsafe(16)])
 
 
 def user_cache() -> Path:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 # One index lookup for each partition that is behind, besides its rows.
 BACKLOGS = """
 SELECT b.partition_id, b.start, b.next_offset, (
-    SELECT r.max_timestamp FROM record_batch r
+    SELECT r.max_timestamp FROM penstock.record_batch r
     WHERE r.partition_id = b.partition_id AND r.last_offset >= b.start AND NOT r.is_control
     ORDER BY r.last_offset LIMIT 1
 ), b.size_bytes
 FROM (
     SELECT p.partition_id, greatest(min(s.mark_delete), p.log_start_offset) AS start,
            p.next_offset, p.size_bytes
-    FROM topic_partition p JOIN subscription s USING (partition_id)
+    FROM penstock.topic_partition p JOIN penstock.subscription s USING (partition_id)
     WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
     GROUP BY p.partition_id
 ) AS b
@@ -31,13 +31,13 @@ ORDER BY b.partition_id
 # From the log's end backwards, until there is enough: no more is read than that.
 _FROM_THE_END = """(
     SELECT last_offset, sum(size) OVER (ORDER BY last_offset DESC ROWS UNBOUNDED PRECEDING) AS bytes
-    FROM record_batch WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
+    FROM penstock.record_batch WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s
     ORDER BY last_offset DESC
 ) AS b"""
 SIZE = f"""
 SELECT coalesce(
     (SELECT bytes FROM {_FROM_THE_END} WHERE bytes >= %(enough)s LIMIT 1),
-    (SELECT sum(size) FROM record_batch
+    (SELECT sum(size) FROM penstock.record_batch
      WHERE partition_id = %(partition_id)s AND last_offset >= %(start)s),
     0)::bigint
 """

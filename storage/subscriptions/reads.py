@@ -19,8 +19,8 @@ _CONNECT_WITHIN_S: Final = 10
 # A name that is None matches all.
 READ_SUBSCRIPTIONS: Final = """
 SELECT topic, partition, subscription, type, s.mark_delete, ranges, owner, backlog, high_watermark
-FROM v_subscription s
-JOIN v_subscription_backlog USING (topic, partition, subscription)
+FROM penstock.v_subscription s
+JOIN penstock.v_subscription_backlog USING (topic, partition, subscription)
 WHERE (%(topic)s::text IS NULL OR topic = %(topic)s)
   AND (%(subscription)s::text IS NULL OR subscription = %(subscription)s)
 ORDER BY topic, subscription, partition

@@ -43,42 +43,42 @@ if TYPE_CHECKING:
 # A partition's subscriptions, ranges as arrays in order: one row each, one snapshot for all.
 LOAD = """
 SELECT s.subscription_id, s.name, s.type, s.mark_delete, s.properties,
-       array(SELECT r.start_offset FROM subscription_range r
+       array(SELECT r.start_offset FROM penstock.subscription_range r
              WHERE r.subscription_id = s.subscription_id ORDER BY r.start_offset),
-       array(SELECT r.end_offset FROM subscription_range r
+       array(SELECT r.end_offset FROM penstock.subscription_range r
              WHERE r.subscription_id = s.subscription_id ORDER BY r.start_offset),
        (SELECT jsonb_agg(jsonb_build_array(
             a.producer_id, a.open_version, a.start_offset, a.end_offset, a.is_cumulative,
             a.is_committed))
-        FROM pending_ack a WHERE a.subscription_id = s.subscription_id)
-FROM subscription s WHERE s.partition_id = %(partition_id)s
+        FROM penstock.pending_ack a WHERE a.subscription_id = s.subscription_id)
+FROM penstock.subscription s WHERE s.partition_id = %(partition_id)s
 """
 FIND = """
-SELECT subscription_id FROM subscription
+SELECT subscription_id FROM penstock.subscription
 WHERE partition_id = %(partition_id)s AND name_key = %(name_key)s
 """
 READ_PENDING = """
 SELECT a.subscription_id, a.producer_id, a.open_version, a.start_offset, a.end_offset,
        a.is_cumulative, a.is_committed
-FROM pending_ack a WHERE a.subscription_id = ANY (%(subscription_ids)s::bigint[])
+FROM penstock.pending_ack a WHERE a.subscription_id = ANY (%(subscription_ids)s::bigint[])
 """
 # Of a partition that is there, and stays until this is committed: deleting locks its row first.
 CREATE = """
 WITH there AS MATERIALIZED (
-    SELECT partition_id FROM topic_partition WHERE partition_id = $1::bigint FOR KEY SHARE
+    SELECT partition_id FROM penstock.topic_partition WHERE partition_id = $1::bigint FOR KEY SHARE
 )
-INSERT INTO subscription (partition_id, name_key, name, type, mark_delete, properties)
+INSERT INTO penstock.subscription (partition_id, name_key, name, type, mark_delete, properties)
 SELECT partition_id, $2::uuid, ($3::text[])[1], ($4::text[])[1], $5::bigint, ($6::jsonb[])[1]
 FROM there
 RETURNING subscription_id
 """
 # The ranges go in a later statement, which sees what was there when the row was locked.
-DELETE = "DELETE FROM subscription WHERE subscription_id = $1::bigint"
-DELETE_ACKS = "DELETE FROM pending_ack WHERE subscription_id = $1::bigint"
-DELETE_RANGES = "DELETE FROM subscription_range WHERE subscription_id = $1::bigint"
+DELETE = "DELETE FROM penstock.subscription WHERE subscription_id = $1::bigint"
+DELETE_ACKS = "DELETE FROM penstock.pending_ack WHERE subscription_id = $1::bigint"
+DELETE_RANGES = "DELETE FROM penstock.subscription_range WHERE subscription_id = $1::bigint"
 
 SHOW = """
-INSERT INTO live_consumer AS l (broker_id, incarnation, number, partition_id, subscription,
+INSERT INTO penstock.live_consumer AS l (broker_id, incarnation, number, partition_id, subscription,
     consumer, type, address, client, connected_at, priority_level, permits, unacknowledged,
     is_active, is_blocked)
 SELECT %(broker_id)s, %(incarnation)s, c.number, c.partition_id, c.subscription, c.consumer, c.type,
@@ -97,11 +97,11 @@ SET incarnation = excluded.incarnation, partition_id = excluded.partition_id,
     is_blocked = excluded.is_blocked, seen_at = clock_timestamp()
 """
 HIDE = """
-DELETE FROM live_consumer
+DELETE FROM penstock.live_consumer
 WHERE broker_id = %(broker_id)s AND number = ANY(%(gone)s::bigint[])
 """
 HIDE_OTHERS = """
-DELETE FROM live_consumer
+DELETE FROM penstock.live_consumer
 WHERE broker_id = %(broker_id)s
   AND (incarnation <> %(incarnation)s OR number <> ALL(%(numbers)s::bigint[]))
 """

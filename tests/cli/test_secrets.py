@@ -118,7 +118,8 @@ def test_a_schema_that_is_refused_keeps_the_password(
     server: EmbeddedPostgres, database: str, start: Callable[..., Gateway]
 ) -> None:
     with psycopg.connect(url_of(server, database), autocommit=True) as connection:
-        connection.execute("CREATE TABLE cluster (name text)")
+        connection.execute("CREATE SCHEMA penstock")
+        connection.execute("CREATE TABLE penstock.cluster (name text)")
     gateway = start(url_of(server, database), wait=False)
     assert MARK not in answers_of(gateway)
     assert gateway.process.returncode == 2

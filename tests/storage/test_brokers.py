@@ -132,11 +132,16 @@ async def test_brokers_silent_for_a_day_are_forgotten(
     await store.register(process(port=2))
     async with database.begin("test") as connection:
         await connection.execute(
-            text("UPDATE broker SET heartbeat_at = now() - interval '25 h' WHERE broker_id = 1")
+            text(
+                "UPDATE penstock.broker SET heartbeat_at = now() - interval '25 h'"
+                " WHERE broker_id = 1"
+            )
         )
     await store.register(process(port=3))
     async with database.begin("test") as connection:
-        ids = (await connection.execute(text("SELECT broker_id FROM broker ORDER BY 1"))).scalars()
+        ids = (
+            await connection.execute(text("SELECT broker_id FROM penstock.broker ORDER BY 1"))
+        ).scalars()
         assert list(ids) == [2, 3]
 
 

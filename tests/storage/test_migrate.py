@@ -32,11 +32,20 @@ def test_head_is_alembics_own() -> None:
 
 def test_migrations_build_exactly_the_schema(any_url: str) -> None:
     engine = create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(any_url), poolclass=NullPool
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(any_url, options="-c search_path=public"),
+        poolclass=NullPool,
     )
     with engine.connect() as connection:
         context = MigrationContext.configure(
-            connection, opts={"compare_type": True, "compare_server_default": True}
+            connection,
+            opts={
+                "compare_type": True,
+                "compare_server_default": True,
+                "include_schemas": True,
+                "include_name": lambda name, kind, _: kind != "schema" or name == schema.SCHEMA,
+                "version_table_schema": schema.SCHEMA,
+            },
         )
         assert compare_metadata(context, schema.metadata) == []
         # What Alembic does not compare.
@@ -44,7 +53,7 @@ def test_migrations_build_exactly_the_schema(any_url: str) -> None:
             given = table.dialect_options["postgresql"]["with"] or {}
             wanted = {f"{name}={value}" for name, value in given.items()}
             options = connection.exec_driver_sql(
-                "SELECT reloptions FROM pg_class WHERE oid = %s::regclass", (table.name,)
+                "SELECT reloptions FROM pg_class WHERE oid = %s::regclass", (table.fullname,)
             ).scalar()
             assert set(options or ()) == wanted, table.name
 
@@ -118,17 +127,20 @@ def as_role(url: str, role: str) -> str:
 
 
 def test_a_role_that_may_not_create_is_told_so(empty_database_url: str, stranger: str) -> None:
-    with pytest.raises(SchemaRefused, match=r"lacks a right \(permission denied for schema public"):
+    with pytest.raises(SchemaRefused, match=r"lacks a right \(permission denied for database"):
         upgrade(as_role(empty_database_url, stranger))
 
 
 @pytest.mark.parametrize(
     ("grants", "sentence"),
     [
-        ((), r"lacks a right \(permission denied for table"),
-        (("SELECT ON ALL TABLES IN SCHEMA public",), "may not create tables in schema public"),
+        ((), r"lacks a right \(permission denied for schema penstock"),
         (
-            ("SELECT ON ALL TABLES IN SCHEMA public", "CREATE ON SCHEMA public"),
+            ("USAGE ON SCHEMA penstock", "SELECT ON ALL TABLES IN SCHEMA penstock"),
+            "may not create tables in schema penstock",
+        ),
+        (
+            ("USAGE, CREATE ON SCHEMA penstock", "SELECT ON ALL TABLES IN SCHEMA penstock"),
             "tables are another role's",
         ),
     ],
@@ -150,12 +162,14 @@ def test_a_view_that_needs_ours_is_named_and_kept(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("CREATE VIEW mine AS SELECT * FROM v_broker")
+        connection.execute("CREATE VIEW public.mine AS SELECT * FROM v_broker")
         monkeypatch.setitem(views.VIEWS, "v_broker", "SELECT 1 AS another_column")
-        with pytest.raises(SchemaRefused, match=r"\(view mine depends on view v_broker\): drop it"):
+        with pytest.raises(
+            SchemaRefused, match=r"\(view public.mine depends on view v_broker\): drop it"
+        ):
             upgrade(database_url)
-        assert connection.execute("SELECT * FROM mine").fetchall() == []
-        connection.execute("DROP VIEW mine")
+        assert connection.execute("SELECT * FROM public.mine").fetchall() == []
+        connection.execute("DROP VIEW public.mine")
     assert upgrade(database_url) is True
 
 
@@ -229,9 +243,117 @@ def test_every_table_view_and_column_of_a_view_has_a_comment(database_url: str) 
 
 
 def test_no_comment_is_on_what_is_not_there(database_url: str) -> None:
-    assert comments.TABLES.keys() == schema.metadata.tables.keys()
+    assert comments.TABLES.keys() == {each.name for each in schema.metadata.tables.values()}
     assert comments.VIEWS.keys() == views.VIEWS.keys()
     with psycopg.connect(database_url) as connection:
         for name, (_, columns) in comments.VIEWS.items():
             described = connection.execute(f"SELECT * FROM {name} LIMIT 0".encode()).description
             assert columns.keys() <= {each.name for each in described or ()}
+
+
+# --- a guest in somebody's database ---
+
+_AS_IT_WAS = """
+DO $$
+DECLARE thing text;
+BEGIN
+    FOR thing IN
+        SELECT 'TABLE ' || oid::regclass FROM pg_class
+        WHERE relnamespace = 'penstock'::regnamespace AND relkind = 'r'
+    UNION ALL
+        SELECT 'SEQUENCE penstock.offset_commit_seq'
+    UNION ALL
+        SELECT 'FUNCTION ' || oid::regprocedure FROM pg_proc
+        WHERE pronamespace = 'penstock'::regnamespace
+    LOOP
+        EXECUTE format('ALTER %s SET SCHEMA public', thing);
+    END LOOP;
+END $$
+"""
+
+
+def in_public(url: str, revision: str) -> None:
+    """An installation as it lay in `public` until revision 0019, with a topic and payload."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA penstock")
+        migrate._run_alembic(url, revision)
+        connection.execute(_AS_IT_WAS)
+        connection.execute("DROP SCHEMA penstock")
+        connection.execute("SET search_path = public")
+        connection.execute("CREATE VIEW v_broker AS SELECT * FROM broker")
+        connection.execute("CREATE VIEW v_group AS SELECT * FROM v_broker")
+        connection.execute("INSERT INTO topic (topic_id, name) VALUES (gen_random_uuid(), 'kept')")
+        connection.execute(
+            "INSERT INTO cluster (cluster_id, system_identifier, timeline) VALUES ('same', 1, 1)"
+        )
+        connection.execute("CREATE TABLE record_chunk_7 (payload_id bigint)")
+        # Somebody else's.
+        connection.execute("CREATE TABLE segment_of_customers (name text)")
+        connection.execute("CREATE VIEW v_mine AS SELECT * FROM segment_of_customers")
+
+
+@pytest.mark.parametrize("revision", ["0011", "0019"])
+def test_an_installation_in_public_is_moved(empty_database_url: str, revision: str) -> None:
+    in_public(empty_database_url, revision)
+    assert upgrade(empty_database_url) is True
+    with psycopg.connect(empty_database_url) as connection:
+        assert connection.execute("SELECT topic FROM penstock.v_topic").fetchall() == [("kept",)]
+        kept = connection.execute("SELECT cluster_id FROM penstock.cluster").fetchall()
+        assert kept == [("same",)]
+        connection.execute("SELECT FROM penstock.record_chunk_7")
+        left = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+        ).fetchall()
+        functions = connection.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace"
+        ).fetchall()
+        assert {name for (name,) in left} == {"segment_of_customers", "v_mine"}
+        assert functions == []
+        # What its triggers do is found, whoever comes from wherever.
+        connection.execute("SET search_path = public")
+        connection.execute(
+            "INSERT INTO penstock.acl (principal, operation, resource_type, resource_name)"
+            " VALUES ('User:a', 'READ', 'TOPIC', 't')"
+        )
+        assert connection.execute("SELECT version FROM penstock.acl_version").fetchone() == (1,)
+    assert upgrade(empty_database_url) is False
+
+
+def test_nothing_is_moved_under_brokers_that_run(empty_database_url: str) -> None:
+    in_public(empty_database_url, "0019")
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO public.broker (broker_id, incarnation, version, session_timeout_s,"
+            " heartbeat_at) VALUES (1, gen_random_uuid(), '0', 1, clock_timestamp() + '1 hour')"
+        )
+        # It goes on as long as it is looked at.
+        connection.execute("UPDATE public.broker SET session_timeout_s = -3599.5")
+        renewing = threading.Timer(
+            0.3, connection.execute, ("UPDATE public.broker SET session_timeout_s = 1",)
+        )
+        renewing.start()
+        with pytest.raises(SchemaRefused, match="Brokers of an older version run"):
+            upgrade(empty_database_url)
+        renewing.join()
+        there = connection.execute("SELECT to_regnamespace('penstock')").fetchone()
+        assert there == (None,)
+        # One that was killed does not hold it up for longer than its session.
+        connection.execute("UPDATE public.broker SET session_timeout_s = -3599.5")
+    assert upgrade(empty_database_url) is True
+
+
+def test_tables_of_the_application_are_not_touched(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute("SET search_path = public")
+        connection.execute("CREATE TABLE alembic_version (version_num varchar PRIMARY KEY)")
+        connection.execute("INSERT INTO alembic_version VALUES ('a-revision-of-its-own')")
+        for name in ("topic", "cluster", "segment", "record_chunk_1"):
+            connection.execute(f"CREATE TABLE {name} (mine text)".encode())
+        connection.execute("CREATE VIEW v_topic AS SELECT mine FROM topic")
+        connection.execute("CREATE FUNCTION version_mismatch() RETURNS int RETURN 1")
+        before = connection.execute("SELECT oid, relname FROM pg_class").fetchall()
+        assert upgrade(empty_database_url) is True
+        after = connection.execute("SELECT oid, relname FROM pg_class").fetchall()
+        assert set(before) <= set(after)
+        version = connection.execute("SELECT version_num FROM public.alembic_version").fetchall()
+        assert version == [("a-revision-of-its-own",)]

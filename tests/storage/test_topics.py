@@ -142,9 +142,9 @@ async def test_deleted_partitions_are_left_for_the_background(
     async with store.change("test") as change:
         await change.delete_topics([gone.topic_id])
     async with database.begin("test") as connection:
-        left = await connection.execute(text("SELECT partition_id FROM deleted_partition"))
+        left = await connection.execute(text("SELECT partition_id FROM penstock.deleted_partition"))
         assert sorted(left.scalars()) == sorted(ids)
-        entries = await connection.execute(text("SELECT resource_name FROM config_entry"))
+        entries = await connection.execute(text("SELECT resource_name FROM penstock.config_entry"))
         assert list(entries.scalars()) == [str(kept.topic_id)]
     assert list(await store.find_topics(["gone", "kept"])) == ["kept"]
 
@@ -155,7 +155,7 @@ async def test_deletion_waits_for_a_flush_and_cannot_deadlock_with_it(
     wanted = row("t", 2)
     await create(store, wanted)
     low, high = sorted((await store.find_topics(["t"]))["t"].partition_ids)
-    lock = "SELECT FROM topic_partition WHERE partition_id = %s FOR NO KEY UPDATE"
+    lock = "SELECT FROM penstock.topic_partition WHERE partition_id = %s FOR NO KEY UPDATE"
 
     async def delete() -> None:
         async with store.change("test") as change:

@@ -26,16 +26,16 @@ _PAGE: Final = 20_000
 _BATCHES: Final = """
 SELECT base_offset, last_offset, offsets, bytes, newest_record, producer_id, producer_epoch, kind,
        (payload_table, payload_id, position)::text AS payload
-FROM v_record_batch
+FROM penstock.v_record_batch
 WHERE topic = %(topic)s AND partition = %(partition)s
   AND last_offset >= %(from)s AND last_offset < %(end)s
 ORDER BY last_offset LIMIT %(page)s
 """
 _ABORTED: Final = """
-SELECT last_offset FROM v_aborted_transaction
+SELECT last_offset FROM penstock.v_aborted_transaction
 WHERE topic = %(topic)s AND partition = %(partition)s AND last_offset < %(end)s
 """
-_IDS: Final = "SELECT producer_id, transactional_id FROM v_transaction"
+_IDS: Final = "SELECT producer_id, transactional_id FROM penstock.v_transaction"
 
 # As libpq has it: user and password end at the first "@" before any "/"; no other "@" may follow.
 _AFTER_THE_SCHEME: Final = re.compile(r"(?:[^@/]*@)?+[^@?]*(?:\?.*)?")

@@ -61,13 +61,13 @@ async def test_a_broker_that_stops_while_it_sends_holds_no_row_for_long(
     connection = await log18.database.connect()
     pgconn = connection.pgconn
     pgconn.enter_pipeline_mode()
-    locking = f"SELECT 1 FROM topic_partition WHERE partition_id = {p} FOR NO KEY UPDATE"
+    locking = f"SELECT 1 FROM penstock.topic_partition WHERE partition_id = {p} FOR NO KEY UPDATE"
     pgconn.send_query_params(locking.encode(), None)
     pgconn.send_query_params(b"SELECT length($1::bytea)", [bytes(2**23)], None, [pq.Format.BINARY])
     assert pgconn.flush() == 1, "as much as a socket takes has been sent, and no more"
 
     def is_held() -> bool:
-        free = "SELECT 1 FROM topic_partition FOR NO KEY UPDATE SKIP LOCKED"
+        free = "SELECT 1 FROM penstock.topic_partition FOR NO KEY UPDATE SKIP LOCKED"
         return not log18.rows(free)
 
     async with asyncio.timeout(60):
@@ -161,11 +161,11 @@ async def test_who_listens_may_hear_nothing_for_long(
 
 async def test_a_lock_held_for_too_long_is_a_store_unavailable_for_now(log: Log) -> None:
     with psycopg.connect(log.url) as other:
-        other.execute("LOCK TABLE topic")
+        other.execute("LOCK TABLE penstock.topic")
         with pytest.raises(StoreUnavailable, match="lock timeout"):
             async with log.database.begin("test") as connection:
                 await connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
-                await connection.execute(text("SELECT * FROM topic"))
+                await connection.execute(text("SELECT * FROM penstock.topic"))
 
 
 async def test_readers_are_used_again(log: Log) -> None:
@@ -200,7 +200,7 @@ async def test_slots_come_back_after_errors(log: Log) -> None:
     for _ in range(READERS + 2):
         with pytest.raises(SegmentGone):
             async with log.database.reader("test") as cursor:
-                await cursor.execute("SELECT * FROM record_chunk_999")
+                await cursor.execute("SELECT * FROM penstock.record_chunk_999")
         with pytest.raises(psycopg.errors.DivisionByZero):
             async with log.database.reader("test") as cursor:
                 await cursor.execute("SELECT 1 / 0")
@@ -275,39 +275,42 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     payload_id = log.segments.next_payload_id()
     (producer_id,) = await log.store.allocate_producer_ids(1)
     log.rows(
-        "INSERT INTO coordinator_lease (shard, broker_id, incarnation, generation)"
+        "INSERT INTO penstock.coordinator_lease (shard, broker_id, incarnation, generation)"
         " VALUES (3, 1, gen_random_uuid(), 5)"
     )
     metadata = TransactionMetadata(named("id"), 7, 0, TransactionState.ONGOING, started_at=1)
     flush = log.store.open_flush()
     await flush.commit([], [TransactionEffects(named("id"), 0, metadata, joined=(p,))])
-    version = log.value("SELECT metadata_version FROM cluster")
+    version = log.value("SELECT metadata_version FROM penstock.cluster")
     log.rows(
-        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
         " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
     )
     for database in (log.database, other, log.database):
         await (await database.connect()).close()
     assert dropped == ["here", "there"]
-    assert log.rows("SELECT system_identifier, timeline FROM cluster") == [(77, 9)]
-    assert log.value("SELECT metadata_version FROM cluster") == version + 1
-    assert log.rows("SELECT leader_epoch FROM topic_partition") == [(1,), (1,)]
-    assert log.rows("SELECT * FROM leader_epoch WHERE leader_epoch = 1 ORDER BY 1") == [
+    assert log.rows("SELECT system_identifier, timeline FROM penstock.cluster") == [(77, 9)]
+    assert log.value("SELECT metadata_version FROM penstock.cluster") == version + 1
+    assert log.rows("SELECT leader_epoch FROM penstock.topic_partition") == [(1,), (1,)]
+    assert log.rows("SELECT * FROM penstock.leader_epoch WHERE leader_epoch = 1 ORDER BY 1") == [
         (p, 1, 7),
         (q, 1, 0),
     ]
-    (generation, incarnation) = log.rows("SELECT generation, incarnation FROM coordinator_lease")[0]
+    (generation, incarnation) = log.rows(
+        "SELECT generation, incarnation FROM penstock.coordinator_lease"
+    )[0]
     assert (generation, incarnation.int) == (1_000_005, 0)
     # What brokers know of transactions they cannot write; what is open can only be aborted.
     with pytest.raises(VersionMismatch):
         await flush.commit([], [TransactionEffects(named("id"), 1)])
     await flush.close()
     assert log.rows(
-        "SELECT state, producer_epoch, coordinator_epoch, version > 10^9 FROM transaction_state"
+        "SELECT state, producer_epoch, coordinator_epoch, version > 10^9"
+        " FROM penstock.transaction_state"
     ) == [("Ongoing", 1, 1, True)]
     overdue = await PostgresTransactionStore(log.database).overdue(10)
     assert overdue.keys == [named("id")]
-    assert log.value("SELECT partition_id FROM transaction_partition") == p
+    assert log.value("SELECT partition_id FROM penstock.transaction_partition") == p
     await log.segments.prepare(["week"])
     assert log.segments.next_payload_id() > payload_id + 10**8
     (after,) = await log.store.allocate_producer_ids(1)
@@ -326,11 +329,11 @@ async def test_another_history_is_adopted_whatever_epochs_there_are(log: Log) ->
     await flush.commit([], [TransactionEffects(named("id"), 0, metadata, joined=(p,))])
     await flush.close()
     log.rows(
-        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
         " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
     )
     await (await log.database.connect()).close()
-    assert log.rows("SELECT producer_epoch, coordinator_epoch FROM transaction_state") == [
+    assert log.rows("SELECT producer_epoch, coordinator_epoch FROM penstock.transaction_state") == [
         (32767, 2**31 - 1)
     ]
 
@@ -343,12 +346,12 @@ async def test_no_connection_is_used_before_its_history_is_adopted(log: Log, kin
     log.database.on_identity_change(lambda: dropped.append(True))
     await (await log.database.connect()).close()
     log.rows(
-        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
         " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
     )
     making = text(
-        "INSERT INTO topic_partition (topic_id, partition)"
-        " SELECT topic_id, 1 FROM topic RETURNING partition_id"
+        "INSERT INTO penstock.topic_partition (topic_id, partition)"
+        " SELECT topic_id, 1 FROM penstock.topic RETURNING partition_id"
     )
     if kind == "hot":
         async with log.database.reader("test") as cursor:
@@ -361,7 +364,7 @@ async def test_no_connection_is_used_before_its_history_is_adopted(log: Log, kin
             made = await connection.scalar(making)
     assert made > p + 10**6
     assert dropped == [True]
-    assert log.rows("SELECT leader_epoch FROM topic_partition ORDER BY 1") == [(0,), (1,)]
+    assert log.rows("SELECT leader_epoch FROM penstock.topic_partition ORDER BY 1") == [(0,), (1,)]
 
 
 async def test_connections_to_the_history_before_are_not_used_again(log: Log) -> None:
@@ -378,7 +381,7 @@ async def test_connections_to_the_history_before_are_not_used_again(log: Log) ->
     before = await backends()
     assert await backends() == before
     log.rows(
-        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
         " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
     )
     await (await log.database.connect()).close()
@@ -389,7 +392,7 @@ async def test_connections_to_the_history_before_are_not_used_again(log: Log) ->
 
 async def test_a_cold_connection_to_a_standby_is_refused(log: Log) -> None:
     log.rows(
-        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
         " OUT timeline integer) LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE 'recovery is in progress' USING ERRCODE = '55000'; END $$"
     )
@@ -436,7 +439,7 @@ async def test_a_promoted_server_is_another_history(own_postgres: EmbeddedPostgr
         assert dropped == [True]
         assert after >= before + 10**6
         with psycopg.connect(promoted.url) as psql:
-            row = psql.execute("SELECT timeline FROM cluster").fetchone()
+            row = psql.execute("SELECT timeline FROM penstock.cluster").fetchone()
             assert row == (2,)
     await database.close()
 

@@ -30,15 +30,15 @@ STATEMENTS = {
     b"begin": "BEGIN",
     b"commit": "COMMIT",
     b"one": "SELECT 1::bigint",
-    b"note": "INSERT INTO note VALUES (1)",
-    b"broken": "SELECT 1 / (SELECT count(*) FROM note WHERE false)",
-    b"mismatch": "SELECT version_mismatch()",
+    b"note": "INSERT INTO public.note VALUES (1)",
+    b"broken": "SELECT 1 / (SELECT count(*) FROM public.note WHERE false)",
+    b"mismatch": "SELECT penstock.version_mismatch()",
     b"die": "SELECT pg_terminate_backend(pg_backend_pid())",
-    b"warn": "SELECT warn()",
+    b"warn": "SELECT public.warn()",
 }
 PREPARE = """
-CREATE TABLE note (n integer);
-CREATE FUNCTION warn() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'hm'; END $$
+CREATE TABLE public.note (n integer);
+CREATE FUNCTION public.warn() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'hm'; END $$
 """
 
 
@@ -59,7 +59,7 @@ async def session(any_url: str, psql: object) -> AsyncIterator[HotSession]:
 
 
 def notes(psql: psycopg.Connection[Any]) -> int:
-    row = psql.execute("SELECT count(*) FROM note").fetchone()
+    row = psql.execute("SELECT count(*) FROM public.note").fetchone()
     assert row is not None
     return int(row[0])
 
@@ -69,7 +69,7 @@ async def test_a_session_that_cannot_prepare_leaves_no_connection(
 ) -> None:
     database = Database(any_url)
     with psycopg.connect(any_url) as other:
-        other.execute("LOCK TABLE note IN ACCESS EXCLUSIVE MODE")
+        other.execute("LOCK TABLE public.note IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(RowLocked):
             await HotSession.open(database, STATEMENTS)
     left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'penstock'"
@@ -286,7 +286,7 @@ async def test_the_answer_to_commit_is_lost(
     database = Database(waiting_postgres.url)
     session = await HotSession.open(database, STATEMENTS)
     with psycopg.connect(url, autocommit=True) as psql:
-        psql.execute("TRUNCATE note")
+        psql.execute("TRUNCATE public.note")
         statements: list[Any] = [(b"note", ())]
         if explicit:
             statements = [(b"begin", ()), *statements, (b"commit", ())]
@@ -312,14 +312,14 @@ async def test_the_answer_to_a_cold_commit_is_lost(
             await connection.execute(text(STATEMENTS[b"note"]))
 
     with psycopg.connect(url, autocommit=True) as psql:
-        psql.execute("TRUNCATE note")
+        psql.execute("TRUNCATE public.note")
         committing = asyncio.create_task(write())
         await end_the_wait(psql, how)
         with pytest.raises(StoreUnavailable):
             await committing
         assert notes(psql) == 1
     async with database.begin("read") as connection:
-        assert (await connection.execute(text("SELECT count(*) FROM note"))).scalar() == 1
+        assert (await connection.execute(text("SELECT count(*) FROM public.note"))).scalar() == 1
     await database.close()
 
 
@@ -331,7 +331,7 @@ async def test_waiting_for_a_standby_does_not_count_as_a_long_transaction(
     database = Database(waiting_postgres.url)
     session = await HotSession.open(database, STATEMENTS)
     with psycopg.connect(url, autocommit=True) as psql:
-        psql.execute("TRUNCATE note")
+        psql.execute("TRUNCATE public.note")
         committing = asyncio.create_task(session.run([(b"note", ())], commits=True))
         await asyncio.sleep(1.5)
         cancelled = psql.execute(

@@ -34,7 +34,9 @@ def sizes(answer: DescribeLogDirsResponse) -> dict[tuple[str, int], int]:
 async def test_sizes_are_reported(broker: Broker, version: int) -> None:
     await broker.topics.create([NewTopic("t", 2), NewTopic("u")])
     async with broker.database.begin("test") as connection:
-        await connection.execute(text("UPDATE topic_partition SET size_bytes = 10 + partition"))
+        await connection.execute(
+            text("UPDATE penstock.topic_partition SET size_bytes = 10 + partition")
+        )
     answer = await ask(broker, version=version)
     (directory,) = answer.results
     assert (directory.error_code, directory.log_dir) == (0, "postgresql")

@@ -163,7 +163,7 @@ async def test_broker_that_is_replaced_at_its_address_stops(join: Join) -> None:
 async def test_broker_whose_row_was_deleted_comes_back(join: Join, database: Database) -> None:
     one = await join(1)
     async with database.begin("test") as connection:
-        await connection.execute(text("DELETE FROM broker"))
+        await connection.execute(text("DELETE FROM penstock.broker"))
     await one.heartbeat()
     other = await join(2)
     assert [broker.broker_id for broker in other.live] == [one.broker_id, other.broker_id]

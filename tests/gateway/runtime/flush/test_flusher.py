@@ -586,7 +586,7 @@ async def test_what_another_history_does_not_have_is_no_duplicate(
             log.rows(f"DELETE FROM {table}")
         log.rows("UPDATE topic_partition SET next_offset = 0")
         log.rows(
-            "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+            "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
             " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
         )
         await flush.close()

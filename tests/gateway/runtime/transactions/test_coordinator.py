@@ -290,7 +290,7 @@ async def test_after_a_failover_what_was_open_can_only_be_aborted(
     await here.transactions.add_partitions(KEY, producer, [p], version)
     await here.write(p, producer, version=version)
     log.rows(
-        "CREATE OR REPLACE FUNCTION current_history(OUT system_identifier bigint,"
+        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
         " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
     )
     await (await here.broker.database.connect()).close()
