@@ -21,6 +21,7 @@ setup(
     package_data={
         f"{SERVER}.gateway.kafka.schemas": ["*.json"],
         f"{SERVER}.migrations": ["*.mako"],
+        f"{SERVER}.storage.sql_doors": ["*.sql"],
     },
     include_package_data=False,
 )

@@ -20,6 +20,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Numeric,
+    PrimaryKeyConstraint,
     Sequence,
     SmallInteger,
     Table,
@@ -29,8 +30,12 @@ from sqlalchemy import (
     func,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.schema import SchemaItem
+from sqlalchemy.types import UserDefinedType
 
 from storage.comments import TABLES as TABLE_COMMENTS
+
+_LONG_MAX = "9223372036854775807"
 
 SCHEMA = "penstock"
 """Of all that is ours in the database; whatever else is there is somebody else's."""
@@ -45,6 +50,26 @@ metadata = MetaData(
         "fk": "%(table_name)s_%(column_0_name)s_fkey",
     },
 )
+
+
+class Xid8(UserDefinedType[str]):
+    """A transaction's id, of 64 bits, so that none comes again in the cluster."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """PostgreSQL's name."""
+        return "xid8"
+
+
+class PgSnapshot(UserDefinedType[str]):
+    """Which transactions had ended at a moment, as text: `xmin:xmax:xip,…`."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """PostgreSQL's name."""
+        return "pg_snapshot"
 
 
 def _timestamp(name: str) -> Column[object]:
@@ -727,6 +752,128 @@ client_quota_version = Table(
     Column("only_row", Boolean, primary_key=True, server_default="true"),
     Column("version", BigInteger, nullable=False, server_default="0"),
     CheckConstraint("only_row", name="single"),
+)
+
+
+# --- SQL doors: what applications write in transactions of their own ---
+
+# One row: what the functions have to know. slot: the tables that are written to. era: rises when
+# the database comes from another cluster, whose transactions had other ids. The rest are brokers'
+# settings, written when one starts or they change.
+sql_door = Table(
+    "sql_door",
+    metadata,
+    Column("only_row", Boolean, primary_key=True, server_default="true"),
+    Column("slot", SmallInteger, nullable=False, server_default="0"),
+    Column("era", Integer, nullable=False, server_default="0"),
+    Column("max_message_bytes", Integer, nullable=False, server_default="1048588"),
+    Column("is_compacted", Boolean, nullable=False, server_default="false"),
+    Column("timestamp_before_max_ms", BigInteger, nullable=False, server_default=_LONG_MAX),
+    Column("timestamp_after_max_ms", BigInteger, nullable=False, server_default="3600000"),
+    Column("max_transaction_bytes", BigInteger, nullable=False, server_default="536870912"),
+    Column("max_metadata_bytes", Integer, nullable=False, server_default="4096"),
+    Column("asks_rights", Boolean, nullable=False, server_default="false"),
+    Column("allows_without_acl", Boolean, nullable=False, server_default="false"),
+    Column("super_users", ARRAY(Text), nullable=False, server_default="{}"),
+    CheckConstraint("only_row", name="single"),
+)
+
+INBOX_SLOTS = 4
+"""Each has a partition of the tables below. One is written to, those before it are emptied whole
+once all in them is published: their rows are neither updated nor deleted."""
+
+
+def _inbox_table(name: str, *columns: SchemaItem) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("slot", SmallInteger, nullable=False),
+        Column("xid", Xid8, nullable=False),
+        *columns,
+        postgresql_partition_by="LIST (slot)",
+    )
+
+
+# A record that a transaction has produced. number: the order of calls. partition: null where the
+# broker is to choose. Values are not compressed: what is long lies in them for a moment.
+inbox_record = _inbox_table(
+    "inbox_record",
+    Column("era", Integer, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("topic_id", Uuid, nullable=False),
+    Column("topic", Text(collation="C"), nullable=False),
+    Column("partition", Integer),
+    Column("timestamp_ms", BigInteger, nullable=False),
+    Column("key", LargeBinary),
+    Column("value", LargeBinary),
+    Column("header_names", ARRAY(Text)),
+    Column("header_values", ARRAY(LargeBinary)),
+)
+Index("inbox_record_xid_number_idx", inbox_record.c.xid, inbox_record.c.number)
+
+# A transaction at its COMMIT, in a first pass of deferred triggers; that this row is there lets a
+# second pass follow, behind what the application's own triggers wait for.
+inbox_transaction = _inbox_table("inbox_transaction", PrimaryKeyConstraint("slot", "xid"))
+
+# Its place in the order of commits. A transaction that was made to stamp early has more than one;
+# the greatest counts.
+inbox_commit = _inbox_table(
+    "inbox_commit",
+    Column("era", Integer, nullable=False),
+    Column("stamp", BigInteger, nullable=False),
+    _timestamp("committed_at"),
+)
+Index("inbox_commit_xid_idx", inbox_commit.c.xid)
+Index("inbox_commit_stamp_idx", inbox_commit.c.stamp)
+
+# An offset that a transaction commits; written to `committed_offset` at its COMMIT, if its member
+# may. generation: or member epoch; null, with the member's id, where the caller names none.
+# previous: what has to be committed until then; null where that is not compared.
+inbox_offset = _inbox_table(
+    "inbox_offset",
+    Column("group_key", Uuid, nullable=False),
+    Column("group_id", Text, nullable=False),
+    Column("partition_id", BigInteger, nullable=False),
+    Column("committed_offset", BigInteger, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("member_id", Text),
+    Column("generation", Integer),
+    Column("instance_id", Text),
+    Column("previous", BigInteger),
+    Column("number", BigInteger, nullable=False),
+)
+Index("inbox_offset_xid_idx", inbox_offset.c.xid)
+
+# A session takes fifty at a time: within a transaction they rise.
+inbox_number_seq = Sequence("inbox_number_seq", metadata=metadata, data_type=BigInteger, cache=50)
+inbox_stamp_seq = Sequence("inbox_stamp_seq", metadata=metadata, data_type=BigInteger)
+
+# What is published: of an era, all transactions that `published` shows as ended. While a backlog is
+# worked off in bites, it is those of `target` that come next, and of them all up to `after_stamp`
+# are done. Each move is a row of its own, whose key guards it: an update of one row would be slow
+# to find under a snapshot that somebody holds.
+inbox_position = Table(
+    "inbox_position",
+    metadata,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("era", Integer, nullable=False),
+    Column("published", PgSnapshot, nullable=False),
+    Column("target", PgSnapshot),
+    Column("after_stamp", BigInteger, nullable=False, server_default="0"),
+    _timestamp("moved_at"),
+)
+
+# Records that were committed and could not be published: their topic was deleted meanwhile, say.
+inbox_refused = Table(
+    "inbox_refused",
+    metadata,
+    Column("refused_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("topic", Text, nullable=False),
+    Column("partition", Integer),
+    Column("records", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    _timestamp("refused_at"),
 )
 
 

@@ -6,7 +6,7 @@ Plain words, plain times; a view must be quick, since a snapshot held open makes
 import hashlib
 
 from core.shard import SHARDS
-from storage import comments
+from storage import comments, sql_doors
 
 FUNCTIONS = {
     "version_mismatch": """
@@ -512,7 +512,8 @@ FROM segment ORDER BY segment_id
 
 def digest() -> str:
     """A digest of these functions and views: shows whether a database has exactly these."""
-    text = repr((sorted(FUNCTIONS.items()), sorted(VIEWS.items()), comments.statement()))
+    functions = (sorted(FUNCTIONS.items()), sql_doors.statements())
+    text = repr((functions, sorted(VIEWS.items()), comments.statement()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -520,6 +521,7 @@ def replace_statements() -> list[str]:
     """DDL that makes the functions and views, and replaces older ones."""
     return [
         *FUNCTIONS.values(),
+        *sql_doors.statements(),
         *(f"DROP VIEW IF EXISTS {name}" for name in VIEWS),
         *(f"CREATE VIEW {name} AS {body}" for name, body in VIEWS.items()),
         comments.statement(),

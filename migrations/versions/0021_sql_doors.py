@@ -1,0 +1,156 @@
+"""What applications produce and commit in transactions of their own."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.types import UserDefinedType
+
+revision = "0021"
+down_revision = "0020"
+branch_labels = None
+depends_on = None
+
+_SLOTS = 4
+
+
+class _Named(UserDefinedType[str]):
+    """A type that SQLAlchemy does not have."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: object) -> str:
+        """PostgreSQL's name."""
+        return self.name
+
+
+def upgrade() -> None:
+    """Applies the change."""
+    op.create_table(
+        "sql_door",
+        sa.Column("only_row", sa.Boolean(), server_default="true", nullable=False),
+        sa.Column("slot", sa.SmallInteger(), server_default="0", nullable=False),
+        sa.Column("era", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("max_message_bytes", sa.Integer(), server_default="1048588", nullable=False),
+        sa.Column("is_compacted", sa.Boolean(), server_default="false", nullable=False),
+        sa.Column(
+            "timestamp_before_max_ms",
+            sa.BigInteger(),
+            server_default="9223372036854775807",
+            nullable=False,
+        ),
+        sa.Column(
+            "timestamp_after_max_ms", sa.BigInteger(), server_default="3600000", nullable=False
+        ),
+        sa.Column(
+            "max_transaction_bytes", sa.BigInteger(), server_default="536870912", nullable=False
+        ),
+        sa.Column("max_metadata_bytes", sa.Integer(), server_default="4096", nullable=False),
+        sa.Column("asks_rights", sa.Boolean(), server_default="false", nullable=False),
+        sa.Column("allows_without_acl", sa.Boolean(), server_default="false", nullable=False),
+        sa.Column("super_users", postgresql.ARRAY(sa.Text()), server_default="{}", nullable=False),
+        sa.CheckConstraint("only_row", name=op.f("sql_door_single_check")),
+        sa.PrimaryKeyConstraint("only_row", name=op.f("sql_door_pkey")),
+    )
+    op.execute("INSERT INTO sql_door DEFAULT VALUES")
+    op.execute(sa.schema.CreateSequence(sa.Sequence("inbox_number_seq", cache=50)))
+    op.execute(sa.schema.CreateSequence(sa.Sequence("inbox_stamp_seq")))
+    _create(
+        "inbox_record",
+        [
+            sa.Column("era", sa.Integer(), nullable=False),
+            sa.Column("number", sa.BigInteger(), nullable=False),
+            sa.Column("topic_id", sa.Uuid(), nullable=False),
+            sa.Column("topic", sa.Text(collation="C"), nullable=False),
+            sa.Column("partition", sa.Integer(), nullable=True),
+            sa.Column("timestamp_ms", sa.BigInteger(), nullable=False),
+            sa.Column("key", sa.LargeBinary(), nullable=True),
+            sa.Column("value", sa.LargeBinary(), nullable=True),
+            sa.Column("header_names", postgresql.ARRAY(sa.Text()), nullable=True),
+            sa.Column("header_values", postgresql.ARRAY(sa.LargeBinary()), nullable=True),
+        ],
+        kept_out_of_line=["key", "value"],
+    )
+    op.create_index("inbox_record_xid_number_idx", "inbox_record", ["xid", "number"])
+    _create(
+        "inbox_transaction",
+        [sa.PrimaryKeyConstraint("slot", "xid", name=op.f("inbox_transaction_pkey"))],
+    )
+    _create(
+        "inbox_commit",
+        [
+            sa.Column("era", sa.Integer(), nullable=False),
+            sa.Column("stamp", sa.BigInteger(), nullable=False),
+            _timestamp("committed_at"),
+        ],
+    )
+    op.create_index("inbox_commit_xid_idx", "inbox_commit", ["xid"])
+    op.create_index("inbox_commit_stamp_idx", "inbox_commit", ["stamp"])
+    _create(
+        "inbox_offset",
+        [
+            sa.Column("group_key", sa.Uuid(), nullable=False),
+            sa.Column("group_id", sa.Text(), nullable=False),
+            sa.Column("partition_id", sa.BigInteger(), nullable=False),
+            sa.Column("committed_offset", sa.BigInteger(), nullable=False),
+            sa.Column("metadata", sa.Text(), nullable=False),
+            sa.Column("member_id", sa.Text(), nullable=True),
+            sa.Column("generation", sa.Integer(), nullable=True),
+            sa.Column("instance_id", sa.Text(), nullable=True),
+            sa.Column("previous", sa.BigInteger(), nullable=True),
+            sa.Column("number", sa.BigInteger(), nullable=False),
+        ],
+    )
+    op.create_index("inbox_offset_xid_idx", "inbox_offset", ["xid"])
+    op.create_table(
+        "inbox_position",
+        sa.Column("version", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("era", sa.Integer(), nullable=False),
+        sa.Column("published", _Named("pg_snapshot"), nullable=False),
+        sa.Column("target", _Named("pg_snapshot"), nullable=True),
+        sa.Column("after_stamp", sa.BigInteger(), server_default="0", nullable=False),
+        _timestamp("moved_at"),
+        sa.PrimaryKeyConstraint("version", name=op.f("inbox_position_pkey")),
+    )
+    op.execute("INSERT INTO inbox_position (version, era, published) VALUES (0, 0, '1:1:')")
+    op.create_table(
+        "inbox_refused",
+        sa.Column("refused_id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
+        sa.Column("topic", sa.Text(), nullable=False),
+        sa.Column("partition", sa.Integer(), nullable=True),
+        sa.Column("records", sa.BigInteger(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        _timestamp("refused_at"),
+        sa.PrimaryKeyConstraint("refused_id", name=op.f("inbox_refused_pkey")),
+    )
+
+
+def _timestamp(name: str) -> sa.Column[object]:
+    return sa.Column(
+        name,
+        sa.DateTime(timezone=True),
+        server_default=sa.text("clock_timestamp()"),
+        nullable=False,
+    )
+
+
+def _create(
+    name: str, columns: Sequence[sa.schema.SchemaItem], kept_out_of_line: Sequence[str] = ()
+) -> None:
+    """With a partition for each slot. What is kept out of line is not compressed."""
+    op.create_table(
+        name,
+        sa.Column("slot", sa.SmallInteger(), nullable=False),
+        sa.Column("xid", _Named("xid8"), nullable=False),
+        *columns,
+        postgresql_partition_by="LIST (slot)",
+    )
+    for column in kept_out_of_line:
+        op.execute(f"ALTER TABLE {name} ALTER COLUMN {column} SET STORAGE EXTERNAL")
+    for slot in range(_SLOTS):
+        op.execute(f"CREATE TABLE {name}_{slot} PARTITION OF {name} FOR VALUES IN ({slot})")

@@ -1,0 +1,24 @@
+-- Nobody calls anything but what is granted: penstock_producer, penstock_consumer, penstock_reader.
+-- They are siblings; none may touch a table.
+
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA penstock FROM PUBLIC;
+
+DO $do$
+DECLARE
+    role name;
+BEGIN
+    FOREACH role IN ARRAY ARRAY['penstock_producer', 'penstock_consumer', 'penstock_reader']
+    LOOP
+        IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = role) THEN
+            BEGIN
+                EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', role);
+            EXCEPTION
+                WHEN insufficient_privilege THEN  -- somebody else may make it later
+                    CONTINUE;
+                WHEN duplicate_object OR unique_violation THEN  -- another database of the cluster
+                    NULL;
+            END;
+        END IF;
+        EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA penstock TO %I', role);
+    END LOOP;
+END $do$;
