@@ -214,7 +214,7 @@ def test_a_schema_that_is_not_ours_is_refused(database_url: str, command: str) -
         connection.execute("DELETE FROM alembic_version")
     options = ("--listen", f"127.0.0.1:{free_port()}") if command == "serve" else ()
     assert refused(command, "--database-url", database_url, *options).startswith(
-        "penstock: The database has tables that this version of Penstock did not make ("
+        "penstock: The database's schema penstock has tables that this version of Penstock did not"
     )
 
 
@@ -222,14 +222,13 @@ def test_a_schema_that_is_not_ours_is_refused(database_url: str, command: str) -
 def test_a_role_without_rights_is_refused(empty_database_url: str, command: str) -> None:
     options = ("--listen", f"127.0.0.1:{free_port()}") if command == "serve" else ()
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
-        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
         connection.execute("CREATE ROLE without_rights LOGIN")
         url = empty_database_url.replace("postgres@", "without_rights@")
         try:
             sentence = refused(command, "--database-url", url, *options)
         finally:
             connection.execute("DROP ROLE without_rights")
-    assert "role lacks a right (permission denied for schema public)" in sentence
+    assert "role lacks a right (permission denied for database" in sentence
 
 
 # --- serve ---

@@ -65,7 +65,10 @@ async def test_topic_is_created_with_partitions_and_settings(broker: Broker, ver
         assert result.topic_id == created.topic_id
     async with broker.database.begin("test") as connection:
         epochs = await connection.execute(
-            text("SELECT partition_id, leader_epoch, start_offset FROM leader_epoch ORDER BY 1")
+            text(
+                "SELECT partition_id, leader_epoch, start_offset FROM penstock.leader_epoch"
+                " ORDER BY 1"
+            )
         )
         assert [tuple(row) for row in epochs] == [(each, 0, 0) for each in created.partition_ids]
 

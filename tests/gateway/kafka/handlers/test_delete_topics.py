@@ -52,10 +52,10 @@ async def test_topic_is_deleted_by_name(broker: Broker, version: int) -> None:
     assert await broker.topics.get("gone") is None
     assert await broker.topics.get_many_by_id([topic.topic_id]) == {}
     assert [each.name for each in await broker.topics.all()] == ["kept"]
-    left = await rows(broker, "SELECT partition_id FROM deleted_partition ORDER BY 1")
+    left = await rows(broker, "SELECT partition_id FROM penstock.deleted_partition ORDER BY 1")
     assert left == [(each,) for each in topic.partition_ids]
-    assert await rows(broker, "SELECT * FROM config_entry") == []
-    assert await rows(broker, "SELECT count(*) FROM topic_partition") == [(1,)]
+    assert await rows(broker, "SELECT * FROM penstock.config_entry") == []
+    assert await rows(broker, "SELECT count(*) FROM penstock.topic_partition") == [(1,)]
 
 
 async def test_topic_is_deleted_by_id(broker: Broker) -> None:

@@ -154,7 +154,7 @@ async def test_bad_step_is_refused_whole(
     assert message in why
     assert await overrides(broker, topic) == before
     async with broker.database.begin("test") as connection:
-        left = await connection.scalar(text("SELECT count(*) FROM config_entry"))
+        left = await connection.scalar(text("SELECT count(*) FROM penstock.config_entry"))
     assert left == len(before)
 
 
