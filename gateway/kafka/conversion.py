@@ -8,12 +8,8 @@ DefaultRecordsWriter.
 """
 
 import struct
-import zlib
-from collections.abc import Callable
-from itertools import pairwise
 from typing import Final
 
-import cramjam
 from crc32c import crc32c
 
 from core.log.records import (
@@ -30,7 +26,8 @@ from core.ports.log import StoredBatch
 from core.transaction.values import ProducerIdAndEpoch
 from core.types import NO_PRODUCER_ID, NO_SEQUENCE, TimestampType
 from gateway.kafka import records as batches
-from gateway.kafka.records import HEADER, HEADER_SIZE, Buffer, InvalidRecords, read_varint
+from gateway.kafka.compression import CODECS, Buffer, InvalidRecords, compress, decompress
+from gateway.kafka.records import HEADER, HEADER_SIZE, read_varint
 
 _LOG_OVERHEAD: Final = 12
 _CHECKED_FROM: Final = 21
@@ -39,9 +36,8 @@ _MAGIC: Final = 2
 _MASK: Final = 2**64 - 1
 _NOBODY: Final = ProducerIdAndEpoch()
 
-# Blocks of the Java client's snappy (SnappyOutputStream); what other clients read as well.
-_XERIAL_HEADER: Final = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK: Final = 32 * 1024
+# By the number in the attributes; `decompress` has refused the others.
+_KINDS: Final = {int(codec): kind for kind, codec in CODECS.items()}
 
 
 # --- reading ---
@@ -63,7 +59,7 @@ def read_batch(payload: Buffer) -> RecordSet:
     codec = attributes & batches.CODEC_MASK
     body: Buffer = b""
     if count:  # a batch that compaction has emptied is nothing but its header
-        body = batches.decompress(view[HEADER_SIZE:], codec, batches.MAX_DECOMPRESSED)
+        body = decompress(view[HEADER_SIZE:], codec, batches.MAX_DECOMPRESSED)
     stamped = bool(attributes & batches.LOG_APPEND_TIME_FLAG)
     found = _read_records(bytes(body), count, span, None if stamped else base_timestamp)
     times = [each.event_time for each in found if each is not None and each.event_time is not None]
@@ -185,9 +181,9 @@ def write_batch(
         for (delta, record), time in zip(present, times, strict=True)
     )
     if present:  # a batch without records is one of no bytes
-        codec, compress = _CODECS[records.compression]
+        codec = CODECS[records.compression]
         attributes |= codec
-        body = compress(body)
+        body = compress(body, codec)
     batch = bytearray(HEADER_SIZE)
     HEADER.pack_into(
         batch,
@@ -256,43 +252,3 @@ def _varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
-
-
-# --- compression ---
-
-
-def _gzip(body: Buffer) -> Buffer:
-    return zlib.compress(body, wbits=16 + zlib.MAX_WBITS)
-
-
-def _snappy(body: Buffer) -> Buffer:
-    starts = [*range(0, len(body), _XERIAL_BLOCK), len(body)]
-    blocks = [bytes(cramjam.snappy.compress_raw(body[a:b])) for a, b in pairwise(starts)]
-    sized = (piece for block in blocks for piece in (len(block).to_bytes(4, "big"), block))
-    return _XERIAL_HEADER + b"".join(sized)
-
-
-def _lz4(body: Buffer) -> Buffer:
-    """A frame of independent blocks: others the Java client cannot read (KAFKA-3160)."""
-    stream = cramjam.lz4.Compressor(block_linked=False)
-    stream.compress(bytes(body))
-    return bytes(stream.finish())
-
-
-def _zstd(body: Buffer) -> Buffer:
-    return bytes(cramjam.zstd.compress(body))
-
-
-def _plain(body: Buffer) -> Buffer:
-    return body
-
-
-_CODECS: Final[dict[Compression, tuple[batches.Compression, Callable[[Buffer], Buffer]]]] = {
-    Compression.NONE: (batches.Compression.NONE, _plain),
-    Compression.DEFLATE: (batches.Compression.GZIP, _gzip),
-    Compression.SNAPPY: (batches.Compression.SNAPPY, _snappy),
-    Compression.LZ4: (batches.Compression.LZ4, _lz4),
-    Compression.ZSTD: (batches.Compression.ZSTD, _zstd),
-}
-# By the number in the attributes; `decompress` has refused the others.
-_KINDS: Final = {int(codec): kind for kind, (codec, _) in _CODECS.items()}

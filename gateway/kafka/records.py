@@ -8,21 +8,19 @@ UnifiedLog.analyzeAndValidateRecords.
 """
 
 import struct
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from typing import Final, NamedTuple
 
-import cramjam
 from crc32c import crc32c
 
 from core.errors import Error, Refusal
-from core.log.records import InvalidBatch
 from core.transaction.values import ProducerIdAndEpoch
 from core.types import BatchFormat, RecordBatch, TimestampType
+from gateway.kafka.compression import Buffer, Codec, InvalidRecords, decompress
 
 HEADER_SIZE: Final = 61
+_LENGTH_AT: Final = 8
 _LOG_OVERHEAD: Final = 12  # base offset and length, which the length does not count
 _CRC_START: Final = 21
 _ATTRIBUTES_AT: Final = 21
@@ -53,25 +51,6 @@ MAX_RECORDS: Final = 1_000_000
 _MOST_TIMES_LARGER: Final = 64
 
 _TWO_63: Final = 2**63
-
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
-_XERIAL_HEADER_SIZE: Final = 16
-
-Buffer = bytes | bytearray | memoryview
-
-
-class Compression(IntEnum):
-    """A batch's codec, by its number in the attributes (CompressionType)."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
-
-
-class InvalidRecords(InvalidBatch):
-    """The records inside a batch are not what its header says; answered with INVALID_RECORD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +107,7 @@ def refuse_frame(records: memoryview | None, api_version: int) -> Refusal | None
         return Refusal(Error.INVALID_RECORD, f"record batches must have magic 2, not {magic}")
     if len(records) < HEADER_SIZE or length + _LOG_OVERHEAD < HEADER_SIZE:
         return Refusal(Error.CORRUPT_MESSAGE, "the record batch is smaller than its header")
-    if api_version < 7 and records[_ATTRIBUTES_AT + 1] & CODEC_MASK == Compression.ZSTD:
+    if api_version < 7 and records[_ATTRIBUTES_AT + 1] & CODEC_MASK == Codec.ZSTD:
         reason = f"Produce v{api_version} may not carry Zstandard compression (KIP-110)"
         return Refusal(Error.UNSUPPORTED_COMPRESSION_TYPE, reason)
     if len(records) > length + _LOG_OVERHEAD:
@@ -164,7 +143,7 @@ def validate_batch(records: memoryview) -> KafkaBatch | Refusal:
         count,
     ) = HEADER.unpack_from(records)
     codec = attributes & CODEC_MASK
-    if codec > Compression.ZSTD:
+    if codec > Codec.ZSTD:
         return Refusal(Error.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression type {codec}")
     if base_offset != 0:
         return Refusal(Error.INVALID_RECORD, f"the base offset must be 0, not {base_offset}")
@@ -173,7 +152,7 @@ def validate_batch(records: memoryview) -> KafkaBatch | Refusal:
     if count <= 0 or last_offset_delta != count - 1:
         reason = f"{count} records, but offsets 0 to {last_offset_delta}"
         return Refusal(Error.INVALID_RECORD, reason)
-    if codec == Compression.NONE and count * _SMALLEST_RECORD > len(records) - HEADER_SIZE:
+    if codec == Codec.NONE and count * _SMALLEST_RECORD > len(records) - HEADER_SIZE:
         return Refusal(Error.INVALID_RECORD, f"{count} records in {len(records)} bytes")
     if attributes & _CONTROL_FLAG:
         return Refusal(Error.INVALID_RECORD, "clients may not write control records")
@@ -213,6 +192,11 @@ def with_true_max_timestamp(batch: KafkaBatch) -> KafkaBatch:
         greatest = max(stamps)
     except InvalidRecords:
         greatest = int(HEADER.unpack_from(batch.payload)[7])
+    return with_max_timestamp(batch, greatest)
+
+
+def with_max_timestamp(batch: KafkaBatch, greatest: int) -> KafkaBatch:
+    """The batch with this in its header."""
     payload = memoryview(_with_max_timestamp(batch.payload, greatest))
     return replace(batch, batch=replace(batch.batch, max_timestamp=greatest), payload=payload)
 
@@ -228,10 +212,26 @@ def with_log_append_time(payload: Buffer, now_ms: int) -> bytes:
 def _with_max_timestamp(payload: Buffer, max_timestamp: int, flags: int = 0) -> bytes:
     """The batch with this in its header, and with these attributes besides those it has."""
     header = bytearray(payload[:HEADER_SIZE])
-    (attributes,) = struct.unpack_from(">h", header, _ATTRIBUTES_AT)
-    struct.pack_into(">h", header, _ATTRIBUTES_AT, attributes | flags)
+    header[_ATTRIBUTES_AT + 1] |= flags
     struct.pack_into(">q", header, _MAX_TIMESTAMP_AT, max_timestamp)
-    records = memoryview(payload)[HEADER_SIZE:]
+    return _sealed(header, memoryview(payload)[HEADER_SIZE:])
+
+
+def codec_of(payload: Buffer) -> Codec:
+    """How the records of a valid batch are compressed."""
+    return Codec(payload[_ATTRIBUTES_AT + 1] & CODEC_MASK)
+
+
+def with_records(payload: Buffer, records: Buffer, codec: Codec) -> bytes:
+    """The batch with other bytes for the same records. codec: what these are compressed with."""
+    header = bytearray(payload[:HEADER_SIZE])
+    header[_ATTRIBUTES_AT + 1] = header[_ATTRIBUTES_AT + 1] & ~CODEC_MASK | codec
+    struct.pack_into(">i", header, _LENGTH_AT, HEADER_SIZE - _LOG_OVERHEAD + len(records))
+    return _sealed(header, records)
+
+
+def _sealed(header: bytearray, records: Buffer) -> bytes:
+    """A batch with its checksum."""
     crc = crc32c(records, crc32c(memoryview(header)[_CRC_START:]))
     struct.pack_into(">I", header, _CRC_START - 4, crc)
     return b"".join((header, records))
@@ -248,11 +248,20 @@ def patched(payload: Buffer, base_offset: int, leader_epoch: int) -> tuple[bytes
     return _PREFIX.pack(base_offset, length, leader_epoch), memoryview(payload)[_PREFIX.size :]
 
 
-def iterate_records(payload: Buffer, *, in_proportion: bool = False) -> Iterator[BatchRecord]:
+def opened(payload: Buffer, most_bytes: int = MAX_DECOMPRESSED) -> Buffer:
+    """The bytes of a valid batch's records, decompressed. Raises InvalidRecords, and TooLarge where
+    that makes more than `most_bytes` of them."""
+    return decompress(memoryview(payload)[HEADER_SIZE:], codec_of(payload), most_bytes)
+
+
+def iterate_records(
+    payload: Buffer, *, in_proportion: bool = False, body: Buffer | None = None
+) -> Iterator[BatchRecord]:
     """The records of one valid batch in order. Raises InvalidRecords where they are broken.
 
     In a batch stamped by the log every record has the batch's max timestamp.
     in_proportion: also where they are far more, or larger, than the batch's own bytes.
+    body: as `opened` has given it, where the caller needs that as well.
     """
     view = memoryview(payload)
     header = HEADER.unpack_from(view)
@@ -264,7 +273,8 @@ def iterate_records(payload: Buffer, *, in_proportion: bool = False) -> Iterator
     if count > most_records:
         raise InvalidRecords(f"{count} records in one batch are too many to look into")
     stamped = attributes & LOG_APPEND_TIME_FLAG
-    body = decompress(view[HEADER_SIZE:], attributes & CODEC_MASK, most_bytes)
+    if body is None:
+        body = opened(view, most_bytes)
     pos = 0
     try:
         for index in range(count):
@@ -276,8 +286,11 @@ def iterate_records(payload: Buffer, *, in_proportion: bool = False) -> Iterator
             offset_delta, at = read_varint(body, at)
             key_size, at = read_varint(body, at)
             value_size, at = read_varint(body, at + max(key_size, 0))
-            if at + max(value_size, 0) > end:
+            at += max(value_size, 0)
+            if at >= end:
                 raise InvalidRecords("a record's fields are longer than the record")
+            if body[at] or at + 1 != end:  # as a rule there are no headers
+                _check_headers(body, at, end)
             timestamp = max_timestamp if stamped else base_timestamp + delta_ms
             if offset_delta != index or not -_TWO_63 <= timestamp < _TWO_63:
                 raise InvalidRecords(f"record {index} has offset {offset_delta}, time {timestamp}")
@@ -287,6 +300,20 @@ def iterate_records(payload: Buffer, *, in_proportion: bool = False) -> Iterator
         raise InvalidRecords("the records end early") from None
     if pos != len(body):
         raise InvalidRecords("there are bytes after the last record")
+
+
+def _check_headers(body: Buffer, at: int, end: int) -> None:
+    count, at = read_varint(body, at)
+    if not 0 <= count <= end - at:
+        raise InvalidRecords(f"{count} headers in {end - at} bytes")
+    for _ in range(count):
+        size, at = read_varint(body, at)
+        if size < 0:
+            raise InvalidRecords("a header without a name")
+        size, at = read_varint(body, at + size)
+        at += max(size, 0)
+    if at != end:
+        raise InvalidRecords("a record has another size than it says")
 
 
 def max_timestamp(payload: Buffer) -> int:
@@ -306,80 +333,3 @@ def read_varint(body: Buffer, pos: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise InvalidRecords("a varint longer than ten bytes")
-
-
-def decompress(body: memoryview, codec: int, limit: int) -> Buffer:
-    """The records of a batch, at most `limit` bytes. Raises InvalidRecords."""
-    try:
-        match codec:
-            case Compression.NONE:
-                return body
-            case Compression.GZIP:
-                return _gunzip(body, limit)
-            case Compression.SNAPPY:
-                return _unsnappy(body, limit)
-            case Compression.LZ4:
-                return _grow(cramjam.lz4.decompress_into, body, limit)
-            case Compression.ZSTD:
-                return _grow(cramjam.zstd.decompress_into, body, limit)
-    except (cramjam.DecompressionError, zlib.error) as broken:
-        raise InvalidRecords(f"the records cannot be decompressed: {broken}") from broken
-    raise InvalidRecords(f"unknown compression type {codec}")
-
-
-def _too_large(limit: int) -> InvalidRecords:
-    return InvalidRecords(f"the records decompress to more than {limit} bytes")
-
-
-def _gunzip(body: memoryview, limit: int) -> bytes:
-    stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    records = stream.decompress(body, limit)
-    if stream.unconsumed_tail:
-        raise _too_large(limit)
-    if not stream.eof:
-        raise InvalidRecords("the gzip stream is cut short")
-    return records
-
-
-def _unsnappy(body: memoryview, limit: int) -> bytes:
-    """Raw snappy (librdkafka), or the xerial framing of the Java client: blocks behind a header."""
-    if bytes(body[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _unsnappy_block(body, limit)
-    blocks: list[bytes] = []
-    left, pos = limit, _XERIAL_HEADER_SIZE
-    while pos < len(body):
-        size = int.from_bytes(body[pos : pos + 4], "big")
-        pos += 4
-        if pos + size > len(body):
-            raise InvalidRecords("a snappy block is cut short")
-        blocks.append(_unsnappy_block(body[pos : pos + size], left))
-        left -= len(blocks[-1])
-        pos += size
-    return b"".join(blocks)
-
-
-def _unsnappy_block(block: memoryview, limit: int) -> bytes:
-    announced = cramjam.snappy.decompress_raw_len(block)
-    if announced > limit:
-        raise _too_large(limit)
-    # The longest copy, 64 bytes, takes two bytes: a greater length is a lie worth no allocation.
-    if announced > 64 * len(block):
-        raise InvalidRecords("a snappy block announces more than it can hold")
-    return bytes(cramjam.snappy.decompress_raw(block))
-
-
-def _grow(
-    decompress_into: Callable[[memoryview, bytearray], int], body: memoryview, limit: int
-) -> Buffer:
-    """Decompress into a buffer that is made larger until the records fit."""
-    room = min(max(4 * len(body), 64 * 1024), limit)
-    while True:
-        records = bytearray(room)
-        try:
-            return memoryview(records)[: decompress_into(body, records)]
-        except cramjam.DecompressionError as failure:
-            if "failed to write whole buffer" not in str(failure):
-                raise
-        if room == limit:
-            raise _too_large(limit)
-        room = min(4 * room, limit)

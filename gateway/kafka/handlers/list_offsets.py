@@ -23,9 +23,10 @@ from core.security.operations import REQUIREMENTS
 from core.types import IsolationLevel
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListOffsetsRequest, ListOffsetsResponse, isolation_level
+from gateway.kafka.compression import InvalidRecords
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.records import InvalidRecords, iterate_records, max_timestamp
+from gateway.kafka.records import iterate_records, max_timestamp
 
 LATEST: Final = -1
 EARLIEST: Final = -2

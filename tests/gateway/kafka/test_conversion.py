@@ -13,8 +13,9 @@ from core.log.records import Compression, Extras, Record, RecordSet
 from core.transaction.values import ProducerIdAndEpoch
 from core.types import TimestampType
 from gateway.kafka import records as batches
+from gateway.kafka.compression import InvalidRecords
 from gateway.kafka.conversion import read_batch, write_batch
-from gateway.kafka.records import InvalidRecords, KafkaBatch
+from gateway.kafka.records import KafkaBatch
 
 T0 = 1_700_000_000_000
 KINDS = list(Compression)

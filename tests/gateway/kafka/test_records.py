@@ -16,10 +16,11 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 from core.errors import Error, Refusal
 from core.types import BatchFormat, RecordBatch, TimestampType
 from gateway.kafka import records
-from gateway.kafka.records import Compression, InvalidRecords, KafkaBatch
+from gateway.kafka.compression import Codec, InvalidRecords
+from gateway.kafka.records import KafkaBatch
 
 T0 = 1_700_000_000_000
-CODECS = list(Compression)
+CODECS = list(Codec)
 
 
 def snappy_xerial(body: bytes) -> bytes:
@@ -37,12 +38,12 @@ def gzip(body: bytes) -> bytes:
     return stream.compress(body) + stream.flush()
 
 
-COMPRESS: dict[Compression, Callable[[bytes], bytes]] = {
-    Compression.NONE: lambda body: body,
-    Compression.GZIP: gzip,
-    Compression.SNAPPY: snappy_xerial,
-    Compression.LZ4: lambda body: bytes(cramjam.lz4.compress(body)),
-    Compression.ZSTD: lambda body: bytes(cramjam.zstd.compress(body)),
+COMPRESS: dict[Codec, Callable[[bytes], bytes]] = {
+    Codec.NONE: lambda body: body,
+    Codec.GZIP: gzip,
+    Codec.SNAPPY: snappy_xerial,
+    Codec.LZ4: lambda body: bytes(cramjam.lz4.compress(body)),
+    Codec.ZSTD: lambda body: bytes(cramjam.zstd.compress(body)),
 }
 
 
@@ -56,7 +57,7 @@ def sealed(payload: bytes | bytearray) -> bytes:
 
 def built(
     rows: list[tuple[int, bytes | None, bytes | None]],
-    codec: Compression = Compression.NONE,
+    codec: Codec = Codec.NONE,
     compress: Callable[[bytes], bytes] | None = None,
     **options: int,
 ) -> bytes:
@@ -98,7 +99,7 @@ def with_field(layout: str, at: int, value: int, payload: bytes | None = None) -
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_valid_batch_is_parsed(codec: Compression) -> None:
+def test_valid_batch_is_parsed(codec: Codec) -> None:
     payload = built(ROWS, codec)
     batch = parsed(payload)
     assert batch.batch == RecordBatch(3, T0 + 500, len(payload), BatchFormat.KAFKA_V2)
@@ -188,10 +189,10 @@ def test_inconsistent_headers_are_invalid_records(layout: str, at: int, value: i
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_more_records_than_there_is_room_for(codec: Compression) -> None:
+def test_more_records_than_there_is_room_for(codec: Codec) -> None:
     """How many a compressed batch holds is seen only by opening it."""
     payload = with_field(">i", 57, 500, with_field(">i", 23, 499, built(ROWS, codec)))
-    if codec is Compression.NONE:
+    if codec is Codec.NONE:
         assert refused(payload) is Error.INVALID_RECORD
     else:
         assert parsed(payload).batch.record_count == 500
@@ -213,10 +214,10 @@ def test_unknown_compression(codec: int) -> None:
 
 
 def test_zstandard_needs_produce_7() -> None:
-    payload = built(ROWS, Compression.ZSTD)
+    payload = built(ROWS, Codec.ZSTD)
     assert refused(payload, 6) is Error.UNSUPPORTED_COMPRESSION_TYPE
     parsed(payload, 7)
-    parsed(built(ROWS, Compression.LZ4), 3)
+    parsed(built(ROWS, Codec.LZ4), 3)
 
 
 def test_log_append_time_set_by_a_client_is_seen() -> None:
@@ -233,7 +234,7 @@ def test_noise_is_refused(noise: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_log_append_time(codec: Compression) -> None:
+def test_log_append_time(codec: Codec) -> None:
     stamped = records.with_log_append_time(memoryview(built(ROWS, codec)), T0 + 9_999)
     batch = parsed(stamped)
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -244,9 +245,7 @@ def test_log_append_time(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("announced", [-1, 0, T0 - 1])
-def test_a_greatest_timestamp_that_cannot_be_is_made_right(
-    codec: Compression, announced: int
-) -> None:
+def test_a_greatest_timestamp_that_cannot_be_is_made_right(codec: Codec, announced: int) -> None:
     good = built(ROWS, codec)
     lying = with_field(">q", 35, announced, good)
     batch = parsed(lying)
@@ -266,12 +265,12 @@ def test_where_records_cannot_be_read_the_first_ones_timestamp_has_to_do() -> No
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_a_small_batch_does_not_make_much_work(codec: Compression) -> None:
+def test_a_small_batch_does_not_make_much_work(codec: Codec) -> None:
     """It says that it has no greatest timestamp, so it would be looked into on any topic."""
     large = with_field(
         ">q", 35, -1, built([(T0, None, bytes(8 << 20)), (T0 + 9, None, b"")], codec)
     )
-    is_opened = codec is Compression.SNAPPY  # which makes nothing that much smaller
+    is_opened = codec is Codec.SNAPPY  # which makes nothing that much smaller
     assert parsed(large).batch.max_timestamp == (T0 + 9 if is_opened else T0)
     many = with_field(">q", 35, -1, built([(T0 + n, None, b"") for n in range(50_000)], codec))
     assert parsed(many).batch.max_timestamp == T0
@@ -292,7 +291,7 @@ def test_timestamps_beyond_64_bits_are_invalid(base: int, delta: int) -> None:
     second[2:3] = encoded
     second[0] = (len(second) - 1) << 1
     lying = sealed(bytes(payload[:61]) + first + bytes(second))
-    with pytest.raises(records.InvalidRecords, match="record 1 has"):
+    with pytest.raises(InvalidRecords, match="record 1 has"):
         list(records.iterate_records(lying))
 
 
@@ -301,7 +300,7 @@ def test_offsets_that_are_not_in_order_are_invalid() -> None:
     at = 61 + (len(payload) - 61) // 2 + 3
     assert payload[at] == 2
     payload[at] = 8
-    with pytest.raises(records.InvalidRecords, match="record 1 has offset 4"):
+    with pytest.raises(InvalidRecords, match="record 1 has offset 4"):
         list(records.iterate_records(sealed(payload)))
 
 
@@ -326,7 +325,7 @@ def iter_batches(payload: bytes) -> list:  # type: ignore[type-arg]  # kafka-pyt
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_of_every_codec(codec: Compression) -> None:
+def test_records_of_every_codec(codec: Codec) -> None:
     seen = [
         (r.offset_delta, r.timestamp, r.key_is_null, r.key_size, r.value_size)
         for r in records.iterate_records(memoryview(built(ROWS, codec)))
@@ -339,7 +338,7 @@ def test_records_of_every_codec(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_large_batches_of_every_codec(codec: Compression) -> None:
+def test_large_batches_of_every_codec(codec: Codec) -> None:
     rows = [(T0 + i, b"key", random.Random(i).randbytes(50) * 40) for i in range(500)]
     seen = list(records.iterate_records(built(rows, codec)))
     assert [r.timestamp for r in seen] == [T0 + i for i in range(500)]
@@ -347,12 +346,12 @@ def test_large_batches_of_every_codec(codec: Compression) -> None:
 
 
 def test_raw_snappy_of_librdkafka() -> None:
-    payload = built(ROWS, Compression.SNAPPY, lambda b: bytes(cramjam.snappy.compress_raw(b)))
+    payload = built(ROWS, Codec.SNAPPY, lambda b: bytes(cramjam.snappy.compress_raw(b)))
     assert len(list(records.iterate_records(payload))) == 3
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_fewer_records_than_announced_are_invalid(codec: Compression) -> None:
+def test_fewer_records_than_announced_are_invalid(codec: Codec) -> None:
     payload = bytearray(built(ROWS, codec))
     struct.pack_into(">i", payload, 57, 4)
     with pytest.raises(InvalidRecords):
@@ -365,7 +364,7 @@ def test_fewer_records_than_announced_are_invalid(codec: Compression) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @settings(deadline=None, max_examples=150)
 @given(noise=st.binary(max_size=300), keep=st.integers(0, 100))
-def test_noise_inside_a_batch_is_invalid(codec: Compression, noise: bytes, keep: int) -> None:
+def test_noise_inside_a_batch_is_invalid(codec: Codec, noise: bytes, keep: int) -> None:
     good = built(ROWS, codec)
     payload = sealed(good[: 61 + keep] + noise)
     if payload[61:] == good[61:]:
@@ -378,15 +377,15 @@ def test_noise_inside_a_batch_is_invalid(codec: Compression, noise: bytes, keep:
 
 
 BOMBS = {
-    Compression.GZIP: gzip,
-    Compression.LZ4: COMPRESS[Compression.LZ4],
-    Compression.ZSTD: COMPRESS[Compression.ZSTD],
-    Compression.SNAPPY: COMPRESS[Compression.SNAPPY],
+    Codec.GZIP: gzip,
+    Codec.LZ4: COMPRESS[Codec.LZ4],
+    Codec.ZSTD: COMPRESS[Codec.ZSTD],
+    Codec.SNAPPY: COMPRESS[Codec.SNAPPY],
 }
 
 
 @pytest.mark.parametrize("codec", BOMBS, ids=lambda codec: codec.name)
-def test_decompression_bombs_are_bounded(codec: Compression) -> None:
+def test_decompression_bombs_are_bounded(codec: Codec) -> None:
     bomb = BOMBS[codec](bytes(records.MAX_DECOMPRESSED + 1))
     payload = built(ROWS, codec, lambda _: bomb)
     began = time.process_time()
@@ -398,7 +397,7 @@ def test_decompression_bombs_are_bounded(codec: Compression) -> None:
 def test_a_lying_snappy_length_allocates_nothing() -> None:
     lie = b"\xff\xff\xff\x1f" + b"\0" * 20  # 67 MB in 24 bytes
     with pytest.raises(InvalidRecords, match="more than"):
-        list(records.iterate_records(built(ROWS, Compression.SNAPPY, lambda _: lie)))
+        list(records.iterate_records(built(ROWS, Codec.SNAPPY, lambda _: lie)))
 
 
 def test_more_records_than_we_look_at() -> None:
