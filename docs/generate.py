@@ -48,7 +48,11 @@ def missing() -> dict[int, str]:
 ANSWERS_OF_OUR_OWN: dict[str, str] = {
     "Produce of a batch whose header is right and whose records are not": "it is stored as it came "
     "(Kafka: INVALID_RECORD, or UNKNOWN_SERVER_ERROR). Records are looked into only where a rule "
-    "of the topic's is about them, or where the header's greatest timestamp cannot be.",
+    "of the topic's is about them, where they change their codec (`compression.type`), or where "
+    "the header's greatest timestamp cannot be.",
+    "Produce of records that change their codec, and whose offsets are not in order": "they are "
+    "refused (Kafka numbers them anew). So are more than a million, or more than 64 MiB that were "
+    "compressed: INVALID_RECORD.",
     "Produce of records whose timestamps are out of range": "1,000 of a batch are named at most.",
     "Produce that names a partition twice": "both batches are appended, each has its answer (Kafka "
     "appends the last one, and drops the others without a word).",
@@ -139,7 +143,6 @@ NOT_OF_CLIENTS = {
 _LOG = "PostgreSQL keeps the log: there are no such files."
 _ONE_COPY = "Copies are PostgreSQL's replication; Metadata shows one replica, the leader."
 _FSYNC = "Every acknowledged record is committed with fsync."
-_STORED_AS_SENT = "Batches are stored as their producer sent them."
 _COMPACTION = "Compaction is not there yet."
 _NOT_TIERED = "There is no tiered storage."
 _SEGMENTS = (
@@ -149,10 +152,6 @@ _SEGMENTS = (
 
 # Properties that are accepted, checked and reported, and change nothing: why.
 WITHOUT_EFFECT_ON_TOPICS: dict[str, str] = {
-    "compression.gzip.level": _STORED_AS_SENT,
-    "compression.lz4.level": _STORED_AS_SENT,
-    "compression.type": _STORED_AS_SENT,
-    "compression.zstd.level": _STORED_AS_SENT,
     "delete.retention.ms": _COMPACTION,
     "file.delete.delay.ms": _LOG,
     "flush.messages": _FSYNC,
@@ -183,6 +182,12 @@ WITHOUT_EFFECT_ON_BROKERS: dict[str, str] = {
 NOTES_ON_TOPICS: dict[str, str] = {
     "cleanup.policy": "Records without a key are refused with `compact`; without `delete`, nothing "
     "is deleted.",
+    "compression.type": "As in Kafka, a batch in another codec is opened, checked record by record "
+    "and compressed anew. For 1 MB of records of 100 bytes that takes 25 ms, with gzip 50, and for "
+    "16 MB half a second, with gzip one. It runs beside the event loop, which stands still 5 to "
+    "20 ms at a time; only later batches of the same partition wait. At most a million records, "
+    "and 64 MiB that were compressed, are opened. Batches of Pulsar's producers keep their own "
+    "codec: Pulsar has no such setting.",
     "retention.bytes": "Judged to the batch.",
     "retention.ms": "Judged to the batch. It also chooses the class of segments new batches go to.",
 }

@@ -16,6 +16,7 @@ from core.config.definitions import (
     TOPIC_CONFIGS,
 )
 from core.config.types import ConfigType, ConfigValue, UpdateMode, parse, parse_type, to_text
+from core.log.records import Compression
 from core.types import TimestampType
 
 
@@ -334,13 +335,16 @@ def topic_value(name: str, overrides: Mapping[str, str], broker: Mapping[str, st
 class TopicConfig:
     """A topic's settings in effect, typed: what the log acts on. Times in ms, sizes in bytes.
 
+    compression_type: of Kafka's batches; None: each as its producer chose. compression_level: of
+    that codec, where it has levels.
     retention_ms, retention_bytes: -1 (or less) is no limit. deduplication_enabled: as far as named
     producers (Pulsar's) go. pulsar_partitioned: to Pulsar's clients, also with one partition.
     pulsar_retention: whether its namespace's retention counts, too.
     """
 
     cleanup_policy: frozenset[str]
-    compression_type: str
+    compression_type: Compression | None
+    compression_level: int | None
     max_message_bytes: int
     message_timestamp_type: TimestampType
     message_timestamp_before_max_ms: int
@@ -365,6 +369,19 @@ class TopicConfig:
         return "delete" in self.cleanup_policy
 
 
+_COMPRESSION: Mapping[str, Compression | None] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.DEFLATE,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_LEVELS = {
+    Compression.DEFLATE: "compression.gzip.level",
+    Compression.LZ4: "compression.lz4.level",
+    Compression.ZSTD: "compression.zstd.level",
+}
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
@@ -385,9 +402,12 @@ def topic_config(overrides: Mapping[str, str], broker: Mapping[str, str]) -> Top
 
     policy = topic_value("cleanup.policy", overrides, broker)
     assert isinstance(policy, tuple)
+    compression = _COMPRESSION[str(topic_value("compression.type", overrides, broker))]
+    level = _LEVELS.get(compression) if compression is not None else None
     return TopicConfig(
         cleanup_policy=frozenset(policy),
-        compression_type=str(topic_value("compression.type", overrides, broker)),
+        compression_type=compression,
+        compression_level=whole(level) if level is not None else None,
         max_message_bytes=whole("max.message.bytes"),
         message_timestamp_type=_TIMESTAMP_TYPES[
             str(topic_value("message.timestamp.type", overrides, broker))

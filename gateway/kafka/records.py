@@ -1,7 +1,8 @@
 """Kafka record batches, magic 2: the header's view, its validation, and looking into records.
 
-A batch is stored as it came; this room reads 61 bytes and a checksum, and opens the records only
-where a question is about single records (timestamps, keys), or where the header contradicts itself.
+A batch is stored as it came, if its topic has no codec of its own; this room reads 61 bytes and a
+checksum, and opens the records only where a question is about single records (timestamps, keys), or
+where the header contradicts itself.
 It knows no topic, no configuration and no offset but the ones written in the batch. Sources:
 DefaultRecordBatch, DefaultRecord, ProduceRequest.validateRecords, LogValidator,
 UnifiedLog.analyzeAndValidateRecords.

@@ -40,6 +40,7 @@ from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.flush.queue import FlushQueue
 from gateway.runtime.log.append_gate import AppendGate
+from gateway.runtime.log.unready_appends import UnreadyAppends
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +77,7 @@ class _StageRequest:
 class Staging:
     """Stages and publishes for all clients of this process.
 
-    append_gate: see Partitions. max_bytes, expiration_ms: the present settings.
+    append_gate: see Partitions. unready: by token. max_bytes, expiration_ms: the present settings.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Staging:
         self._max_bytes = max_bytes
         self._expiration_ms = expiration_ms
         self.append_gate = AppendGate()
+        self.unready = UnreadyAppends()
         self._on_published: Callable[[], None] = lambda: None
         self._queue = FlushQueue(self._flush_safely, limit=max_flush_bytes, weigh=_size)
         self._tokens: OrderedDict[UUID, int] = OrderedDict()  # how many batches each has

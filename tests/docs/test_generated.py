@@ -20,6 +20,9 @@ ROOT = Path(__file__).parents[2]
 
 # How the code says that it asks for a topic's property, where it is not by the field's name.
 SPELT = {"cleanup.policy": r"is_deleted|is_compacted"}
+# The field of a topic's that has it, where that is called otherwise.
+LEVELS = ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+FIELDS = dict.fromkeys(LEVELS, "compression_level")
 INERT = {name for names in REASONS.values() for name in names}
 # Checked when it is set; there is nothing to do later.
 VALIDATED_ONLY = {"remote.storage.enable"}
@@ -39,7 +42,7 @@ def sources() -> str:
 
 
 def is_read_of_topic(name: str) -> bool:
-    field = name.removeprefix("penstock.").replace(".", "_")
+    field = FIELDS.get(name, name.removeprefix("penstock.").replace(".", "_"))
     if field not in TopicConfig.__slots__:
         return False
     spelt = SPELT.get(name, re.escape(field))

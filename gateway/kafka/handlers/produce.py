@@ -6,13 +6,17 @@ partitions by writing (KIP-890); v13 topic ids (KIP-516). 0 to 2 are advertised,
 librdkafka's sake, and refused (KIP-896).
 Behavior: acks=0 is never answered; if anything was refused the connection is closed, which is how
 such a producer learns of it. acks=1 means the same as all: committed. `min.insync.replicas` has no
-effect, and `compression.type` does not recompress: batches are stored as they came. A batch's
-records are not looked into unless a rule of the topic's is about them, so one whose header is right
-and whose records are not is stored, where Kafka refuses it. A partition that a request names twice
-gets both batches; a topic without partitions is not answered, as in Kafka. A batch that is marked
-as transactional and has no producer id is part of no transaction, as in Kafka. Nobody writes to
-internal topics; Kafka lets whoever calls himself `__admin_client` (KIP-1246). A topic that cannot
-be looked up because the database is away: NOT_ENOUGH_REPLICAS, for it is not stored.
+effect. A batch in another codec than the topic's (`compression.type`) is opened, checked record by
+record and compressed anew, where it is large in a thread: what comes after it for the same
+partition waits, and nobody else. `max.message.bytes` is held against it as it came and as it is
+stored. Records that are more than 64 MiB or a million are refused there (INVALID_RECORD), and so
+are offsets that are not in order, which Kafka makes right. Else a batch's records are not looked
+into unless a rule of the topic's is about them, so one whose header is right and whose records are
+not is stored, where Kafka refuses it. A partition that a request names twice gets both batches; a
+topic without partitions is not answered, as in Kafka. A batch that is marked as transactional and
+has no producer id is part of no transaction, as in Kafka. Nobody writes to internal topics; Kafka
+lets whoever calls himself `__admin_client` (KIP-1246). A topic that cannot be looked up because the
+database is away: NOT_ENOUGH_REPLICAS, for it is not stored.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ from gateway.kafka.records import (
     validate_batch,
 )
 from gateway.kafka.unavailable import NOT_STORED
-from gateway.kafka.validation import Rejected, accept
+from gateway.kafka.validation import Accepted, Rejected, accept, accept_at_once
 from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.flush.work import AppendResult
 
@@ -67,6 +71,11 @@ class _Queued(NamedTuple):
 
     append_time: int
     appended: asyncio.Future[AppendResult | Unconfirmed]
+
+
+_Outcome: TypeAlias = _Queued | Rejected
+_Unready: TypeAlias = asyncio.Task[_Outcome]
+"""What becomes of a batch that is made ready first."""
 
 
 def _place(topic: str, index: int) -> tuple[str, str, int]:
@@ -109,16 +118,14 @@ def _granted(answer: Any, asked: Sequence[Asked]) -> Sequence[Asked]:
 )
 @refuse_late_parts(_about, _granted)
 async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceResponse | object | None:
-    """Queues every batch before the first wait, so that requests keep their order."""
+    """Queues every batch before the first wait, so that requests keep their order; those that are
+    not ready have their place in their partition."""
     if _is_not_authorized_for_id(request, ctx):
         return _all_refused(request, _NAMELESS, ctx)
     gate = ctx.partitions.append_gate
     keys = {topic.topic_id or topic.name for topic in request.topic_data}
     answers = await gate.with_topics(ctx.topics, keys, partial(_submit, request, ctx))
-    for _, outcomes in answers:
-        for each in outcomes:
-            if isinstance(each, _Queued):
-                await each.appended  # as a rule all are done at once
+    settled = [(topic, [await _settled(each) for each in outcomes]) for topic, outcomes in answers]
     topics = [
         _TopicResponse(
             name=topic.name,
@@ -128,7 +135,7 @@ async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceRespon
                 for part, outcome in zip(topic.partition_data, outcomes, strict=True)
             ],
         )
-        for topic, outcomes in answers
+        for topic, outcomes in settled
     ]
     if request.acks != 0:
         return ProduceResponse(responses=topics)
@@ -136,16 +143,24 @@ async def produce(request: ProduceRequest, ctx: RequestContext) -> ProduceRespon
     return CLOSE_CONNECTION if refused else None
 
 
+async def _settled(outcome: _Outcome | _Unready) -> _Outcome:
+    if isinstance(outcome, asyncio.Task):
+        outcome = await outcome
+    if isinstance(outcome, _Queued):
+        await outcome.appended  # as a rule all are done at once
+    return outcome
+
+
 def _submit(
     request: ProduceRequest, ctx: RequestContext, topics: Mapping[str | UUID, Topic], is_away: bool
-) -> list[tuple[ProduceRequest.TopicProduceData, list[_Queued | Rejected]]]:
+) -> list[tuple[ProduceRequest.TopicProduceData, list[_Outcome | _Unready]]]:
     """is_away: whether topics that are not given could not be looked up."""
     answers = []
     for data in request.topic_data:
         key = data.topic_id or data.name
         topic = topics.get(key)
         name = topic.name if topic is not None else data.name
-        outcomes: list[_Queued | Rejected]
+        outcomes: list[_Outcome | _Unready]
         if name and not ctx.may(_WRITE, name):
             outcomes = [_NOT_AUTHORIZED] * len(data.partition_data)
         elif topic is not None:
@@ -208,7 +223,7 @@ def _turn_away(
 
 def _append(
     part: _Part, topic: Topic, request: ProduceRequest, ctx: RequestContext
-) -> _Queued | Rejected:
+) -> _Outcome | _Unready:
     """Queues the batch, if the topic takes it."""
     partition_id = topic.partition_id(part.index)
     if partition_id is None:
@@ -216,7 +231,22 @@ def _append(
     batch = _checked(part.records, topic, request, ctx)
     if isinstance(batch, Refusal):
         return Rejected(batch)
-    accepted = accept(batch, topic.config, ctx.clock())
+    unready, now = ctx.partitions.unready, ctx.clock()
+    if partition_id not in unready:
+        accepted = accept_at_once(batch, topic.config, now, unready.may_be_made_at_once)
+        if accepted is not None:
+            return _queue(partition_id, topic, request, ctx, accepted)
+    queue = partial(_queue, partition_id, topic, request, ctx)
+    return unready.put(partition_id, partial(accept, batch, topic.config, now), queue)
+
+
+def _queue(
+    partition_id: int,
+    topic: Topic,
+    request: ProduceRequest,
+    ctx: RequestContext,
+    accepted: Accepted | Rejected,
+) -> _Outcome:
     if isinstance(accepted, Rejected):
         return accepted
     name = request.transactional_id
@@ -253,7 +283,7 @@ def _checked(
     return batch
 
 
-def _answer(index: int, outcome: _Queued | Rejected, ctx: RequestContext) -> _PartitionResponse:
+def _answer(index: int, outcome: _Outcome, ctx: RequestContext) -> _PartitionResponse:
     if isinstance(outcome, Rejected):
         return _PartitionResponse(
             index=index,

@@ -42,6 +42,7 @@ from gateway.runtime.flush.work import (
 from gateway.runtime.log.append_gate import AppendGate
 from gateway.runtime.log.read_ahead import ReadAhead
 from gateway.runtime.log.tail_cache import TailCache
+from gateway.runtime.log.unready_appends import UnreadyAppends
 from gateway.runtime.topics.shared_read import SharedRead
 
 log = structlog.get_logger(__name__)
@@ -92,7 +93,7 @@ class Partitions:
     """All partitions, as this broker knows them.
 
     append_gate: appends go through it, so that they keep their order even if a topic must be looked
-    up first.
+    up first. unready: by partition, those whose batches have to be made ready first.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Partitions:
         self._names_in_use: Counter[tuple[int, str]] = Counter()
         self._is_stopping = False
         self.append_gate = AppendGate(flusher.retry_order)
+        self.unready = UnreadyAppends()
         flusher.on_appended(self._on_appended)
 
     @property
@@ -132,6 +134,7 @@ class Partitions:
         """
         try:
             async with asyncio.timeout(_DRAINED_WITHIN_S):
+                await self.unready.drain()
                 await self._flusher.drain()
         except TimeoutError:
             log.info("appends_left_unsettled")

@@ -19,17 +19,37 @@ Result = TypeVar("Result")
 _THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="unready-append")
 
 
+_LOOP_BYTES: Final = 128 * 1024
+
+
 class UnreadyAppends:
     """Appends that have arrived and are not queued yet. Keys are what has an order of its own."""
 
-    __slots__ = ("_last",)
+    __slots__ = ("_last", "_loop_bytes")
 
     def __init__(self) -> None:
         self._last: dict[Hashable, asyncio.Task[Any]] = {}
+        self._loop_bytes = 0  # made ready in the event loop in this turn of it
 
     def __contains__(self, key: Hashable) -> bool:
         """Whether an append under this key has to wait for earlier ones: `put` does."""
         return key in self._last
+
+    def may_be_made_at_once(self, size: int) -> bool:
+        """Whether the event loop may stop for so many bytes, too, in this turn; they count if so.
+
+        A thread costs more than what is small takes: a tenth of a millisecond, and 5 where it has
+        to wait for Python's lock. But a request may have thousands of batches.
+        """
+        if self._loop_bytes + size > _LOOP_BYTES:
+            return False
+        if not self._loop_bytes:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._loop_bytes += size
+        return True
+
+    def _begin_turn(self) -> None:
+        self._loop_bytes = 0
 
     def put(
         self, key: Hashable, prepare: Callable[[], Ready], append: Callable[[Ready], Result]
@@ -41,6 +61,11 @@ class UnreadyAppends:
         self._last[key] = task
         task.add_done_callback(partial(self._forget, key))
         return task
+
+    async def drain(self) -> None:
+        """Returns when all that was put so far is queued, or has failed."""
+        if self._last:
+            await asyncio.wait(tuple(self._last.values()))
 
     async def _in_turn(
         self,

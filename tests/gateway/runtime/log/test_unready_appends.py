@@ -46,6 +46,23 @@ async def test_it_gives_what_was_appended() -> None:
     assert await appends.put("a", lambda: 20, lambda ready: ready + 1) == 21
 
 
+async def test_a_turn_of_the_loop_has_only_so_much_made_at_once() -> None:
+    appends = UnreadyAppends()
+    for _ in range(3):
+        assert [appends.may_be_made_at_once(50_000) for _ in range(4)] == [True, True, False, False]
+        assert appends.may_be_made_at_once(1_000)
+        await asyncio.sleep(0)
+
+
+async def test_draining_waits_for_all() -> None:
+    appends, order = UnreadyAppends(), []
+    await appends.drain()
+    for key in (1, 1, 2):
+        appends.put(key, lambda: 0, order.append)
+    await appends.drain()
+    assert order == [0, 0, 0]
+
+
 async def test_a_failure_is_told_to_whoever_asked_and_holds_up_nobody() -> None:
     appends, order = UnreadyAppends(), []
     failing = appends.put(1, lambda: 1 // 0, order.append)
