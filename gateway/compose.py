@@ -9,9 +9,11 @@ namespace is what Pulsar's names say.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 
 from core.config.values import broker_int
+from core.inbox.partitioner import Spreader
 from core.namespace.rules import schema_policy
 from core.security.acls import AclBinding
 from core.security.permissions import admin_bindings
@@ -19,6 +21,7 @@ from core.transaction.values import OpenTransaction
 from core.types import BatchFormat, Endpoint
 from core.version import VERSION
 from gateway.kafka.conversion import read_stored as read_kafka
+from gateway.kafka.inbox_batches import inbox_batch
 from gateway.kafka.markers import control_batch
 from gateway.pulsar.conversion import read_stored as read_pulsar
 from gateway.pulsar.conversion import write_stored as write_pulsar
@@ -34,6 +37,8 @@ from gateway.runtime.cluster.snapshots import SnapshotWatch
 from gateway.runtime.delegation_tokens import DelegationTokens
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.groups.groups import Groups
+from gateway.runtime.inbox.batches import BatchMaker
+from gateway.runtime.inbox.inbox import Inbox
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
@@ -58,6 +63,7 @@ from storage.connection.pool import Database
 from storage.delegation_tokens import DelegationTokenStore
 from storage.flush.segments import Segments
 from storage.groups.store import GroupStore
+from storage.inbox import InboxStore
 from storage.leases import LeaseStore
 from storage.log.retention import PostgresRetentionStore
 from storage.log.store import PostgresLogStore
@@ -150,6 +156,14 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         max_bytes=configs.reader("penstock.staged.max.bytes"),
         expiration_ms=configs.reader("penstock.staged.expiration.ms"),
     )
+    inbox = Inbox(
+        InboxStore(database),
+        flusher,
+        staging,
+        topics,
+        BatchMaker(inbox_batch, Spreader(secrets.randbelow(2**31))),
+    )
+    cluster.on_heartbeat(inbox.on_heartbeat)
     translations = Translations({BatchFormat.KAFKA_V2: read_kafka, BatchFormat.PULSAR: read_pulsar})
     subscription_store = SubscriptionStore(database)
     subscriptions = Subscriptions(
@@ -204,6 +218,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         namespaces=namespaces,
         upkeep=Upkeep(BacklogStore(database), subscriptions, topics, namespaces, configs, cluster),
         staging=staging,
+        inbox=inbox,
         users=users,
         quotas=quotas,
         throttles=Throttles(quotas, configs),

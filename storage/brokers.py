@@ -59,7 +59,12 @@ HELD_LEASES = """
 SELECT shard, generation FROM penstock.coordinator_lease
 WHERE broker_id = $1::integer AND incarnation = $2::uuid ORDER BY shard
 """
+# Whether applications have produced something, should its news be lost.
+LAST_STAMP = """
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM penstock.inbox_stamp_seq
+"""
 STATEMENTS: Mapping[bytes, str] = {
+    b"last_stamp": LAST_STAMP,
     b"renew": RENEW,
     b"live": LIVE,
     b"held_leases": HELD_LEASES,
@@ -118,9 +123,14 @@ class ClusterStore:
         for this row.
         """
         of_process = (_INTEGER.pack(broker_id), incarnation.bytes)
-        renewed, live, held, *_ = await self._session.run_or_fail(
+        renewed, live, held, stamp, *_ = await self._session.run_or_fail(
             "heartbeat",
-            [(b"renew", of_process), (b"live", ()), (b"held_leases", of_process)],
+            [
+                (b"renew", of_process),
+                (b"live", ()),
+                (b"held_leases", of_process),
+                (b"last_stamp", ()),
+            ],
         )
         is_registered = renewed.ntuples == 1
         return Heartbeat(
@@ -129,6 +139,7 @@ class ClusterStore:
             tuple(Lease(integer(shard), integer(generation)) for shard, generation in rows_of(held))
             if is_registered
             else (),
+            integer(stamp.get_value(0, 0)),
         )
 
     async def leave(self, broker_id: int, incarnation: UUID) -> None:

@@ -23,7 +23,9 @@ USERS_CHANGED = "penstock_user"
 ACLS_CHANGED = "penstock_acl"  # sent by a trigger
 QUOTAS_CHANGED = "penstock_quota"  # sent by a trigger
 DELEGATION_TOKENS_CHANGED = "penstock_delegation_token"  # sent by a trigger
+INBOX_FILLED = "penstock_inbox"  # sent by whoever commits, while no broker looks
 _CHANNELS = {
+    INBOX_FILLED: News.INBOX,
     PARTITIONS_CHANGED: News.PARTITIONS,
     ACKS_ENDED: News.ENDED_ACKS,
     METADATA_CHANGED: News.METADATA,

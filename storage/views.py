@@ -7,12 +7,19 @@ import hashlib
 
 from core.shard import SHARDS
 from storage import comments, sql_doors
+from storage.schema import INBOX_SLOTS
 
 FUNCTIONS = {
     "version_mismatch": """
 CREATE OR REPLACE FUNCTION version_mismatch() RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'a row has another version than the one decided on' USING ERRCODE = 'PS001';
+END $$
+""",
+    "inbox_overtaken": """
+CREATE OR REPLACE FUNCTION inbox_overtaken() RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the inbox has moved' USING ERRCODE = 'PS002';
 END $$
 """,
     # pg_control_checkpoint() shows a new timeline only after its next checkpoint; the name of the
@@ -70,6 +77,11 @@ END $$
 _LAST_STABLE_OFFSET = """greatest(p.log_start_offset, least(p.next_offset, (
     SELECT min(open.txn_first_offset) FROM producer_state open
     WHERE open.partition_id = p.partition_id AND open.txn_first_offset IS NOT NULL)))"""
+
+
+def _of_slots(table: str) -> str:
+    return " UNION ALL ".join(f"SELECT * FROM {table}_{slot}" for slot in range(INBOX_SLOTS))
+
 
 VIEWS = {
     "v_topic": """
@@ -493,6 +505,23 @@ SELECT s.token, date_trunc('milliseconds', clock_timestamp() - s.created_at) AS 
               WHERE b.token = s.token GROUP BY b.topic) AS by_topic) AS topics,
        s.created_at, s.staged_at
 FROM staged_token s ORDER BY s.created_at
+""",
+    # transactions: with records of the topic. What is published is told by the position.
+    "v_inbox": f"""
+SELECT r.topic, count(DISTINCT r.xid) AS transactions, count(*) AS records,
+       sum(coalesce(octet_length(r.key), 0) + coalesce(octet_length(r.value), 0))::bigint AS bytes,
+       date_trunc('milliseconds', clock_timestamp() - min(c.committed_at)) AS age
+FROM (SELECT * FROM inbox_position ORDER BY version DESC LIMIT 1) AS p
+JOIN ({_of_slots("inbox_commit")}) AS c
+    ON c.era > p.era OR (c.era = p.era AND NOT pg_visible_in_snapshot(c.xid, p.published)
+        AND NOT coalesce(pg_visible_in_snapshot(c.xid, p.target)
+                         AND c.stamp <= p.after_stamp, false))
+JOIN ({_of_slots("inbox_record")}) AS r ON r.xid = c.xid AND r.era = c.era
+GROUP BY r.topic ORDER BY r.topic
+""",
+    "v_inbox_refused": """
+SELECT topic, partition, records, bytes, reason, refused_at
+FROM inbox_refused ORDER BY refused_at, refused_id
 """,
     # batch_id: the highest published; -1 for a job that is not a stream.
     "v_published_batch": """

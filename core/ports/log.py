@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from core.inbox.values import InboxMove
 from core.log.aborted_txns import AbortedTransaction
 from core.log.effects import LogEffects
 from core.log.named_sequences import NamedSequence
@@ -166,10 +167,11 @@ class Flush(Protocol):
         effects: Sequence[LogEffects],
         transactions: Sequence[TransactionEffects] = (),
         publications: PublicationEffects | None = None,
+        inbox: Sequence[InboxMove] = (),
     ) -> None:
         """Stores new payload, applies and commits; then all that was committed before is durable,
         too, even if there is nothing to apply. Or raises VersionMismatch, RowLocked, SegmentGone,
-        EffectRefused, StoreUnavailable, CommitUnknown."""
+        EffectRefused, StoreUnavailable, CommitUnknown; InboxOvertaken."""
 
     async def rollback(self) -> None:
         """Releases all locks."""
@@ -257,6 +259,7 @@ class News(Enum):
     ACLS = auto()
     QUOTAS = auto()
     DELEGATION_TOKENS = auto()
+    INBOX = auto()
     RECONNECTED = auto()
 
 

@@ -209,11 +209,13 @@ class Heartbeat:
     is_registered: False if the row is gone or belongs to another incarnation.
     live: by id, every broker with a session that lasts, by the database's clock.
     leases: what the caller's incarnation holds, read after the renewal in the same transaction.
+    last_stamp: of the inbox; it rises whenever an application commits records.
     """
 
     is_registered: bool
     live: tuple[LiveBroker, ...]
     leases: tuple[Lease, ...] = ()
+    last_stamp: int = 0
 
 
 class ClusterStore(Protocol):

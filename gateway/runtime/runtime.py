@@ -22,6 +22,7 @@ from gateway.runtime.cluster.snapshots import SnapshotWatch
 from gateway.runtime.delegation_tokens import DelegationTokens
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.groups.groups import Groups
+from gateway.runtime.inbox.inbox import Inbox
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
 from gateway.runtime.log.translation import Translations
@@ -65,6 +66,7 @@ class Runtime:
     namespaces: Namespaces
     upkeep: Upkeep
     staging: Staging
+    inbox: Inbox
     users: Users
     acls: Acls
     quotas: Quotas
@@ -95,6 +97,7 @@ class Runtime:
             self.acls.invalidate,
             self.quotas.invalidate,
             self.delegation_tokens.invalidate,
+            self.inbox.wake,
         )
         return (
             self.cluster.run(),
@@ -102,6 +105,7 @@ class Runtime:
             self.groups.run_expiry(),
             self.transactions.run(),
             self.staging.run(),
+            self.inbox.run(),
             self.users.run(),
             self.acls.run(),
             self.acls.run_admins(),
@@ -151,6 +155,7 @@ class Runtime:
         self.groups.forget_everything()
         self.subscriptions.forget_everything()
         self.staging.forget_everything()
+        self.inbox.forget_everything()
         self.users.invalidate()
         self.acls.forget()
         self.quotas.forget()

@@ -1,7 +1,5 @@
 """What applications produce and commit in transactions of their own."""
 
-from collections.abc import Sequence
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
@@ -12,7 +10,7 @@ down_revision = "0020"
 branch_labels = None
 depends_on = None
 
-_SLOTS = 4
+_SLOTS = 3
 
 
 class _Named(UserDefinedType[str]):
@@ -59,53 +57,10 @@ def upgrade() -> None:
     op.execute("INSERT INTO sql_door DEFAULT VALUES")
     op.execute(sa.schema.CreateSequence(sa.Sequence("inbox_number_seq", cache=50)))
     op.execute(sa.schema.CreateSequence(sa.Sequence("inbox_stamp_seq")))
-    _create(
-        "inbox_record",
-        [
-            sa.Column("era", sa.Integer(), nullable=False),
-            sa.Column("number", sa.BigInteger(), nullable=False),
-            sa.Column("topic_id", sa.Uuid(), nullable=False),
-            sa.Column("topic", sa.Text(collation="C"), nullable=False),
-            sa.Column("partition", sa.Integer(), nullable=True),
-            sa.Column("timestamp_ms", sa.BigInteger(), nullable=False),
-            sa.Column("key", sa.LargeBinary(), nullable=True),
-            sa.Column("value", sa.LargeBinary(), nullable=True),
-            sa.Column("header_names", postgresql.ARRAY(sa.Text()), nullable=True),
-            sa.Column("header_values", postgresql.ARRAY(sa.LargeBinary()), nullable=True),
-        ],
-        kept_out_of_line=["key", "value"],
-    )
-    op.create_index("inbox_record_xid_number_idx", "inbox_record", ["xid", "number"])
-    _create(
-        "inbox_transaction",
-        [sa.PrimaryKeyConstraint("slot", "xid", name=op.f("inbox_transaction_pkey"))],
-    )
-    _create(
-        "inbox_commit",
-        [
-            sa.Column("era", sa.Integer(), nullable=False),
-            sa.Column("stamp", sa.BigInteger(), nullable=False),
-            _timestamp("committed_at"),
-        ],
-    )
-    op.create_index("inbox_commit_xid_idx", "inbox_commit", ["xid"])
-    op.create_index("inbox_commit_stamp_idx", "inbox_commit", ["stamp"])
-    _create(
-        "inbox_offset",
-        [
-            sa.Column("group_key", sa.Uuid(), nullable=False),
-            sa.Column("group_id", sa.Text(), nullable=False),
-            sa.Column("partition_id", sa.BigInteger(), nullable=False),
-            sa.Column("committed_offset", sa.BigInteger(), nullable=False),
-            sa.Column("metadata", sa.Text(), nullable=False),
-            sa.Column("member_id", sa.Text(), nullable=True),
-            sa.Column("generation", sa.Integer(), nullable=True),
-            sa.Column("instance_id", sa.Text(), nullable=True),
-            sa.Column("previous", sa.BigInteger(), nullable=True),
-            sa.Column("number", sa.BigInteger(), nullable=False),
-        ],
-    )
-    op.create_index("inbox_offset_xid_idx", "inbox_offset", ["xid"])
+    for function in ("begin_commit", "stamp_commit"):  # they are written by storage/sql_doors
+        op.execute(f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'")
+    for slot in range(_SLOTS):
+        _create_slot(slot)
     op.create_table(
         "inbox_position",
         sa.Column("version", sa.BigInteger(), autoincrement=False, nullable=False),
@@ -139,18 +94,57 @@ def _timestamp(name: str) -> sa.Column[object]:
     )
 
 
-def _create(
-    name: str, columns: Sequence[sa.schema.SchemaItem], kept_out_of_line: Sequence[str] = ()
-) -> None:
-    """With a partition for each slot. What is kept out of line is not compressed."""
+def _create_slot(slot: int) -> None:
+    record = f"inbox_record_{slot}"
     op.create_table(
-        name,
-        sa.Column("slot", sa.SmallInteger(), nullable=False),
+        record,
         sa.Column("xid", _Named("xid8"), nullable=False),
-        *columns,
-        postgresql_partition_by="LIST (slot)",
+        sa.Column("era", sa.Integer(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("topic_id", sa.Uuid(), nullable=False),
+        sa.Column("topic", sa.Text(collation="C"), nullable=False),
+        sa.Column("partition", sa.Integer(), nullable=True),
+        sa.Column("timestamp_ms", sa.BigInteger(), nullable=False),
+        sa.Column("key", sa.LargeBinary(), nullable=True),
+        sa.Column("value", sa.LargeBinary(), nullable=True),
+        sa.Column("header_names", postgresql.ARRAY(sa.Text()), nullable=True),
+        sa.Column("header_values", postgresql.ARRAY(sa.LargeBinary()), nullable=True),
     )
-    for column in kept_out_of_line:
-        op.execute(f"ALTER TABLE {name} ALTER COLUMN {column} SET STORAGE EXTERNAL")
-    for slot in range(_SLOTS):
-        op.execute(f"CREATE TABLE {name}_{slot} PARTITION OF {name} FOR VALUES IN ({slot})")
+    op.create_index(f"{record}_xid_number_idx", record, ["xid", "number"])
+    # What lies there for a moment is not compressed.
+    for column in ("key", "value"):
+        op.execute(f"ALTER TABLE {record} ALTER COLUMN {column} SET STORAGE EXTERNAL")
+    op.create_table(
+        f"inbox_transaction_{slot}",
+        sa.Column("xid", _Named("xid8"), nullable=False),
+        sa.PrimaryKeyConstraint("xid", name=op.f(f"inbox_transaction_{slot}_pkey")),
+    )
+    op.create_table(
+        f"inbox_commit_{slot}",
+        sa.Column("xid", _Named("xid8"), nullable=False),
+        sa.Column("era", sa.Integer(), nullable=False),
+        sa.Column("stamp", sa.BigInteger(), nullable=False),
+        _timestamp("committed_at"),
+        sa.PrimaryKeyConstraint("stamp", name=op.f(f"inbox_commit_{slot}_pkey")),
+    )
+    op.create_index(f"inbox_commit_{slot}_xid_idx", f"inbox_commit_{slot}", ["xid"])
+    op.create_table(
+        f"inbox_offset_{slot}",
+        sa.Column("xid", _Named("xid8"), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("group_key", sa.Uuid(), nullable=False),
+        sa.Column("group_id", sa.Text(), nullable=False),
+        sa.Column("partition_id", sa.BigInteger(), nullable=False),
+        sa.Column("committed_offset", sa.BigInteger(), nullable=False),
+        sa.Column("metadata", sa.Text(), nullable=False),
+        sa.Column("member_id", sa.Text(), nullable=True),
+        sa.Column("generation", sa.Integer(), nullable=True),
+        sa.Column("instance_id", sa.Text(), nullable=True),
+        sa.Column("previous", sa.BigInteger(), nullable=True),
+    )
+    op.create_index(f"inbox_offset_{slot}_xid_idx", f"inbox_offset_{slot}", ["xid"])
+    for table, function in (("record", "begin_commit"), ("transaction", "stamp_commit")):
+        op.execute(
+            f"CREATE CONSTRAINT TRIGGER {function} AFTER INSERT ON inbox_{table}_{slot} "
+            f"DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {function}('{slot}')"
+        )

@@ -131,6 +131,20 @@ def texts(array: bytes) -> list[str]:
     return found
 
 
+def byteas(array: bytes) -> list[bytes | None]:
+    """A `bytea[]` from a binary result; nulls are None."""
+    if len(array) == _EMPTY_ARRAY.size:
+        return []
+    found: list[bytes | None] = []
+    start = _ARRAY_HEADER.size
+    for _ in range(int.from_bytes(array[12:16], "big")):
+        size = int.from_bytes(array[start : start + 4], "big", signed=True)
+        start += 4
+        found.append(None if size < 0 else array[start : start + size])
+        start += max(size, 0)
+    return found
+
+
 def rows_of(result: PGresult) -> list[tuple[bytes | None, ...]]:
     """The rows of a binary result."""
     return [

@@ -128,7 +128,9 @@ FROM penstock.cluster AS c, penstock.current_history() AS h
 # versions of transactions rise as well: what a coordinator knows may not have happened here, and
 # markers of the lost history's coordinators count as old. An open transaction may have lost
 # acknowledged records: its producer is fenced, so that it is not committed, and it becomes overdue,
-# so that it is aborted. The row lock on `cluster` makes all this happen once.
+# so that it is aborted. Another cluster's transactions have other ids: what waits in the inbox is
+# of an era that is over, and rows that only meant something in their own transaction go. The row
+# lock on `cluster` makes all this happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
     UPDATE penstock.cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
@@ -149,6 +151,23 @@ WITH adopted AS (
         started_at = CASE WHEN started_at >= 0 THEN least(started_at,
             (extract(epoch FROM clock_timestamp()) * 1000)::bigint - timeout_ms - 1) ELSE -1 END
     WHERE EXISTS (SELECT FROM adopted)
+), eras AS (
+    UPDATE penstock.sql_door SET era = era + 1
+    WHERE EXISTS (SELECT FROM adopted)
+      AND (SELECT system_identifier FROM penstock.cluster) <> %(system_identifier)s
+    RETURNING era
+), ended_0 AS (
+    DELETE FROM penstock.inbox_transaction_0 WHERE EXISTS (SELECT FROM eras)
+), ended_1 AS (
+    DELETE FROM penstock.inbox_transaction_1 WHERE EXISTS (SELECT FROM eras)
+), ended_2 AS (
+    DELETE FROM penstock.inbox_transaction_2 WHERE EXISTS (SELECT FROM eras)
+), applied_0 AS (
+    DELETE FROM penstock.inbox_offset_0 WHERE EXISTS (SELECT FROM eras)
+), applied_1 AS (
+    DELETE FROM penstock.inbox_offset_1 WHERE EXISTS (SELECT FROM eras)
+), applied_2 AS (
+    DELETE FROM penstock.inbox_offset_2 WHERE EXISTS (SELECT FROM eras)
 ), risen AS (
     UPDATE penstock.topic_partition SET leader_epoch = leader_epoch + 1
     WHERE EXISTS (SELECT FROM adopted) RETURNING partition_id, leader_epoch, next_offset

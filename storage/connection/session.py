@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import pq
 
+from core.ports.inbox import InboxOvertaken
 from core.ports.log import (
     CommitUnknown,
     EffectRefused,
@@ -33,8 +34,12 @@ if TYPE_CHECKING:
 VERSION_MISMATCH = "PS001"
 """SQLSTATE raised by the function `version_mismatch()` of the schema."""
 
+INBOX_OVERTAKEN = "PS002"
+"""The same by `penstock.inbox_overtaken()`."""
+
 _OUTCOMES: Mapping[str, type[Exception]] = {
     VERSION_MISMATCH: VersionMismatch,
+    INBOX_OVERTAKEN: InboxOvertaken,
     "55P03": RowLocked,  # lock_not_available: lock_timeout
     "40P01": RowLocked,  # deadlock_detected
     "40001": RowLocked,  # serialization_failure

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from core.inbox.values import InboxMove
 from core.log.effects import AppendedRow, LogEffects, OpenTransaction
 from core.log.named_sequences import NamedSequence
 from core.log.partition_log import PartitionState
@@ -36,6 +37,7 @@ from storage.connection.binary import (
 from storage.connection.client_text import key_of, read, written
 from storage.connection.rows import Row
 from storage.connection.session import HotSession, Statement
+from storage.flush import inbox as inbox_rows
 from storage.flush import staging as staging_rows
 from storage.flush import transactions as transaction_rows
 from storage.flush.payload import FlushPayload, PayloadWriter, WritingSession
@@ -191,6 +193,7 @@ STATEMENTS: Mapping[bytes, str] = {
     b"read_names": READ_NAMES,
     **transaction_rows.STATEMENTS,
     **staging_rows.FLUSH_STATEMENTS,
+    **inbox_rows.STATEMENTS,
 }
 
 
@@ -231,13 +234,14 @@ class FlushSession:
         effects: Sequence[LogEffects],
         transactions: Sequence[TransactionEffects] = (),
         publications: PublicationEffects | None = None,
+        inbox: Sequence[InboxMove] = (),
     ) -> None:
         """Applies the effects and commits, if every row still has the version decided on.
 
         PostgreSQL's log is in one order: when this returns, all earlier commits have reached the
         disk and the required standbys, too.
-        Raises VersionMismatch, RowLocked, SegmentGone, EffectRefused, StoreUnavailable,
-        CommitUnknown.
+        Raises VersionMismatch, InboxOvertaken, RowLocked, SegmentGone, EffectRefused,
+        StoreUnavailable, CommitUnknown.
         """
         session, writer = await self._open()
         ordered = sorted(effects, key=lambda effect: effect.partition_id)
@@ -252,6 +256,7 @@ class FlushSession:
         statements = transaction_rows.guards(transactions)
         if publications:
             statements += staging_rows.put_guards(publications)
+        statements += inbox_rows.put_moves(inbox)
         statements += writer.statements(payload)
         if effects:
             statements.append((b"append_batches", _append_parameters(ordered, payload)))

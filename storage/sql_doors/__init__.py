@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Final
 
-_FILES: Final = ("rights.sql", "roles.sql")
+_FILES: Final = ("rights.sql", "produce.sql", "roles.sql")
 """In order: `roles.sql` grants what the others have made."""
 
 

@@ -7,3 +7,14 @@ CREATE OR REPLACE FUNCTION penstock.may(
 ) RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT NOT asks_rights FROM penstock.sql_door
 $$;
+
+-- The same, or an error.
+CREATE OR REPLACE FUNCTION penstock.refuse_unless(
+    role name, operation text, resource_type text, resource_name text
+) RETURNS void LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT penstock.may(role, operation, resource_type, resource_name) THEN
+        RAISE EXCEPTION '%_AUTHORIZATION_FAILED: role "%" may not % % "%"', resource_type, role,
+            operation, lower(resource_type), resource_name USING ERRCODE = '42501';
+    END IF;
+END $$;

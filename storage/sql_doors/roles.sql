@@ -20,5 +20,20 @@ BEGIN
             END;
         END IF;
         EXECUTE pg_catalog.format('GRANT USAGE ON SCHEMA penstock TO %I', role);
+        CASE role
+            WHEN 'penstock_producer' THEN
+                GRANT INSERT (topic, key, value, headers, partition, "timestamp", key_bytes,
+                    value_bytes) ON penstock.outbox TO penstock_producer;
+                GRANT EXECUTE ON FUNCTION
+                    penstock.produce(text, text, text, jsonb, integer, timestamptz),
+                    penstock.produce(text, bytea, bytea, jsonb, integer, timestamptz),
+                    penstock.produce(text, text, bytea, jsonb, integer, timestamptz),
+                    penstock.produce(text, bytea, text, jsonb, integer, timestamptz),
+                    penstock.produce(text, text, jsonb, jsonb, integer, timestamptz),
+                    penstock.produce(text, bytea, jsonb, jsonb, integer, timestamptz),
+                    penstock.headers_as_json(penstock.header[])
+                    TO penstock_producer;
+            ELSE NULL;
+        END CASE;
     END LOOP;
 END $do$;

@@ -81,12 +81,12 @@ class Cluster:
         self._has_left = False
         self._lives_until = float("inf")  # by `session_clock`, once there was a heartbeat
         self._fresh = SharedRead(self._read_live)
-        self._on_heartbeat: Callable[[float, Heartbeat], None] = lambda sent_at, heartbeat: None
+        self._on_heartbeat: list[Callable[[float, Heartbeat], None]] = []
 
     def on_heartbeat(self, listener: Callable[[float, Heartbeat], None]) -> None:
         """Registers a listener: called with the time of sending (`session_clock`) and the result of
         each heartbeat."""
-        self._on_heartbeat = listener
+        self._on_heartbeat.append(listener)
 
     @property
     def incarnation(self) -> UUID:
@@ -203,7 +203,8 @@ class Cluster:
         sent_at = session_clock()
         heartbeat = await self._store.heartbeat(self.broker_id, self.incarnation)
         self._lives_until = sent_at + self.session_timeout_s
-        self._on_heartbeat(sent_at, heartbeat)
+        for listener in self._on_heartbeat:
+            listener(sent_at, heartbeat)
         if not heartbeat.is_registered:
             await self._register_again()
         others = (each for each in heartbeat.live if each.broker_id != self.broker_id)

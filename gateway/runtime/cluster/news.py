@@ -80,6 +80,7 @@ class NewsReader:
         on_acls: Callable[[], None] = lambda: None,
         on_quotas: Callable[[], None] = lambda: None,
         on_delegation_tokens: Callable[[], None] = lambda: None,
+        on_inbox: Callable[[], None] = lambda: None,
     ) -> None:
         self._feed = feed
         self._partitions = partitions
@@ -90,6 +91,7 @@ class NewsReader:
         self._on_acls = on_acls
         self._on_quotas = on_quotas
         self._on_delegation_tokens = on_delegation_tokens
+        self._on_inbox = on_inbox
         self._changed: set[int] = set()
         self._wake = asyncio.Event()
 
@@ -106,6 +108,8 @@ class NewsReader:
             self._on_quotas()
         if news in (News.DELEGATION_TOKENS, News.RECONNECTED):
             self._on_delegation_tokens()
+        if news in (News.INBOX, News.RECONNECTED):
+            self._on_inbox()
         if news is News.PARTITIONS:
             self._changed.update(ids)
             self._wake.set()

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from core.errors import Error
+from core.inbox.bite import BiteAnswer, append_bite
+from core.inbox.values import InboxMove
 from core.log.effects import IncomingBatch, LogEffects
 from core.log.partition_log import Decision, LogDraft, PartitionLog, Refused
 from core.log.retention import CONTROL
 from core.staging.publication import PublicationDraft
-from core.staging.values import PublicationAnswer, PublicationEffects
+from core.staging.values import Outcome, PublicationAnswer, PublicationEffects
 from core.transaction.draft import TransactionDraft
 from core.transaction.key import TransactionKey
 from core.transaction.values import (
@@ -28,6 +30,7 @@ from core.types import BatchFormat, RecordBatch
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.flush.work import (
     QueuedAppend,
+    QueuedBite,
     QueuedPublication,
     QueuedTransition,
     QueuedWork,
@@ -49,6 +52,10 @@ MakeMarker = Callable[[Marker, int], bytes]
 
 MustWait = Callable[[QueuedAppend, LogDraft], bool]
 """Whether an earlier batch of the same producer must come first (`core.log.retry_order`)."""
+
+
+FlushDecision = Decision | Unconfirmed | TransitionAnswer | PublicationAnswer | BiteAnswer
+"""On one piece of work."""
 
 
 class FlushDraft:
@@ -84,7 +91,9 @@ class FlushDraft:
         self._now_ms = now_ms
         self._drafts: dict[int, LogDraft] = {}
         self._transactions: dict[TransactionKey | int, TransactionDraft] = {}
-        self.decisions: list[Decision | Unconfirmed | TransitionAnswer | PublicationAnswer] = []
+        self.decisions: list[FlushDecision] = []
+        self.moves: list[InboxMove] = []
+        """Of the inbox's position."""
         self.doubtful: set[int] = set()
         """Producers: their transactions must be read again before a refusal may be given."""
         self.needs_lock = False
@@ -98,6 +107,12 @@ class FlushDraft:
             elif isinstance(queued, QueuedPublication):
                 answer = self._publications.prepare_publish(queued.publication, self._log)
                 self.decisions.append(answer)
+                if queued.move is not None and answer.outcome is Outcome.PUBLISHED:
+                    self.moves.append(queued.move)
+            elif isinstance(queued, QueuedBite):
+                bite = append_bite(queued.batches, queued.move, self._log)
+                self.decisions.append(bite)
+                self.moves.append(bite.move)
             else:
                 self.decisions.append(self._decide_append(queued))
 

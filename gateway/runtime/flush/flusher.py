@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from core.errors import Error
+from core.inbox.bite import BiteAnswer
+from core.inbox.values import BiteBatch, InboxMove
 from core.log.effects import LogEffects
 from core.log.named_sequences import BrokenClaims
 from core.log.partition_log import (
@@ -27,6 +29,7 @@ from core.log.partition_log import (
 )
 from core.log.retention import CONTROL
 from core.log.retry_order import RetryOrder
+from core.ports.inbox import InboxOvertaken
 from core.ports.log import (
     CommitUnknown,
     EffectRefused,
@@ -45,7 +48,7 @@ from core.transaction.key import TransactionKey
 from core.transaction.values import StoredTransaction, TransitionAnswer
 from core.types import NO_OFFSET
 from gateway.runtime.flush.coalescing import Coalescing
-from gateway.runtime.flush.draft import FlushDraft, MakeMarker
+from gateway.runtime.flush.draft import FlushDecision, FlushDraft, MakeMarker
 from gateway.runtime.flush.gathering import Gathering
 from gateway.runtime.flush.locked_rows import LockedRows
 from gateway.runtime.flush.memory import FlushMemory, transactional_producers
@@ -54,10 +57,13 @@ from gateway.runtime.flush.queue import FlushQueue
 from gateway.runtime.flush.work import (
     AppendResult,
     QueuedAppend,
+    QueuedBite,
     QueuedPublication,
     QueuedTransition,
     QueuedWork,
     appends,
+    bites,
+    moves_inbox,
     publications,
     resolve_all,
     transaction_of,
@@ -162,11 +168,23 @@ class Flusher:
         self.submit(QueuedTransition(key, decide, done, producer_id))
         return done
 
-    def publish(self, publication: Publication) -> asyncio.Future[PublicationAnswer | Unconfirmed]:
-        """Queues a publication of what is staged; resolves once it is stored."""
+    def publish(
+        self, publication: Publication, move: InboxMove | None = None
+    ) -> asyncio.Future[PublicationAnswer | Unconfirmed]:
+        """Queues a publication of what is staged; resolves once it is stored. move: of the inbox's
+        position, with it."""
         done: asyncio.Future[PublicationAnswer | Unconfirmed]
         done = asyncio.get_running_loop().create_future()
-        self.submit(QueuedPublication(publication, done))
+        self.submit(QueuedPublication(publication, done, move))
+        return done
+
+    def publish_bite(
+        self, batches: Sequence[BiteBatch], move: InboxMove
+    ) -> asyncio.Future[BiteAnswer | Unconfirmed]:
+        """Queues what waited in the inbox; resolves once it is stored."""
+        done: asyncio.Future[BiteAnswer | Unconfirmed]
+        done = asyncio.get_running_loop().create_future()
+        self.submit(QueuedBite(batches, move, done))
         return done
 
     def expect_writes(
@@ -305,6 +323,7 @@ class Flusher:
             history = self._history
             effects, transactions = draft.effects(), draft.transactions()
             published = draft.publications()
+            inbox = draft.moves
             moved = {effect.partition_id for effect in effects}
             unconfirmed = {p.partition_id for p in appends(work)} - moved - fresh
             doubtful = draft.doubtful - fresh_producers
@@ -317,12 +336,17 @@ class Flusher:
                 fresh_producers |= doubtful
                 continue
             moves = any(each.put or each.is_deleted for each in transactions)
-            if not (effects or moves or published or any(map(_is_stored, draft.decisions))):
+            if not (
+                effects or moves or published or inbox or any(map(_is_stored, draft.decisions))
+            ):
                 await flush.rollback()
                 self._answer(work, draft, ())
                 return
             try:
-                await flush.commit(effects, transactions, published)
+                await flush.commit(effects, transactions, published, inbox)
+            except InboxOvertaken as error:
+                resolve_all(filter(moves_inbox, work), Unconfirmed(Reason.NOT_STORED, str(error)))
+                work = [queued for queued in work if not moves_inbox(queued)]
             except VersionMismatch:
                 failures += under_lock
                 if failures == MISMATCHES_UNDER_LOCK:
@@ -341,7 +365,7 @@ class Flusher:
                 await self._find_culprit(flush, work, error, from_parked=from_parked)
                 return
             else:
-                if effects or moves or published or history == self._history:
+                if effects or moves or published or inbox or history == self._history:
                     self._answer(work, draft, effects)
                     return
                 # Nothing was guarded, and the read was of another history than the commit.
@@ -400,10 +424,13 @@ class Flusher:
             self._on_appended(effect, is_current)
         for queued, decision in zip(work, draft.decisions, strict=True):
             if isinstance(queued, QueuedAppend):
-                assert not isinstance(decision, TransitionAnswer | PublicationAnswer), (
-                    "not an append's"
-                )
+                assert not isinstance(
+                    decision, TransitionAnswer | PublicationAnswer | BiteAnswer
+                ), "not an append's"
                 self._answer_append(queued, decision)
+            elif isinstance(queued, QueuedBite):
+                assert isinstance(decision, BiteAnswer), "not a bite's"
+                queued.resolve(decision)
             elif isinstance(queued, QueuedPublication):
                 assert isinstance(decision, PublicationAnswer), "not a publication's"
                 queued.resolve(decision)
@@ -527,7 +554,7 @@ class Flusher:
             await self._flush_work(flush, work, from_parked=True)
 
 
-def _is_stored(decision: Decision | Unconfirmed | TransitionAnswer | PublicationAnswer) -> bool:
+def _is_stored(decision: FlushDecision) -> bool:
     """Whether the answer says that something is stored.
 
     If it was stored before, that commit may not have reached a required standby yet. The client
@@ -544,12 +571,13 @@ def _name(queued: QueuedWork) -> int | str:
         return queued.partition_id
     if isinstance(queued, QueuedPublication):
         return queued.publication.guard.query_id
-    return queued.key.name
+    return "the inbox" if isinstance(queued, QueuedBite) else queued.key.name
 
 
 def _retention_classes(work: Sequence[QueuedWork]) -> set[str]:
     """The retention classes whose segments the work may write to."""
     classes = {queued.incoming.retention_class for queued in appends(work)}
+    classes |= {each.incoming.retention_class for bite in bites(work) for each in bite.batches}
     if any(isinstance(queued, QueuedTransition) for queued in work):
         classes.add(CONTROL)  # its marker
     return classes

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from core.staging.values import Guard
 from core.transaction.key import TransactionKey
-from gateway.runtime.flush.work import QueuedAppend, QueuedPublication, QueuedWork
+from gateway.runtime.flush.work import (
+    QueuedAppend,
+    QueuedBite,
+    QueuedPublication,
+    QueuedWork,
+)
 
-RowKey = int | TransactionKey | Guard
+RowKey = int | str | TransactionKey | Guard
+
+_INBOX = "inbox"
 
 
 class LockedRows:
@@ -63,4 +70,6 @@ def _row_key(queued: QueuedWork) -> RowKey:
         return queued.partition_id
     if isinstance(queued, QueuedPublication):
         return queued.publication.guard
+    if isinstance(queued, QueuedBite):
+        return _INBOX
     return queued.key

@@ -20,10 +20,12 @@ from core.types import NO_PRODUCER_ID
 from gateway.runtime.flush.work import (
     Place,
     QueuedAppend,
+    QueuedBite,
     QueuedPublication,
     QueuedTransition,
     QueuedWork,
     appends,
+    bites,
     publications,
     transitions,
 )
@@ -67,6 +69,7 @@ class FlushMemory:
         unknown = {i for i in transactional_producers(work) if i not in self.transactions}
         await self.reload_transactions(unknown)
         wanted = [queued.place for queued in appends(work)]
+        wanted += [(i, NO_PRODUCER_ID, None) for bite in bites(work) for i in bite.partition_ids]
         wanted += [
             (partition_id, _asked_of(each), None)
             for each in ending
@@ -159,7 +162,7 @@ class FlushMemory:
         """
         pairs = _producer_pairs(appends(work))
         names = _names(appends(work))
-        ids = sorted({queued.partition_id for queued in appends(work)})
+        ids = sorted(self._written_by(work))
         producer_ids = transactional_producers(work)
         keys = sorted({queued.key for queued in transitions(work)})
         guards = {queued.publication.guard for queued in publications(work)}
@@ -209,17 +212,22 @@ class FlushMemory:
 
     def touched_by(self, work: Sequence[QueuedWork]) -> set[int]:
         """The partitions that the work will write to, as far as memory knows."""
-        touched = {queued.partition_id for queued in appends(work)}
+        touched = self._written_by(work)
         for queued in transitions(work):
             if queued.producer_id is not None:
                 stored = self.transactions.get(queued.producer_id)
                 touched |= stored.partitions if stored else frozenset()
         return touched
 
+    def _written_by(self, work: Sequence[QueuedWork]) -> set[int]:
+        """The partitions of batches."""
+        written = {queued.partition_id for queued in appends(work)}
+        return written.union(*(bite.partition_ids for bite in bites(work)))
+
     def forget(self, work: Sequence[QueuedWork]) -> None:
         """Drops the work's partitions and transactions; the next flush reads them again."""
-        for queued in appends(work):
-            self.logs.pop(queued.partition_id, None)
+        for partition_id in self._written_by(work):
+            self.logs.pop(partition_id, None)
         for publication in publications(work):
             for partition_id in publication.partition_ids:
                 self.logs.pop(partition_id, None)
@@ -241,6 +249,8 @@ def _is_held(queued: QueuedWork, partitions: set[int], locked: Locked) -> bool:
     if isinstance(queued, QueuedPublication):
         is_held = queued.publication.guard in locked.held_guards
         return is_held or not locked.held_tokens.isdisjoint(_tokens([queued]))
+    if isinstance(queued, QueuedBite):
+        return not partitions.isdisjoint(queued.partition_ids)
     batch = queued.batch
     return queued.partition_id in partitions or (
         batch.is_transactional and batch.producer_id in locked.held_producers

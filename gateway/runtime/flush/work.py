@@ -1,5 +1,5 @@
 """Work that waits for a flush: batches for a partition, decisions on a transaction, publications of
-staged batches.
+staged batches, and of what waits in the inbox.
 
 Values and their answers only; `flusher.py` decides.
 """
@@ -7,10 +7,12 @@ Values and their answers only; `flusher.py` decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from core.errors import Error
+from core.inbox.bite import BiteAnswer
+from core.inbox.values import BiteBatch, InboxMove
 from core.log.effects import IncomingBatch
 from core.log.named_sequences import SequencedBatch
 from core.ports.log import BATCH_ROW_BYTES
@@ -127,11 +129,13 @@ class QueuedTransition:
 class QueuedPublication:
     """Tokens to be published, decided on in their turn.
 
-    partition_ids: the tokens' partitions when they were last read, under the lock.
+    move: of the inbox, if it is what is published. partition_ids: the tokens' partitions when they
+    were last read, under the lock.
     """
 
     publication: Publication
     done: asyncio.Future[PublicationAnswer | Unconfirmed]
+    move: InboxMove | None = None
     history: int = 0
     partition_ids: set[int] = field(default_factory=set)
     arrival: int = 0
@@ -148,7 +152,37 @@ class QueuedPublication:
             self.done.set_result(answer)
 
 
-QueuedWork = QueuedAppend | QueuedTransition | QueuedPublication
+@dataclass(slots=True)
+class QueuedBite:
+    """What waited in the inbox, to be appended at once, or nothing of it.
+
+    move: of the inbox's position. Its answer has what had to be left out.
+    """
+
+    batches: Sequence[BiteBatch]
+    move: InboxMove
+    done: asyncio.Future[BiteAnswer | Unconfirmed]
+    history: int = 0
+    arrival: int = 0
+    parked_at: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Bytes of payload it adds to a flush."""
+        return sum(each.incoming.batch.size for each in self.batches)
+
+    @property
+    def partition_ids(self) -> set[int]:
+        """The partitions it writes to."""
+        return {each.partition_id for each in self.batches}
+
+    def resolve(self, answer: BiteAnswer | Unconfirmed) -> None:
+        """Answers, unless the caller has gone."""
+        if not self.done.done():
+            self.done.set_result(answer)
+
+
+QueuedWork = QueuedAppend | QueuedTransition | QueuedPublication | QueuedBite
 
 
 def appends(work: Iterable[QueuedWork]) -> list[QueuedAppend]:
@@ -164,6 +198,18 @@ def transitions(work: Iterable[QueuedWork]) -> list[QueuedTransition]:
 def publications(work: Iterable[QueuedWork]) -> list[QueuedPublication]:
     """The publications among it, in order."""
     return [queued for queued in work if isinstance(queued, QueuedPublication)]
+
+
+def bites(work: Iterable[QueuedWork]) -> list[QueuedBite]:
+    """What comes from the inbox among it."""
+    return [queued for queued in work if isinstance(queued, QueuedBite)]
+
+
+def moves_inbox(queued: QueuedWork) -> bool:
+    """Whether it rests on the inbox's position."""
+    if isinstance(queued, QueuedPublication):
+        return queued.move is not None
+    return isinstance(queued, QueuedBite)
 
 
 def transaction_of(queued: QueuedWork) -> int | None:

@@ -1,0 +1,1 @@
+"""The inbox: records of applications' own transactions, on their way into the log."""

@@ -1,0 +1,1 @@
+"""The inbox: publishes what applications have committed in transactions of their own."""

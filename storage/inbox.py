@@ -1,0 +1,376 @@
+"""The inbox: what waits in it, who watches it, and how it is emptied. Implements InboxStore.
+
+Its session holds an advisory lock as long as this broker looks for all: a transaction that commits
+tries for the same one, to know whether it has to wake anybody. The lock ends with the broker.
+Knows no rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from sqlalchemy import text
+
+from core.inbox.values import InboxPosition, Look, WaitingRecord
+from core.ports.log import RowLocked, StoreUnavailable
+from storage.connection.binary import byteas, integer, rows_of, texts
+from storage.connection.pool import DEADLINE_S, HotConnection
+from storage.connection.session import HotSession, Statement
+from storage.schema import INBOX_SLOTS
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
+    from storage.connection.pool import Database
+
+WATCH_LOCK: Final = 5784113066287911025
+"""Any number that no other advisory lock has; `sql_doors/produce.sql` tries for it."""
+MOST_TRANSACTIONS: Final = 1_000
+"""So many are ordered in one look; where there are more, they are read in order."""
+SLOT_BYTES: Final = 32 * 2**20
+"""A slot of that size is written to no more, if another one is empty."""
+_POSITIONS_KEPT: Final = 1_000
+
+
+def _of_all_slots(select: str) -> str:
+    return "\n    UNION ALL\n".join(select.replace("{slot}", str(n)) for n in range(INBOX_SLOTS))
+
+
+_RECORDS: Final = _of_all_slots(
+    "    SELECT * FROM penstock.inbox_record_{slot} WHERE xid = o.xid AND era = $2::integer"
+)
+_COLUMNS: Final = """f.stamp, f.number, f.xid::text, f.topic_id, f.topic, f.partition,
+       f.timestamp_ms, f.key, f.value, f.header_names, f.header_values,
+       extract(epoch FROM f.committed_at)::float8"""
+
+# What follows `ordered`: its transactions' records in order, up to a number and a size. Only what
+# is given is read: the size of what lies out of line is known without it. is_over: beyond that.
+_FOUND: Final = f"""found AS (
+    SELECT *, row_number() OVER place > 1
+              AND (row_number() OVER place > $3::integer OR sum(size) OVER place > $4::bigint
+                   OR rank > {MOST_TRANSACTIONS}) AS is_over
+    FROM (SELECT o.stamp, o.committed_at, o.rank, r.*,
+                 coalesce(octet_length(r.key), 0) + coalesce(octet_length(r.value), 0) + 100 AS size
+          FROM ordered o CROSS JOIN LATERAL ({_RECORDS}) AS r
+          ORDER BY o.stamp, r.number LIMIT $3::integer + 1) AS first
+    WINDOW place AS (ORDER BY stamp, number)
+)
+SELECT pg_current_snapshot()::text, (SELECT era FROM penstock.sql_door), head.is_crowded,
+       extract(epoch FROM clock_timestamp())::float8,
+       EXISTS (SELECT FROM found WHERE is_over), {_COLUMNS}
+FROM head LEFT JOIN found f ON NOT f.is_over ORDER BY f.stamp, f.number
+"""
+
+# By the ids of transactions alone: what has ended since a snapshot. The cost does not depend on
+# what others hold open, here or anywhere in the cluster.
+_NEW: Final = _of_all_slots(
+    """
+        SELECT * FROM penstock.inbox_commit_{slot}
+        WHERE xid >= pg_snapshot_xmax($1::text::pg_snapshot)
+        UNION ALL
+        SELECT * FROM penstock.inbox_commit_{slot}
+        WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($1::text::pg_snapshot)))"""
+)
+LOOK: Final = f"""
+WITH new AS MATERIALIZED (
+    SELECT xid, stamp, committed_at FROM ({_NEW}
+    ) AS c WHERE era = $2::integer LIMIT {MOST_TRANSACTIONS + 1}
+), head AS MATERIALIZED (
+    SELECT count(*) > {MOST_TRANSACTIONS} AS is_crowded FROM new
+), ordered AS (
+    SELECT xid, max(stamp) AS stamp, max(committed_at) AS committed_at, 0 AS rank
+    FROM new WHERE NOT (SELECT is_crowded FROM head) GROUP BY xid
+), {_FOUND}"""
+
+# What a backlog has in order, from a stamp on. Of a transaction's stamps the last counts.
+_IN_ORDER: Final = _of_all_slots(
+    f"""
+            (SELECT * FROM penstock.inbox_commit_{{slot}} c
+             WHERE c.stamp > $6::bigint AND c.era = $2::integer
+               AND pg_visible_in_snapshot(c.xid, $5::text::pg_snapshot)
+               AND NOT pg_visible_in_snapshot(c.xid, $1::text::pg_snapshot)
+             ORDER BY c.stamp LIMIT {MOST_TRANSACTIONS + 1})"""
+)
+_LATER: Final = _of_all_slots(
+    """
+            SELECT FROM penstock.inbox_commit_{slot} later
+            WHERE later.xid = c.xid AND later.era = c.era AND later.stamp > c.stamp"""
+)
+LOOK_IN_ORDER: Final = f"""
+WITH head AS MATERIALIZED (SELECT false AS is_crowded),
+ordered AS (
+    SELECT xid, stamp, committed_at, row_number() OVER (ORDER BY stamp) AS rank FROM (
+        SELECT * FROM ({_IN_ORDER}
+        ) AS c
+        WHERE NOT EXISTS ({_LATER}
+        ) ORDER BY stamp LIMIT {MOST_TRANSACTIONS + 1}
+    ) AS first
+), {_FOUND}"""
+
+_OF_ONE: Final = _of_all_slots(
+    """
+              (SELECT * FROM penstock.inbox_record_{slot}
+               WHERE xid = $1::text::xid8 AND era = $2::integer AND number > $3::bigint
+               ORDER BY number LIMIT $4::integer)"""
+)
+PAGE: Final = f"""
+WITH found AS (
+    SELECT *, row_number() OVER place > 1 AND sum(size) OVER place > $5::bigint AS is_over
+    FROM (SELECT 0::bigint AS stamp, to_timestamp(0) AS committed_at, r.*,
+                 coalesce(octet_length(r.key), 0) + coalesce(octet_length(r.value), 0) + 100 AS size
+          FROM ({_OF_ONE}
+          ) AS r ORDER BY r.number LIMIT $4::integer) AS first
+    WINDOW place AS (ORDER BY number)
+)
+SELECT {_COLUMNS} FROM found f WHERE NOT f.is_over ORDER BY f.number
+"""
+
+POSITION: Final = """
+SELECT version, era, published::text, target::text, after_stamp
+FROM penstock.inbox_position ORDER BY version DESC LIMIT 1
+"""
+BREAK_THE_WATCH: Final = f"""
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted AND objsubid = 1
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND classid = {WATCH_LOCK >> 32} AND objid = {WATCH_LOCK & 0xFFFFFFFF} AND pid <> pg_backend_pid()
+"""
+
+STATEMENTS: Final[Mapping[bytes, str]] = {
+    b"look": LOOK,
+    b"look_in_order": LOOK_IN_ORDER,
+    b"page": PAGE,
+    b"position": POSITION,
+    b"break_the_watch": BREAK_THE_WATCH,
+    b"watch": f"SELECT pg_advisory_lock({WATCH_LOCK})",
+    b"leave": f"SELECT pg_advisory_unlock({WATCH_LOCK})",
+    # How long to wait for who commits and tries for it at this moment.
+    b"be_short": "SET lock_timeout = '100ms'",
+}
+
+_TABLES: Final = ("record", "transaction", "commit", "offset")
+_WRITING: Final = text("SELECT slot FROM penstock.sql_door")
+_WRITE_TO: Final = text("UPDATE penstock.sql_door SET slot = :slot")
+_IS_USED: Final = [
+    text(
+        " OR ".join(
+            ["SELECT EXISTS (SELECT FROM penstock.inbox_record_{slot})"]
+            + [f"EXISTS (SELECT FROM penstock.inbox_{each}_{{slot}})" for each in _TABLES[1:]]
+        ).replace("{slot}", str(slot))
+    )
+    for slot in range(INBOX_SLOTS)
+]
+_SIZES: Final = [
+    text(
+        "SELECT "
+        + " + ".join(
+            f"pg_total_relation_size('penstock.inbox_{each}_{slot}'::regclass)" for each in _TABLES
+        )
+    )
+    for slot in range(INBOX_SLOTS)
+]
+# Whether something in a slot is not published, by the position that counts now.
+_WAITS: Final = [
+    text(
+        f"""
+SELECT EXISTS (
+    SELECT FROM penstock.inbox_commit_{slot} c,
+        (SELECT * FROM penstock.inbox_position ORDER BY version DESC LIMIT 1) AS p
+    WHERE c.era > p.era OR (c.era = p.era AND NOT pg_visible_in_snapshot(c.xid, p.published)
+        AND NOT coalesce(pg_visible_in_snapshot(c.xid, p.target)
+                         AND c.stamp <= p.after_stamp, false)))
+"""
+    )
+    for slot in range(INBOX_SLOTS)
+]
+_FORGET_POSITIONS: Final = text(
+    "DELETE FROM penstock.inbox_position WHERE version >= :low AND version < :high"
+)
+
+_BIGINT = struct.Struct(">q")
+_INTEGER = struct.Struct(">i")
+_DOUBLE = struct.Struct(">d")
+
+
+class InboxStore:
+    """`core.ports.inbox.InboxStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: HotConnection[tuple[object, ...]] | None = None
+        self._session: HotSession | None = None
+        self._watching: HotSession | None = None  # the session that holds the lock
+        self._turn = asyncio.Lock()
+        self._forgotten_below = 0
+        database.on_close(self.close)
+
+    async def position(self) -> InboxPosition:
+        """See InboxStore."""
+        (row,) = rows_of(await self._run("inbox_position", (b"position", ())))
+        version, era, published, target, after_stamp = row
+        return InboxPosition(
+            integer(version),
+            integer(era),
+            (published or b"").decode(),
+            None if target is None else target.decode(),
+            integer(after_stamp),
+        )
+
+    async def look(self, position: InboxPosition, *, records: int, max_bytes: int) -> Look:
+        """See InboxStore."""
+        parameters = (
+            position.published.encode(),
+            _INTEGER.pack(position.era),
+            _INTEGER.pack(records),
+            _BIGINT.pack(max_bytes),
+        )
+        statement: Statement = (b"look", parameters)
+        if position.target is not None:
+            in_order = (position.target.encode(), _BIGINT.pack(position.after_stamp))
+            statement = (b"look_in_order", (*parameters, *in_order))
+        result = await self._run("inbox_look", statement)
+        rows = list(rows_of(result))
+        snapshot, era, is_crowded, read_at, is_cut = rows[0][:5]
+        return Look(
+            (snapshot or b"").decode(),
+            integer(era),
+            tuple([_record(row[5:]) for row in rows if row[5] is not None]),
+            is_cut == b"\1",
+            is_crowded == b"\1",
+            _DOUBLE.unpack(read_at or b"")[0],
+        )
+
+    async def page(
+        self, transaction: str, era: int, after_number: int, *, records: int, max_bytes: int
+    ) -> list[WaitingRecord]:
+        """See InboxStore."""
+        parameters = (
+            transaction.encode(),
+            _INTEGER.pack(era),
+            _BIGINT.pack(after_number),
+            _INTEGER.pack(records),
+            _BIGINT.pack(max_bytes),
+        )
+        result = await self._run("inbox_page", (b"page", parameters))
+        return [_record(row) for row in rows_of(result)]
+
+    # --- the watch ---
+
+    @property
+    def has_the_watch(self) -> bool:
+        """See InboxStore."""
+        return self._watching is not None and self._watching is self._session
+
+    async def take_the_watch(self) -> bool:
+        """See InboxStore."""
+        try:
+            await self._run("inbox_watch", (b"watch", ()))
+        except RowLocked:
+            return False
+        self._watching = self._session
+        return True
+
+    async def leave_the_watch(self) -> None:
+        """See InboxStore."""
+        if self.has_the_watch:
+            self._watching = None
+            await self._run("inbox_watch", (b"leave", ()))
+
+    async def break_the_watch(self) -> None:
+        """See InboxStore."""
+        await self._run("inbox_watch", (b"break_the_watch", ()))
+
+    # --- the session ---
+
+    async def _run(self, name: str, statement: Statement) -> PGresult:
+        """Raises StoreUnavailable, RowLocked."""
+        async with self._turn:
+            started = time.perf_counter()
+            try:
+                session = await self._open()
+                results = await session.run([statement], commits=False)
+                return results[0]
+            except asyncio.CancelledError:
+                await self.close()  # in the middle of a pipeline no other call can use it
+                raise
+            finally:
+                self._database.observe(name, time.perf_counter() - started)
+
+    async def _open(self) -> HotSession:
+        if self._session is not None and not self._session.is_broken:
+            return self._session
+        await self.close()
+        connection = await self._database.connect(DEADLINE_S)
+        session = HotSession(connection)
+        try:
+            await session.prepare_all(STATEMENTS)
+            await session.run([(b"be_short", ())], commits=False)
+            if self._database.is_closed:  # it has closed only the sessions it knew
+                raise StoreUnavailable("the database is closed")
+        except BaseException:
+            await session.close()
+            raise
+        self._connection, self._session = connection, session
+        return session
+
+    async def close(self) -> None:
+        """Closes the connection, and with it leaves the watch."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    # --- emptying ---
+
+    async def empty(self, position: InboxPosition) -> None:
+        """See InboxStore."""
+        async with self._database.begin("inbox_slots") as connection:
+            (writing,) = (await connection.execute(_WRITING)).scalars()
+            used = [(await connection.scalar(each)) for each in _IS_USED]
+            if (await connection.scalar(_SIZES[writing])) > SLOT_BYTES:
+                following = (writing + 1) % INBOX_SLOTS
+                if not used[following]:
+                    await connection.execute(_WRITE_TO, {"slot": following})
+            await connection.execute(
+                _FORGET_POSITIONS,
+                {"low": self._forgotten_below, "high": position.version - _POSITIONS_KEPT},
+            )
+        self._forgotten_below = max(0, position.version - _POSITIONS_KEPT)
+        for slot, is_used in enumerate(used):
+            if is_used and slot != writing:
+                with contextlib.suppress(StoreUnavailable):  # somebody still writes there
+                    await self._empty_slot(slot)
+
+    async def _empty_slot(self, slot: int) -> None:
+        """Whoever waits for a lock there waits behind us: so we do not wait."""
+        tables = ", ".join(f"penstock.inbox_{each}_{slot}" for each in _TABLES)
+        async with self._database.begin("inbox_empty") as connection:
+            await connection.execute(text(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE NOWAIT"))
+            if not await connection.scalar(_WAITS[slot]):
+                await connection.execute(text(f"TRUNCATE {tables}"))
+
+
+def _record(row: Sequence[bytes | None]) -> WaitingRecord:
+    stamp, number, xid, topic_id, topic, partition, timestamp_ms, key, value = row[:9]
+    names, contents, committed_at = row[9:]
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if names is not None:
+        headers = tuple(zip(texts(names), byteas(contents or b""), strict=True))
+    return WaitingRecord(
+        integer(stamp),
+        integer(number),
+        (xid or b"").decode(),
+        UUID(bytes=topic_id or b""),
+        (topic or b"").decode(),
+        None if partition is None else integer(partition),
+        integer(timestamp_ms),
+        key,
+        value,
+        headers,
+        _DOUBLE.unpack(committed_at or b"")[0],
+    )
