@@ -22,6 +22,7 @@ from core.types import (
     RecordBatch,
     TimestampType,
 )
+from gateway.kafka.recompression import in_codec_of_topic
 from gateway.kafka.records import HEADER, HEADER_SIZE, LOG_APPEND_TIME_FLAG
 
 _LOG_OVERHEAD: Final = 12
@@ -106,5 +107,5 @@ def inbox_batch(
     )
     checksum = crc32c(content, crc32c(memoryview(header)[_CHECKED_FROM:]))
     struct.pack_into(">I", header, _CHECKED_FROM - 4, checksum)
-    payload = b"".join((header, content))
+    payload = bytes(in_codec_of_topic(b"".join((header, content)), config))
     return RecordBatch(len(records), newest, len(payload), BatchFormat.KAFKA_V2), payload

@@ -12,14 +12,21 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import structlog
 
 from core.errors import Error
 from core.inbox.bite import BiteAnswer
 from core.inbox.position import Bite, LookAgain, TooLarge, next_step
-from core.inbox.values import InboxMove, InboxPosition, Look, WaitingRecord
+from core.inbox.values import (
+    BiteBatch,
+    InboxMove,
+    InboxPosition,
+    Look,
+    RefusedRecords,
+    WaitingRecord,
+)
 from core.ports.inbox import InboxStore
 from core.ports.log import RowLocked, StoreUnavailable
 from core.ports.topics import Heartbeat
@@ -31,7 +38,6 @@ from core.staging.values import (
     TokenBatch,
     WantedToken,
 )
-from core.topic.topic import Topic
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.outcomes import Unconfirmed
 from gateway.runtime.inbox.batches import BatchMaker
@@ -183,8 +189,7 @@ class Inbox:
         self, records: Sequence[WaitingRecord], position: InboxPosition, look: Look
     ) -> None:
         assert self._position is not None, "it was looked from there"
-        topics = await self._topics_of(records)
-        batches, refused = self._batches.batches_of(records, topics)
+        batches, refused = await self._batches_of(records)
         move = InboxMove(self._position.version, position, tuple(refused))
         answer = await self._flusher.publish_bite(batches, move)
         if isinstance(answer, Unconfirmed):
@@ -199,8 +204,13 @@ class Inbox:
         self._position = None
         await asyncio.sleep(LOOK_AT_MOST_S)
 
-    async def _topics_of(self, records: Sequence[WaitingRecord]) -> dict[UUID, Topic]:
-        return await self._topics.get_many_by_id({each.topic_id for each in records})
+    async def _batches_of(
+        self, records: Sequence[WaitingRecord]
+    ) -> tuple[list[BiteBatch], list[RefusedRecords]]:
+        topics = await self._topics.get_many_by_id({each.topic_id for each in records})
+        if any(each.config.compression_type is not None for each in topics.values()):
+            return await asyncio.to_thread(self._batches.batches_of, records, topics)
+        return self._batches.batches_of(records, topics)
 
     def _note(self, answer: BiteAnswer, records: Sequence[WaitingRecord], look: Look) -> None:
         self.published += answer.records
@@ -235,7 +245,7 @@ class Inbox:
             if not page:
                 break
             after, records = page[-1].number, records + len(page)
-            batches, left_out = self._batches.batches_of(page, await self._topics_of(page))
+            batches, left_out = await self._batches_of(page)
             refused += left_out
             total += len(batches)
             if batches:
