@@ -28,6 +28,7 @@ from sqlalchemy import (
     UniqueConstraint,
     Uuid,
     func,
+    text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.schema import SchemaItem
@@ -757,15 +758,19 @@ client_quota_version = Table(
 
 # --- SQL doors: what applications write in transactions of their own ---
 
+_SECRET = "('penstock.s'::text || translate((gen_random_uuid())::text, '-'::text, '_'::text))"
+
 # One row: what the functions have to know. slot: the tables that are written to. era: rises when
-# the database comes from another cluster, whose transactions had other ids. The rest are brokers'
-# settings, written when one starts or they change.
+# the database comes from another cluster, whose transactions had other ids. secret: the name of a
+# setting that nobody else is to give. The rest are brokers' settings, written when one starts or
+# they change.
 sql_door = Table(
     "sql_door",
     metadata,
     Column("only_row", Boolean, primary_key=True, server_default="true"),
     Column("slot", SmallInteger, nullable=False, server_default="0"),
     Column("era", Integer, nullable=False, server_default="0"),
+    Column("secret", Text, nullable=False, server_default=text(_SECRET)),
     Column("max_message_bytes", Integer, nullable=False, server_default="1048588"),
     Column("is_compacted", Boolean, nullable=False, server_default="false"),
     Column("timestamp_before_max_ms", BigInteger, nullable=False, server_default=_LONG_MAX),
@@ -784,18 +789,25 @@ is published: their rows are neither updated nor deleted. Plain tables: to find 
 partitioned one cost a transaction a third of its time."""
 
 
-def _inbox_table(name: str, slot: int, *columns: SchemaItem) -> Table:
-    return Table(f"{name}_{slot}", metadata, Column("xid", Xid8, nullable=False), *columns)
+def _inbox_table(name: str, slot: int, *columns: SchemaItem, is_unlogged: bool = False) -> Table:
+    return Table(
+        f"{name}_{slot}",
+        metadata,
+        Column("xid", Xid8, nullable=False),
+        *columns,
+        prefixes=["UNLOGGED"] if is_unlogged else [],
+    )
 
 
 def _inbox_record(slot: int) -> Table:
-    """Records that transactions have produced. number: the order of calls. partition: null where
-    the broker is to choose."""
+    """Records that transactions have produced. number: the order of calls. is_first: of its
+    transaction; at COMMIT it begins what follows. partition: null where the broker is to choose."""
     table = _inbox_table(
         "inbox_record",
         slot,
         Column("era", Integer, nullable=False),
         Column("number", BigInteger, nullable=False),
+        Column("is_first", Boolean, nullable=False),
         Column("topic_id", Uuid, nullable=False),
         Column("topic", Text(collation="C"), nullable=False),
         Column("partition", Integer),
@@ -812,7 +824,8 @@ def _inbox_record(slot: int) -> Table:
 def _inbox_transaction(slot: int) -> Table:
     """Transactions at their COMMIT, in a first pass of deferred triggers; that the row is there
     lets a second pass follow, behind what the application's own triggers wait for."""
-    return _inbox_table("inbox_transaction", slot, PrimaryKeyConstraint("xid"))
+    era = Column("era", Integer, nullable=False)
+    return _inbox_table("inbox_transaction", slot, era, is_unlogged=True)
 
 
 def _inbox_commit(slot: int) -> Table:

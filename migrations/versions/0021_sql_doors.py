@@ -33,6 +33,12 @@ def upgrade() -> None:
         sa.Column("only_row", sa.Boolean(), server_default="true", nullable=False),
         sa.Column("slot", sa.SmallInteger(), server_default="0", nullable=False),
         sa.Column("era", sa.Integer(), server_default="0", nullable=False),
+        sa.Column(
+            "secret",
+            sa.Text(),
+            server_default=sa.text("'penstock.s' || translate(gen_random_uuid()::text, '-', '_')"),
+            nullable=False,
+        ),
         sa.Column("max_message_bytes", sa.Integer(), server_default="1048588", nullable=False),
         sa.Column("is_compacted", sa.Boolean(), server_default="false", nullable=False),
         sa.Column(
@@ -101,6 +107,7 @@ def _create_slot(slot: int) -> None:
         sa.Column("xid", _Named("xid8"), nullable=False),
         sa.Column("era", sa.Integer(), nullable=False),
         sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("is_first", sa.Boolean(), nullable=False),
         sa.Column("topic_id", sa.Uuid(), nullable=False),
         sa.Column("topic", sa.Text(collation="C"), nullable=False),
         sa.Column("partition", sa.Integer(), nullable=True),
@@ -117,7 +124,8 @@ def _create_slot(slot: int) -> None:
     op.create_table(
         f"inbox_transaction_{slot}",
         sa.Column("xid", _Named("xid8"), nullable=False),
-        sa.PrimaryKeyConstraint("xid", name=op.f(f"inbox_transaction_{slot}_pkey")),
+        sa.Column("era", sa.Integer(), nullable=False),
+        prefixes=["UNLOGGED"],  # it means something in its own transaction only
     )
     op.create_table(
         f"inbox_commit_{slot}",
@@ -143,8 +151,15 @@ def _create_slot(slot: int) -> None:
         sa.Column("previous", sa.BigInteger(), nullable=True),
     )
     op.create_index(f"inbox_offset_{slot}_xid_idx", f"inbox_offset_{slot}", ["xid"])
-    for table, function in (("record", "begin_commit"), ("transaction", "stamp_commit")):
+    for table, function, when in (
+        ("record", "begin_commit", "WHEN (NEW.is_first) "),
+        ("transaction", "stamp_commit", ""),
+    ):
+        # Written by storage/sql_doors/produce.sql.
+        op.execute(
+            f"CREATE FUNCTION {function}_{slot}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'"
+        )
         op.execute(
             f"CREATE CONSTRAINT TRIGGER {function} AFTER INSERT ON inbox_{table}_{slot} "
-            f"DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {function}('{slot}')"
+            f"DEFERRABLE INITIALLY DEFERRED FOR EACH ROW {when}EXECUTE FUNCTION {function}_{slot}()"
         )

@@ -156,12 +156,6 @@ WITH adopted AS (
     WHERE EXISTS (SELECT FROM adopted)
       AND (SELECT system_identifier FROM penstock.cluster) <> %(system_identifier)s
     RETURNING era
-), ended_0 AS (
-    DELETE FROM penstock.inbox_transaction_0 WHERE EXISTS (SELECT FROM eras)
-), ended_1 AS (
-    DELETE FROM penstock.inbox_transaction_1 WHERE EXISTS (SELECT FROM eras)
-), ended_2 AS (
-    DELETE FROM penstock.inbox_transaction_2 WHERE EXISTS (SELECT FROM eras)
 ), applied_0 AS (
     DELETE FROM penstock.inbox_offset_0 WHERE EXISTS (SELECT FROM eras)
 ), applied_1 AS (

@@ -8,13 +8,28 @@ and compared with it by tests.
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from typing import Final
+
+from storage.schema import INBOX_SLOTS
 
 _FILES: Final = ("rights.sql", "produce.sql", "roles.sql")
 """In order: `roles.sql` grants what the others have made."""
 
 
+_EACH_SLOT: Final = re.compile(r"^ *-- for each slot\n(.*?)^ *-- end\n", re.DOTALL | re.MULTILINE)
+
+
 def statements() -> list[str]:
-    """DDL, in order; each text has many statements, and takes no parameters."""
-    return [(files(__name__) / name).read_text(encoding="utf-8") for name in _FILES]
+    """DDL, in order; each text has many statements, and takes no parameters. What stands between
+    `-- for each slot` and `-- end` is there once for each slot of the inbox, as `{slot}`."""
+    return [_EACH_SLOT.sub(_repeated, _text(name)) for name in _FILES]
+
+
+def _text(name: str) -> str:
+    return (files(__name__) / name).read_text(encoding="utf-8")
+
+
+def _repeated(found: re.Match[str]) -> str:
+    return "".join(found[1].replace("{slot}", str(slot)) for slot in range(INBOX_SLOTS))

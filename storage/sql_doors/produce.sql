@@ -2,9 +2,9 @@
 --
 -- They wait in the inbox until a broker publishes them, in the order of COMMITs. That order is a
 -- stamp: a number from a sequence, drawn by a deferred trigger, while the transaction holds all of
--- its locks. Whoever waited for this transaction, or saw what it did, draws a later one. It is drawn
--- in a *second* pass of deferred triggers, so behind what the application's own deferred triggers
--- and foreign keys wait for.
+-- its locks. Whoever waited for this transaction, or saw what it did, draws a later one. It is
+-- drawn in a *second* pass of deferred triggers, so behind what the application's own deferred
+-- triggers and foreign keys wait for.
 
 DO $do$ BEGIN
     CREATE TYPE penstock.header AS (name text, value bytea);
@@ -69,144 +69,196 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     FROM unnest(names, contents) AS h (name, content)
 $$;
 
--- Takes a row in, or refuses what a broker would refuse later.
-CREATE OR REPLACE FUNCTION penstock.take_record() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Takes a record in, or refuses what a broker would refuse later. role: whose rights are asked for;
+-- null where that is not known: then false is returned if rights are asked for at all.
+--
+-- In a new transaction each statement and each expression of a function is set up anew, which costs
+-- more than what it does. So one statement looks up, compares and inserts, in the usual case. The
+-- slot was the last one's as a rule.
+--
+-- How much a transaction has produced is a setting of its own: it ends with it, and goes back with
+-- a savepoint. Its name is a secret (`sql_door`), so that nobody else gives it.
+CREATE OR REPLACE FUNCTION penstock.take_record(
+    role name, topic text, key bytea, value bytea, headers jsonb, partition integer,
+    "timestamp" timestamptz
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    checked record;
+BEGIN
+    IF role IS NULL AND headers IS NULL AND partition IS NULL AND "timestamp" IS NULL THEN
+        CASE current_setting('penstock.slot', true)
+            -- for each slot
+            WHEN '{slot}' THEN
+                INSERT INTO penstock.inbox_record_{slot} (xid, era, number, is_first, topic_id,
+                    topic, timestamp_ms, key, value)
+                SELECT pg_current_xact_id(), d.era, nextval('penstock.inbox_number_seq'),
+                       set_config(d.secret, (s.before + s.size)::text, true) IS NOT NULL
+                           AND s.before = 0,
+                       t.topic_id, topic, extract(epoch FROM clock_timestamp()) * 1000, key, value
+                FROM penstock.topic t, penstock.sql_door d, LATERAL (
+                    SELECT coalesce(nullif(current_setting(d.secret, true), ''), '0')::bigint
+                               AS before,
+                           coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) + 96
+                               AS size OFFSET 0) AS s
+                WHERE t.name = topic AND d.slot = {slot} AND NOT d.asks_rights
+                  AND NOT t.is_internal AND (key IS NOT NULL OR NOT d.is_compacted)
+                  AND s.size <= d.max_message_bytes
+                  AND s.before + s.size <= d.max_transaction_bytes
+                  AND NOT EXISTS (SELECT FROM penstock.config_entry c
+                                  WHERE c.resource_type = 'topic'
+                                    AND c.resource_name = t.topic_id::text
+                                    AND c.name IN ('max.message.bytes', 'cleanup.policy'));
+            -- end
+            ELSE NULL;
+        END CASE;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+    END IF;
+    SELECT * INTO checked
+    FROM penstock.check_record(role, topic, key, value, headers, partition, "timestamp");
+    IF checked IS NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM set_config('penstock.slot', checked.slot::text, false);
+    CASE checked.slot
+        -- for each slot
+        WHEN {slot} THEN
+            INSERT INTO penstock.inbox_record_{slot} (xid, era, number, is_first, topic_id, topic,
+                partition, timestamp_ms, key, value, header_names, header_values)
+            VALUES (pg_current_xact_id(), checked.era, nextval('penstock.inbox_number_seq'),
+                checked.is_first, checked.topic_id, topic, partition, checked.stamp_ms, key, value,
+                checked.header_names, checked.header_values);
+        -- end
+    END CASE;
+    RETURN true;
+END $$;
+
+-- What is wrong with a record, as an error; else what is to be inserted. No row where rights are
+-- asked for and nobody's name is known.
+CREATE OR REPLACE FUNCTION penstock.check_record(
+    role name, topic text, key bytea, value bytea, headers jsonb, partition integer,
+    "timestamp" timestamptz, OUT slot smallint, OUT era integer, OUT is_first boolean,
+    OUT topic_id uuid, OUT stamp_ms bigint, OUT header_names text[], OUT header_values bytea[]
+) RETURNS SETOF record LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE
     door penstock.sql_door%ROWTYPE;
-    found_topic record;
-    key_bytes bytea := coalesce(NEW.key_bytes, convert_to(NEW.key, 'UTF8'));
-    value_bytes bytea := coalesce(NEW.value_bytes, convert_to(NEW.value, 'UTF8'));
-    header_names text[];
-    header_values bytea[];
+    found_topic penstock.topic%ROWTYPE;
+    settings jsonb;
     now_ms bigint := extract(epoch FROM clock_timestamp()) * 1000;
-    stamp_ms bigint := now_ms;
     size integer;
+    most integer;
     total bigint;
 BEGIN
     SELECT * INTO STRICT door FROM penstock.sql_door;
-    SELECT t.topic_id, t.is_internal,
-           (SELECT c.value FROM penstock.config_entry c
-            WHERE c.resource_type = 'topic' AND c.resource_name = t.topic_id::text
-              AND c.name = 'max.message.bytes')::integer AS max_message_bytes,
-           (SELECT c.value FROM penstock.config_entry c
-            WHERE c.resource_type = 'topic' AND c.resource_name = t.topic_id::text
-              AND c.name = 'cleanup.policy') AS cleanup_policy
-    INTO found_topic FROM penstock.topic t WHERE t.name = NEW.topic;
     IF door.asks_rights THEN
+        IF role IS NULL THEN
+            RETURN;
+        END IF;
         -- Before it is told whether there is such a topic.
-        PERFORM penstock.refuse_unless(NEW.role, 'WRITE', 'TOPIC', NEW.topic);
+        PERFORM penstock.refuse_unless(role, 'WRITE', 'TOPIC', topic);
     END IF;
+    SELECT * INTO found_topic FROM penstock.topic t WHERE t.name = topic;
     IF found_topic.topic_id IS NULL OR found_topic.is_internal THEN
         RAISE EXCEPTION 'UNKNOWN_TOPIC_OR_PARTITION: there is no topic "%" that one may write to',
-            NEW.topic USING ERRCODE = 'PS101';
+            topic USING ERRCODE = 'PS101';
     END IF;
-    IF NEW.partition IS NOT NULL AND NOT EXISTS (
+    IF partition IS NOT NULL AND NOT EXISTS (
         SELECT FROM penstock.topic_partition p
-        WHERE p.topic_id = found_topic.topic_id AND p.partition = NEW.partition
+        WHERE p.topic_id = found_topic.topic_id AND p.partition = check_record.partition
     ) THEN
-        RAISE EXCEPTION 'UNKNOWN_TOPIC_OR_PARTITION: topic "%" has no partition %',
-            NEW.topic, NEW.partition USING ERRCODE = 'PS101';
+        RAISE EXCEPTION 'UNKNOWN_TOPIC_OR_PARTITION: topic "%" has no partition %', topic, partition
+            USING ERRCODE = 'PS101';
     END IF;
-    IF key_bytes IS NULL
-       AND coalesce(found_topic.cleanup_policy ~ 'compact', door.is_compacted) THEN
+    SELECT coalesce(jsonb_object_agg(c.name, c.value), '{}') INTO settings
+    FROM penstock.config_entry c
+    WHERE c.resource_type = 'topic' AND c.resource_name = found_topic.topic_id::text;
+    IF key IS NULL AND coalesce(settings ->> 'cleanup.policy' ~ 'compact', door.is_compacted) THEN
         RAISE EXCEPTION 'INVALID_RECORD: topic "%" is compacted, and a record of it has a key',
-            NEW.topic USING ERRCODE = 'PS103';
+            topic USING ERRCODE = 'PS103';
     END IF;
-    IF NEW.headers IS NOT NULL THEN
+    IF headers IS NOT NULL THEN
         SELECT h.names, h.contents INTO header_names, header_values
-        FROM penstock.read_headers(NEW.headers) AS h;
-    END IF;
-    IF NEW."timestamp" IS NOT NULL THEN
-        stamp_ms := penstock.stamp_ms(found_topic.topic_id, NEW."timestamp", now_ms, door);
+        FROM penstock.read_headers(headers) AS h;
     END IF;
     -- Alone in its batch, without compression.
-    size := 3 + penstock.varint_size(coalesce(octet_length(key_bytes), 0))
-        + coalesce(octet_length(key_bytes), 0)
-        + penstock.varint_size(coalesce(octet_length(value_bytes), 0))
-        + coalesce(octet_length(value_bytes), 0)
+    size := 3 + penstock.varint_size(coalesce(octet_length(key), 0))
+        + coalesce(octet_length(key), 0)
+        + penstock.varint_size(coalesce(octet_length(value), 0))
+        + coalesce(octet_length(value), 0)
         + penstock.varint_size(coalesce(cardinality(header_names), 0))
-        + CASE WHEN header_names IS NULL THEN 0
-               ELSE penstock.headers_size(header_names, header_values) END;
+        + coalesce(penstock.headers_size(header_names, header_values), 0);
     size := 61 + size + penstock.varint_size(size);
-    IF size > coalesce(found_topic.max_message_bytes, door.max_message_bytes) THEN
-        RAISE EXCEPTION 'MESSAGE_TOO_LARGE: the record has % bytes, topic "%" takes %', size,
-            NEW.topic, coalesce(found_topic.max_message_bytes, door.max_message_bytes)
-            USING ERRCODE = 'PS102', HINT = 'Set the topic''s max.message.bytes.';
+    most := coalesce((settings ->> 'max.message.bytes')::integer, door.max_message_bytes);
+    IF size > most THEN
+        RAISE EXCEPTION 'MESSAGE_TOO_LARGE: the record has % bytes, topic "%" takes %', size, topic,
+            most USING ERRCODE = 'PS102', HINT = 'Set the topic''s max.message.bytes.';
     END IF;
-    -- The setting ends with the transaction, and goes back with a savepoint.
-    total := size + coalesce(nullif(current_setting('penstock.bytes_in_transaction', true), ''),
-                             '0')::bigint;
+    total := coalesce(nullif(current_setting(door.secret, true), ''), '0');
+    is_first := total = 0;
+    total := total + size;
     IF total > door.max_transaction_bytes THEN
         RAISE EXCEPTION 'MESSAGE_TOO_LARGE: the transaction has produced % bytes, % are the limit',
             total, door.max_transaction_bytes USING ERRCODE = 'PS102',
             HINT = 'Commit more often, or raise penstock.sql.transaction.max.bytes.';
     END IF;
-    PERFORM set_config('penstock.bytes_in_transaction', total::text, true);
-    CASE door.slot
-        WHEN 0 THEN
-            INSERT INTO penstock.inbox_record_0 (xid, era, number, topic_id, topic, partition,
-                timestamp_ms, key, value, header_names, header_values)
-            VALUES (pg_current_xact_id(), door.era, nextval('penstock.inbox_number_seq'),
-                found_topic.topic_id, NEW.topic, NEW.partition, stamp_ms, key_bytes, value_bytes,
-                header_names, header_values);
-        WHEN 1 THEN
-            INSERT INTO penstock.inbox_record_1 (xid, era, number, topic_id, topic, partition,
-                timestamp_ms, key, value, header_names, header_values)
-            VALUES (pg_current_xact_id(), door.era, nextval('penstock.inbox_number_seq'),
-                found_topic.topic_id, NEW.topic, NEW.partition, stamp_ms, key_bytes, value_bytes,
-                header_names, header_values);
-        WHEN 2 THEN
-            INSERT INTO penstock.inbox_record_2 (xid, era, number, topic_id, topic, partition,
-                timestamp_ms, key, value, header_names, header_values)
-            VALUES (pg_current_xact_id(), door.era, nextval('penstock.inbox_number_seq'),
-                found_topic.topic_id, NEW.topic, NEW.partition, stamp_ms, key_bytes, value_bytes,
-                header_names, header_values);
-    END CASE;
+    PERFORM set_config(door.secret, total::text, true);
+    slot := door.slot;
+    era := door.era;
+    topic_id := found_topic.topic_id;
+    stamp_ms := now_ms;
+    IF "timestamp" IS NOT NULL THEN
+        IF NOT isfinite("timestamp") OR "timestamp" < 'epoch' THEN
+            RAISE EXCEPTION 'INVALID_TIMESTAMP: % is no time that a record has', "timestamp"
+                USING ERRCODE = 'PS103';
+        END IF;
+        stamp_ms := floor(extract(epoch FROM "timestamp") * 1000);
+        -- Where the log stamps, it gets another one.
+        IF coalesce(settings ->> 'message.timestamp.type', '') <> 'LogAppendTime' AND (
+            now_ms - stamp_ms > coalesce((settings ->> 'message.timestamp.before.max.ms')::bigint,
+                                         door.timestamp_before_max_ms)
+            OR stamp_ms - now_ms > coalesce((settings ->> 'message.timestamp.after.max.ms')::bigint,
+                                            door.timestamp_after_max_ms)) THEN
+            RAISE EXCEPTION 'INVALID_TIMESTAMP: % is further from now than the topic takes',
+                "timestamp" USING ERRCODE = 'PS103', HINT =
+                'See message.timestamp.before.max.ms and message.timestamp.after.max.ms.';
+        END IF;
+    END IF;
+    RETURN NEXT;
+END $$;
+
+-- The same for all who may produce, in nobody's name.
+CREATE OR REPLACE FUNCTION penstock.take_record_unasked(
+    topic text, key bytea, value bytea, headers jsonb, partition integer, "timestamp" timestamptz
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN penstock.take_record(NULL, topic, key, value, headers, partition, "timestamp");
+END $$;
+
+-- What is inserted into `outbox`.
+CREATE OR REPLACE FUNCTION penstock.take_row() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_taken boolean := penstock.take_record(
+        NEW.role, NEW.topic, coalesce(NEW.key_bytes, convert_to(NEW.key, 'UTF8')),
+        coalesce(NEW.value_bytes, convert_to(NEW.value, 'UTF8')), NEW.headers, NEW.partition,
+        NEW."timestamp");
+BEGIN
     RETURN NEW;
 END $$;
 
--- A time that the application gives, in milliseconds; refuses what the topic does not take.
-CREATE OR REPLACE FUNCTION penstock.stamp_ms(
-    of_topic uuid, given timestamptz, now_ms bigint, door penstock.sql_door
-) RETURNS bigint LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    settings jsonb;
-    stamp_ms bigint;
-BEGIN
-    IF NOT isfinite(given) OR given < 'epoch' THEN
-        RAISE EXCEPTION 'INVALID_TIMESTAMP: % is no time that a record has', given
-            USING ERRCODE = 'PS103';
-    END IF;
-    stamp_ms := floor(extract(epoch FROM given) * 1000);
-    SELECT coalesce(jsonb_object_agg(c.name, c.value), '{}') INTO settings
-    FROM penstock.config_entry c
-    WHERE c.resource_type = 'topic' AND c.resource_name = of_topic::text
-      AND c.name LIKE 'message.timestamp.%';
-    IF settings ->> 'message.timestamp.type' = 'LogAppendTime' THEN
-        RETURN stamp_ms;  -- it gets another
-    END IF;
-    IF now_ms - stamp_ms > coalesce((settings ->> 'message.timestamp.before.max.ms')::bigint,
-                                    door.timestamp_before_max_ms)
-       OR stamp_ms - now_ms > coalesce((settings ->> 'message.timestamp.after.max.ms')::bigint,
-                                       door.timestamp_after_max_ms) THEN
-        RAISE EXCEPTION 'INVALID_TIMESTAMP: % is further from now than the topic takes', given
-            USING ERRCODE = 'PS103',
-                  HINT = 'See message.timestamp.before.max.ms and message.timestamp.after.max.ms.';
-    END IF;
-    RETURN stamp_ms;
-END $$;
-
--- For INSERT and COPY. `role` is told by its default, in the name of whoever inserts, and nobody may
--- give it.
+-- For INSERT and COPY. `role` is told by its default, in the name of whoever inserts, and nobody
+-- may give it.
 CREATE OR REPLACE VIEW penstock.outbox AS
 SELECT NULL::text AS topic, NULL::text AS key, NULL::text AS value, NULL::jsonb AS headers,
        NULL::integer AS partition, NULL::timestamptz AS "timestamp", NULL::bytea AS key_bytes,
        NULL::bytea AS value_bytes, NULL::name AS role
 WHERE false;
 ALTER VIEW penstock.outbox ALTER COLUMN role SET DEFAULT current_user;
-CREATE OR REPLACE TRIGGER take_record INSTEAD OF INSERT ON penstock.outbox
-    FOR EACH ROW EXECUTE FUNCTION penstock.take_record();
+CREATE OR REPLACE TRIGGER take_row INSTEAD OF INSERT ON penstock.outbox
+    FOR EACH ROW EXECUTE FUNCTION penstock.take_row();
 
 COMMENT ON VIEW penstock.outbox IS
     'INSERT and COPY into it produce records when the transaction commits. It is always empty.';
@@ -221,100 +273,137 @@ COMMENT ON COLUMN penstock.outbox.key_bytes IS 'The key, if it is not text.';
 COMMENT ON COLUMN penstock.outbox.value_bytes IS 'The value, if it is not text.';
 COMMENT ON COLUMN penstock.outbox.role IS 'Whose rights are asked for; nobody may give it.';
 
--- They run in the caller's name, so that INSERT tells it. Nothing in them is looked for by a
--- search_path.
+-- They run in the caller's name, so that INSERT tells it where rights are asked for. Nothing in
+-- them is looked for by a search_path.
 CREATE OR REPLACE FUNCTION penstock.produce(
     topic text, key text, value text, headers jsonb DEFAULT NULL, partition integer DEFAULT NULL,
     "timestamp" timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO penstock.outbox (topic, key, value, headers, partition, "timestamp")
-    VALUES ($1, $2, $3, $4, $5, $6);
+    IF NOT penstock.take_record_unasked(
+        $1, pg_catalog.convert_to($2, 'UTF8'), pg_catalog.convert_to($3, 'UTF8'),
+        $4, $5, $6
+    ) THEN
+        INSERT INTO penstock.outbox (topic, key_bytes, value_bytes, headers, partition, "timestamp")
+        VALUES ($1, pg_catalog.convert_to($2, 'UTF8'), pg_catalog.convert_to($3, 'UTF8'),
+                $4, $5, $6);
+    END IF;
 END $$;
 CREATE OR REPLACE FUNCTION penstock.produce(
     topic text, key bytea, value bytea, headers jsonb DEFAULT NULL, partition integer DEFAULT NULL,
     "timestamp" timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO penstock.outbox (topic, key_bytes, value_bytes, headers, partition, "timestamp")
-    VALUES ($1, $2, $3, $4, $5, $6);
+    IF NOT penstock.take_record_unasked(
+        $1, $2, $3,
+        $4, $5, $6
+    ) THEN
+        INSERT INTO penstock.outbox (topic, key_bytes, value_bytes, headers, partition, "timestamp")
+        VALUES ($1, $2, $3,
+                $4, $5, $6);
+    END IF;
 END $$;
 CREATE OR REPLACE FUNCTION penstock.produce(
     topic text, key text, value bytea, headers jsonb DEFAULT NULL, partition integer DEFAULT NULL,
     "timestamp" timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO penstock.outbox (topic, key, value_bytes, headers, partition, "timestamp")
-    VALUES ($1, $2, $3, $4, $5, $6);
+    IF NOT penstock.take_record_unasked(
+        $1, pg_catalog.convert_to($2, 'UTF8'), $3,
+        $4, $5, $6
+    ) THEN
+        INSERT INTO penstock.outbox (topic, key_bytes, value_bytes, headers, partition, "timestamp")
+        VALUES ($1, pg_catalog.convert_to($2, 'UTF8'), $3,
+                $4, $5, $6);
+    END IF;
 END $$;
 CREATE OR REPLACE FUNCTION penstock.produce(
     topic text, key bytea, value text, headers jsonb DEFAULT NULL, partition integer DEFAULT NULL,
     "timestamp" timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO penstock.outbox (topic, key_bytes, value, headers, partition, "timestamp")
-    VALUES ($1, $2, $3, $4, $5, $6);
+    IF NOT penstock.take_record_unasked(
+        $1, $2, pg_catalog.convert_to($3, 'UTF8'),
+        $4, $5, $6
+    ) THEN
+        INSERT INTO penstock.outbox (topic, key_bytes, value_bytes, headers, partition, "timestamp")
+        VALUES ($1, $2, pg_catalog.convert_to($3, 'UTF8'),
+                $4, $5, $6);
+    END IF;
 END $$;
 CREATE OR REPLACE FUNCTION penstock.produce(
     topic text, key text, value jsonb, headers jsonb DEFAULT NULL, partition integer DEFAULT NULL,
     "timestamp" timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO penstock.outbox (topic, key, value, headers, partition, "timestamp")
-    VALUES ($1, $2, $3::pg_catalog.text, $4, $5, $6);
+    IF NOT penstock.take_record_unasked(
+        $1, pg_catalog.convert_to($2, 'UTF8'), pg_catalog.convert_to($3::pg_catalog.text, 'UTF8'),
+        $4, $5, $6
+    ) THEN
+        INSERT INTO penstock.outbox (topic, key_bytes, value_bytes, headers, partition, "timestamp")
+        VALUES ($1, pg_catalog.convert_to($2, 'UTF8'),
+                pg_catalog.convert_to($3::pg_catalog.text, 'UTF8'), $4, $5, $6);
+    END IF;
 END $$;
 CREATE OR REPLACE FUNCTION penstock.produce(
     topic text, key bytea, value jsonb, headers jsonb DEFAULT NULL, partition integer DEFAULT NULL,
     "timestamp" timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO penstock.outbox (topic, key_bytes, value, headers, partition, "timestamp")
-    VALUES ($1, $2, $3::pg_catalog.text, $4, $5, $6);
+    IF NOT penstock.take_record_unasked(
+        $1, $2, pg_catalog.convert_to($3::pg_catalog.text, 'UTF8'),
+        $4, $5, $6
+    ) THEN
+        INSERT INTO penstock.outbox (topic, key_bytes, value_bytes, headers, partition, "timestamp")
+        VALUES ($1, $2, pg_catalog.convert_to($3::pg_catalog.text, 'UTF8'),
+                $4, $5, $6);
+    END IF;
 END $$;
 
 -- --- at COMMIT ---
-
--- The first pass, of triggers that are made with the tables: once for each record, so that nothing an application sets can leave it out. Its
--- argument is the slot.
 --
--- Where the application has made constraints IMMEDIATE it is too early: what it waits for from now on
--- would not count for the order. (A SET CONSTRAINTS inside of a function is not noticed.)
-CREATE OR REPLACE FUNCTION penstock.begin_commit() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Triggers are made with the tables. The first pass is of a transaction's first record.
+
+CREATE OR REPLACE FUNCTION penstock.refuse_immediate() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF pg_trigger_depth() > 1 OR current_query() ILIKE 'set constraints%' THEN
-        RAISE EXCEPTION 'what is produced takes its place at COMMIT, and constraints are IMMEDIATE'
-            USING ERRCODE = 'PS104',
-                  HINT = 'Name your own in SET CONSTRAINTS, or leave ALL DEFERRED until COMMIT.';
-    END IF;
-    CASE TG_ARGV[0]
-        WHEN '0' THEN
-            INSERT INTO penstock.inbox_transaction_0 VALUES (NEW.xid) ON CONFLICT DO NOTHING;
-        WHEN '1' THEN
-            INSERT INTO penstock.inbox_transaction_1 VALUES (NEW.xid) ON CONFLICT DO NOTHING;
-        WHEN '2' THEN
-            INSERT INTO penstock.inbox_transaction_2 VALUES (NEW.xid) ON CONFLICT DO NOTHING;
-    END CASE;
-    RETURN NULL;
+    RAISE EXCEPTION 'what is produced takes its place at COMMIT, and constraints are IMMEDIATE'
+        USING ERRCODE = 'PS104',
+              HINT = 'Name your own in SET CONSTRAINTS, or leave ALL DEFERRED until COMMIT.';
 END $$;
 
--- The second. NOTIFY makes all who commit wait for each other, so it is sent only where no broker
--- looks already: the one that does holds this lock for itself (`storage/inbox.py`). A transaction
--- that has written into two slots has two stamps; the later one counts.
-CREATE OR REPLACE FUNCTION penstock.stamp_commit() RETURNS trigger
+-- Where the application has made constraints IMMEDIATE it is too early: what it waits for from now
+-- on would not count for the order. (A SET CONSTRAINTS inside of a function is not noticed.)
+-- for each slot
+CREATE OR REPLACE FUNCTION penstock.begin_commit_{slot}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    era_now integer := (SELECT era FROM penstock.sql_door);
-    stamp bigint := nextval('penstock.inbox_stamp_seq');
 BEGIN
-    CASE TG_ARGV[0]
-        WHEN '0' THEN INSERT INTO penstock.inbox_commit_0 VALUES (NEW.xid, era_now, stamp);
-        WHEN '1' THEN INSERT INTO penstock.inbox_commit_1 VALUES (NEW.xid, era_now, stamp);
-        WHEN '2' THEN INSERT INTO penstock.inbox_commit_2 VALUES (NEW.xid, era_now, stamp);
-    END CASE;
+    IF pg_trigger_depth() > 1 OR lower(left(current_query(), 15)) = 'set constraints' THEN
+        PERFORM penstock.refuse_immediate();
+    END IF;
+    INSERT INTO penstock.inbox_transaction_{slot} VALUES (NEW.xid, NEW.era);
+    RETURN NULL;
+END $$;
+-- end
+
+-- NOTIFY makes all who commit wait for each other, so it is sent only where no broker looks
+-- already: the one that does holds this lock for itself (`storage/inbox.py`).
+CREATE OR REPLACE FUNCTION penstock.wake_brokers() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pg_advisory_unlock_shared(5784113066287911025);
+    PERFORM pg_notify('penstock_inbox', '');
+END $$;
+
+-- for each slot
+CREATE OR REPLACE FUNCTION penstock.stamp_commit_{slot}() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO penstock.inbox_commit_{slot}
+    VALUES (NEW.xid, NEW.era, nextval('penstock.inbox_stamp_seq'));
     IF pg_try_advisory_lock_shared(5784113066287911025) THEN
-        PERFORM pg_advisory_unlock_shared(5784113066287911025);
-        PERFORM pg_notify('penstock_inbox', '');
+        PERFORM penstock.wake_brokers();
     END IF;
     RETURN NULL;
 END $$;
+-- end

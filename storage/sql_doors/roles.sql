@@ -31,7 +31,8 @@ BEGIN
                     penstock.produce(text, bytea, text, jsonb, integer, timestamptz),
                     penstock.produce(text, text, jsonb, jsonb, integer, timestamptz),
                     penstock.produce(text, bytea, jsonb, jsonb, integer, timestamptz),
-                    penstock.headers_as_json(penstock.header[])
+                    penstock.headers_as_json(penstock.header[]),
+                    penstock.take_record_unasked(text, bytea, bytea, jsonb, integer, timestamptz)
                     TO penstock_producer;
             ELSE NULL;
         END CASE;
