@@ -662,6 +662,16 @@ delegation_token_version = Table(
     CheckConstraint("only_row", name="single"),
 )
 
+_ACL_WORDS = {
+    "permission": "permission IN ('ALLOW', 'DENY')",
+    "operation": "operation IN ('ALL', 'READ', 'WRITE', 'CREATE', 'DELETE', 'ALTER', 'DESCRIBE', "
+    "'CLUSTER_ACTION', 'DESCRIBE_CONFIGS', 'ALTER_CONFIGS', 'IDEMPOTENT_WRITE', "
+    "'CREATE_TOKENS', 'DESCRIBE_TOKENS', 'TWO_PHASE_COMMIT')",
+    "resource_type": "resource_type IN ('TOPIC', 'GROUP', 'CLUSTER', 'TRANSACTIONAL_ID', "
+    "'DELEGATION_TOKEN', 'USER')",
+    "pattern_type": "pattern_type IN ('LITERAL', 'PREFIXED')",
+}
+
 # A key of its own: names may be longer than an index takes.
 acl = Table(
     "acl",
@@ -685,24 +695,29 @@ acl = Table(
     Column("pattern_type", Text, nullable=False, server_default="LITERAL"),
     Column("host", Text(collation="C"), nullable=False, server_default="*"),
     _timestamp("created_at"),
-    CheckConstraint("permission IN ('ALLOW', 'DENY')", name="permission"),
-    CheckConstraint(
-        "operation IN ('ALL', 'READ', 'WRITE', 'CREATE', 'DELETE', 'ALTER', 'DESCRIBE', "
-        "'CLUSTER_ACTION', 'DESCRIBE_CONFIGS', 'ALTER_CONFIGS', 'IDEMPOTENT_WRITE', "
-        "'CREATE_TOKENS', 'DESCRIBE_TOKENS', 'TWO_PHASE_COMMIT')",
-        name="operation",
-    ),
-    CheckConstraint(
-        "resource_type IN ('TOPIC', 'GROUP', 'CLUSTER', 'TRANSACTIONAL_ID', 'DELEGATION_TOKEN', "
-        "'USER')",
-        name="resource_type",
-    ),
-    CheckConstraint("pattern_type IN ('LITERAL', 'PREFIXED')", name="pattern_type"),
+    *(CheckConstraint(condition, name=column) for column, condition in _ACL_WORDS.items()),
     CheckConstraint(
         "resource_name <> '' AND (resource_type <> 'CLUSTER' OR resource_name = 'kafka-cluster')",
         name="resource_name",
     ),
     CheckConstraint("principal LIKE '%:%'", name="principal"),
+)
+
+# For decisions in SQL. Names may be longer than an index takes: of a resource's its beginning is in
+# it, and no role's principal is as long as those that it leaves out.
+Index(
+    "acl_decision_idx",
+    acl.c.principal,
+    acl.c.resource_type,
+    acl.c.pattern_type,
+    func.left(acl.c.resource_name, 300),
+    postgresql_where=text("octet_length(principal) <= 300"),
+)
+# Nearly always empty: each decision asks whether there is one that nobody can read.
+Index(
+    "acl_unreadable_idx",
+    acl.c.acl_key,
+    postgresql_where=text(f"NOT ({' AND '.join(_ACL_WORDS.values())})"),
 )
 
 # Raised by a trigger on `acl`. Not in `cluster`: a session of psql that is left open on the one is

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from core.config.types import ConfigError
-from core.security.principal import Principal
+from core.security.principal import ROLE, Principal
 
 # StrEnum, because a plain Enum's hash is a call of Python's, and each decision looks up a few.
 
@@ -79,6 +79,9 @@ WILDCARD: Final = "*"
 """As a literal name: each resource of the type. As a host: each host."""
 EVERYBODY: Final = "User:*"
 """As a binding's principal: whoever asks, of any kind."""
+EVERY_ROLE: Final = f"{ROLE}:*"
+"""As a binding's principal: each role of the database. Kafka knows no such kind."""
+_OF_ROLES: Final = EVERY_ROLE[:-1]
 CLUSTER_NAME: Final = "kafka-cluster"
 """The one resource of type CLUSTER."""
 
@@ -411,8 +414,10 @@ class AclRules:
         by_principal = self._by_type.get(resource_type)
         if by_principal is None:
             return []
-        both = by_principal.get(who), by_principal.get(EVERYBODY)
-        return [each for each in both if each is not None]
+        found = [by_principal.get(who), by_principal.get(EVERYBODY)]
+        if who.startswith(_OF_ROLES):
+            found.append(by_principal.get(EVERY_ROLE))
+        return [each for each in found if each is not None]
 
     def _change(self, added: Iterable[AclBinding], removed: Iterable[AclBinding]) -> None:
         by_type: dict[ResourceType, dict[str, _Patterns]] = {

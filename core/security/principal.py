@@ -6,11 +6,13 @@ from typing import Final
 
 USER: Final = "User"
 """The kind of whoever logs in (KafkaPrincipal.USER_TYPE)."""
+ROLE: Final = "Role"
+"""The kind of roles of the database, whose applications call functions in SQL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Kafka's KafkaPrincipal. kind: "User"; other front-ends may have other kinds.
+    """Kafka's KafkaPrincipal. kind: USER or ROLE.
 
     is_by_token: whether it has come by a delegation token; it is the same principal all the same.
     """

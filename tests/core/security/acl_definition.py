@@ -37,7 +37,7 @@ def fitting(
         each
         for each in bindings
         if each.permission is permission
-        and each.principal in (who, "User:*")
+        and each.principal in {who, "User:*", "Role:*" if who.startswith("Role:") else who}
         and each.host in (host, "*")
         and each.operation in operations
         and is_about(each, resource_type, name)

@@ -122,7 +122,10 @@ def test_a_binding_is_about_what_its_pattern_says(
         ("User:*", BOB, True),
         ("User:*", ANONYMOUS, True),
         ("User:*", Principal("alice", "Role"), True),  # whatever the kind, as in Kafka
-        ("Role:*", Principal("alice", "Role"), False),
+        ("Role:*", Principal("alice", "Role"), True),
+        ("Role:*", Principal("*", "Role"), True),
+        ("Role:*", ALICE, False),
+        ("Group:*", Principal("alice", "Group"), False),  # no other kind has such a one
         ("User:a*", ALICE, False),
         ("User:CN=a,O=b:c", Principal("CN=a,O=b:c"), True),
         ("User:*", Principal("*"), True),  # Kafka's authorizer throws at a user of this name
@@ -376,7 +379,7 @@ def test_a_hundred_thousand_rules_are_not_all_looked_at(prefixed: bool) -> None:
 
 NAMES = st.just(WILDCARD) | st.text("ab*!", max_size=3)
 KINDS_OF_RESOURCE = st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP])
-PRINCIPALS = ["User:a", "User:b", "Role:a", "User:*"]
+PRINCIPALS = ["User:a", "User:b", "Role:a", "User:*", "Role:*"]
 # Often the same, so that several fit one question.
 OPERATIONS = st.sampled_from([Operation.READ, Operation.DESCRIBE]) | st.sampled_from(CONCRETE)
 BINDINGS = st.builds(
