@@ -46,6 +46,7 @@ from gateway.runtime.namespaces import Namespaces
 from gateway.runtime.quotas import Quotas
 from gateway.runtime.runtime import Runtime
 from gateway.runtime.schemas import Schemas
+from gateway.runtime.sql_doors import SqlDoors
 from gateway.runtime.staging import Staging
 from gateway.runtime.subscriptions.live_consumers import LiveConsumers
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
@@ -72,6 +73,7 @@ from storage.notifications import PostgresChangeFeed
 from storage.quotas import QuotaStore
 from storage.schemas import SchemaStore
 from storage.snapshots import PostgresSnapshots
+from storage.sql_doors.settings import SqlDoorStore
 from storage.staging import PostgresStagingStore
 from storage.subscriptions.backlogs import BacklogStore
 from storage.subscriptions.store import SubscriptionStore
@@ -114,6 +116,7 @@ async def compose(database: Database, cluster: Cluster, static: Mapping[str, str
     runtime = wire(database, cluster, configs)
     await runtime.acls.load()
     await runtime.quotas.refresh()
+    await runtime.sql_doors.tell()
     return runtime
 
 
@@ -230,6 +233,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
             is_on_duty=lambda: cluster.is_lowest,
         ),
         authentication=Authentication(users, configs),
+        sql_doors=SqlDoors(SqlDoorStore(database), configs),
         feed=feed,
         announcer=announcer,
         snapshots=SnapshotWatch(PostgresSnapshots(database).oldest),

@@ -1094,6 +1094,14 @@ _HONOURED: tuple[ConfigDef, ...] = (
         validator=at_least(0),
     ),
     _broker(
+        "penstock.sql.transaction.max.bytes",
+        _LONG,
+        512 * 2**20,
+        "Most bytes of records that one transaction of an application may produce in SQL.",
+        validator=at_least(1),
+        update_mode=_CLUSTER_WIDE,
+    ),
+    _broker(
         "penstock.ssl.crl.location",
         _STRING,
         None,

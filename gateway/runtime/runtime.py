@@ -29,6 +29,7 @@ from gateway.runtime.log.translation import Translations
 from gateway.runtime.namespaces import Namespaces
 from gateway.runtime.quotas import Quotas
 from gateway.runtime.schemas import Schemas
+from gateway.runtime.sql_doors import SqlDoors
 from gateway.runtime.staging import Staging
 from gateway.runtime.subscriptions.live_consumers import LiveConsumers
 from gateway.runtime.subscriptions.subscriptions import Subscriptions
@@ -72,6 +73,7 @@ class Runtime:
     quotas: Quotas
     delegation_tokens: DelegationTokens
     authentication: Authentication
+    sql_doors: SqlDoors
     throttles: Throttles
     feed: ChangeFeed
     announcer: Announcer
@@ -113,6 +115,7 @@ class Runtime:
             self.delegation_tokens.run(),
             self.delegation_tokens.run_ends(),
             self.delegation_tokens.run_expiry(),
+            self.sql_doors.run(),
             self.live_consumers.run(),
             acks.run(),
             self.announcer.run(),
@@ -143,6 +146,7 @@ class Runtime:
         """Topics, namespaces or settings have changed, at any broker."""
         self.configs.invalidate()
         self.topics.invalidate()
+        self.sql_doors.invalidate()
         self.changed.set()
 
     def on_other_history(self) -> None:
@@ -160,4 +164,5 @@ class Runtime:
         self.acls.forget()
         self.quotas.forget()
         self.delegation_tokens.forget()
+        self.sql_doors.forget()
         self.on_metadata()
