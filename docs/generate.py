@@ -22,6 +22,7 @@ from core.config.inert import ONLY_DEFAULT, REASONS
 from core.config.types import ConfigDef, UpdateMode
 from core.security.operations import REQUIREMENTS, Requirement, Right, Without
 from core.security.pulsar_operations import COMMANDS, Need
+from core.security.sql_operations import SQL_REQUIREMENTS
 from gateway.config import ENVIRONMENT_PREFIX, Settings
 from gateway.kafka.api import Api, load_handlers
 from gateway.pulsar.admin.api import load_endpoints
@@ -476,6 +477,18 @@ def rights() -> str:
                         for each in sorted(load_endpoints(), key=lambda one: one.path)
                     ),
                 ),
+                "## SQL",
+                "What the role needs that calls a function of the schema `penstock`, or inserts "
+                "into its view; as a principal it is `Role:name`. Without it the statement fails "
+                "with SQLSTATE 42501, and the error's name begins its message.",
+                _table(
+                    ("", "right", "for", "error"),
+                    (
+                        (f"`{name}`", _rights(row), row.of, row.error.name if row.error else "")
+                        for name in sorted(SQL_REQUIREMENTS)
+                        for row in SQL_REQUIREMENTS[name] or (_NOTHING_ASKED_IN_SQL,)
+                    ),
+                ),
             ]
         )
         + "\n"
@@ -485,6 +498,7 @@ def rights() -> str:
 _NOTHING_ASKED = Requirement(
     (), "what comes before a login, or from who knows a secret", Without.LEFT_OUT, None
 )
+_NOTHING_ASKED_IN_SQL = Requirement((), "what tells nothing of topics", Without.LEFT_OUT, None)
 
 
 def _need(need: Need | None) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from core.security.acls import (
 )
 from core.security.permissions import admin_bindings
 from core.security.principal import ROLE, Principal, java_host
+from core.security.sql_operations import SQL_REQUIREMENTS
 from gateway.pulsar.names import name_in_acls
 from storage.server import embedded
 from storage.server.embedded import EmbeddedPostgres
@@ -385,3 +386,28 @@ def has_ipv6() -> bool:
             return True
     except OSError:
         return False
+
+
+# --- what is granted ---
+
+AHEAD = {"produce", "outbox", "commit_offsets", "read"}
+"""Rows of what is not there yet."""
+GRANTED = """
+WITH ours AS (
+    SELECT proname AS name, coalesce(proacl, acldefault('f', proowner)) AS acl, proowner AS owner
+    FROM pg_proc WHERE pronamespace = 'penstock'::regnamespace
+    UNION ALL
+    SELECT relname, relacl, relowner FROM pg_class
+    WHERE relnamespace = 'penstock'::regnamespace AND relacl IS NOT NULL
+    UNION ALL
+    SELECT relname, attacl, relowner FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+    WHERE relnamespace = 'penstock'::regnamespace AND attacl IS NOT NULL
+)
+SELECT DISTINCT name FROM ours, aclexplode(acl) AS a WHERE a.grantee <> owner
+"""
+
+
+def test_each_thing_that_is_granted_has_its_row_of_rights(log: Log) -> None:
+    granted = {name for (name,) in log.rows(GRANTED)}
+    assert granted - SQL_REQUIREMENTS.keys() == set()
+    assert SQL_REQUIREMENTS.keys() - granted <= AHEAD
