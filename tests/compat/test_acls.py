@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
@@ -137,6 +138,29 @@ def test_given_and_taken_by_kafka_acls(
     assert error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
+def test_a_role_of_the_database_is_given_rights_by_kafka_acls(
+    at: Entrance, topic: str, kafka_acls: Callable[..., str]
+) -> None:
+    def may(operation: str, resource_type: str = "TOPIC") -> Any:
+        asked = "SELECT penstock.may('app', %s, %s, %s)"
+        ((found,),) = psql.execute(asked, [operation, resource_type, topic])
+        return found
+
+    with psycopg.connect(at.gateway.database_url or "", autocommit=True) as psql:
+        assert (may("WRITE"), may("DESCRIBE"), may("READ")) == (False, False, False)
+        kafka_acls("--add", "--allow-principal", "Role:app", "--producer", "--topic", topic)
+        assert (may("WRITE"), may("DESCRIBE"), may("READ")) == (True, True, False)
+        shown = kafka_acls("--list", "--principal", "Role:app")
+        assert "principal=Role:app, host=*, operation=WRITE, permissionType=ALLOW" in shown
+        rows = psql.execute("SELECT operation FROM v_acl WHERE principal = 'Role:app'").fetchall()
+        assert {operation for (operation,) in rows} == {"WRITE", "DESCRIBE", "CREATE"}
+        # Kafka's clients are users, and no such role.
+        error = written(at, topic)
+        assert error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        kafka_acls("--remove", "--force", "--topic", topic)
+        assert may("WRITE") is False
+
+
 def test_a_transaction_needs_its_id(at: Entrance, topic: str) -> None:
     producer = Producer(as_alice(at, **{"transactional.id": f"{topic}-id"}))
     with pytest.raises(KafkaException) as refused:
@@ -208,6 +232,9 @@ SCRIPT = [
         *("--transactional-id", "acl-t", "--resource-pattern-type", "prefixed"),
     ),
     (*_ADD, "--deny-principal", "User:z", "--deny-host", "10.0.0.1", "--topic", "*"),
+    # Kafka takes any kind of principal.
+    (*_ADD, "--allow-principal", "Role:app", "--producer", "--topic", "acl-a"),
+    (*_ADD, "--deny-principal", "Role:*", "--operation", "read", "--topic", "acl-a"),
     (*_ADD, "--allow-principal", "User:x", "--operation", "create", "--cluster"),
     (*_ADD, "--allow-principal", "User:x", "--operation", "fly", "--topic", "acl-a"),
     (*_ADD, "--allow-principal", "User:x", "--operation", "write", "--group", "acl-g"),
@@ -215,6 +242,7 @@ SCRIPT = [
     ("--list", "--topic", "acl-a"),
     ("--list", "--topic", "acl-a", "--resource-pattern-type", "match"),
     ("--list", "--principal", "User:y"),
+    ("--list", "--principal", "Role:app"),
     (*_REMOVE, "--allow-principal", "User:x", "--operation", "read", "--topic", "acl-a"),
     (*_REMOVE, "--topic", "acl-a", "--resource-pattern-type", "match"),
     ("--list",),
