@@ -182,7 +182,7 @@ def test_a_view_that_needs_ours_is_named_and_kept(
         "UPDATE alembic_version SET version_num = '0000'",
         "DELETE FROM alembic_version",
         "ALTER TABLE cluster RENAME COLUMN views_digest TO another",
-        "DROP TABLE cluster",
+        "DROP TABLE cluster CASCADE",
     ],
 )
 def test_an_unknown_state_of_the_schema_is_left_alone(database_url: str, state: str) -> None:
