@@ -38,3 +38,14 @@ BEGIN
         END CASE;
     END LOOP;
 END $do$;
+
+DO $do$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'penstock_reader') THEN
+        GRANT SELECT ON penstock.caller TO penstock_reader;
+        GRANT EXECUTE ON FUNCTION
+            penstock.read, penstock.read_text, penstock.read_between, penstock.read_between_text,
+            penstock.records, penstock.text_of, penstock.utf8, penstock.proof
+        TO penstock_reader;
+    END IF;
+END $do$;
