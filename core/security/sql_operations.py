@@ -29,9 +29,20 @@ _GROUP: Final = Requirement(
 
 SQL_REQUIREMENTS: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "produce": (_topic(Operation.WRITE),),
+    "take_record_unasked": (_topic(Operation.WRITE),),
+    "headers_as_json": (),
     "outbox": (_topic(Operation.WRITE, "the topic of each row"),),
     "commit_offsets": (_GROUP, _topic(Operation.READ, "each topic")),
     "read": (_topic(Operation.READ),),
+    "read_text": (_topic(Operation.READ),),
+    "read_between": (_topic(Operation.READ),),
+    "read_between_text": (_topic(Operation.READ),),
+    "records": (_topic(Operation.READ),),
+    # Who calls, and how bytes are shown.
+    "caller": (),
+    "proof": (),
+    "text_of": (),
+    "utf8": (),
 }
 """By the name of what is granted to others than the owner, a function or a view. Nothing asked for:
 an empty row."""

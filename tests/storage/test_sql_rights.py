@@ -390,7 +390,7 @@ def has_ipv6() -> bool:
 
 # --- what is granted ---
 
-AHEAD = {"produce", "outbox", "commit_offsets", "read"}
+AHEAD = {"commit_offsets"}
 """Rows of what is not there yet."""
 GRANTED = """
 WITH ours AS (
