@@ -776,9 +776,10 @@ client_quota_version = Table(
 _SECRET = "('penstock.s'::text || translate((gen_random_uuid())::text, '-'::text, '_'::text))"
 
 # One row: what the functions have to know. slot: the tables that are written to. era: rises when
-# the database comes from another cluster, whose transactions had other ids. secret: the name of a
-# setting that nobody else is to give. The rest are brokers' settings, written when one starts or
-# they change.
+# the database comes from another cluster, whose transactions had other ids; where cluster, which
+# whoever loads a dump makes anew, is not cluster_of_era, it has risen by one already. secret: the
+# name of a setting that nobody else is to give. The rest are brokers' settings, written when one
+# starts or they change.
 sql_door = Table(
     "sql_door",
     metadata,
@@ -786,6 +787,8 @@ sql_door = Table(
     Column("slot", SmallInteger, nullable=False, server_default="0"),
     Column("era", Integer, nullable=False, server_default="0"),
     Column("secret", Text, nullable=False, server_default=text(_SECRET)),
+    Column("cluster", BigInteger, Computed("penstock.present_cluster(only_row)", persisted=True)),
+    Column("cluster_of_era", BigInteger),
     Column("max_message_bytes", Integer, nullable=False, server_default="1048588"),
     Column("is_compacted", Boolean, nullable=False, server_default="false"),
     Column("timestamp_before_max_ms", BigInteger, nullable=False, server_default=_LONG_MAX),

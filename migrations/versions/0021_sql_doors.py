@@ -28,6 +28,10 @@ class _Named(UserDefinedType[str]):
 
 def upgrade() -> None:
     """Applies the change."""
+    op.execute(  # it is written by storage/sql_doors, as those below are
+        "CREATE FUNCTION present_cluster(only_row boolean) RETURNS bigint LANGUAGE sql IMMUTABLE "
+        "AS 'SELECT system_identifier FROM pg_control_system()'"
+    )
     op.create_table(
         "sql_door",
         sa.Column("only_row", sa.Boolean(), server_default="true", nullable=False),
@@ -39,6 +43,13 @@ def upgrade() -> None:
             server_default=sa.text("'penstock.s' || translate(gen_random_uuid()::text, '-', '_')"),
             nullable=False,
         ),
+        sa.Column(
+            "cluster",
+            sa.BigInteger(),
+            sa.Computed("penstock.present_cluster(only_row)", persisted=True),
+            nullable=True,
+        ),
+        sa.Column("cluster_of_era", sa.BigInteger(), nullable=True),
         sa.Column("max_message_bytes", sa.Integer(), server_default="1048588", nullable=False),
         sa.Column("is_compacted", sa.Boolean(), server_default="false", nullable=False),
         sa.Column(
@@ -61,6 +72,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("only_row", name=op.f("sql_door_pkey")),
     )
     op.execute("INSERT INTO sql_door DEFAULT VALUES")
+    op.execute("UPDATE sql_door SET cluster_of_era = cluster")
     op.execute(sa.schema.CreateSequence(sa.Sequence("inbox_number_seq", cache=50)))
     op.execute(sa.schema.CreateSequence(sa.Sequence("inbox_stamp_seq")))
     for function in ("begin_commit", "stamp_commit"):  # they are written by storage/sql_doors

@@ -128,9 +128,9 @@ FROM penstock.cluster AS c, penstock.current_history() AS h
 # versions of transactions rise as well: what a coordinator knows may not have happened here, and
 # markers of the lost history's coordinators count as old. An open transaction may have lost
 # acknowledged records: its producer is fenced, so that it is not committed, and it becomes overdue,
-# so that it is aborted. Another cluster's transactions have other ids: what waits in the inbox is
-# of an era that is over, and rows that only meant something in their own transaction go. The row
-# lock on `cluster` makes all this happen once.
+# so that it is aborted. Where a dump was loaded, transactions have other ids: what waits in the
+# inbox is of an era that is over, and rows that only meant something in their own transaction go.
+# The row lock on `cluster` makes all this happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
     UPDATE penstock.cluster SET system_identifier = %(system_identifier)s, timeline = %(timeline)s,
@@ -152,9 +152,8 @@ WITH adopted AS (
             (extract(epoch FROM clock_timestamp()) * 1000)::bigint - timeout_ms - 1) ELSE -1 END
     WHERE EXISTS (SELECT FROM adopted)
 ), eras AS (
-    UPDATE penstock.sql_door SET era = era + 1
-    WHERE EXISTS (SELECT FROM adopted)
-      AND (SELECT system_identifier FROM penstock.cluster) <> %(system_identifier)s
+    UPDATE penstock.sql_door SET era = era + 1, cluster_of_era = cluster
+    WHERE EXISTS (SELECT FROM adopted) AND cluster <> cluster_of_era
     RETURNING era
 ), applied_0 AS (
     DELETE FROM penstock.inbox_offset_0 WHERE EXISTS (SELECT FROM eras)

@@ -6,6 +6,13 @@
 -- drawn in a *second* pass of deferred triggers, so behind what the application's own deferred
 -- triggers and foreign keys wait for.
 
+-- Which cluster this is. A stored column of it is made anew by whoever loads a dump, but not by a
+-- backup of files, nor by pg_upgrade: so it tells whether transactions have other ids now. It is no
+-- constant, but nothing else makes a column of it.
+CREATE OR REPLACE FUNCTION penstock.present_cluster(only_row boolean) RETURNS bigint
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT system_identifier FROM pg_catalog.pg_control_system() $$;
+
 DO $do$ BEGIN
     CREATE TYPE penstock.header AS (name text, value bytea);
 EXCEPTION WHEN duplicate_object THEN NULL;
@@ -38,7 +45,8 @@ BEGIN
         SELECT FROM jsonb_array_elements(headers) AS h
         WHERE NOT coalesce(CASE jsonb_typeof(h)
             WHEN 'array' THEN jsonb_array_length(h) = 2 AND jsonb_typeof(h -> 0) = 'string'
-            WHEN 'object' THEN jsonb_typeof(h -> 'name') = 'string' AND h ? 'hex'
+            WHEN 'object' THEN jsonb_typeof(h -> 'name') = 'string'
+                AND (jsonb_typeof(h -> 'hex') = 'null' OR h ->> 'hex' ~ '^([0-9a-fA-F]{2})*$')
         END, false)
     ) THEN
         SELECT array_agg(coalesce(h.value ->> 'name', h.value ->> 0) ORDER BY h.number),
@@ -92,15 +100,16 @@ BEGIN
             WHEN '{slot}' THEN
                 INSERT INTO penstock.inbox_record_{slot} (xid, era, number, is_first, topic_id,
                     topic, timestamp_ms, key, value)
-                SELECT pg_current_xact_id(), d.era, nextval('penstock.inbox_number_seq'),
+                SELECT pg_current_xact_id(),
+                       d.era + (d.cluster <> d.cluster_of_era)::integer, nextval('penstock.inbox_number_seq'),
                        set_config(d.secret, (s.before + s.size)::text, true) IS NOT NULL
                            AND s.before = 0,
                        t.topic_id, topic, extract(epoch FROM clock_timestamp()) * 1000, key, value
                 FROM penstock.topic t, penstock.sql_door d, LATERAL (
                     SELECT coalesce(nullif(current_setting(d.secret, true), ''), '0')::bigint
                                AS before,
-                           coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) + 96
-                               AS size OFFSET 0) AS s
+                           96::bigint + coalesce(octet_length(key), 0)
+                               + coalesce(octet_length(value), 0) AS size OFFSET 0) AS s
                 WHERE t.name = topic AND d.slot = {slot} AND NOT d.asks_rights
                   AND NOT t.is_internal AND (key IS NOT NULL OR NOT d.is_compacted)
                   AND s.size <= d.max_message_bytes
@@ -148,7 +157,7 @@ DECLARE
     found_topic penstock.topic%ROWTYPE;
     settings jsonb;
     now_ms bigint := extract(epoch FROM clock_timestamp()) * 1000;
-    size integer;
+    size bigint;
     most integer;
     total bigint;
 BEGIN
@@ -184,13 +193,13 @@ BEGIN
         FROM penstock.read_headers(headers) AS h;
     END IF;
     -- Alone in its batch, without compression.
-    size := 3 + penstock.varint_size(coalesce(octet_length(key), 0))
+    size := 3::bigint + penstock.varint_size(coalesce(octet_length(key), 0))
         + coalesce(octet_length(key), 0)
         + penstock.varint_size(coalesce(octet_length(value), 0))
         + coalesce(octet_length(value), 0)
         + penstock.varint_size(coalesce(cardinality(header_names), 0))
         + coalesce(penstock.headers_size(header_names, header_values), 0);
-    size := 61 + size + penstock.varint_size(size);
+    size := 61 + size + penstock.varint_size(least(size, 2147483647)::integer);
     most := coalesce((settings ->> 'max.message.bytes')::integer, door.max_message_bytes);
     IF size > most THEN
         RAISE EXCEPTION 'MESSAGE_TOO_LARGE: the record has % bytes, topic "%" takes %', size, topic,
@@ -206,7 +215,8 @@ BEGIN
     END IF;
     PERFORM set_config(door.secret, total::text, true);
     slot := door.slot;
-    era := door.era;
+    -- In another cluster by now, where no broker has been yet, it has risen.
+    era := door.era + (door.cluster <> door.cluster_of_era)::integer;
     topic_id := found_topic.topic_id;
     stamp_ms := now_ms;
     IF "timestamp" IS NOT NULL THEN
@@ -240,12 +250,15 @@ END $$;
 -- What is inserted into `outbox`.
 CREATE OR REPLACE FUNCTION penstock.take_row() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    is_taken boolean := penstock.take_record(
+BEGIN
+    IF num_nonnulls(NEW.key, NEW.key_bytes) > 1 OR num_nonnulls(NEW.value, NEW.value_bytes) > 1 THEN
+        RAISE EXCEPTION 'INVALID_RECORD: a key, and a value, is given as text or as bytes'
+            USING ERRCODE = 'PS103';
+    END IF;
+    PERFORM penstock.take_record(
         NEW.role, NEW.topic, coalesce(NEW.key_bytes, convert_to(NEW.key, 'UTF8')),
         coalesce(NEW.value_bytes, convert_to(NEW.value, 'UTF8')), NEW.headers, NEW.partition,
         NEW."timestamp");
-BEGIN
     RETURN NEW;
 END $$;
 
@@ -364,22 +377,36 @@ END $$;
 --
 -- Triggers are made with the tables. The first pass is of a transaction's first record.
 
-CREATE OR REPLACE FUNCTION penstock.refuse_immediate() RETURNS void
+-- Where the application has made constraints IMMEDIATE it is too early: what it waits for from now
+-- on would not count for the order. That is told by the statement, or by the context if a function
+-- has called it; behind others in one text of the simple protocol it is not noticed. A prepared
+-- transaction would end without waking a broker.
+CREATE OR REPLACE FUNCTION penstock.refuse_unless_commit() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    context text;
+    statement text := regexp_replace(left(current_query(), 1000),
+                                     '^(\s|--[^\n]*\n|/\*.*?\*/)+', '');
 BEGIN
-    RAISE EXCEPTION 'what is produced takes its place at COMMIT, and constraints are IMMEDIATE'
-        USING ERRCODE = 'PS104',
-              HINT = 'Name your own in SET CONSTRAINTS, or leave ALL DEFERRED until COMMIT.';
+    GET DIAGNOSTICS context = PG_CONTEXT;
+    IF pg_trigger_depth() > 1 OR statement ~* '^set\s+constraints'
+       OR context ~* '\nsql function "|set\s+constraints|penstock\.take_record' THEN
+        RAISE EXCEPTION 'what is produced takes its place at COMMIT, and constraints are IMMEDIATE'
+            USING ERRCODE = 'PS104',
+                  HINT = 'Name your own in SET CONSTRAINTS, or leave ALL DEFERRED until COMMIT.';
+    END IF;
+    IF statement ~* '^prepare\s+transaction' THEN
+        RAISE EXCEPTION 'a transaction that has produced cannot be prepared'
+            USING ERRCODE = 'PS104';
+    END IF;
 END $$;
 
--- Where the application has made constraints IMMEDIATE it is too early: what it waits for from now
--- on would not count for the order. (A SET CONSTRAINTS inside of a function is not noticed.)
 -- for each slot
 CREATE OR REPLACE FUNCTION penstock.begin_commit_{slot}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF pg_trigger_depth() > 1 OR lower(left(current_query(), 15)) = 'set constraints' THEN
-        PERFORM penstock.refuse_immediate();
+    IF pg_trigger_depth() > 1 OR lower(left(current_query(), 6)) <> 'commit' THEN
+        PERFORM penstock.refuse_unless_commit();
     END IF;
     INSERT INTO penstock.inbox_transaction_{slot} VALUES (NEW.xid, NEW.era);
     RETURN NULL;
@@ -395,13 +422,19 @@ BEGIN
     PERFORM pg_notify('penstock_inbox', '');
 END $$;
 
+-- What is produced from now on, in a deferred trigger that another one has called up, is as a first
+-- record, and draws another stamp: the last one counts. (This trigger alone may have been made
+-- IMMEDIATE: then it is in the first pass.)
 -- for each slot
 CREATE OR REPLACE FUNCTION penstock.stamp_commit_{slot}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO penstock.inbox_commit_{slot}
-    VALUES (NEW.xid, NEW.era, nextval('penstock.inbox_stamp_seq'));
-    IF pg_try_advisory_lock_shared(5784113066287911025) THEN
+    SELECT NEW.xid, NEW.era, nextval('penstock.inbox_stamp_seq')
+    FROM penstock.sql_door d WHERE set_config(d.secret, '0', true) IS NOT NULL;
+    IF pg_trigger_depth() > 1 THEN
+        PERFORM penstock.refuse_unless_commit();
+    ELSIF pg_try_advisory_lock_shared(5784113066287911025) THEN
         PERFORM penstock.wake_brokers();
     END IF;
     RETURN NULL;
