@@ -50,14 +50,15 @@ _COLUMNS: Final = """f.stamp, f.number, f.xid::text, f.topic_id, f.topic, f.part
        extract(epoch FROM f.committed_at)::float8"""
 
 # What follows `ordered`: its transactions' records in order, up to a number and a size. Only what
-# is given is read: the size of what lies out of line is known without it. is_over: beyond that.
+# is given is read: the size of what lies out of line is known without it. is_over: beyond that. A
+# transaction without any is a row, too: else it would not be seen that more follow.
 _FOUND: Final = f"""found AS (
     SELECT *, row_number() OVER place > 1
               AND (row_number() OVER place > $3::integer OR sum(size) OVER place > $4::bigint
                    OR rank > {MOST_TRANSACTIONS}) AS is_over
     FROM (SELECT o.stamp, o.committed_at, o.rank, r.*,
                  coalesce(octet_length(r.key), 0) + coalesce(octet_length(r.value), 0) + 100 AS size
-          FROM ordered o CROSS JOIN LATERAL ({_RECORDS}) AS r
+          FROM ordered o LEFT JOIN LATERAL ({_RECORDS}) AS r ON true
           ORDER BY o.stamp, r.number LIMIT $3::integer + 1) AS first
     WINDOW place AS (ORDER BY stamp, number)
 )
@@ -135,12 +136,28 @@ POSITION: Final = """
 SELECT version, era, published::text, target::text, after_stamp
 FROM penstock.inbox_position ORDER BY version DESC LIMIT 1
 """
+# A broker that works asks something on that connection, even if it takes long to publish.
 BREAK_THE_WATCH: Final = f"""
-SELECT pg_terminate_backend(pid) FROM pg_locks
-WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted AND objsubid = 1
+SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l
+WHERE NOT EXISTS (
+    SELECT FROM pg_stat_get_activity(l.pid) AS a
+    WHERE a.query_start > clock_timestamp() - make_interval(secs => $1::float8))
+  AND locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted AND objsubid = 1
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND classid = {WATCH_LOCK >> 32} AND objid = {WATCH_LOCK & 0xFFFFFFFF} AND pid <> pg_backend_pid()
 """
+
+IS_WATCHED: Final = f"""
+SELECT CASE WHEN pg_try_advisory_lock_shared({WATCH_LOCK})
+            THEN NOT pg_advisory_unlock_shared({WATCH_LOCK}) ELSE true END
+"""
+# Whoever has drawn a stamp holds such a lock until it has ended.
+ARE_STAMPED: Final = """
+SELECT EXISTS (
+    SELECT FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND relation = ANY (ARRAY[{tables}]::regclass[]))
+""".replace("{tables}", ", ".join(f"'penstock.inbox_commit_{slot}'" for slot in range(INBOX_SLOTS)))
 
 STATEMENTS: Final[Mapping[bytes, str]] = {
     b"look": LOOK,
@@ -148,6 +165,8 @@ STATEMENTS: Final[Mapping[bytes, str]] = {
     b"page": PAGE,
     b"position": POSITION,
     b"break_the_watch": BREAK_THE_WATCH,
+    b"is_watched": IS_WATCHED,
+    b"are_stamped": ARE_STAMPED,
     b"watch": f"SELECT pg_advisory_lock({WATCH_LOCK})",
     b"leave": f"SELECT pg_advisory_unlock({WATCH_LOCK})",
     # How long to wait for who commits and tries for it at this moment.
@@ -175,7 +194,9 @@ _SIZES: Final = [
     )
     for slot in range(INBOX_SLOTS)
 ]
-# Whether something in a slot is not published, by the position that counts now.
+_STAMPS: Final = _of_all_slots("SELECT xid, era, stamp FROM penstock.inbox_commit_{slot}")
+# Whether something in a slot is not published, by the position that counts now. Of a transaction
+# that has written to two slots the later stamp counts in both.
 _WAITS: Final = [
     text(
         f"""
@@ -184,7 +205,10 @@ SELECT EXISTS (
         (SELECT * FROM penstock.inbox_position ORDER BY version DESC LIMIT 1) AS p
     WHERE c.era > p.era OR (c.era = p.era AND NOT pg_visible_in_snapshot(c.xid, p.published)
         AND NOT coalesce(pg_visible_in_snapshot(c.xid, p.target)
-                         AND c.stamp <= p.after_stamp, false)))
+                         AND c.stamp <= p.after_stamp
+                         AND NOT EXISTS (SELECT FROM ({_STAMPS}) AS later
+                             WHERE later.xid = c.xid AND later.era = c.era
+                               AND later.stamp > p.after_stamp), false)))
 """
     )
     for slot in range(INBOX_SLOTS)
@@ -240,10 +264,11 @@ class InboxStore:
         return Look(
             (snapshot or b"").decode(),
             integer(era),
-            tuple([_record(row[5:]) for row in rows if row[5] is not None]),
+            tuple([_record(row[5:]) for row in rows if row[6] is not None]),
             is_cut == b"\1",
             is_crowded == b"\1",
             _DOUBLE.unpack(read_at or b"")[0],
+            0 if rows[-1][5] is None else integer(rows[-1][5]),
         )
 
     async def page(
@@ -282,9 +307,21 @@ class InboxStore:
             self._watching = None
             await self._run("inbox_watch", (b"leave", ()))
 
-    async def break_the_watch(self) -> None:
+    async def break_the_watch(self, silent_s: float) -> None:
         """See InboxStore."""
-        await self._run("inbox_watch", (b"break_the_watch", ()))
+        await self._run("inbox_watch", (b"break_the_watch", (_DOUBLE.pack(silent_s),)))
+
+    async def is_watched(self) -> bool:
+        """See InboxStore."""
+        return await self._ask(b"is_watched")
+
+    async def are_commits_under_way(self) -> bool:
+        """See InboxStore."""
+        return await self._ask(b"are_stamped")
+
+    async def _ask(self, name: bytes) -> bool:
+        ((answer,),) = rows_of(await self._run("inbox_watch", (name, ())))
+        return answer == b"\1"
 
     # --- the session ---
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from core.inbox.values import BiteBatch, InboxMove, RefusedRecords
 from core.log.partition_log import Appended, LogDraft
+from core.staging.values import TokenBatch
 
 FindLog = Callable[[int], LogDraft | None]
 """The draft of a partition by its id; None if the partition was deleted."""
@@ -30,20 +31,30 @@ class BiteAnswer:
 def append_bite(batches: Sequence[BiteBatch], move: InboxMove, find_log: FindLog) -> BiteAnswer:
     """Gives every batch its offsets; batches without a producer are refused only where no log takes
     any."""
-    left_out: Counter[tuple[str, int, str]] = Counter()
-    sizes: Counter[tuple[str, int, str]] = Counter()
+    left_out: list[BiteBatch] = []
     records = 0
     for each in batches:
         log = find_log(each.partition_id)
-        batch = each.incoming.batch
         if log is not None and isinstance(log.prepare_append(each.incoming), Appended):
-            records += batch.record_count
-            continue
-        place = (each.topic, each.partition, DELETED if log is None else TERMINATED)
-        left_out[place] += batch.record_count
-        sizes[place] += batch.size
+            records += each.incoming.batch.record_count
+        else:
+            left_out.append(each)
+    return BiteAnswer(with_left_out(move, left_out, find_log), records)
+
+
+def with_left_out(
+    move: InboxMove, left_out: Sequence[BiteBatch | TokenBatch], find_log: FindLog
+) -> InboxMove:
+    """The same move, which says of these batches, too, that they are not published."""
+    counts: Counter[tuple[str, int, str]] = Counter()
+    sizes: Counter[tuple[str, int, str]] = Counter()
+    for each in left_out:
+        reason = DELETED if find_log(each.partition_id) is None else TERMINATED
+        place = (each.topic, each.partition, reason)
+        counts[place] += each.incoming.batch.record_count
+        sizes[place] += each.incoming.batch.size
     refused = tuple(
         RefusedRecords(topic, partition, count, sizes[topic, partition, reason], reason)
-        for (topic, partition, reason), count in left_out.items()
+        for (topic, partition, reason), count in counts.items()
     )
-    return BiteAnswer(replace(move, refused=move.refused + refused), records)
+    return replace(move, refused=move.refused + refused)

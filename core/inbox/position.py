@@ -48,7 +48,9 @@ def next_step(position: InboxPosition, look: Look) -> Bite | TooLarge | LookAgai
     if not look.is_cut:
         is_done = not look.records and position.target is None
         return None if is_done else Bite(look.records, _done(position, look))
-    last = look.records[-1].stamp
+    last = look.last_stamp
+    if not look.records:  # transactions that have none: the last of them, too
+        return Bite((), _up_to(position, look, last))
     if look.records[0].stamp == last:
         first = look.records[0]
         return TooLarge(first.transaction, last, _up_to(position, look, last))

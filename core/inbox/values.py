@@ -67,7 +67,7 @@ class Look:
     snapshot: of the look. era: of what is written now. records: in the order in which they are to
     be published, cut off where there were too many; is_cut says so. is_crowded: there are too many
     transactions to be ordered at once, and no records are here. read_at: by the database's clock,
-    in seconds.
+    in seconds. last_stamp: of the last transaction that was looked at, with records or without.
     """
 
     snapshot: str
@@ -76,6 +76,7 @@ class Look:
     is_cut: bool
     is_crowded: bool
     read_at: float
+    last_stamp: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,14 @@ class BiteBatch:
 @dataclass(frozen=True, slots=True)
 class InboxMove:
     """The position's next value, and what is left out; the store refuses it unless `expected` is
-    the version that counts."""
+    the version that counts.
+
+    looked_at: before the first look that it rests on, by the process's clock, in seconds. What was
+    seen before a crash of the database, or at another one, may not have happened: so the store
+    refuses it as well on a connection that was opened later.
+    """
 
     expected: int
     position: InboxPosition
+    looked_at: float
     refused: tuple[RefusedRecords, ...] = ()

@@ -39,8 +39,15 @@ class InboxStore(Protocol):
     async def leave_the_watch(self) -> None:
         """Whoever commits wakes brokers again."""
 
-    async def break_the_watch(self) -> None:
-        """Ends the connection of the broker that has the watch, which does not look."""
+    async def break_the_watch(self, silent_s: float) -> None:
+        """Ends the connection of the broker that has the watch, if it has asked nothing there for
+        so long."""
+
+    async def is_watched(self) -> bool:
+        """Whether a broker looks for all."""
+
+    async def are_commits_under_way(self) -> bool:
+        """Whether a transaction is at its COMMIT, so that it may wake nobody any more."""
 
     async def empty(self, position: InboxPosition) -> None:
         """Now and then: empties what is published and nobody writes to, and has the next slot

@@ -68,8 +68,16 @@ class PublicationDraft:
         self._moved: dict[Guard, int] = {}
         self._gone: dict[UUID, None] = {}
 
-    def prepare_publish(self, publication: Publication, find_log: FindLog) -> PublicationAnswer:
-        """Decides on one request, in order of arrival; appends all of it, or nothing."""
+    def prepare_publish(
+        self,
+        publication: Publication,
+        find_log: FindLog,
+        left_out: list[TokenBatch] | None = None,
+    ) -> PublicationAnswer:
+        """Decides on one request, in order of arrival; appends all of it, or nothing.
+
+        left_out: takes the batches that no log takes any more; without it they refuse all.
+        """
         if refusal := malformed(publication):
             return refusal
         highest = self._moved.get(publication.guard, self._published.get(publication.guard))
@@ -89,6 +97,9 @@ class PublicationDraft:
                     " dropped, has expired, or was lost with a crash of the database.",
                 )
             batches += held
+        if left_out is not None:
+            left_out += [each for each in batches if not _takes_any(find_log(each.partition_id))]
+            batches = [each for each in batches if _takes_any(find_log(each.partition_id))]
         logs: dict[int, LogDraft] = {}
         for batch in batches:
             if batch.partition_id not in logs:
@@ -141,6 +152,10 @@ def _append(
         PublishedPartition(batch.topic, batch.partition, base_offset, counts[partition_id])
         for partition_id, (batch, base_offset) in first.items()
     )
+
+
+def _takes_any(log: LogDraft | None) -> bool:
+    return log is not None and not log.state.is_terminated
 
 
 def _refused(error: Error, message: str) -> PublicationAnswer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,6 +92,7 @@ class HotSession:
         self._connection = connection
         self._pgconn: PGconn = connection.pgconn
         self._loop = asyncio.get_running_loop()
+        self.opened_at = time.monotonic()  # the connection, a moment earlier
         self._socket = self._pgconn.socket
         self._is_watched = False
         self._is_writing = False

@@ -37,7 +37,7 @@ _INTEGER = struct.Struct(">i")
 
 
 def put_moves(moves: Sequence[InboxMove]) -> list[Statement]:
-    """The first statements of a flush: the inbox's position, and what is left out."""
+    """The inbox's position, and what is left out."""
     statements: list[Statement] = []
     for move in moves:
         position = move.position

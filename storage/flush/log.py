@@ -20,6 +20,7 @@ from core.log.effects import AppendedRow, LogEffects, OpenTransaction
 from core.log.named_sequences import NamedSequence
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
+from core.ports.inbox import InboxOvertaken
 from core.ports.log import Locked, SegmentGone, StoreUnavailable, ToLock
 from core.staging.values import PublicationEffects
 from core.transaction.values import TransactionEffects
@@ -244,6 +245,9 @@ class FlushSession:
         StoreUnavailable, CommitUnknown.
         """
         session, writer = await self._open()
+        if any(move.looked_at < session.opened_at for move in inbox):
+            await self._abandon(in_transaction=self._in_transaction)
+            raise InboxOvertaken("it was looked before this connection was opened")
         ordered = sorted(effects, key=lambda effect: effect.partition_id)
         # Batches that will be read together are side by side.
         batches = (row.incoming for effect in ordered for row in effect.rows)
@@ -256,7 +260,6 @@ class FlushSession:
         statements = transaction_rows.guards(transactions)
         if publications:
             statements += staging_rows.put_guards(publications)
-        statements += inbox_rows.put_moves(inbox)
         statements += writer.statements(payload)
         if effects:
             statements.append((b"append_batches", _append_parameters(ordered, payload)))
@@ -268,6 +271,8 @@ class FlushSession:
             statements.append((b"put_names", _name_parameters(ordered)))
         if any(effect.aborted for effect in effects):
             statements.append((b"put_aborted", _aborted_parameters(effects)))
+        # Behind the partitions: who stalls while it sends payload holds up no other publisher.
+        statements += inbox_rows.put_moves(inbox)
         statements += transaction_rows.consequences(transactions)
         if publications:
             statements += staging_rows.drop_tokens(publications.gone)

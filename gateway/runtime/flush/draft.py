@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from core.errors import Error
-from core.inbox.bite import BiteAnswer, append_bite
+from core.inbox.bite import BiteAnswer, append_bite, with_left_out
 from core.inbox.values import InboxMove
 from core.log.effects import IncomingBatch, LogEffects
 from core.log.partition_log import Decision, LogDraft, PartitionLog, Refused
 from core.log.retention import CONTROL
 from core.staging.publication import PublicationDraft
-from core.staging.values import Outcome, PublicationAnswer, PublicationEffects
+from core.staging.values import Outcome, PublicationAnswer, PublicationEffects, TokenBatch
 from core.transaction.draft import TransactionDraft
 from core.transaction.key import TransactionKey
 from core.transaction.values import (
@@ -105,10 +105,11 @@ class FlushDraft:
             if isinstance(queued, QueuedTransition):
                 self.decisions.append(self._decide_transition(queued).answer)
             elif isinstance(queued, QueuedPublication):
-                answer = self._publications.prepare_publish(queued.publication, self._log)
+                left_out: list[TokenBatch] | None = None if queued.move is None else []
+                answer = self._publications.prepare_publish(queued.publication, self._log, left_out)
                 self.decisions.append(answer)
                 if queued.move is not None and answer.outcome is Outcome.PUBLISHED:
-                    self.moves.append(queued.move)
+                    self.moves.append(with_left_out(queued.move, left_out or (), self._log))
             elif isinstance(queued, QueuedBite):
                 bite = append_bite(queued.batches, queued.move, self._log)
                 self.decisions.append(bite)

@@ -9,6 +9,7 @@ publish at once are told apart by the position's version. Knows no wire and no S
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -28,10 +29,9 @@ from core.inbox.values import (
     WaitingRecord,
 )
 from core.ports.inbox import InboxStore
-from core.ports.log import RowLocked, StoreUnavailable
+from core.ports.log import EffectRefused, RowLocked, StoreUnavailable
 from core.ports.topics import Heartbeat
 from core.staging.values import (
-    MAX_BATCHES,
     Guard,
     Outcome,
     Publication,
@@ -52,16 +52,23 @@ LOOK_AT_MOST_S: Final = 0.005
 IDLE_AFTER_S: Final = 1.0
 """Without work for so long, the watch is left."""
 STILL_LOOK_S: Final = 0.05
-STILL_LOOK_FOR_S: Final = 1.0
-"""After that: who has seen the watch at the last moment commits within this time."""
-CHECK_OTHERS_S: Final = 0.2
+STILL_LOOK_AT_MOST_S: Final = 1.0
+"""Between two looks without the watch, for who has seen it at COMMIT, and a little longer each
+time."""
+CHECK_OTHERS_S: Final = 0.15
 """How often a broker without the watch sees whether the one that has it goes on."""
+LATE_S: Final = 3.0
+"""After so long without a move the watch is taken even from a broker that looks."""
 AWAY_S: Final = 0.2
+FAILED_S: Final = 1.0
 EMPTY_EVERY_S: Final = 1.0
 BITE_RECORDS: Final = 2_000
 BITE_BYTES: Final = 2 * 2**20
 PAGE_BYTES: Final = 4 * 2**20
 PAGE_RECORDS: Final = 10_000
+PAGE_ATTEMPTS: Final = 10
+MANY_BATCHES: Final = 100
+"""Of a page: then the next ones are larger, since so many partitions share them."""
 
 
 class Inbox:
@@ -82,6 +89,8 @@ class Inbox:
         self._topics = topics
         self._batches = batches
         self._position: InboxPosition | None = None
+        self._is_ahead = False  # of what is stored, by a look
+        self._looked_at = 0.0  # before the first look from what is stored
         self._wake = asyncio.Event()
         self._last_stamp = 0
         self._emptied_at = 0.0
@@ -115,14 +124,24 @@ class Inbox:
                     await self._work()
                 else:
                     await self._see_others_work()
+                await self._wait_for_commits()
             except StoreUnavailable as error:
                 log.debug("inbox_not_read", reason=str(error))
-                self._position = None
-                await asyncio.sleep(AWAY_S)
-                self.wake()
+                await self._begin_again(AWAY_S)
             except RowLocked as error:
                 log.debug("inbox_locked", reason=str(error))
                 self.wake()
+            except EffectRefused as error:
+                log.error("inbox_refused_by_database", reason=str(error))
+                await self._begin_again(FAILED_S)
+            except Exception:  # what cannot be published must not end one broker after the other
+                log.exception("inbox_failed")
+                await self._begin_again(FAILED_S)
+
+    async def _begin_again(self, after_s: float) -> None:
+        self._position = None
+        await asyncio.sleep(after_s)
+        self.wake()
 
     # --- with the watch ---
 
@@ -141,11 +160,6 @@ class Inbox:
         if not self._store.has_the_watch:
             raise StoreUnavailable("the watch was lost")
         await self._store.leave_the_watch()
-        until = now() + STILL_LOOK_FOR_S
-        while now() < until and not self._wake.is_set():
-            if await self._publish_next():
-                self.wake()
-            await asyncio.sleep(STILL_LOOK_S)
 
     async def _empty_now_and_then(self) -> None:
         now = time.monotonic()
@@ -153,49 +167,85 @@ class Inbox:
             self._emptied_at = now
             await self._store.empty(self._position)
 
+    # --- without it ---
+
+    async def _wait_for_commits(self) -> None:
+        """Who has seen the watch at its COMMIT wakes nobody, however long that takes (a standby, a
+        lock): looks until all of those have ended."""
+        pause_s = STILL_LOOK_S
+        while not self._wake.is_set():
+            are_under_way = await self._store.are_commits_under_way()
+            if await self._publish_next():
+                self.wake()
+            elif not are_under_way:
+                return
+            else:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 1.2, STILL_LOOK_AT_MOST_S)
+
     async def _see_others_work(self) -> None:
-        """Another broker has the watch: it is to get on with what this one sees."""
-        before = await self._store.position()
-        look = await self._store.look(before, records=1, max_bytes=1)
-        if not look.records and not look.is_crowded:
-            await asyncio.sleep(CHECK_OTHERS_S)
-            return
-        await asyncio.sleep(CHECK_OTHERS_S)
-        self.wake()
-        if (await self._store.position()).version == before.version:
-            log.info("inbox_taken_over")
-            await self._store.break_the_watch()
+        """Another broker has the watch: as long as it has, it is to get on with what this one sees.
+
+        One that asks the database nothing meanwhile is dead, stopped or stuck. One that does may
+        take longer for a large transaction.
+        """
+        now = asyncio.get_running_loop().time
+        moved_at, version = now(), -1
+        while not self._wake.is_set():  # as it is where somebody commits, and nobody looks
+            position = await self._store.position()
+            look = await self._store.look(position, records=1, max_bytes=1)
+            waits = bool(look.records) or look.is_crowded or look.is_cut
+            if position.version != version or not waits:
+                moved_at, version = now(), position.version
+            elif now() >= moved_at + CHECK_OTHERS_S:
+                is_late = now() >= moved_at + LATE_S
+                log.info("inbox_taken_over", is_late=is_late)
+                await self._store.break_the_watch(0.0 if is_late else CHECK_OTHERS_S)
+                self.wake()
+                return
+            if not waits and not await self._store.is_watched():
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_OTHERS_S):
+                    await self._wake.wait()
 
     # --- publishing ---
 
     async def _publish_next(self) -> bool:
         """Looks, and publishes what comes next; whether there was anything."""
+        now = time.monotonic()
+        if self._position is None or not self._is_ahead:
+            self._looked_at = now
         if self._position is None:
-            self._position = await self._store.position()
+            self._position, self._is_ahead = await self._store.position(), False
         look = await self._store.look(self._position, records=BITE_RECORDS, max_bytes=BITE_BYTES)
         step = next_step(self._position, look)
         match step:
             case None:
                 return False
             case LookAgain(position):
-                self._position = position
+                self._position, self._is_ahead = position, True
             case Bite(records, position):
                 await self._publish(records, position, look)
             case TooLarge():
                 await self._publish_large(step, look)
         return True
 
+    def _moved(self, position: InboxPosition) -> None:
+        """The position is stored."""
+        self._position, self._is_ahead = position, False
+
     async def _publish(
         self, records: Sequence[WaitingRecord], position: InboxPosition, look: Look
     ) -> None:
         assert self._position is not None, "it was looked from there"
         batches, refused = await self._batches_of(records)
-        move = InboxMove(self._position.version, position, tuple(refused))
+        move = InboxMove(self._position.version, position, self._looked_at, tuple(refused))
         answer = await self._flusher.publish_bite(batches, move)
         if isinstance(answer, Unconfirmed):
             await self._read_again(answer)
             return
-        self._position = position
+        self._moved(position)
         self._note(answer, records, look)
 
     async def _read_again(self, answer: Unconfirmed) -> None:
@@ -207,7 +257,16 @@ class Inbox:
     async def _batches_of(
         self, records: Sequence[WaitingRecord]
     ) -> tuple[list[BiteBatch], list[RefusedRecords]]:
-        topics = await self._topics.get_many_by_id({each.topic_id for each in records})
+        wanted = {each.topic_id for each in records}
+        topics = await self._topics.get_many_by_id(wanted)
+        if any(
+            each.partition is not None
+            and (topic := topics.get(each.topic_id)) is not None
+            and topic.partition_id(each.partition) is None
+            for each in records
+        ):
+            self._topics.invalidate()  # partitions were added, and the news is late
+            topics = await self._topics.get_many_by_id(wanted)
         if any(each.config.compression_type is not None for each in topics.values()):
             return await asyncio.to_thread(self._batches.batches_of, records, topics)
         return self._batches.batches_of(records, topics)
@@ -231,44 +290,61 @@ class Inbox:
         """A transaction of more than a bite: its batches are stored first, in pieces, and then
         published at once."""
         assert self._position is not None, "it was looked from there"
+        version, era = self._position.version, self._position.era
         tokens: list[WantedToken] = []
-        refused = []
-        after, records, total = -1, 0, 0
-        while True:
-            page = await self._store.page(
-                large.transaction,
-                self._position.era,
-                after,
-                records=PAGE_RECORDS,
-                max_bytes=PAGE_BYTES,
-            )
-            if not page:
-                break
+        try:
+            refused, records = await self._stage(large.transaction, era, tokens)
+            move = InboxMove(version, large.position, self._looked_at, tuple(refused))
+            guard = Guard(f"inbox {era} {large.transaction}", "")
+            publication = Publication(guard, large.position.version, tuple(tokens))
+            answer = await self._flusher.publish(publication, move)
+            if isinstance(answer, Unconfirmed) or answer.outcome is not Outcome.PUBLISHED:
+                raise StoreUnavailable(answer.message or "")
+        except StoreUnavailable as error:
+            log.warning("large_transaction_not_published", reason=str(error))
+            await self._staging.drop([each.token for each in tokens])
+            raise
+        self._moved(large.position)
+        published = sum(each.record_count for each in answer.partitions)
+        self.refused += records - published
+        self._note(BiteAnswer(move, published), look.records[:1], look)
+
+    async def _stage(
+        self, transaction: str, era: int, tokens: list[WantedToken]
+    ) -> tuple[list[RefusedRecords], int]:
+        """Adds the tokens; gives what is left out, and the number of all other records."""
+        refused: list[RefusedRecords] = []
+        after, records, factor = -1, 0, 1
+        while page := await self._page(transaction, era, after, factor):
             after, records = page[-1].number, records + len(page)
             batches, left_out = await self._batches_of(page)
             refused += left_out
-            total += len(batches)
-            if batches:
-                token = uuid4()
-                staged = [
-                    TokenBatch(each.topic, each.partition, each.partition_id, each.incoming)
-                    for each in batches
-                ]
-                result = await self._staging.stage(token, 0, staged)
-                tokens.append(WantedToken(token, len(staged)))
-                if result.error is not Error.NONE or total > MAX_BATCHES:
-                    log.warning("large_transaction_not_staged", reason=result.message)
-                    await self._staging.drop([each.token for each in tokens])
-                    await asyncio.sleep(AWAY_S)
-                    return
-        move = InboxMove(self._position.version, large.position, tuple(refused))
-        guard = Guard(f"inbox {self._position.era} {large.transaction}", "")
-        publication = Publication(guard, large.position.version, tuple(tokens))
-        answer = await self._flusher.publish(publication, move)
-        if isinstance(answer, Unconfirmed) or answer.outcome is not Outcome.PUBLISHED:
-            log.warning("large_transaction_not_published", reason=answer.message)
-            await self._staging.drop([each.token for each in tokens])
-            self._position = None
-            return
-        self._position = large.position
-        self._note(BiteAnswer(move, records), look.records[:1], look)
+            records -= sum(each.records for each in left_out)
+            if len(batches) > MANY_BATCHES:
+                factor = 8
+            if not batches:
+                continue
+            token = uuid4()
+            tokens.append(WantedToken(token, len(batches)))
+            staged = [
+                TokenBatch(each.topic, each.partition, each.partition_id, each.incoming)
+                for each in batches
+            ]
+            result = await self._staging.stage(token, 0, staged)
+            if result.error is not Error.NONE:
+                raise StoreUnavailable(result.message or result.error.name)
+        return refused, records
+
+    async def _page(
+        self, transaction: str, era: int, after: int, factor: int
+    ) -> list[WaitingRecord]:
+        """Another broker may end the connection while this one is busy; what has been staged by
+        then is good all the same."""
+        records, max_bytes = PAGE_RECORDS * factor, PAGE_BYTES * factor
+        for _ in range(PAGE_ATTEMPTS):
+            with contextlib.suppress(StoreUnavailable):
+                return await self._store.page(
+                    transaction, era, after, records=records, max_bytes=max_bytes
+                )
+            await asyncio.sleep(AWAY_S)
+        return await self._store.page(transaction, era, after, records=records, max_bytes=max_bytes)
