@@ -176,12 +176,14 @@ STATEMENTS: Final[Mapping[bytes, str]] = {
 _TABLES: Final = ("record", "transaction", "commit", "offset")
 _WRITING: Final = text("SELECT slot FROM penstock.sql_door")
 _WRITE_TO: Final = text("UPDATE penstock.sql_door SET slot = :slot")
+# By size: what is not committed yet, or was rolled back, takes room as well.
 _IS_USED: Final = [
     text(
-        " OR ".join(
-            ["SELECT EXISTS (SELECT FROM penstock.inbox_record_{slot})"]
-            + [f"EXISTS (SELECT FROM penstock.inbox_{each}_{{slot}})" for each in _TABLES[1:]]
-        ).replace("{slot}", str(slot))
+        "SELECT "
+        + " + ".join(
+            f"pg_relation_size('penstock.inbox_{each}_{slot}'::regclass)" for each in _TABLES
+        )
+        + " > 0"
     )
     for slot in range(INBOX_SLOTS)
 ]
@@ -195,20 +197,24 @@ _SIZES: Final = [
     for slot in range(INBOX_SLOTS)
 ]
 _STAMPS: Final = _of_all_slots("SELECT xid, era, stamp FROM penstock.inbox_commit_{slot}")
-# Whether something in a slot is not published, by the position that counts now. Of a transaction
-# that has written to two slots the later stamp counts in both.
+# Whether something in a slot is not published, by the position that counts now: a transaction that
+# has its stamp there, or a record, though the stamp is in another. Of two stamps the later counts.
 _WAITS: Final = [
     text(
         f"""
 SELECT EXISTS (
-    SELECT FROM penstock.inbox_commit_{slot} c,
+    SELECT FROM ({_STAMPS}) AS c,
         (SELECT * FROM penstock.inbox_position ORDER BY version DESC LIMIT 1) AS p
-    WHERE c.era > p.era OR (c.era = p.era AND NOT pg_visible_in_snapshot(c.xid, p.published)
-        AND NOT coalesce(pg_visible_in_snapshot(c.xid, p.target)
-                         AND c.stamp <= p.after_stamp
-                         AND NOT EXISTS (SELECT FROM ({_STAMPS}) AS later
-                             WHERE later.xid = c.xid AND later.era = c.era
-                               AND later.stamp > p.after_stamp), false)))
+    WHERE (c.era > p.era OR (c.era = p.era AND NOT pg_visible_in_snapshot(c.xid, p.published)
+           AND NOT coalesce(pg_visible_in_snapshot(c.xid, p.target)
+                            AND c.stamp <= p.after_stamp
+                            AND NOT EXISTS (SELECT FROM ({_STAMPS}) AS later
+                                WHERE later.xid = c.xid AND later.era = c.era
+                                  AND later.stamp > p.after_stamp), false)))
+      AND (EXISTS (SELECT FROM penstock.inbox_commit_{slot} o
+                   WHERE o.xid = c.xid AND o.era = c.era)
+           OR EXISTS (SELECT FROM penstock.inbox_record_{slot} r
+                      WHERE r.xid = c.xid AND r.era = c.era)))
 """
     )
     for slot in range(INBOX_SLOTS)
@@ -294,6 +300,8 @@ class InboxStore:
 
     async def take_the_watch(self) -> bool:
         """See InboxStore."""
+        if self.has_the_watch:  # a lock that is taken twice has to be given back twice
+            return True
         try:
             await self._run("inbox_watch", (b"watch", ()))
         except RowLocked:
@@ -370,8 +378,9 @@ class InboxStore:
             (writing,) = (await connection.execute(_WRITING)).scalars()
             used = [(await connection.scalar(each)) for each in _IS_USED]
             if (await connection.scalar(_SIZES[writing])) > SLOT_BYTES:
-                following = (writing + 1) % INBOX_SLOTS
-                if not used[following]:
+                others = (n % INBOX_SLOTS for n in range(writing + 1, writing + INBOX_SLOTS))
+                following = next((slot for slot in others if not used[slot]), None)
+                if following is not None:
                     await connection.execute(_WRITE_TO, {"slot": following})
             await connection.execute(
                 _FORGET_POSITIONS,

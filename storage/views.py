@@ -512,7 +512,8 @@ SELECT r.topic, count(DISTINCT r.xid) AS transactions, count(*) AS records,
        sum(coalesce(octet_length(r.key), 0) + coalesce(octet_length(r.value), 0))::bigint AS bytes,
        date_trunc('milliseconds', clock_timestamp() - min(c.committed_at)) AS age
 FROM (SELECT * FROM inbox_position ORDER BY version DESC LIMIT 1) AS p
-JOIN ({_of_slots("inbox_commit")}) AS c
+JOIN (SELECT xid, era, max(stamp) AS stamp, max(committed_at) AS committed_at
+      FROM ({_of_slots("inbox_commit")}) AS of_slots GROUP BY xid, era) AS c
     ON c.era > p.era OR (c.era = p.era AND NOT pg_visible_in_snapshot(c.xid, p.published)
         AND NOT coalesce(pg_visible_in_snapshot(c.xid, p.target)
                          AND c.stamp <= p.after_stamp, false))

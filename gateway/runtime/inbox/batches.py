@@ -48,24 +48,24 @@ class BatchMaker:
         for each in records:
             topic = topics.get(each.topic_id)
             number = each.partition
-            if topic is None:
-                gone[each.topic, number] += 1
-                sizes[each.topic, number] += each.size
-                continue
-            if number is None:
+            if topic is not None and number is None:
                 count = len(topic.partition_ids)
                 number = (
                     self._spreader.partition(count)
                     if each.key is None
                     else partition_of(each.key, count)
                 )
+            if topic is None or number is None or topic.partition_id(number) is None:
+                gone[each.topic, each.partition] += 1
+                sizes[each.topic, each.partition] += each.size
+                continue
             places.setdefault((each.topic_id, number), []).append(each)
         now_ms = time.time_ns() // 1_000_000
         batches = []
         for (topic_id, number), of_partition in places.items():
             topic = topics[topic_id]
             partition_id = topic.partition_id(number)
-            assert partition_id is not None, "partitions are only added"
+            assert partition_id is not None, "it was looked for above"
             kind = retention_class(topic.config)
             for part in _parts(of_partition, min(BATCH_BYTES, topic.config.max_message_bytes)):
                 batch, payload = self._make(part, topic.config, now_ms)

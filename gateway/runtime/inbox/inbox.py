@@ -218,8 +218,11 @@ class Inbox:
             self._looked_at = now
         if self._position is None:
             self._position, self._is_ahead = await self._store.position(), False
-        look = await self._store.look(self._position, records=BITE_RECORDS, max_bytes=BITE_BYTES)
-        step = next_step(self._position, look)
+        position_then = self._position
+        look = await self._store.look(position_then, records=BITE_RECORDS, max_bytes=BITE_BYTES)
+        if self._position is not position_then:  # the database has another history
+            return True
+        step = next_step(position_then, look)
         match step:
             case None:
                 return False
