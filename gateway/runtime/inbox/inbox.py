@@ -39,7 +39,7 @@ from core.staging.values import (
     WantedToken,
 )
 from gateway.runtime.flush.flusher import Flusher
-from gateway.runtime.flush.outcomes import Unconfirmed
+from gateway.runtime.flush.outcomes import Reason, Unconfirmed
 from gateway.runtime.inbox.batches import BatchMaker
 from gateway.runtime.staging import Staging
 from gateway.runtime.topics.topics import Topics
@@ -255,7 +255,8 @@ class Inbox:
         """Not known to be published: the store knows how far it is."""
         log.debug("bite_not_published", reason=answer.reason.name, message=answer.message)
         self._position = None
-        await asyncio.sleep(LOOK_AT_MOST_S)
+        is_for_long = answer.reason in (Reason.OUT_OF_SPACE, Reason.FAILED)
+        await asyncio.sleep(FAILED_S if is_for_long else LOOK_AT_MOST_S)
 
     async def _batches_of(
         self, records: Sequence[WaitingRecord]
