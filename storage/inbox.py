@@ -315,9 +315,10 @@ class InboxStore:
             self._watching = None
             await self._run("inbox_watch", (b"leave", ()))
 
-    async def break_the_watch(self, silent_s: float) -> None:
+    async def break_the_watch(self, silent_s: float) -> bool:
         """See InboxStore."""
-        await self._run("inbox_watch", (b"break_the_watch", (_DOUBLE.pack(silent_s),)))
+        statement = (b"break_the_watch", (_DOUBLE.pack(silent_s),))
+        return bool(list(rows_of(await self._run("inbox_watch", statement))))
 
     async def is_watched(self) -> bool:
         """See InboxStore."""

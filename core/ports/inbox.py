@@ -39,9 +39,9 @@ class InboxStore(Protocol):
     async def leave_the_watch(self) -> None:
         """Whoever commits wakes brokers again."""
 
-    async def break_the_watch(self, silent_s: float) -> None:
+    async def break_the_watch(self, silent_s: float) -> bool:
         """Ends the connection of the broker that has the watch, if it has asked nothing there for
-        so long."""
+        so long; whether it had. May raise EffectRefused."""
 
     async def is_watched(self) -> bool:
         """Whether a broker looks for all."""

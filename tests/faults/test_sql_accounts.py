@@ -3,6 +3,7 @@ doubled, torn or out of order. The checker finds what publishers of other orders
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.faults.accounts import Anomaly, Flaw, check_accounts, parse, summary
 from tests.faults.accounts_load import TOPIC, Sessions, prepare, told
 from tests.faults.conftest import PARTITIONS, create_topic, query
 from tests.faults.reading import read_by_offset
+from tests.faults.workers import Workers
 
 pytestmark = pytest.mark.fault
 
@@ -72,6 +74,29 @@ def verify(sessions: Sessions, brokers: list[Gateway], url: str) -> None:
     assert not anomalies, f"{summary(anomalies)}\nsaid: {sessions.told()}"
 
 
+class Rotation(Workers):
+    """Has another slot written to again and again, so that transactions write to two, and slots are
+    emptied under them."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self._count = 0
+        self._add("rotation", self._rotate)
+
+    def done(self) -> dict[str, int]:
+        return {"rotation": self._count}
+
+    def told(self) -> object:
+        return None
+
+    def _rotate(self) -> None:
+        while not self._stop.wait(0.03):
+            with contextlib.suppress(psycopg.Error):
+                query(self._url, "UPDATE penstock.sql_door SET slot = (slot + 1) % 3")
+                self._count += 1
+
+
 def test_sessions_brokers_and_the_database_die(
     migrated_dir: Path, start_gateway: StartGateway, seed: int, seconds: float
 ) -> None:
@@ -83,7 +108,7 @@ def test_sessions_brokers_and_the_database_die(
         create_topic(brokers[0].bootstrap, TOPIC)
         prepare(server.url)
         sessions = Sessions(server.url, seed)
-        with sessions.running():
+        with sessions.running(), Rotation(server.url).running():
             sessions.wait_for_progress()
             until = time.monotonic() + seconds
             rounds = 0

@@ -247,6 +247,22 @@ def test_the_database_is_away_for_a_while(
     verify(gateway, 40_000)
 
 
+def test_the_database_dies_right_behind_commits(
+    server: EmbeddedPostgres, start_gateway: StartGateway
+) -> None:
+    """Whether the broker had seen them or not."""
+    gateway = start_gateway(database_url=server.url)
+    create_topic(gateway.bootstrap, TOPIC, PARTITIONS)
+    for last in (99, 199, 299):
+        with psycopg.connect(server.url, autocommit=True) as session:
+            for first in range(last - 99, last, 10):
+                session.execute(INSERT.format(topic=TOPIC, first=first, last=first + 9).encode())
+        server.stop("immediate")
+        server.start()
+    wait_until_published(server.url)
+    verify(gateway, 300)
+
+
 def test_connections_are_cut_at_the_publishing_commit(
     server: EmbeddedPostgres, commit_proxy: CommitProxy, start_gateway: StartGateway, seed: int
 ) -> None:

@@ -256,3 +256,23 @@ def test_lost_news_costs_a_second(server: EmbeddedPostgres, start_gateway: Start
         began = time.monotonic()
         wait_until(lambda: query(server.url, END) == [(2,)])
         assert time.monotonic() - began < WITHIN_S
+
+
+@pytest.mark.parametrize("kind", ["", "_shared"])
+def test_an_application_that_holds_the_watch_stops_nobody(
+    server: EmbeddedPostgres, start_gateway: StartGateway, kind: str
+) -> None:
+    """Any session may take any advisory lock; where brokers may not end it, they go on without."""
+    query(server.url, "CREATE ROLE hog LOGIN")
+    broker = start_gateway(database_url=server.url)
+    create_topic(broker.bootstrap, TOPIC, 1)
+    with (
+        psycopg.connect(server.url, autocommit=True) as session,
+        psycopg.connect(server.url, user="hog", autocommit=True) as hog,
+    ):
+        hog.execute(f"SELECT pg_advisory_lock{kind}(%s)".encode(), [WATCH_LOCK])
+        for number in range(3):
+            began = time.monotonic()
+            session.execute(PRODUCE.encode(), [str(number)])
+            wait_until(lambda count=number + 1: query(server.url, END) == [(count,)])
+            assert time.monotonic() - began < WITHIN_S

@@ -214,12 +214,16 @@ async def test_commits_under_way_are_seen(inbox: InboxStore, log: Log) -> None:
 async def test_only_a_silent_broker_loses_its_watch(inbox: InboxStore, log: Log) -> None:
     other = InboxStore(log.database)
     assert await inbox.take_the_watch()
+    assert await inbox.take_the_watch()
+    await inbox.leave_the_watch()
+    assert not await other.is_watched()
+    assert await inbox.take_the_watch()
     assert not await other.take_the_watch()
     assert await other.is_watched()
     await inbox.position()
-    await other.break_the_watch(60)
+    assert not await other.break_the_watch(60)
     assert await inbox.position()
     assert inbox.has_the_watch
-    await other.break_the_watch(0)
+    assert await other.break_the_watch(0)
     assert await other.take_the_watch()
     await other.leave_the_watch()

@@ -195,19 +195,36 @@ class Inbox:
             position = await self._store.position()
             look = await self._store.look(position, records=1, max_bytes=1)
             waits = bool(look.records) or look.is_crowded or look.is_cut
-            if position.version != version or not waits:
-                moved_at, version = now(), position.version
-            elif now() >= moved_at + CHECK_OTHERS_S:
-                is_late = now() >= moved_at + LATE_S
-                log.info("inbox_taken_over", is_late=is_late)
-                await self._store.break_the_watch(0.0 if is_late else CHECK_OTHERS_S)
-                self.wake()
+            is_watched = await self._store.is_watched()
+            if not waits and not is_watched:
                 return
-            if not waits and not await self._store.is_watched():
+            if not waits or position.version != version:
+                moved_at, version = now(), position.version
+            elif now() >= moved_at + CHECK_OTHERS_S and (
+                not is_watched or await self._takes_over(is_late=now() >= moved_at + LATE_S)
+            ):
+                log.info("inbox_taken_over")
+                if not await self._store.take_the_watch():
+                    await self._publish_all()  # it only saves time; no broker may hold that lock
+                self.wake()
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_OTHERS_S):
                     await self._wake.wait()
+
+    async def _publish_all(self) -> None:
+        is_left = True
+        while is_left:
+            is_left = await self._publish_next()
+
+    async def _takes_over(self, *, is_late: bool) -> bool:
+        """Whether the watch was broken, or there is no more waiting for that."""
+        try:
+            is_broken = await self._store.break_the_watch(0.0 if is_late else CHECK_OTHERS_S)
+        except EffectRefused as error:  # the session is another role's
+            log.warning("inbox_watch_not_broken", reason=str(error))
+            return True
+        return is_broken or is_late
 
     # --- publishing ---
 
