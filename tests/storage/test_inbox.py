@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from core.inbox.position import Bite, LookAgain, TooLarge, next_step
-from core.inbox.values import InboxMove, InboxPosition
+from core.inbox.values import InboxMove
 from core.ports.inbox import InboxOvertaken
 from storage import inbox as inbox_rows
 from storage.inbox import InboxStore
@@ -126,29 +126,6 @@ async def test_a_look_of_before_the_connection_is_not_published(
     with pytest.raises(InboxOvertaken):
         await flush.commit([], inbox=[InboxMove(position.version, moved, time.monotonic())])
     await flush.close()
-
-
-async def test_a_slot_stays_while_a_transaction_in_two_waits(inbox: InboxStore, log: Log) -> None:
-    """Of its two stamps the position may lie between."""
-    with psycopg.connect(log.url) as session:
-        session.execute("SELECT penstock.produce('t', 'k'::text, 'one'::text)")
-        log.rows("UPDATE penstock.sql_door SET slot = 1")
-        session.execute("SELECT penstock.produce('t', 'k'::text, 'two'::text)")
-    ((stamp,),) = log.rows("SELECT stamp FROM penstock.inbox_commit_0")
-    assert log.value("SELECT stamp FROM penstock.inbox_commit_1") == stamp + 1
-    snapshot = log.value("SELECT pg_current_snapshot()::text")
-    log.rows(
-        "INSERT INTO penstock.inbox_position VALUES (1, 0, '1:1:', %s::pg_snapshot, %s)",
-        snapshot,
-        stamp,
-    )
-    position = InboxPosition(1, 0, "1:1:", snapshot, stamp)
-    assert await inbox.position() == position
-    await inbox.empty(position)
-    assert log.value("SELECT count(*) FROM penstock.inbox_record_0") == 1
-    assert await publish_all(inbox, log) == [[b"one", b"two"]]
-    await inbox.empty(await inbox.position())
-    assert log.value("SELECT count(*) FROM penstock.inbox_record_0") == 0
 
 
 DEFERRED = """
