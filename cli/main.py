@@ -14,6 +14,7 @@ from rich.console import Console
 from cli.client import CommandConfig
 from cli.consume import consume
 from cli.groups import groups
+from cli.inbox import inbox
 from cli.produce import produce
 from cli.psql import HANDED_ON, psql
 from cli.serve import migrate, serve
@@ -37,6 +38,7 @@ app.command()(migrate)
 app.command()(produce)
 app.command()(consume)
 app.command(context_settings=HANDED_ON)(psql)
+app.command()(inbox)
 app.add_typer(topics, name="topics")
 app.add_typer(groups, name="groups")
 app.add_typer(subscriptions, name="subscriptions")

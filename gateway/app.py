@@ -34,6 +34,7 @@ from gateway.kafka.front_end import FRONT_END as KAFKA
 from gateway.listener import ConnectionLimits
 from gateway.listeners import LateFrontEnd, Listeners, listening_on
 from gateway.metrics.groups import watch_groups
+from gateway.metrics.inbox import watch_inbox
 from gateway.metrics.registry import Metrics
 from gateway.metrics.staging import watch_staging
 from gateway.metrics.subscriptions import watch_subscriptions
@@ -250,6 +251,7 @@ class _Broker:
         watch_groups(self._metrics, runtime.groups, runtime.leases)
         watch_transactions(self._metrics, runtime.transactions, runtime.flusher)
         watch_staging(self._metrics, runtime.staging)
+        watch_inbox(self._metrics, runtime.inbox)
         watch_subscriptions(self._metrics, runtime.subscriptions)
 
     async def _stop_in_order(self, *steps: Callable[[], Awaitable[None]]) -> None:
