@@ -43,11 +43,16 @@ SELECT CASE WHEN (SELECT array_agg(generation ORDER BY shard) FROM held)
 """
 
 # Runs before a deletion of groups or offsets. Ends of transactions that commit offsets have no
-# lease; they hold the groups' rows (HOLD_GROUPS). So this waits for them, and the statements after
-# this one see what they have committed.
+# lease, nor have applications that commit them in SQL; they hold the groups' rows. So this waits
+# for them, and the statements after this one see what they have committed.
 LOCK_GROUPS = """
 SELECT group_key FROM penstock.consumer_group WHERE group_key = ANY ($1::uuid[])
 ORDER BY group_key FOR UPDATE
+"""
+# Runs before several groups are written, so that they are locked in one order.
+HOLD_GROUPS = """
+SELECT group_key FROM penstock.consumer_group WHERE group_key = ANY ($1::uuid[])
+ORDER BY group_key FOR NO KEY UPDATE
 """
 DELETE_GROUPS = """
 WITH members AS (DELETE FROM penstock.group_member WHERE group_key = ANY ($1::uuid[])),
@@ -122,6 +127,7 @@ SET {OFFSET.without("group_key", "partition_id").excluded}, commit_order = exclu
 STATEMENTS: Mapping[bytes, str] = {
     b"hold_leases": HOLD_LEASES,
     b"lock_groups": LOCK_GROUPS,
+    b"hold_groups": HOLD_GROUPS,
     b"delete_groups": DELETE_GROUPS,
     b"put_groups": PUT_GROUPS,
     b"make_groups": MAKE_GROUPS,
@@ -242,31 +248,38 @@ def _changes_of(group_id: str, shard: int, changes: dict[str, _Changes]) -> _Cha
 def _statements(changes: Sequence[_Changes]) -> Iterator[Statement]:
     """The statements for the changes, in an order that is safe.
 
-    Rows are locked in order of keys, groups before offsets: ends of transactions write them too.
+    Rows are locked in order of keys, groups before offsets: ends of transactions write them too,
+    and applications hold them in SQL. Where there are several, new ones are made before any is
+    locked. A member is never written without its group.
     """
     changes = sorted(changes, key=lambda each: each.key)
-    if locked := [each.key for each in changes if each.takes_away]:
-        yield b"lock_groups", (uuid_array(locked),)
-    if deleted := [each.key for each in changes if each.is_deleted]:
-        yield b"delete_groups", (uuid_array(deleted),)
     groups = [(each.shard, each.group) for each in changes if each.group is not None]
-    if made := [each for each in changes if each.group is None and each.has_offsets]:
-        if groups:  # one statement, so that rows are made in one order
-            made = [each for each in changes if each.group is not None or each.has_offsets]
-        yield (
-            b"make_groups",
-            (
-                uuid_array([each.key for each in made]),
-                text_array([written(each.group_id) for each in made]),
-                integer_array([each.shard for each in made]),
-            ),
-        )
+    locked = [each.key for each in changes if each.takes_away or each.group is not None]
+    made = [each for each in changes if each.group is not None or each.has_offsets]
+    if len(made) > len(groups) or (groups and len(locked) > 1):
+        yield b"make_groups", _made_columns(made)
+    if any(each.takes_away for each in changes):
+        yield b"lock_groups", (uuid_array(locked),)
+    elif len(made) > 1 and locked:
+        yield b"hold_groups", (uuid_array(locked),)
+    if deleted := [each for each in changes if each.is_deleted]:
+        yield b"delete_groups", (uuid_array([each.key for each in deleted]),)
+        if again := [each for each in deleted if each.group is None and each.has_offsets]:
+            yield b"make_groups", _made_columns(again)
     if groups:
         yield b"put_groups", group_columns(groups)
     yield from _member_statements(changes)
     yield from _offset_statements(changes)
     if forgotten := [each.key for each in changes if each.is_forgotten]:
         yield b"forget_groups", (uuid_array(forgotten),)
+
+
+def _made_columns(made: Sequence[_Changes]) -> tuple[bytes, ...]:
+    return (
+        uuid_array([each.key for each in made]),
+        text_array([written(each.group_id) for each in made]),
+        integer_array([each.shard for each in made]),
+    )
 
 
 def _member_statements(changes: Sequence[_Changes]) -> Iterator[Statement]:

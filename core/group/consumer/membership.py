@@ -201,9 +201,10 @@ class Membership:
         if row == was and not put and not removed:
             return Outcome(replies, None, notes)
         self._row, self._state_timestamp = row, timestamp
+        # With a member goes the group's row: whoever commits offsets in SQL holds that alone.
         effects = GroupEffects(
             self.group_id,
-            group=None if row == was else row,
+            group=row,
             put_members=put,
             delete_members=removed,
         )

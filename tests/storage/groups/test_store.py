@@ -341,8 +341,9 @@ async def test_only_the_statements_that_are_needed_are_sent(
     row = GroupRow("g", "classic")
     await groups.write(GroupEffects("g", row, (member("m"),)), *many)
     await groups.write(GroupEffects("g", row))
+    await groups.write(GroupEffects("g", row), GroupEffects("h", replace(row, group_id="h")))
     await groups.write(
-        GroupEffects("g", delete_members=("m",)), OffsetEffects("g-1", delete=(partitions[0],))
+        GroupEffects("g", row, delete_members=("m",)), OffsetEffects("g-1", delete=(partitions[0],))
     )
     await groups.write(GroupEffects("g", deleted=True))
     await groups.write(OffsetEffects("g-2", expired=(committed(partitions[0], 1),)))
@@ -350,9 +351,10 @@ async def test_only_the_statements_that_are_needed_are_sent(
     await groups.flush.commit([])
     assert sent == [
         b"hold_leases make_groups put_offsets",
-        b"hold_leases make_groups put_groups put_members put_offsets",
+        b"hold_leases make_groups hold_groups put_groups put_members put_offsets",
         b"hold_leases put_groups",
-        b"hold_leases lock_groups delete_members delete_offsets",
+        b"hold_leases make_groups hold_groups put_groups",
+        b"hold_leases make_groups lock_groups put_groups delete_members delete_offsets",
         b"hold_leases lock_groups delete_groups",
         b"hold_leases lock_groups expire_offsets",
         b"hold_leases lock_groups forget_groups",
