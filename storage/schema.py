@@ -842,8 +842,13 @@ def _inbox_record(slot: int) -> Table:
 def _inbox_transaction(slot: int) -> Table:
     """Transactions at their COMMIT, in a first pass of deferred triggers; that the row is there
     lets a second pass follow, behind what the application's own triggers wait for."""
-    era = Column("era", Integer, nullable=False)
-    return _inbox_table("inbox_transaction", slot, era, is_unlogged=True)
+    return _inbox_table(
+        "inbox_transaction",
+        slot,
+        Column("era", Integer, nullable=False),
+        Column("is_of_offsets", Boolean, nullable=False, server_default="false"),
+        is_unlogged=True,
+    )
 
 
 def _inbox_commit(slot: int) -> Table:

@@ -139,6 +139,9 @@ public class Clients {
             case "member": // who it is in its group just now
                 members.add(consumer.groupMetadata());
                 return List.of("" + (members.size() - 1));
+            case "identity": // the same in words: member, generation, instance
+                ConsumerGroupMetadata who = consumer.groupMetadata();
+                return List.of(who.memberId(), "" + who.generationId(), who.groupInstanceId().orElse(""));
             case "assignment":
                 List<String> owned = new ArrayList<>();
                 for (TopicPartition each : consumer.assignment()) owned.add(each.topic() + ":" + each.partition());

@@ -32,6 +32,7 @@ SQL_REQUIREMENTS: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "take_record_unasked": (_topic(Operation.WRITE),),
     "headers_as_json": (),
     "outbox": (_topic(Operation.WRITE, "the topic of each row"),),
+    "offset_box": (_GROUP, _topic(Operation.READ, "the topic of each row")),
     "commit_offsets": (_GROUP, _topic(Operation.READ, "each topic")),
     "read": (_topic(Operation.READ),),
     "read_text": (_topic(Operation.READ),),

@@ -137,6 +137,7 @@ def _create_slot(slot: int) -> None:
         f"inbox_transaction_{slot}",
         sa.Column("xid", _Named("xid8"), nullable=False),
         sa.Column("era", sa.Integer(), nullable=False),
+        sa.Column("is_of_offsets", sa.Boolean(), server_default="false", nullable=False),
         prefixes=["UNLOGGED"],  # it means something in its own transaction only
     )
     op.create_table(
@@ -165,9 +166,11 @@ def _create_slot(slot: int) -> None:
     op.create_index(f"inbox_offset_{slot}_xid_idx", f"inbox_offset_{slot}", ["xid"])
     for table, function, when in (
         ("record", "begin_commit", "WHEN (NEW.is_first) "),
-        ("transaction", "stamp_commit", ""),
+        ("transaction", "stamp_commit", "WHEN (NOT NEW.is_of_offsets) "),
+        ("offset", "begin_offsets", ""),
+        ("transaction", "end_offsets", "WHEN (NEW.is_of_offsets) "),
     ):
-        # Written by storage/sql_doors/produce.sql.
+        # Written by storage/sql_doors.
         op.execute(
             f"CREATE FUNCTION {function}_{slot}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'"
         )

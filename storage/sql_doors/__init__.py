@@ -14,7 +14,10 @@ from typing import Final
 
 from storage.schema import INBOX_SLOTS
 
-_FILES: Final = ("rights.sql", "caller.sql", "produce.sql", "decode.sql", "read.sql", "roles.sql")
+_FILES: Final = (
+    *("rights.sql", "caller.sql", "produce.sql", "offsets.sql", "decode.sql", "read.sql"),
+    "roles.sql",
+)
 """In order: `roles.sql` grants what the others have made."""
 
 

@@ -101,7 +101,8 @@ BEGIN
                 INSERT INTO penstock.inbox_record_{slot} (xid, era, number, is_first, topic_id,
                     topic, timestamp_ms, key, value)
                 SELECT pg_current_xact_id(),
-                       d.era + (d.cluster <> d.cluster_of_era)::integer, nextval('penstock.inbox_number_seq'),
+                       d.era + (d.cluster <> d.cluster_of_era)::integer,
+                       nextval('penstock.inbox_number_seq'),
                        set_config(d.secret, (s.before + s.size)::text, true) IS NOT NULL
                            AND s.before = 0,
                        t.topic_id, topic, extract(epoch FROM clock_timestamp()) * 1000, key, value
@@ -263,15 +264,20 @@ BEGIN
 END $$;
 
 -- For INSERT and COPY. `role` is told by its default, in the name of whoever inserts, and nobody
--- may give it.
-CREATE OR REPLACE VIEW penstock.outbox AS
-SELECT NULL::text AS topic, NULL::text AS key, NULL::text AS value, NULL::jsonb AS headers,
-       NULL::integer AS partition, NULL::timestamptz AS "timestamp", NULL::bytea AS key_bytes,
-       NULL::bytea AS value_bytes, NULL::name AS role
-WHERE false;
-ALTER VIEW penstock.outbox ALTER COLUMN role SET DEFAULT current_user;
-CREATE OR REPLACE TRIGGER take_row INSTEAD OF INSERT ON penstock.outbox
-    FOR EACH ROW EXECUTE FUNCTION penstock.take_row();
+-- may give it. Not replaced: that would wait for all transactions that have produced, and all
+-- others would wait behind it. What changes here, a migration changes.
+DO $do$ BEGIN
+    IF to_regclass('penstock.outbox') IS NULL THEN
+        CREATE VIEW penstock.outbox AS
+        SELECT NULL::text AS topic, NULL::text AS key, NULL::text AS value, NULL::jsonb AS headers,
+               NULL::integer AS partition, NULL::timestamptz AS "timestamp",
+               NULL::bytea AS key_bytes, NULL::bytea AS value_bytes, NULL::name AS role
+        WHERE false;
+        ALTER VIEW penstock.outbox ALTER COLUMN role SET DEFAULT current_user;
+        CREATE TRIGGER take_row INSTEAD OF INSERT ON penstock.outbox
+            FOR EACH ROW EXECUTE FUNCTION penstock.take_row();
+    END IF;
+END $do$;
 
 COMMENT ON VIEW penstock.outbox IS
     'INSERT and COPY into it produce records when the transaction commits. It is always empty.';
@@ -375,7 +381,8 @@ END $$;
 
 -- --- at COMMIT ---
 --
--- Triggers are made with the tables. The first pass is of a transaction's first record.
+-- Triggers are made with the tables. The first pass is of a transaction's first record, or of each
+-- offset that it commits (`offsets.sql`).
 
 -- Where the application has made constraints IMMEDIATE it is too early: what it waits for from now
 -- on would not count for the order. That is told by the statement, or by the context if a function
@@ -390,13 +397,13 @@ DECLARE
 BEGIN
     GET DIAGNOSTICS context = PG_CONTEXT;
     IF pg_trigger_depth() > 1 OR statement ~* '^set\s+constraints'
-       OR context ~* '\nsql function "|set\s+constraints|penstock\.take_record' THEN
-        RAISE EXCEPTION 'what is produced takes its place at COMMIT, and constraints are IMMEDIATE'
-            USING ERRCODE = 'PS104',
+       OR context ~* '\nsql function "|set\s+constraints|penstock\.take_(record|offset)' THEN
+        RAISE EXCEPTION 'records and offsets take their place at COMMIT, and constraints are '
+            'IMMEDIATE' USING ERRCODE = 'PS104',
                   HINT = 'Name your own in SET CONSTRAINTS, or leave ALL DEFERRED until COMMIT.';
     END IF;
     IF statement ~* '^prepare\s+transaction' THEN
-        RAISE EXCEPTION 'a transaction that has produced cannot be prepared'
+        RAISE EXCEPTION 'a transaction with records or offsets cannot be prepared'
             USING ERRCODE = 'PS104';
     END IF;
 END $$;
@@ -422,6 +429,7 @@ BEGIN
     PERFORM pg_notify('penstock_inbox', '');
 END $$;
 
+-- Offsets come first: where they wait for somebody, this transaction comes behind it.
 -- What is produced from now on, in a deferred trigger that another one has called up, is as a first
 -- record, and draws another stamp: the last one counts. (This trigger alone may have been made
 -- IMMEDIATE: then it is in the first pass.)
@@ -431,7 +439,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO penstock.inbox_commit_{slot}
     SELECT NEW.xid, NEW.era, nextval('penstock.inbox_stamp_seq')
-    FROM penstock.sql_door d WHERE set_config(d.secret, '0', true) IS NOT NULL;
+    FROM penstock.sql_door d WHERE set_config(d.secret, '0', true) IS NOT NULL
+      AND (current_setting(d.secret || '_offsets', true) IS DISTINCT FROM 'wait'
+           OR penstock.write_offsets(NEW.xid));
     IF pg_trigger_depth() > 1 THEN
         PERFORM penstock.refuse_unless_commit();
     ELSIF pg_try_advisory_lock_shared(5784113066287911025) THEN

@@ -34,6 +34,21 @@ BEGIN
                     penstock.headers_as_json(penstock.header[]),
                     penstock.take_record_unasked(text, bytea, bytea, jsonb, integer, timestamptz)
                     TO penstock_producer;
+            WHEN 'penstock_consumer' THEN
+                GRANT INSERT (group_id, topic, partition, committed_offset, metadata, member_id,
+                    generation, instance_id, previous, group_metadata)
+                    ON penstock.offset_box TO penstock_consumer;
+                GRANT EXECUTE ON FUNCTION
+                    penstock.commit_offsets(text, text, integer, bigint),
+                    penstock.commit_offsets(text, text[], integer[], bigint[]),
+                    penstock.commit_offsets(text, text, integer, bigint, bigint),
+                    penstock.commit_offsets(text, text[], integer[], bigint[], bigint[]),
+                    penstock.commit_offsets(text, text, integer, bigint, text, integer, text, text),
+                    penstock.commit_offsets(text, text[], integer[], bigint[], text, integer, text,
+                        text[]),
+                    penstock.commit_offsets(bytea, text, integer, bigint),
+                    penstock.commit_offsets(bytea, text[], integer[], bigint[])
+                    TO penstock_consumer;
             ELSE NULL;
         END CASE;
     END LOOP;

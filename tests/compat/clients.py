@@ -1119,6 +1119,10 @@ class _JavaReader:
         [name] = self._shell.call("member", self.name)
         return name
 
+    def identity(self) -> list[str]:
+        """In words: member, generation, instance."""
+        return self._shell.call("identity", self.name)
+
     def owned(self) -> set[int]:
         return {int(at.split(":")[1]) for at in self._shell.call("assignment", self.name)}
 

@@ -569,3 +569,52 @@ async def test_a_group_is_forgotten_only_when_nothing_is_left_of_it(groups: Grou
     row = GroupRow("empty", "classic", generation_id=1)
     await groups.write(GroupEffects("empty", forgotten=True), GroupEffects("empty", row))
     assert await groups.store.load_group("empty") == StoredGroup(row)
+
+
+async def test_flushes_and_commits_in_sql_do_not_wait_in_a_circle(groups18: Groups) -> None:
+    """Applications hold groups at their COMMIT, several at a time, and make them."""
+    groups, names = groups18, [f"g{n}" for n in range(6)]
+    name = groups.value("SELECT current_database()")
+    groups.rows(f"ALTER DATABASE {name} SET deadlock_timeout = '20ms'")
+    partitions = groups.new_partitions(3)
+    topic, is_over = groups.topic_of(partitions[0]), asyncio.Event()
+
+    async def apply(chance: Random) -> int:
+        count = 0
+        psql = await psycopg.AsyncConnection.connect(groups.psql.info.dsn)
+        async with psql:
+            while not is_over.is_set():
+                for group_id in chance.sample(names, 3):
+                    await psql.execute(
+                        "SELECT penstock.commit_offsets(%s, %s, %s, %s)",
+                        [group_id, [topic] * 3, chance.sample(range(3), 3), [1, 2, 3]],
+                    )
+                try:
+                    await psql.commit()
+                    count += 1
+                except psycopg.Error as refused:  # it has members, or was deleted
+                    assert refused.sqlstate in ("PS201", "40001"), refused
+        return count
+
+    def change(chance: Random, group_id: str) -> Effects:
+        row, m = GroupRow(group_id, "classic", "consumer", generation_id=chance.randrange(9)), "m"
+        offsets = tuple(committed(each, 5) for each in chance.sample(partitions, 2))
+        return chance.choice(
+            [
+                GroupEffects(group_id, row, (member(m, member_epoch=chance.randrange(9)),)),
+                GroupEffects(group_id, row, delete_members=(m,)),
+                GroupEffects(group_id, deleted=True),
+                GroupEffects(group_id, forgotten=True),
+                OffsetEffects(group_id, put=offsets),
+                OffsetEffects(group_id, delete=tuple(partitions[:2])),
+                OffsetEffects(group_id, expired=offsets),
+            ]
+        )
+
+    applications = [asyncio.create_task(apply(Random(n))) for n in range(3)]
+    chance = Random()
+    for _ in range(150):
+        chosen = chance.sample(names, chance.randrange(1, 5))
+        await groups.write(*(change(chance, group_id) for group_id in chosen))
+    is_over.set()
+    assert all(await asyncio.gather(*applications))
