@@ -59,9 +59,11 @@ HELD_LEASES = """
 SELECT shard, generation FROM penstock.coordinator_lease
 WHERE broker_id = $1::integer AND incarnation = $2::uuid ORDER BY shard
 """
-# Whether applications have produced something, should its news be lost.
+# Whether applications have produced something, should its news be lost, or have written at all.
 LAST_STAMP = """
-SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM penstock.inbox_stamp_seq
+SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END,
+       CASE WHEN n.is_called THEN n.last_value ELSE 0 END
+FROM penstock.inbox_stamp_seq s, penstock.inbox_number_seq n
 """
 STATEMENTS: Mapping[bytes, str] = {
     b"last_stamp": LAST_STAMP,
@@ -140,6 +142,7 @@ class ClusterStore:
             if is_registered
             else (),
             integer(stamp.get_value(0, 0)),
+            integer(stamp.get_value(0, 1)),
         )
 
     async def leave(self, broker_id: int, incarnation: UUID) -> None:

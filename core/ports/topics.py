@@ -209,13 +209,15 @@ class Heartbeat:
     is_registered: False if the row is gone or belongs to another incarnation.
     live: by id, every broker with a session that lasts, by the database's clock.
     leases: what the caller's incarnation holds, read after the renewal in the same transaction.
-    last_stamp: of the inbox; it rises whenever an application commits records.
+    last_stamp: of the inbox; it rises whenever an application commits records. last_number: the
+    same, now and then, whenever one writes there at all, offsets as well.
     """
 
     is_registered: bool
     live: tuple[LiveBroker, ...]
     leases: tuple[Lease, ...] = ()
     last_stamp: int = 0
+    last_number: int = 0
 
 
 class ClusterStore(Protocol):

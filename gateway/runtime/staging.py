@@ -68,6 +68,7 @@ class _StageRequest:
     batches: Sequence[TokenBatch]
     done: asyncio.Future[StageResult]
     size: int
+    is_limited: bool
 
     def resolve(self, result: StageResult) -> None:
         if not self.done.done():
@@ -116,16 +117,22 @@ class Staging:
         return self._expiration_ms()
 
     def stage(
-        self, token: UUID, first_batch: int, batches: Sequence[TokenBatch]
+        self,
+        token: UUID,
+        first_batch: int,
+        batches: Sequence[TokenBatch],
+        *,
+        is_limited: bool = True,
     ) -> asyncio.Future[StageResult]:
         """Queues a request at once; requests of a token are staged in the order of these calls.
 
-        first_batch: how many batches its writer has sent under the token before. The future
+        first_batch: how many batches its writer has sent under the token before. is_limited:
+        refused where all that is staged would be more than `penstock.staged.max.bytes`. The future
         resolves when the request is stored (a crash of the database may undo that) or refused.
         """
         done: asyncio.Future[StageResult] = asyncio.get_running_loop().create_future()
         size = sum(each.incoming.batch.size for each in batches)
-        self._queue.put(_StageRequest(token, first_batch, batches, done, size))
+        self._queue.put(_StageRequest(token, first_batch, batches, done, size, is_limited))
         return done
 
     async def publish(
@@ -275,7 +282,9 @@ class Staging:
             if draft is None:
                 draft = drafts[request.token] = TokenDraft(request.token, known[request.token])
             decision = draft.prepare_stage(
-                request.first_batch, request.batches, has_room=request.size <= left
+                request.first_batch,
+                request.batches,
+                has_room=request.size <= left or not request.is_limited,
             )
             if isinstance(decision, Staged):
                 left -= request.size

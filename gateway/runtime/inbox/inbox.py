@@ -62,6 +62,8 @@ LATE_S: Final = 3.0
 AWAY_S: Final = 0.2
 FAILED_S: Final = 1.0
 EMPTY_EVERY_S: Final = 1.0
+EMPTY_IDLE_EVERY_S: Final = 10.0
+"""Where something was written, and nothing to be published."""
 BITE_RECORDS: Final = 2_000
 BITE_BYTES: Final = 2 * 2**20
 PAGE_BYTES: Final = 4 * 2**20
@@ -93,6 +95,8 @@ class Inbox:
         self._looked_at = 0.0  # before the first look from what is stored
         self._wake = asyncio.Event()
         self._last_stamp = 0
+        self._last_number = 0
+        self._is_written = False  # since it was last looked whether a slot is to be emptied
         self._emptied_at = 0.0
         self.published = 0
         self.refused = 0
@@ -104,7 +108,9 @@ class Inbox:
         self._wake.set()
 
     def on_heartbeat(self, _: float, heartbeat: Heartbeat) -> None:
-        """In case that news was lost."""
+        """In case that news was lost. Offsets alone have none, and fill slots, too."""
+        self._is_written = self._is_written or heartbeat.last_number != self._last_number
+        self._last_number = heartbeat.last_number
         if heartbeat.last_stamp != self._last_stamp:
             self._last_stamp = heartbeat.last_stamp
             self.wake()
@@ -117,9 +123,9 @@ class Inbox:
     async def run(self) -> None:
         """Publishes until cancelled."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
             try:
+                await self._until_woken()
+                self._wake.clear()
                 if await self._store.take_the_watch():
                     await self._work()
                 else:
@@ -137,6 +143,16 @@ class Inbox:
             except Exception:  # what cannot be published must not end one broker after the other
                 log.exception("inbox_failed")
                 await self._begin_again(FAILED_S)
+
+    async def _until_woken(self) -> None:
+        """Empties what was written meanwhile and never to be published, as offsets alone are."""
+        while not self._wake.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EMPTY_IDLE_EVERY_S):
+                    await self._wake.wait()
+            if self._is_written and not self._wake.is_set():
+                self._is_written = False
+                await self._store.empty(await self._store.position())
 
     async def _begin_again(self, after_s: float) -> None:
         self._position = None
@@ -351,7 +367,7 @@ class Inbox:
                 TokenBatch(each.topic, each.partition, each.partition_id, each.incoming)
                 for each in batches
             ]
-            result = await self._staging.stage(token, 0, staged)
+            result = await self._staging.stage(token, 0, staged, is_limited=False)
             if result.error is not Error.NONE:
                 raise StoreUnavailable(result.message or result.error.name)
         return refused, records

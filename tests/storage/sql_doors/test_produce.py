@@ -10,6 +10,7 @@ import pytest
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from storage import views
 from tests.storage.sql_doors.conftest import Doors, refused
 
 
@@ -316,3 +317,19 @@ def test_a_broker_is_woken_only_while_none_is_looking(doors: Doors) -> None:
     assert list(listener.notifies(timeout=0.2)) == []
     session.execute("SELECT penstock.produce('t', 'k', 'v')")
     assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1
+
+
+def test_functions_are_replaced_while_transactions_are_open(doors: Doors) -> None:
+    """As when a broker of the next version starts."""
+    dawdler, session = doors.session(), doors.session()
+    dawdler.execute("SELECT penstock.produce('t', 'k', '1')")
+    doors.rows("SET search_path = penstock")
+    doors.rows("SET lock_timeout = '2s'")
+    with doors.psql.transaction():
+        for statement in views.replace_statements():
+            doors.psql.execute(statement.encode())
+    session.execute("SELECT penstock.produce('t', 'k', '2')")
+    session.commit()
+    dawdler.execute("SELECT penstock.produce('t', 'k', '3')")
+    dawdler.commit()
+    assert doors.values() == ["2", "1", "3"]

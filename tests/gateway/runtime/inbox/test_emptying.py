@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from core.ports.topics import Heartbeat
 from core.topic.rules import NewTopic
 from storage import inbox as stored
 from storage.schema import INBOX_SLOTS
@@ -152,6 +153,27 @@ async def test_nothing_unpublished_is_ever_emptied(
         ]  # fmt: skip
         assert [value for value in found if value[0] == name] == expected
     assert slots == set(range(INBOX_SLOTS))
+
+
+async def test_slots_are_emptied_where_only_offsets_are_written(
+    publisher: Publisher, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have no stamp, and wake nobody."""
+    monkeypatch.setattr(inbox, "EMPTY_IDLE_EVERY_S", 0.05)
+    async with publisher.running():
+        await asyncio.sleep(0.1)
+        log.rows(
+            "INSERT INTO inbox_offset_0 (xid, number, group_key, group_id, partition_id,"
+            " committed_offset, metadata) SELECT pg_current_xact_id(), nextval('inbox_number_seq'),"
+            " gen_random_uuid(), repeat('g', 200), n, n, '' FROM generate_series(1, 2000) AS n"
+        )
+        async with asyncio.timeout(30):
+            while log.value("SELECT pg_relation_size('inbox_offset_0')"):
+                number = log.value("SELECT last_value FROM inbox_number_seq")
+                publisher.inbox.on_heartbeat(0.0, Heartbeat(True, (), last_number=number))
+                await asyncio.sleep(0.1)
+                log.rows("SELECT nextval('inbox_number_seq')")
+    assert writing(log) == 1
 
 
 async def test_positions_are_forgotten(
