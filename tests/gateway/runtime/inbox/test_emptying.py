@@ -9,6 +9,7 @@ import pytest
 
 from core.ports.topics import Heartbeat
 from core.topic.rules import NewTopic
+from gateway.runtime.inbox import inbox
 from storage import inbox as stored
 from storage.schema import INBOX_SLOTS
 from tests.gateway.runtime.inbox.conftest import (

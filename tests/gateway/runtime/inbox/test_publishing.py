@@ -197,9 +197,9 @@ async def test_staged_pieces_go_where_the_transaction_is_not_published(
     session.commit()
     stage = publisher.staging.stage
 
-    def overtaken(*of: Any) -> Any:
+    def overtaken(*of: Any, **settings: Any) -> Any:
         asyncio.get_running_loop().create_task(other.publish())
-        return stage(*of)
+        return stage(*of, **settings)
 
     monkeypatch.setattr(publisher.staging, "stage", overtaken)
     publish = publisher.broker.flusher.publish
