@@ -296,7 +296,8 @@ class InboxStore:
     @property
     def has_the_watch(self) -> bool:
         """See InboxStore."""
-        return self._watching is not None and self._watching is self._session
+        watching = self._watching
+        return watching is not None and watching is self._session and not watching.is_broken
 
     async def take_the_watch(self) -> bool:
         """See InboxStore."""

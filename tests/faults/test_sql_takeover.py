@@ -98,7 +98,7 @@ def rounds(seconds: float) -> Iterator[int]:
 def test_a_stopped_broker_is_followed_by_another(
     server: EmbeddedPostgres, start_gateway: StartGateway, seconds: float
 ) -> None:
-    """Stopped in turn: whoever is stopped second has taken over from the first."""
+    """Stopped in turn: who is stopped second has taken over from the first."""
     with two_brokers(server, start_gateway) as brokers:
         slowest = []
         for number in rounds(seconds):
@@ -109,6 +109,7 @@ def test_a_stopped_broker_is_followed_by_another(
                 producing.wait_for_progress(150)
                 brokers[number % 2].resume()
             slowest.append(producing.slowest_s())
+            time.sleep(0.6)  # it finds itself without the watch, and sees what others do
     print("slowest:", *(f"{each * 1000:.0f} ms" for each in slowest))  # noqa: T201 - measured
     assert max(slowest) < WITHIN_S, slowest
 

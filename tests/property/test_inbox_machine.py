@@ -235,6 +235,14 @@ class InboxMachine(RuleBasedStateMachine):
         self.position = step.position
         one.position = step.position if is_told else None
 
+    @rule(which=st.integers(0, 1), commits=st.lists(st.integers(0, 4), min_size=1, max_size=6))
+    def a_publisher_works_while_others_commit(self, which: int, commits: list[int]) -> None:
+        for count in commits:
+            self.decide(self.publishers[which])
+            if count:
+                self.a_crowd_commits(count, which)
+            self.move(self.publishers[which], is_told=True)
+
     @rule(which=st.integers(0, 1))
     def a_publisher_begins_again(self, which: int) -> None:
         self.publishers[which] = Publisher()

@@ -55,11 +55,13 @@ STILL_LOOK_S: Final = 0.05
 STILL_LOOK_AT_MOST_S: Final = 1.0
 """Between two looks without the watch, for who has seen it at COMMIT, and a little longer each
 time."""
-CHECK_OTHERS_S: Final = 0.15
+CHECK_OTHERS_S: Final = 0.08
 """How often a broker without the watch sees whether the one that has it goes on."""
+SILENT_S: Final = 0.2
+"""After so long without a move, the watch of a broker that asks nothing is taken."""
 LATE_S: Final = 3.0
 """After so long without a move the watch is taken even from a broker that looks."""
-AWAY_S: Final = 0.2
+AWAY_S: Final = 0.1
 FAILED_S: Final = 1.0
 EMPTY_EVERY_S: Final = 1.0
 EMPTY_IDLE_EVERY_S: Final = 10.0
@@ -207,17 +209,19 @@ class Inbox:
         """
         now = asyncio.get_running_loop().time
         moved_at, version = now(), -1
-        while not self._wake.is_set():  # as it is where somebody commits, and nobody looks
+        while True:
+            if self._wake.is_set() and not await self._store.is_watched():
+                return
+            self._wake.clear()  # a heartbeat's, as a rule: no reason to begin anew
             position = await self._store.position()
             look = await self._store.look(position, records=1, max_bytes=1)
             waits = bool(look.records) or look.is_crowded or look.is_cut
-            is_watched = await self._store.is_watched()
-            if not waits and not is_watched:
+            if not waits and not await self._store.is_watched():
                 return
             if not waits or position.version != version:
                 moved_at, version = now(), position.version
-            elif now() >= moved_at + CHECK_OTHERS_S and (
-                not is_watched or await self._takes_over(is_late=now() >= moved_at + LATE_S)
+            elif now() >= moved_at + SILENT_S and await self._takes_over(
+                is_late=now() >= moved_at + LATE_S
             ):
                 log.info("inbox_taken_over")
                 if not await self._store.take_the_watch():
@@ -235,8 +239,10 @@ class Inbox:
 
     async def _takes_over(self, *, is_late: bool) -> bool:
         """Whether the watch was broken, or there is no more waiting for that."""
+        if not await self._store.is_watched():
+            return True
         try:
-            is_broken = await self._store.break_the_watch(0.0 if is_late else CHECK_OTHERS_S)
+            is_broken = await self._store.break_the_watch(0.0 if is_late else SILENT_S)
         except EffectRefused as error:  # the session is another role's
             log.warning("inbox_watch_not_broken", reason=str(error))
             return True
