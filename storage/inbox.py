@@ -43,23 +43,30 @@ def _of_all_slots(select: str) -> str:
 
 
 _RECORDS: Final = _of_all_slots(
-    "    SELECT * FROM penstock.inbox_record_{slot} WHERE xid = o.xid AND era = $2::integer"
+    """
+                  (SELECT * FROM penstock.inbox_record_{slot}
+                   WHERE xid = o.xid AND era = $2::integer
+                   ORDER BY number LIMIT $3::integer + 1)"""
 )
 _COLUMNS: Final = """f.stamp, f.number, f.xid::text, f.topic_id, f.topic, f.partition,
        f.timestamp_ms, f.key, f.value, f.header_names, f.header_values,
        extract(epoch FROM f.committed_at)::float8"""
 
 # What follows `ordered`: its transactions' records in order, up to a number and a size. Only what
-# is given is read: the size of what lies out of line is known without it. is_over: beyond that. A
-# transaction without any is a row, too: else it would not be seen that more follow.
+# is given is read: the size of what lies out of line is known without it. A loop goes through the
+# transactions in order, and stops at the limit: to sort all records of all of them first took
+# 0.13 s for 200,000. is_over: beyond that. A transaction without any is a row, too: else it would
+# not be seen that more follow.
 _FOUND: Final = f"""found AS (
     SELECT *, row_number() OVER place > 1
               AND (row_number() OVER place > $3::integer OR sum(size) OVER place > $4::bigint
                    OR rank > {MOST_TRANSACTIONS}) AS is_over
     FROM (SELECT o.stamp, o.committed_at, o.rank, r.*,
                  coalesce(octet_length(r.key), 0) + coalesce(octet_length(r.value), 0) + 100 AS size
-          FROM ordered o LEFT JOIN LATERAL ({_RECORDS}) AS r ON true
-          ORDER BY o.stamp, r.number LIMIT $3::integer + 1) AS first
+          FROM (SELECT * FROM ordered ORDER BY stamp) AS o
+          LEFT JOIN LATERAL (SELECT * FROM ({_RECORDS}
+              ) AS of_slots ORDER BY number LIMIT $3::integer + 1) AS r ON true
+          LIMIT $3::integer + 1) AS first
     WINDOW place AS (ORDER BY stamp, number)
 )
 SELECT pg_current_snapshot()::text, (SELECT era FROM penstock.sql_door), head.is_crowded,
