@@ -560,18 +560,33 @@ def test_deferred_trigger_may_commit_offsets_unless_it_comes_last(psql18: Psql) 
     assert psql18.committed() == {0: 6}
 
 
-def test_offsets_come_before_the_place_among_records(psql18: Psql) -> None:
+def test_records_take_their_place_behind_what_offsets_have_waited_for(psql18: Psql) -> None:
     psql18.commit("'flights', 'legs', 0, 5")
-    assert psql18.value("SELECT count(*) FROM inbox_commit_0") == 0  # nothing is published
-    with psql18.session() as session:
-        session.execute("SELECT penstock.produce('legs', 'k', 'v')")
-        session.execute("SELECT penstock.commit_offsets('flights', 'legs', 0, 6)")
-    assert psql18.value("SELECT count(*) FROM inbox_commit_0") == 1
+    assert psql18.rows(PLACES) == []  # nothing is to be published
     with refused("PS208"), psql18.session() as session:
-        session.execute("SELECT penstock.produce('legs', 'k', 'v')")
-        session.execute("SELECT penstock.commit_offsets('flights', 'legs', 0, 7, 5)")
-    assert psql18.value("SELECT count(*) FROM inbox_commit_0") == 1
+        session.execute("SELECT penstock.produce('legs', 'k', 'never')")
+        session.execute("SELECT penstock.commit_offsets('flights', 'legs', 0, 7, 4)")
+
+    def produce_and_commit() -> None:
+        with psql18.session() as session:
+            session.execute("SELECT penstock.produce('legs', 'k', 'second')")
+            session.execute("SELECT penstock.commit_offsets('flights', 'legs', 0, 6)")
+
+    with psql18.session() as blocker, ThreadPoolExecutor(1) as pool:
+        blocker.execute("SELECT FROM committed_offset FOR UPDATE")
+        done = pool.submit(produce_and_commit)
+        wait_until(lambda: psql18.value(WAITING) == 1)
+        blocker.execute("SELECT penstock.produce('legs', 'k', 'first')")
+        blocker.commit()
+        done.result(30)
+    assert psql18.rows(PLACES) == [("first",), ("second",)]
     assert psql18.committed() == {0: 6}
+
+
+PLACES = """
+SELECT convert_from(r.value, 'UTF8') FROM inbox_commit_0 c JOIN inbox_record_0 r USING (xid)
+GROUP BY 1 ORDER BY max(stamp)
+"""
 
 
 # --- who holds up whom ---
