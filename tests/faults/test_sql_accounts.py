@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from storage.schema import INBOX_SLOTS
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import SMALL_POSTGRES, Gateway, StartGateway, free_port, wait_until_ready
 from tests.faults.accounts import Anomaly, Flaw, check_accounts, parse, summary
@@ -149,8 +150,8 @@ def test_sessions_brokers_and_the_database_die(
 ORDERS = {
     "by the sequence of calls": """(
         SELECT min(number) FROM (SELECT number, r.xid FROM penstock.inbox_record_0 r) AS r
-        WHERE r.xid = draw_stamp.xid)""",
-    "by the transaction's id": "draw_stamp.xid::text::bigint",
+        WHERE r.xid = NEW.xid)""",
+    "by the transaction's id": "NEW.xid::text::bigint",
 }
 
 
@@ -169,13 +170,14 @@ def _publish_in_another_order(
     broker = start_gateway(database_url=server.url)
     create_topic(broker.bootstrap, TOPIC)
     prepare(server.url)
-    ((source,),) = query(server.url, "SELECT pg_get_functiondef('penstock.draw_stamp'::regproc)")
-    right = "nextval('penstock.inbox_stamp_seq')"
-    assert right in str(source)
-    with psycopg.connect(server.url, autocommit=True) as connection:
+    right, end = "nextval('penstock.inbox_stamp_seq')", "penstock.write_offsets(NEW.xid));"
+    for slot in range(INBOX_SLOTS):
+        name = f"penstock.stamp_commit_{slot}"
+        ((source,),) = query(server.url, f"SELECT pg_get_functiondef('{name}'::regproc)")
+        assert right in str(source)
+        assert end in str(source)
         other = str(source).replace(right, ORDERS[order])
-        other = other.replace("era, stamp);", "era, stamp) ON CONFLICT DO NOTHING;")
-        connection.execute(other.encode())
+        query(server.url, other.replace(end, f"{end[:-1]} ON CONFLICT DO NOTHING;"))
     sessions = Sessions(server.url, seed)
     with sessions.running():
         broker.pause()
