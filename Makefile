@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml setup.py requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark bench-security demo demo-spark docs proto compat faults variants machines mutants lock clean ci
+.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark bench-security bench-sql demo demo-spark docs proto compat faults variants machines mutants lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -35,6 +35,8 @@ bench-spark: .venv/installed-bench .venv/installed-spark ## measure Spark (ARGS=
 	$(BIN)/python -m bench.spark $(ARGS)
 bench-security: .venv/installed-bench ## measure what security costs (ARGS="--peer-kafka")
 	$(BIN)/python -m bench.security $(ARGS)
+bench-sql: .venv/installed-bench ## measure what SQL doors cost (ARGS="--long")
+	$(BIN)/python -m bench --only sql/ --figures $(ARGS)
 demo: .venv/installed-demo ## move a real data set through a broker
 	$(BIN)/python -m demo $(ARGS)
 demo-spark: .venv/installed-demo .venv/installed-spark ## the same through Spark, whose drivers are killed

@@ -31,6 +31,7 @@ from bench.macro import (
     pulsar,
     quotas,
     snapshot,
+    sql,
     start,
     transactions,
 )
@@ -54,6 +55,7 @@ GROUPS = (
     start,
     idle,
     snapshot,
+    sql,
 )
 
 
@@ -108,6 +110,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--long", action="store_true", help="every combination, and the ten-minute snapshot")
     add("--only", nargs="+", metavar="NAME", help="cases whose name begins so, or matches a glob")
     add("--list", action="store_true", help="show the names of the cases and end")
+    add("--figures", action="store_true", help="show all figures, not the headlines alone")
     add("--rounds", type=int, help="turns of each broker per case (default 2 or 3; --quick 1)")
     add_broker_options(parser)
     add("--database-url", help="with --bootstrap-server: where its records lie (COPY, snapshot)")
@@ -240,7 +243,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         facts["begun"] = datetime.now(UTC).isoformat(timespec="seconds")
         outcomes = measured(options, cases, brokers, console)
     names = [broker.name for broker in brokers]
-    console.print(report.table(outcomes, names), report.goals_table(outcomes))
+    console.print(report.table(outcomes, names))
+    if options.figures:
+        console.print(report.figures_table(outcomes, names))
+    console.print(report.goals_table(outcomes))
     report.tell_missing(outcomes, console)
     if options.json:
         settings = {key: str(value) for key, value in vars(options).items() if value}

@@ -134,6 +134,12 @@ _TLS_READ = "security/tls/consume"
 _LOGINS = "security/logins/scram-256/32x"
 _AGAIN = "security/storm/log-in-again"
 _WRONG = "security/storm/wrong-passwords"
+_OUTBOX = "to_outbox_ratio"
+_LAST = "last_to_first_p50_times"
+_TO_ALONE = "producer_to_alone_ratio"
+_SQL_HELD = "sql/latency-held/10min"
+_SQL_BESIDE = "sql/backlog-beside-producer"
+
 _GOALS = (
     ("produce, times Kafka sync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-sync", 2.5),
     ("produce, times Kafka nosync", "produce/java/1kB/4p/1x", "mb_per_s", "kafka-nosync", 0.7),
@@ -183,6 +189,20 @@ _GOALS = (
     ("SCRAM logins, times Kafka", _LOGINS, "logins_per_s", "kafka-nosync", 1.0),
     ("p99 while 5,000 log in again, times alone", _AGAIN, "p99_times", None, 2.0),
     ("p99 beside 100 wrong logins/s, times alone", _WRONG, "p99_times", None, 2.0),
+    ("SQL, 1 session, times an outbox", "sql/produce/1x", _OUTBOX, None, 0.7),
+    ("SQL, 16 sessions, times an outbox", "sql/produce/16x", _OUTBOX, None, 0.7),
+    ("SQL, 64 sessions, times an outbox", "sql/produce/64x", _OUTBOX, None, 0.7),
+    ("the same, COMMIT of 3 ms, 1 session", "sql/produce-3ms/1x", _OUTBOX, None, 0.7),
+    ("the same, COMMIT of 3 ms, 16 sessions", "sql/produce-3ms/16x", _OUTBOX, None, 0.7),
+    ("the same, COMMIT of 3 ms, 64 sessions", "sql/produce-3ms/64x", _OUTBOX, None, 0.7),
+    ("COMMIT to consumer from idle, p50, ms", "sql/latency/idle", "p50_ms", None, 5.0),
+    ("COMMIT to consumer from idle, most, ms", "sql/latency/idle", "most_ms", None, 20.0),
+    ("COMMIT to consumer, 1,000/s, p50, ms", "sql/latency/1000tps", "p50_ms", None, 5.0),
+    ("COMMIT to consumer, 1,000/s, p99, ms", "sql/latency/1000tps", "p99_ms", None, 20.0),
+    ("10 min of a held snapshot, p50, last to first", _SQL_HELD, _LAST, None, 1.5),
+    ("looks at the inbox, % of a core", "sql/looking", "looking_cpu_percent", None, 5.0),
+    ("backlog of the inbox, records/s", "sql/backlog/200B", "records_per_s", None, 100_000.0),
+    ("a producer beside a backlog, times alone", _SQL_BESIDE, _TO_ALONE, None, 0.7),
 )
 
 
