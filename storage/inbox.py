@@ -12,6 +12,7 @@ import contextlib
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -233,6 +234,7 @@ _FORGET_POSITIONS: Final = text(
 _BIGINT = struct.Struct(">q")
 _INTEGER = struct.Struct(">i")
 _DOUBLE = struct.Struct(">d")
+_NUMBERS = struct.Struct(">qqqd")
 
 
 class InboxStore:
@@ -411,21 +413,29 @@ class InboxStore:
 
 
 def _record(row: Sequence[bytes | None]) -> WaitingRecord:
-    stamp, number, xid, topic_id, topic, partition, timestamp_ms, key, value = row[:9]
-    names, contents, committed_at = row[9:]
+    """Thousands a second: of the columns of numbers, each is unpacked with those beside it."""
+    stamp, number, xid, topic_id, topic, partition, timestamp_ms, key, value, *rest = row
+    names, contents, committed_at = rest
     headers: tuple[tuple[str, bytes | None], ...] = ()
     if names is not None:
         headers = tuple(zip(texts(names), byteas(contents or b""), strict=True))
+    numbers = b"".join((stamp or b"", number or b"", timestamp_ms or b"", committed_at or b""))
+    unpacked = _NUMBERS.unpack(numbers)
     return WaitingRecord(
-        integer(stamp),
-        integer(number),
+        unpacked[0],
+        unpacked[1],
         (xid or b"").decode(),
-        UUID(bytes=topic_id or b""),
+        _topic_id(topic_id or b""),
         (topic or b"").decode(),
         None if partition is None else integer(partition),
-        integer(timestamp_ms),
+        unpacked[2],
         key,
         value,
         headers,
-        _DOUBLE.unpack(committed_at or b"")[0],
+        unpacked[3],
     )
+
+
+@lru_cache(maxsize=1_000)
+def _topic_id(value: bytes) -> UUID:
+    return UUID(bytes=value)

@@ -6,6 +6,7 @@ A *bite* is what one commit publishes: whole transactions, in the order of their
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from core.log.effects import IncomingBatch
@@ -33,9 +34,8 @@ class InboxPosition:
     after_stamp: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingRecord:
-    """A record in the inbox.
+class WaitingRecord(NamedTuple):
+    """A record in the inbox; a tuple, since thousands are made a second.
 
     stamp: its transaction's place in the order of commits; number: the order of calls within.
     partition: None where the broker is to choose. committed_at: by the database's clock, in

@@ -147,7 +147,5 @@ def byteas(array: bytes) -> list[bytes | None]:
 
 def rows_of(result: PGresult) -> list[tuple[bytes | None, ...]]:
     """The rows of a binary result."""
-    return [
-        tuple(result.get_value(row, column) for column in range(result.nfields))
-        for row in range(result.ntuples)
-    ]
+    get, columns = result.get_value, range(result.nfields)
+    return [tuple([get(row, column) for column in columns]) for row in range(result.ntuples)]
