@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml setup.py requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark bench-security bench-sql demo demo-spark docs proto compat faults variants machines mutants lock clean ci
+.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark bench-security bench-sql demo demo-spark demo-sql docs proto compat faults variants machines mutants lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -41,6 +41,8 @@ demo: .venv/installed-demo ## move a real data set through a broker
 	$(BIN)/python -m demo $(ARGS)
 demo-spark: .venv/installed-demo .venv/installed-spark ## the same through Spark, whose drivers are killed
 	$(BIN)/python -m demo.pipeline $(ARGS)
+demo-sql: .venv/installed-demo ## flights in tables and topics, one COMMIT each, by processes that are killed
+	$(BIN)/python -m demo.sql $(ARGS)
 docs: setup ## write the generated pages anew
 	$(BIN)/python -m docs.generate
 proto: .venv/installed-test ## write the modules of .proto files anew

@@ -26,6 +26,7 @@ TOGETHER = {
 APART = (
     "tests/faults/",
     "tests/demo/test_flights.py",
+    "tests/demo/test_sql.py",
     "tests/bench/test_least.py",
     "tests/cli/",
     "tests/gateway/test_event_loop.py",
