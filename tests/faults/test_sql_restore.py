@@ -18,6 +18,7 @@ from tests.faults.reading import read_tables
 from tests.faults.test_restore import restore
 from tests.faults.test_sql_accounts import wait_until_published
 from tests.faults.test_sql_takeover import wait_until
+from tests.variants import variants
 
 pytestmark = pytest.mark.fault
 
@@ -95,7 +96,7 @@ def load_dump(old: EmbeddedPostgres, new: EmbeddedPostgres) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("ids", ["smaller", "the same"])
+@pytest.mark.parametrize("ids", variants("smaller", "the same"))
 @pytest.mark.parametrize("state", ["waiting", "in a backlog"])
 def test_a_dump_in_another_cluster(
     server: EmbeddedPostgres, start_gateway: StartGateway, ids: str, state: str

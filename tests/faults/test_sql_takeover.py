@@ -238,7 +238,7 @@ def test_brokers_without_work_look_at_nothing(
         time.sleep(4)
         after = transactions_in(server.url, 4)
     print("transactions in 4 s:", before, after)  # noqa: T201 - measured
-    assert after < before + 15
+    assert after < 1.5 * before
 
 
 def test_lost_news_costs_a_second(server: EmbeddedPostgres, start_gateway: StartGateway) -> None:
