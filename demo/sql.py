@@ -269,6 +269,10 @@ class Crew:
                     if self._kill(took) if events[0] == "kill" else self._pause(took):
                         events.pop(0)
             progress.update(task, completed=total)
+        # The others may have done all before the one that was paused is answered.
+        patience = time.monotonic() + PATIENCE_S
+        while any(each.resumed for each in self._running.values()) and time.monotonic() < patience:
+            self.hear(0.1)
         self.done.seconds = time.monotonic() - started
 
     def committed(self, connection: psycopg.Connection[Any]) -> int:
