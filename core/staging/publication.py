@@ -28,8 +28,8 @@ FindLog = Callable[[int], LogDraft | None]
 """The draft of a partition by its id; None if the partition was deleted."""
 
 
-def malformed(publication: Publication) -> PublicationAnswer | None:
-    """The refusal of an invalid request, or None."""
+def malformed(publication: Publication, *, is_limited: bool = True) -> PublicationAnswer | None:
+    """The refusal of an invalid request, or None. is_limited: also of one with too many batches."""
     if not publication.guard.query_id:
         return _refused(Error.INVALID_REQUEST, "A publication names its query.")
     if publication.batch_id < BATCH_JOB:
@@ -44,7 +44,7 @@ def malformed(publication: Publication) -> PublicationAnswer | None:
             return _refused(Error.INVALID_REQUEST, f"Token {wanted.token} holds no fewer than 0.")
         seen.add(wanted.token)
     batches = sum(wanted.batches for wanted in publication.tokens)
-    if batches > MAX_BATCHES:
+    if is_limited and batches > MAX_BATCHES:
         return _refused(
             Error.POLICY_VIOLATION,
             f"{batches} batches are to be published at once, {MAX_BATCHES} is the limit;"
@@ -76,9 +76,10 @@ class PublicationDraft:
     ) -> PublicationAnswer:
         """Decides on one request, in order of arrival; appends all of it, or nothing.
 
-        left_out: takes the batches that no log takes any more; without it they refuse all.
+        left_out: takes the batches that no log takes any more; without it they refuse all. Who
+        gives it publishes what is committed (the inbox): nobody is left to make it smaller.
         """
-        if refusal := malformed(publication):
+        if refusal := malformed(publication, is_limited=left_out is None):
             return refusal
         highest = self._moved.get(publication.guard, self._published.get(publication.guard))
         if highest is not None and publication.batch_id <= highest:

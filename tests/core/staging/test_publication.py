@@ -9,6 +9,7 @@ import pytest
 from core.errors import Error
 from core.log.effects import IncomingBatch, StoredBytes
 from core.log.partition_log import LogDraft, PartitionState
+from core.staging import publication
 from core.staging.publication import PublicationDraft
 from core.staging.values import (
     MAX_BATCHES,
@@ -153,6 +154,16 @@ def test_all_or_nothing(tokens: tuple[tuple[UUID, int], ...], error: Error) -> N
     assert (flush.appended(), flush.draft.effects()) == (0, None)
     # The same flush may yet publish it as it should be.
     assert flush.publish(0, (A, 3), (B, 1)).outcome is PUBLISHED
+
+
+def test_what_is_committed_already_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the inbox: to refuse it would block all behind it."""
+    monkeypatch.setattr(publication, "MAX_BATCHES", 3)
+    wanted = (WantedToken(A, 3), WantedToken(B, 1))
+    flush = Flush()
+    assert flush.publish(0, (A, 3), (B, 1)).error is Error.POLICY_VIOLATION
+    answer = flush.draft.prepare_publish(Publication(GUARD, 0, wanted), flush.logs.get, [])
+    assert answer.outcome is PUBLISHED
 
 
 @pytest.mark.parametrize(("query", "batch_id"), [("", 0), ("query", -2)])

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from core.inbox.bite import DELETED, TERMINATED
+from core.staging import publication
 from core.topic.rules import NewTopic
 from gateway.runtime.inbox import inbox
 from gateway.runtime.topics.topics import PartitionIncrease
@@ -182,6 +183,22 @@ async def test_a_transaction_larger_than_a_bite_is_published_whole(
     assert [count for count, _ in commits] == [1, *[7] * 5, 5, 1]
     assert len({xmin for _, xmin in commits[1:-1]}) == 1
     assert not is_staged(log)
+
+
+async def test_a_transaction_of_more_batches_than_a_query_may_publish_blocks_nobody(
+    publisher: Publisher, log: Log, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publication, "MAX_BATCHES", 2)
+    monkeypatch.setattr(inbox, "BITE_RECORDS", 4)
+    monkeypatch.setattr(inbox, "PAGE_RECORDS", 3)
+    large = [str(n) for n in range(9)]
+    produce(session, *large)
+    session.commit()
+    produce(session, "behind")
+    session.commit()
+    async with asyncio.timeout(30):
+        await publisher.publish()
+    assert await published(publisher, log) == [*large, "behind"]
 
 
 async def test_staged_pieces_go_where_the_transaction_is_not_published(
