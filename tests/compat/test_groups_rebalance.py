@@ -116,7 +116,9 @@ def member_process(
 ) -> Iterator[subprocess.Popen[str]]:
     """A member in a process of its own, which can be stopped or killed; it has partitions.
 
-    It commits what a line on its input says (JSON: partition → offset) and answers with the code.
+    It commits what a line on its input says (JSON: partition → offset) and answers with the code;
+    with _ASSIGNMENT_LOST where it was told before that it has lost its partitions: by then it may
+    have joined anew, and Kafka would take the commit.
     """
     program = directory / "member.py"
     program.write_text(_MEMBER)
@@ -147,10 +149,11 @@ def member_process(
 
 _MEMBER = """
 import json, select, sys
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 arguments = json.loads(sys.argv[1])
 consumer = Consumer(arguments["settings"])
-consumer.subscribe([arguments["topic"]])
+lost = []
+consumer.subscribe([arguments["topic"]], on_lost=lambda _, partitions: lost.append(partitions))
 told = False
 while True:
     consumer.poll(0.05)
@@ -160,6 +163,9 @@ while True:
     if select.select([sys.stdin], [], [], 0)[0]:
         wanted = json.loads(sys.stdin.readline() or sys.exit())
         offsets = [TopicPartition(arguments["topic"], int(n), o) for n, o in wanted.items()]
+        if lost:
+            print(KafkaError._ASSIGNMENT_LOST, flush=True)
+            continue
         try:
             consumer.commit(offsets=offsets, asynchronous=False)
             print(0, flush=True)
