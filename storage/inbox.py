@@ -11,16 +11,15 @@ import asyncio
 import contextlib
 import struct
 import time
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
-from uuid import UUID
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 
 from core.inbox.values import InboxPosition, Look, WaitingRecord
 from core.ports.log import RowLocked, StoreUnavailable
-from storage.connection.binary import byteas, integer, rows_of, texts
+from storage.connection.binary import integer, loaded_rows, rows_of
 from storage.connection.pool import DEADLINE_S, HotConnection
 from storage.connection.session import HotSession, Statement
 from storage.schema import INBOX_SLOTS
@@ -49,9 +48,10 @@ _RECORDS: Final = _of_all_slots(
                    WHERE xid = o.xid AND era = $2::integer
                    ORDER BY number LIMIT $3::integer + 1)"""
 )
-_COLUMNS: Final = """f.stamp, f.number, f.xid::text, f.topic_id, f.topic, f.partition,
-       f.timestamp_ms, f.key, f.value, f.header_names, f.header_values,
-       extract(epoch FROM f.committed_at)::float8"""
+# WaitingRecord's fields.
+_COLUMNS: Final = """f.stamp, f.number, f.xid, f.topic_id, f.topic, f.partition,
+       f.timestamp_ms, f.key, f.value, f.header_names, f.header_values"""
+_fields: Final = itemgetter(slice(len(WaitingRecord._fields)))
 
 # What follows `ordered`: its transactions' records in order, up to a number and a size. Only what
 # is given is read: the size of what lies out of line is known without it. A loop goes through the
@@ -70,11 +70,14 @@ _FOUND: Final = f"""found AS (
           LIMIT $3::integer + 1) AS first
     WINDOW place AS (ORDER BY stamp, number)
 )
-SELECT pg_current_snapshot()::text, (SELECT era FROM penstock.sql_door), head.is_crowded,
-       extract(epoch FROM clock_timestamp())::float8,
-       EXISTS (SELECT FROM found WHERE is_over), {_COLUMNS}
+SELECT {_COLUMNS}, head.*, (SELECT era FROM penstock.sql_door),
+       EXISTS (SELECT FROM found WHERE is_over),
+       (SELECT extract(epoch FROM clock_timestamp() - min(committed_at)) FROM found
+        WHERE NOT is_over)::float8
 FROM head LEFT JOIN found f ON NOT f.is_over ORDER BY f.stamp, f.number
 """
+# Computed once, not for each record.
+_HEAD: Final = "pg_current_snapshot()::text AS snapshot, {} AS is_crowded"
 
 # By the ids of transactions alone: what has ended since a snapshot. The cost does not depend on
 # what others hold open, here or anywhere in the cluster.
@@ -91,7 +94,7 @@ WITH new AS MATERIALIZED (
     SELECT xid, stamp, committed_at FROM ({_NEW}
     ) AS c WHERE era = $2::integer LIMIT {MOST_TRANSACTIONS + 1}
 ), head AS MATERIALIZED (
-    SELECT count(*) > {MOST_TRANSACTIONS} AS is_crowded FROM new
+    SELECT {_HEAD.format(f"count(*) > {MOST_TRANSACTIONS}")} FROM new
 ), ordered AS (
     SELECT xid, max(stamp) AS stamp, max(committed_at) AS committed_at, 0 AS rank
     FROM new WHERE NOT (SELECT is_crowded FROM head) GROUP BY xid
@@ -112,7 +115,7 @@ _LATER: Final = _of_all_slots(
             WHERE later.xid = c.xid AND later.era = c.era AND later.stamp > c.stamp"""
 )
 LOOK_IN_ORDER: Final = f"""
-WITH head AS MATERIALIZED (SELECT false AS is_crowded),
+WITH head AS MATERIALIZED (SELECT {_HEAD.format("false")}),
 ordered AS (
     SELECT xid, stamp, committed_at, row_number() OVER (ORDER BY stamp) AS rank FROM (
         SELECT * FROM ({_IN_ORDER}
@@ -131,7 +134,7 @@ _OF_ONE: Final = _of_all_slots(
 PAGE: Final = f"""
 WITH found AS (
     SELECT *, row_number() OVER place > 1 AND sum(size) OVER place > $5::bigint AS is_over
-    FROM (SELECT 0::bigint AS stamp, to_timestamp(0) AS committed_at, r.*,
+    FROM (SELECT 0::bigint AS stamp, r.*,
                  coalesce(octet_length(r.key), 0) + coalesce(octet_length(r.value), 0) + 100 AS size
           FROM ({_OF_ONE}
           ) AS r ORDER BY r.number LIMIT $4::integer) AS first
@@ -167,7 +170,11 @@ SELECT EXISTS (
       AND relation = ANY (ARRAY[{tables}]::regclass[]))
 """.replace("{tables}", ", ".join(f"'penstock.inbox_commit_{slot}'" for slot in range(INBOX_SLOTS)))
 
+# The same as long as no transaction that has written ends, in the whole cluster: a tenth of a look.
+SNAPSHOT: Final = "SELECT pg_current_snapshot()::text"
+
 STATEMENTS: Final[Mapping[bytes, str]] = {
+    b"snapshot": SNAPSHOT,
     b"look": LOOK,
     b"look_in_order": LOOK_IN_ORDER,
     b"page": PAGE,
@@ -234,7 +241,6 @@ _FORGET_POSITIONS: Final = text(
 _BIGINT = struct.Struct(">q")
 _INTEGER = struct.Struct(">i")
 _DOUBLE = struct.Struct(">d")
-_NUMBERS = struct.Struct(">qqqd")
 
 
 class InboxStore:
@@ -246,6 +252,7 @@ class InboxStore:
         self._session: HotSession | None = None
         self._watching: HotSession | None = None  # the session that holds the lock
         self._turn = asyncio.Lock()
+        self._nothing: tuple[InboxPosition, Look] | None = None  # found by the last look, and where
         self._forgotten_below = 0
         database.on_close(self.close)
 
@@ -263,6 +270,18 @@ class InboxStore:
 
     async def look(self, position: InboxPosition, *, records: int, max_bytes: int) -> Look:
         """See InboxStore."""
+        if self._nothing is not None and self._nothing[0] == position:
+            nothing = self._nothing[1]
+            ((snapshot,),) = rows_of(await self._run("inbox_look", (b"snapshot", ())))
+            # A new session may be another database's.
+            if self._nothing is not None and snapshot == nothing.snapshot.encode():
+                return nothing
+        look = await self._look(position, records, max_bytes)
+        is_nothing = look.last_stamp == 0 and not look.is_crowded and position.target is None
+        self._nothing = (position, look) if is_nothing else None
+        return look
+
+    async def _look(self, position: InboxPosition, records: int, max_bytes: int) -> Look:
         parameters = (
             position.published.encode(),
             _INTEGER.pack(position.era),
@@ -274,31 +293,24 @@ class InboxStore:
             in_order = (position.target.encode(), _BIGINT.pack(position.after_stamp))
             statement = (b"look_in_order", (*parameters, *in_order))
         result = await self._run("inbox_look", statement)
-        rows = list(rows_of(result))
-        snapshot, era, is_crowded, read_at, is_cut = rows[0][:5]
-        return Look(
-            (snapshot or b"").decode(),
-            integer(era),
-            tuple([_record(row[5:]) for row in rows if row[6] is not None]),
-            is_cut == b"\1",
-            is_crowded == b"\1",
-            _DOUBLE.unpack(read_at or b"")[0],
-            0 if rows[-1][5] is None else integer(rows[-1][5]),
-        )
+        rows = loaded_rows(result)
+        snapshot, is_crowded, era, is_cut, waited_s = rows[0][len(WaitingRecord._fields) :]
+        waited_s, last_stamp = max(0.0, waited_s or 0.0), rows[-1][0] or 0
+        return Look(snapshot, era, _records(rows), is_cut, is_crowded, waited_s, last_stamp)
 
     async def page(
-        self, transaction: str, era: int, after_number: int, *, records: int, max_bytes: int
+        self, transaction: int, era: int, after_number: int, *, records: int, max_bytes: int
     ) -> list[WaitingRecord]:
         """See InboxStore."""
         parameters = (
-            transaction.encode(),
+            str(transaction).encode(),
             _INTEGER.pack(era),
             _BIGINT.pack(after_number),
             _INTEGER.pack(records),
             _BIGINT.pack(max_bytes),
         )
         result = await self._run("inbox_page", (b"page", parameters))
-        return [_record(row) for row in rows_of(result)]
+        return list(_records(loaded_rows(result)))
 
     # --- the watch ---
 
@@ -362,6 +374,7 @@ class InboxStore:
         if self._session is not None and not self._session.is_broken:
             return self._session
         await self.close()
+        self._nothing = None
         connection = await self._database.connect(DEADLINE_S)
         session = HotSession(connection)
         try:
@@ -412,30 +425,8 @@ class InboxStore:
                 await connection.execute(text(f"TRUNCATE {tables}"))
 
 
-def _record(row: Sequence[bytes | None]) -> WaitingRecord:
-    """Thousands a second: of the columns of numbers, each is unpacked with those beside it."""
-    stamp, number, xid, topic_id, topic, partition, timestamp_ms, key, value, *rest = row
-    names, contents, committed_at = rest
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    if names is not None:
-        headers = tuple(zip(texts(names), byteas(contents or b""), strict=True))
-    numbers = b"".join((stamp or b"", number or b"", timestamp_ms or b"", committed_at or b""))
-    unpacked = _NUMBERS.unpack(numbers)
-    return WaitingRecord(
-        unpacked[0],
-        unpacked[1],
-        (xid or b"").decode(),
-        _topic_id(topic_id or b""),
-        (topic or b"").decode(),
-        None if partition is None else integer(partition),
-        unpacked[2],
-        key,
-        value,
-        headers,
-        unpacked[3],
-    )
-
-
-@lru_cache(maxsize=1_000)
-def _topic_id(value: bytes) -> UUID:
-    return UUID(bytes=value)
+def _records(rows: Iterable[tuple[Any, ...]]) -> tuple[WaitingRecord, ...]:
+    """Of rows that begin with _COLUMNS, thousands a second; a transaction that has none is a row
+    without a number."""
+    of_records = [row for row in rows if row[1] is not None]
+    return tuple(map(WaitingRecord._make, map(_fields, of_records)))

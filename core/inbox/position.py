@@ -24,7 +24,7 @@ class TooLarge:
     """The next transaction is too large to be published at once; it is to be staged. position:
     where the inbox is once it is published."""
 
-    transaction: str
+    transaction: int
     stamp: int
     position: InboxPosition
 
@@ -54,8 +54,10 @@ def next_step(position: InboxPosition, look: Look) -> Bite | TooLarge | LookAgai
     if look.records[0].stamp == last:
         first = look.records[0]
         return TooLarge(first.transaction, last, _up_to(position, look, last))
-    whole = tuple(each for each in look.records if each.stamp != last)
-    return Bite(whole, _up_to(position, look, whole[-1].stamp))
+    end = len(look.records)
+    while look.records[end - 1].stamp == last:
+        end -= 1
+    return Bite(look.records[:end], _up_to(position, look, look.records[end - 1].stamp))
 
 
 def _done(position: InboxPosition, look: Look) -> InboxPosition:

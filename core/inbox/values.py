@@ -5,9 +5,9 @@ A *bite* is what one commit publishes: whole transactions, in the order of their
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from uuid import UUID
 
 from core.log.effects import IncomingBatch
 
@@ -35,24 +35,28 @@ class InboxPosition:
 
 
 class WaitingRecord(NamedTuple):
-    """A record in the inbox; a tuple, since thousands are made a second.
+    """A record in the inbox; a tuple of what is stored, since thousands are made a second.
 
     stamp: its transaction's place in the order of commits; number: the order of calls within.
-    partition: None where the broker is to choose. committed_at: by the database's clock, in
-    seconds.
+    topic_id: the 16 bytes of a UUID. partition: None where the broker is to choose.
     """
 
     stamp: int
     number: int
-    transaction: str
-    topic_id: UUID
+    transaction: int
+    topic_id: bytes
     topic: str
     partition: int | None
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    committed_at: float
+    header_names: Sequence[str] | None = None
+    header_values: Sequence[bytes | None] | None = None
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """Names and values, in order."""
+        return tuple(zip(self.header_names or (), self.header_values or (), strict=True))
 
     @property
     def size(self) -> int:
@@ -66,8 +70,9 @@ class Look:
 
     snapshot: of the look. era: of what is written now. records: in the order in which they are to
     be published, cut off where there were too many; is_cut says so. is_crowded: there are too many
-    transactions to be ordered at once, and no records are here. read_at: by the database's clock,
-    in seconds. last_stamp: of the last transaction that was looked at, with records or without.
+    transactions to be ordered at once, and no records are here. waited_s: since the oldest of
+    their transactions was committed, in seconds. last_stamp: of the last transaction that was
+    looked at, with records or without.
     """
 
     snapshot: str
@@ -75,7 +80,7 @@ class Look:
     records: tuple[WaitingRecord, ...]
     is_cut: bool
     is_crowded: bool
-    read_at: float
+    waited_s: float
     last_stamp: int = 0
 
 

@@ -24,7 +24,7 @@ class InboxStore(Protocol):
         that if there are more."""
 
     async def page(
-        self, transaction: str, era: int, after_number: int, *, records: int, max_bytes: int
+        self, transaction: int, era: int, after_number: int, *, records: int, max_bytes: int
     ) -> list[WaitingRecord]:
         """Records of one transaction, from behind a number on; at least one if there is any."""
 

@@ -52,8 +52,6 @@ def _size(number: int) -> bytes:
 
 
 def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    if not headers:
-        return _NO_HEADERS
     pieces = [_size(len(headers))]
     for name, value in headers:
         encoded = name.encode()
@@ -67,11 +65,13 @@ def inbox_batch(
 ) -> tuple[RecordBatch, bytes]:
     """A batch of one partition's records, in order, and its bytes. now_ms: the log's stamp."""
     base = records[0].timestamp_ms
-    newest = max(each.timestamp_ms for each in records)
+    newest = base
     pieces: list[bytes] = []
     for delta, each in enumerate(records):
-        key, value, headers = each.key, each.value, _headers(each.headers)
-        time_delta = each.timestamp_ms - base
+        key, value, timestamp_ms = each.key, each.value, each.timestamp_ms
+        if timestamp_ms > newest:
+            newest = timestamp_ms
+        time_delta = timestamp_ms - base
         body = b"".join(
             (
                 b"\0",  # attributes
@@ -79,7 +79,7 @@ def inbox_batch(
                 _size(delta),
                 *((_NULL,) if key is None else (_size(len(key)), key)),
                 *((_NULL,) if value is None else (_size(len(value)), value)),
-                headers,
+                _headers(each.headers) if each.header_names else _NO_HEADERS,
             )
         )
         pieces += (_size(len(body)), body)

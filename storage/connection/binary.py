@@ -9,7 +9,19 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg.adapt import AdaptersMap, Transformer
+from psycopg.pq import Format
+from psycopg.types.array import ArrayBinaryLoader
+from psycopg.types.bool import BoolBinaryLoader
+from psycopg.types.numeric import (
+    Float8BinaryLoader,
+    Int2BinaryLoader,
+    Int4BinaryLoader,
+    Int8BinaryLoader,
+)
+from psycopg.types.string import ByteaBinaryLoader, TextBinaryLoader
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -149,3 +161,31 @@ def rows_of(result: PGresult) -> list[tuple[bytes | None, ...]]:
     """The rows of a binary result."""
     get, columns = result.get_value, range(result.nfields)
     return [tuple([get(row, column) for column in columns]) for row in range(result.ntuples)]
+
+
+_ANY_OTHER_OID: Final = 0
+_LOADERS: Final = AdaptersMap()
+for _oid, _loader in (
+    (21, Int2BinaryLoader),
+    (23, Int4BinaryLoader),
+    (20, Int8BinaryLoader),
+    (701, Float8BinaryLoader),
+    (5069, Int8BinaryLoader),
+    (16, BoolBinaryLoader),
+    (_TEXT_OID, TextBinaryLoader),
+    (1009, ArrayBinaryLoader),
+    (1001, ArrayBinaryLoader),
+    (_ANY_OTHER_OID, ByteaBinaryLoader),
+):
+    _LOADERS.register_loader(_oid, _loader)
+
+
+def loaded_rows(result: PGresult) -> list[tuple[Any, ...]]:
+    """The rows of a binary result: numbers, `xid8`, boolean, text, arrays of text and bytea as
+    Python has them, all else as bytes.
+
+    By psycopg's compiled loaders: for thousands of rows a fifth of what `rows_of` takes alone.
+    """
+    transformer = Transformer.from_context(_LOADERS)
+    transformer.set_pgresult(result, format=Format.BINARY)
+    return transformer.load_rows(0, result.ntuples, tuple)

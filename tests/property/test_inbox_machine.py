@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,7 +24,7 @@ CROWD = 5
 BITE = 4
 """So many transactions are ordered in one look, and so many records are in one; and one more."""
 WHICH = st.integers(0, 10**6)
-TOPIC = UUID(int=1)
+TOPIC = bytes(16)
 
 
 @dataclass
@@ -171,15 +170,13 @@ class InboxMachine(RuleBasedStateMachine):
             WaitingRecord(
                 each.stamps[-1],
                 number,
-                str(each.xid),
+                each.xid,
                 TOPIC,
                 "t",
                 None,
                 0,
                 str(each.number).encode(),
                 None,
-                (),
-                0.0,
             )
             for each, number in rows
             if number is not None
@@ -227,7 +224,7 @@ class InboxMachine(RuleBasedStateMachine):
                 each
                 for each in self.transactions
                 if each.era == self.position.era
-                and each.xid == int(step.transaction)
+                and each.xid == step.transaction
                 and each.is_committed
             ]
             assert len(whole) == 1

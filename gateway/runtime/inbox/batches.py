@@ -6,9 +6,9 @@ How a batch looks is handed in. Knows no wire and no SQL.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from core.config.values import TopicConfig
@@ -22,6 +22,8 @@ from core.types import RecordBatch
 
 MakeBatch = Callable[[Sequence[WaitingRecord], TopicConfig, int], tuple[RecordBatch, bytes]]
 """A batch of one partition's records, from the topic's settings and a time (ms)."""
+
+ByTopic: TypeAlias = Mapping[UUID, Sequence[WaitingRecord]]
 
 BATCH_BYTES: Final = 1_000_000
 """Of a batch, or what the topic takes if that is less; a larger record is a batch by itself."""
@@ -38,52 +40,73 @@ class BatchMaker:
         self._spreader = spreader
 
     def batches_of(
-        self, records: Iterable[WaitingRecord], topics: Mapping[UUID, Topic]
+        self, of_topics: ByTopic, topics: Mapping[UUID, Topic]
     ) -> tuple[list[BiteBatch], list[RefusedRecords]]:
-        """The batches, and what is of topics that are not there any more."""
+        """The batches, and what is of topics or partitions that are not there any more."""
         self._spreader.turn()
-        places: dict[tuple[UUID, int], list[WaitingRecord]] = {}
-        gone: Counter[tuple[str, int | None]] = Counter()
-        sizes: Counter[tuple[str, int | None]] = Counter()
-        for each in records:
-            topic = topics.get(each.topic_id)
-            number = each.partition
-            if topic is not None and number is None:
-                count = len(topic.partition_ids)
-                number = (
-                    self._spreader.partition(count)
-                    if each.key is None
-                    else partition_of(each.key, count)
-                )
-            if topic is None or number is None or topic.partition_id(number) is None:
-                gone[each.topic, each.partition] += 1
-                sizes[each.topic, each.partition] += each.size
-                continue
-            places.setdefault((each.topic_id, number), []).append(each)
         now_ms = time.time_ns() // 1_000_000
-        batches = []
-        for (topic_id, number), of_partition in places.items():
-            topic = topics[topic_id]
-            partition_id = topic.partition_id(number)
-            assert partition_id is not None, "it was looked for above"
-            kind = retention_class(topic.config)
-            for part in _parts(of_partition, min(BATCH_BYTES, topic.config.max_message_bytes)):
-                batch, payload = self._make(part, topic.config, now_ms)
-                incoming = IncomingBatch(batch, payload, kind)
-                batches.append(BiteBatch(topic.name, number, partition_id, incoming))
-        refused = [
-            RefusedRecords(topic_name, partition, count, sizes[topic_name, partition], DELETED)
-            for (topic_name, partition), count in gone.items()
-        ]
+        batches: list[BiteBatch] = []
+        refused: list[RefusedRecords] = []
+        for topic_id, records in of_topics.items():
+            topic = topics.get(topic_id)
+            for number, of_partition in self._by_partition(records, topic).items():
+                partition_id = (
+                    None if topic is None or number is None else topic.partition_id(number)
+                )
+                if topic is None or number is None or partition_id is None:
+                    refused.append(_refused(of_partition, number))
+                    continue
+                kind = retention_class(topic.config)
+                for part in _parts(of_partition, min(BATCH_BYTES, topic.config.max_message_bytes)):
+                    batch, payload = self._make(part, topic.config, now_ms)
+                    incoming = IncomingBatch(batch, payload, kind)
+                    batches.append(BiteBatch(topic.name, number, partition_id, incoming))
         return batches, refused
+
+    def _by_partition(
+        self, records: Sequence[WaitingRecord], topic: Topic | None
+    ) -> Mapping[int | None, list[WaitingRecord]]:
+        """Where records go, in order; None where there is no topic to choose a partition of."""
+        count = 0 if topic is None else len(topic.partition_ids)
+        without_key = self._spreader.partition(count) if count else None
+        found: defaultdict[int | None, list[WaitingRecord]] = defaultdict(list)
+        for each in records:
+            number = each.partition
+            if number is None and count:
+                number = without_key if each.key is None else partition_of(each.key, count)
+            found[number].append(each)
+        return found
+
+
+def by_topic(records: Iterable[WaitingRecord]) -> ByTopic:
+    """The records of each topic, in order."""
+    found: defaultdict[bytes, list[WaitingRecord]] = defaultdict(list)
+    for each in records:
+        found[each.topic_id].append(each)
+    return {UUID(bytes=topic_id): of_topic for topic_id, of_topic in found.items()}
+
+
+def name_what_is_not_there(of_topics: ByTopic, topics: Mapping[UUID, Topic]) -> bool:
+    """Whether records name partitions that their topics do not have, as far as is known."""
+    return any(
+        topic.partition_id(number) is None
+        for topic_id, topic in topics.items()
+        for number in {each.partition for each in of_topics[topic_id]}
+        if number is not None
+    )
+
+
+def _refused(records: Sequence[WaitingRecord], partition: int | None) -> RefusedRecords:
+    size = sum(each.size for each in records)
+    return RefusedRecords(records[0].topic, partition, len(records), size, DELETED)
 
 
 def _parts(records: Sequence[WaitingRecord], limit: int) -> Iterator[Sequence[WaitingRecord]]:
     """Pieces of at most so many bytes each, but for one larger record."""
     first, size = 0, _BATCH_OVERHEAD
     for place, each in enumerate(records):
-        added = each.size + _RECORD_OVERHEAD
-        if each.headers:
+        added = len(each.key or b"") + len(each.value or b"") + _RECORD_OVERHEAD
+        if each.header_names:
             added += sum(
                 len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD
                 for name, value in each.headers

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
@@ -40,7 +41,7 @@ from core.staging.values import (
 )
 from gateway.runtime.flush.flusher import Flusher
 from gateway.runtime.flush.outcomes import Reason, Unconfirmed
-from gateway.runtime.inbox.batches import BatchMaker
+from gateway.runtime.inbox.batches import BatchMaker, by_topic, name_what_is_not_there
 from gateway.runtime.staging import Staging
 from gateway.runtime.topics.topics import Topics
 
@@ -95,6 +96,7 @@ class Inbox:
         self._position: InboxPosition | None = None
         self._is_ahead = False  # of what is stored, by a look
         self._looked_at = 0.0  # before the first look from what is stored
+        self._next_look: tuple[InboxPosition, float, Look] | None = None  # where, begun when
         self._wake = asyncio.Event()
         self._last_stamp = 0
         self._last_number = 0
@@ -258,7 +260,7 @@ class Inbox:
         if self._position is None:
             self._position, self._is_ahead = await self._store.position(), False
         position_then = self._position
-        look = await self._store.look(position_then, records=BITE_RECORDS, max_bytes=BITE_BYTES)
+        look = await self._look(position_then)
         if self._position is not position_then:  # the database has another history
             return True
         step = next_step(position_then, look)
@@ -273,6 +275,22 @@ class Inbox:
                 await self._publish_large(step, look)
         return True
 
+    async def _look(self, position: InboxPosition) -> Look:
+        taken, self._next_look = self._next_look, None
+        if taken is not None and taken[0] is position:
+            _, self._looked_at, look = taken
+            return look
+        return await self._store.look(position, records=BITE_RECORDS, max_bytes=BITE_BYTES)
+
+    async def _look_ahead(self, position: InboxPosition) -> None:
+        """Looks for what follows a bite of a backlog while that is stored: its place is known."""
+        if position.target is None:
+            return
+        begun_at = time.monotonic()
+        with contextlib.suppress(StoreUnavailable, RowLocked):
+            look = await self._store.look(position, records=BITE_RECORDS, max_bytes=BITE_BYTES)
+            self._next_look = position, begun_at, look
+
     def _moved(self, position: InboxPosition) -> None:
         """The position is stored."""
         self._position, self._is_ahead = position, False
@@ -281,14 +299,21 @@ class Inbox:
         self, records: Sequence[WaitingRecord], position: InboxPosition, look: Look
     ) -> None:
         assert self._position is not None, "it was looked from there"
-        batches, refused = await self._batches_of(records)
-        move = InboxMove(self._position.version, position, self._looked_at, tuple(refused))
-        answer = await self._flusher.publish_bite(batches, move)
+        move = InboxMove(self._position.version, position, self._looked_at)
+        _, answer = await asyncio.gather(
+            self._look_ahead(position), self._store_bite(records, move)
+        )
         if isinstance(answer, Unconfirmed):
             await self._read_again(answer)
             return
         self._moved(position)
-        self._note(answer, records, look)
+        self._note(answer, look)
+
+    async def _store_bite(
+        self, records: Sequence[WaitingRecord], move: InboxMove
+    ) -> BiteAnswer | Unconfirmed:
+        batches, refused = await self._batches_of(records)
+        return await self._flusher.publish_bite(batches, replace(move, refused=tuple(refused)))
 
     async def _read_again(self, answer: Unconfirmed) -> None:
         """Not known to be published: the store knows how far it is."""
@@ -300,21 +325,16 @@ class Inbox:
     async def _batches_of(
         self, records: Sequence[WaitingRecord]
     ) -> tuple[list[BiteBatch], list[RefusedRecords]]:
-        wanted = {each.topic_id for each in records}
-        topics = await self._topics.get_many_by_id(wanted)
-        if any(
-            each.partition is not None
-            and (topic := topics.get(each.topic_id)) is not None
-            and topic.partition_id(each.partition) is None
-            for each in records
-        ):
+        of_topics = by_topic(records)
+        topics = await self._topics.get_many_by_id(of_topics)
+        if name_what_is_not_there(of_topics, topics):
             self._topics.invalidate()  # partitions were added, and the news is late
-            topics = await self._topics.get_many_by_id(wanted)
+            topics = await self._topics.get_many_by_id(of_topics)
         if any(each.config.compression_type is not None for each in topics.values()):
-            return await asyncio.to_thread(self._batches.batches_of, records, topics)
-        return self._batches.batches_of(records, topics)
+            return await asyncio.to_thread(self._batches.batches_of, of_topics, topics)
+        return self._batches.batches_of(of_topics, topics)
 
-    def _note(self, answer: BiteAnswer, records: Sequence[WaitingRecord], look: Look) -> None:
+    def _note(self, answer: BiteAnswer, look: Look) -> None:
         self.published += answer.records
         for each in answer.move.refused:
             self.refused += each.records
@@ -325,8 +345,8 @@ class Inbox:
                 records=each.records,
                 reason=each.reason,
             )
-        if records:
-            self.oldest_s = max(0.0, look.read_at - min(each.committed_at for each in records))
+        if look.records:
+            self.oldest_s = look.waited_s
             self.on_published(self.oldest_s, answer.records)
 
     async def _publish_large(self, large: TooLarge, look: Look) -> None:
@@ -350,10 +370,10 @@ class Inbox:
         self._moved(large.position)
         published = sum(each.record_count for each in answer.partitions)
         self.refused += records - published
-        self._note(BiteAnswer(move, published), look.records[:1], look)
+        self._note(BiteAnswer(move, published), look)
 
     async def _stage(
-        self, transaction: str, era: int, tokens: list[WantedToken]
+        self, transaction: int, era: int, tokens: list[WantedToken]
     ) -> tuple[list[RefusedRecords], int]:
         """Adds the tokens; gives what is left out, and the number of all other records."""
         refused: list[RefusedRecords] = []
@@ -379,7 +399,7 @@ class Inbox:
         return refused, records
 
     async def _page(
-        self, transaction: str, era: int, after: int, factor: int
+        self, transaction: int, era: int, after: int, factor: int
     ) -> list[WaitingRecord]:
         """Another broker may end the connection while this one is busy; what has been staged by
         then is good all the same."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from core.inbox.position import Bite, LookAgain, TooLarge, next_step
 from core.inbox.values import EVERYTHING, NOTHING, InboxPosition, Look, WaitingRecord
 
@@ -14,9 +12,7 @@ IN_A_BACKLOG = InboxPosition(7, 2, "100:120:105", "90:190:", 40)
 
 def record(stamp: int, number: int = 0) -> WaitingRecord:
     """Of a transaction that has the id of its stamp."""
-    return WaitingRecord(
-        stamp, number, str(stamp), UUID(int=1), "t", None, 0, b"key", b"value", (), 0.0
-    )
+    return WaitingRecord(stamp, number, stamp, bytes(16), "t", None, 0, b"key", b"value")
 
 
 def look(
@@ -49,7 +45,7 @@ def test_of_a_cut_look_the_last_transaction_is_left() -> None:
 def test_a_cut_look_at_one_transaction_is_too_large() -> None:
     records = (record(41, 1), record(41, 2))
     step = next_step(FROM, look(*records, is_cut=True))
-    assert step == TooLarge("41", 41, InboxPosition(8, 2, FROM.published, NOW, 41))
+    assert step == TooLarge(41, 41, InboxPosition(8, 2, FROM.published, NOW, 41))
 
 
 def test_a_cut_look_may_end_with_a_transaction_without_records() -> None:

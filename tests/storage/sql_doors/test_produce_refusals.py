@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -103,7 +102,8 @@ Headers = list[tuple[str, bytes | None]]
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """Bytes of a batch with this record alone, as a broker makes it."""
-    record = WaitingRecord(1, 1, "1", uuid4(), "t", 0, 0, key, value, tuple(headers), 0.0)
+    names, values = [name for name, _ in headers], [content for _, content in headers]
+    record = WaitingRecord(1, 1, 1, bytes(16), "t", 0, 0, key, value, names, values)
     return len(inbox_batch([record], PLAIN, 0)[1])
 
 
