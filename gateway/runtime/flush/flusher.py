@@ -8,7 +8,6 @@ decision that says that something is stored already also waits for a commit.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -103,7 +102,7 @@ class Flusher:
             gather=self._gather,
         )
         self._flush = store.open_flush()
-        self._arrivals = itertools.count()
+        self.arrived = 0  # work so far, of all kinds
         self._settling = asyncio.Lock()  # one flush at a time decides and commits
         self._contended_until: dict[int, float] = {}
         self._locked_rows = LockedRows()
@@ -195,7 +194,8 @@ class Flusher:
         self._coalescing.expect(key, producer_id, partition_ids)
 
     def _enqueue(self, queued: QueuedWork) -> None:
-        queued.arrival = next(self._arrivals)
+        queued.arrival = self.arrived
+        self.arrived += 1
         queued.history = self._history
         if self._locked_rows.takes(queued):
             self._park([queued])

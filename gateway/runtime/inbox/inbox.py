@@ -47,10 +47,13 @@ from gateway.runtime.topics.topics import Topics
 
 log = structlog.get_logger(__name__)
 
-LOOK_AGAIN_S: Final = 0.002
+LOOK_AGAIN_S: Final = 0.001
 """Between two looks while there is work, and a little longer each time there was none."""
 LOOK_AT_MOST_S: Final = 0.005
-IDLE_AFTER_S: Final = 1.0
+FEW_RECORDS: Final = 8
+"""Where more are published at once, the next look is later: fewer bites leave sessions more of the
+processors."""
+IDLE_AFTER_S: Final = 0.3
 """Without work for so long, the watch is left."""
 STILL_LOOK_S: Final = 0.05
 STILL_LOOK_AT_MOST_S: Final = 1.0
@@ -67,8 +70,8 @@ FAILED_S: Final = 1.0
 EMPTY_EVERY_S: Final = 1.0
 EMPTY_IDLE_EVERY_S: Final = 10.0
 """Where something was written, and nothing to be published."""
-BITE_RECORDS: Final = 2_000
-BITE_BYTES: Final = 2 * 2**20
+BITE_RECORDS: Final = 4_000
+BITE_BYTES: Final = 4 * 2**20
 PAGE_BYTES: Final = 4 * 2**20
 PAGE_RECORDS: Final = 10_000
 PAGE_ATTEMPTS: Final = 10
@@ -99,6 +102,7 @@ class Inbox:
         self._next_look: tuple[InboxPosition, float, Look] | None = None  # where, begun when
         self._wake = asyncio.Event()
         self._last_stamp = 0
+        self._seen_stamp = 0  # the last one that was looked at
         self._last_number = 0
         self._is_written = False  # since it was last looked whether a slot is to be emptied
         self._emptied_at = 0.0
@@ -115,13 +119,14 @@ class Inbox:
         """In case that news was lost. Offsets alone have none, and fill slots, too."""
         self._is_written = self._is_written or heartbeat.last_number != self._last_number
         self._last_number = heartbeat.last_number
-        if heartbeat.last_stamp != self._last_stamp:
-            self._last_stamp = heartbeat.last_stamp
-            self.wake()
+        if heartbeat.last_stamp not in (self._last_stamp, self._seen_stamp):
+            self.wake()  # what has drawn an earlier one has ended or is waited for
+        self._last_stamp = heartbeat.last_stamp
 
     def forget_everything(self) -> None:
         """The database has another history."""
         self._position = None
+        self._seen_stamp = 0
         self.wake()
 
     async def run(self) -> None:
@@ -170,8 +175,17 @@ class Inbox:
         now = asyncio.get_running_loop().time
         pause_s, worked_at = LOOK_AGAIN_S, now()
         while self._store.has_the_watch and now() < worked_at + IDLE_AFTER_S:
+            begun_at, arrived, published = now(), self._flusher.arrived, self.published
+            self._wake.clear()  # a look sees all that has woken it
             if await self._publish_next():
-                pause_s, worked_at = LOOK_AGAIN_S, now()
+                worked_at = now()
+                if not self._is_backlog:
+                    share = (self.published - published) / FEW_RECORDS
+                    pause_s = min(max(1.0, share) * LOOK_AGAIN_S, LOOK_AT_MOST_S)
+                elif self._flusher.arrived > arrived + 1:
+                    pause_s = 2 * (worked_at - begun_at)  # others append, too, and do not wait
+                else:
+                    pause_s = LOOK_AGAIN_S
             else:
                 self.oldest_s = 0.0
                 pause_s = min(pause_s * 1.2, LOOK_AT_MOST_S)
@@ -180,6 +194,11 @@ class Inbox:
         if not self._store.has_the_watch:
             raise StoreUnavailable("the watch was lost")
         await self._store.leave_the_watch()
+
+    @property
+    def _is_backlog(self) -> bool:
+        """Whether there is more to be published than was looked at."""
+        return self._position is not None and self._position.target is not None
 
     async def _empty_now_and_then(self) -> None:
         now = time.monotonic()
@@ -263,6 +282,7 @@ class Inbox:
         look = await self._look(position_then)
         if self._position is not position_then:  # the database has another history
             return True
+        self._seen_stamp = max(self._seen_stamp, look.last_stamp)
         step = next_step(position_then, look)
         match step:
             case None:
