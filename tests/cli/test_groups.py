@@ -4,7 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, TopicPartition
 from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
@@ -112,42 +112,14 @@ def commit(admin: KafkaAdminClient, name: str, topic: str, offsets: dict[int, in
     assert {error.errno for error in answered.values()} == {0}
 
 
-def _assigned(broker: Gateway, topic: str, name: str) -> KafkaConsumer:
-    """On a busy machine a kafka-python consumer sometimes never joins: then another one does."""
-    for _ in range(3):
-        consumer = KafkaConsumer(
-            topic, bootstrap_servers=broker.bootstrap, group_id=name, client_id="reader"
-        )
-        deadline = time.monotonic() + 40
-        while time.monotonic() < deadline:
-            if len(consumer.assignment()) == 2:
-                return consumer
-            consumer.poll(timeout_ms=100)
-        consumer.close()
-    raise AssertionError("no consumer was given its partitions")
-
-
-@pytest.fixture
-def classic_member(broker: Gateway, topic: str, name: str) -> Iterator[KafkaConsumer]:
+@contextmanager
+def _member(broker: Gateway, topic: str, name: str, protocol: str) -> Iterator[Consumer]:
     """A member that has everything and has committed 10 and 3."""
-    with closing(_assigned(broker, topic, name)) as consumer:
-        consumer.commit(
-            {
-                TopicPartition(topic, 0): OffsetAndMetadata(10, "", -1),
-                TopicPartition(topic, 1): OffsetAndMetadata(3, "", -1),
-            }
-        )
-        yield consumer
-
-
-@pytest.fixture
-def consumer_member(broker: Gateway, topic: str, name: str) -> Iterator[Consumer]:
-    """A member that speaks KIP-848's protocol, has everything and has committed 10 and 3."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
             "group.id": name,
-            "group.protocol": "consumer",
+            "group.protocol": protocol,
             "client.id": "reader",
             "enable.auto.commit": False,
         }
@@ -161,6 +133,20 @@ def consumer_member(broker: Gateway, topic: str, name: str) -> Iterator[Consumer
     yield consumer
     with suppress(RuntimeError):  # the test may have closed it
         consumer.close()
+
+
+@pytest.fixture
+def classic_member(broker: Gateway, topic: str, name: str) -> Iterator[Consumer]:
+    """A member of a classic group."""
+    with _member(broker, topic, name, "classic") as member:
+        yield member
+
+
+@pytest.fixture
+def consumer_member(broker: Gateway, topic: str, name: str) -> Iterator[Consumer]:
+    """A member that speaks KIP-848's protocol."""
+    with _member(broker, topic, name, "consumer") as member:
+        yield member
 
 
 # --- list ---
@@ -210,7 +196,7 @@ def without_client(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_a_classic_group_is_described(
-    shell: Shell, classic_member: KafkaConsumer, topic: str, name: str
+    shell: Shell, classic_member: Consumer, topic: str, name: str
 ) -> None:
     (group,) = shell.json("describe", name)
     (member,) = group["members"]
@@ -396,7 +382,7 @@ def test_a_consumer_group_whose_members_have_left_is_reset(
 
 
 def test_a_group_with_members_keeps_its_offsets(
-    shell: Shell, admin: KafkaAdminClient, classic_member: KafkaConsumer, topic: str, name: str
+    shell: Shell, admin: KafkaAdminClient, classic_member: Consumer, topic: str, name: str
 ) -> None:
     for execute in ([], ["--execute"]):
         code, printed, complained = shell(
@@ -454,7 +440,7 @@ def test_topics_and_partitions_must_exist(shell: Shell, topic: str, idle: str) -
 
 
 def test_an_empty_group_is_deleted_and_a_full_one_is_not(
-    shell: Shell, admin: KafkaAdminClient, classic_member: KafkaConsumer, topic: str, name: str
+    shell: Shell, admin: KafkaAdminClient, classic_member: Consumer, topic: str, name: str
 ) -> None:
     other = f"{name}-idle"
     commit(admin, other, topic, {0: 4})
