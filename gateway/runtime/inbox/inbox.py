@@ -50,6 +50,8 @@ log = structlog.get_logger(__name__)
 LOOK_AGAIN_S: Final = 0.001
 """Between two looks while there is work, and a little longer each time there was none."""
 LOOK_AT_MOST_S: Final = 0.005
+LEAVE_AT_MOST_S: Final = 0.1
+"""To others that append beside a backlog, after each bite; shorter than SILENT_S."""
 FEW_RECORDS: Final = 8
 """Where more are published at once, the next look is later: fewer bites leave sessions more of the
 processors."""
@@ -179,13 +181,10 @@ class Inbox:
             self._wake.clear()  # a look sees all that has woken it
             if await self._publish_next():
                 worked_at = now()
-                if not self._is_backlog:
-                    share = (self.published - published) / FEW_RECORDS
-                    pause_s = min(max(1.0, share) * LOOK_AGAIN_S, LOOK_AT_MOST_S)
-                elif self._flusher.arrived > arrived + 1:
-                    pause_s = 2 * (worked_at - begun_at)  # others append, too, and do not wait
-                else:
-                    pause_s = LOOK_AGAIN_S
+                do_others_append = self._flusher.arrived > arrived + 1
+                pause_s = self._pause_s(
+                    self.published - published, worked_at - begun_at, do_others_append
+                )
             else:
                 self.oldest_s = 0.0
                 pause_s = min(pause_s * 1.2, LOOK_AT_MOST_S)
@@ -195,10 +194,12 @@ class Inbox:
             raise StoreUnavailable("the watch was lost")
         await self._store.leave_the_watch()
 
-    @property
-    def _is_backlog(self) -> bool:
-        """Whether there is more to be published than was looked at."""
-        return self._position is not None and self._position.target is not None
+    def _pause_s(self, records: int, took_s: float, do_others_append: bool) -> float:
+        """After a bite: in a backlog long enough to leave room for others, else until the next one
+        is worth while."""
+        if self._position is not None and self._position.target is not None:
+            return min(2 * took_s, LEAVE_AT_MOST_S) if do_others_append else LOOK_AGAIN_S
+        return min(max(1.0, records / FEW_RECORDS) * LOOK_AGAIN_S, LOOK_AT_MOST_S)
 
     async def _empty_now_and_then(self) -> None:
         now = time.monotonic()
