@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from kafka import KafkaAdminClient, KafkaConsumer
 from typer.testing import CliRunner
 
@@ -110,7 +110,7 @@ def test_a_stuck_member_is_named_with_the_database(
     broker: Gateway,  # noqa: F811
     topic: str,  # noqa: F811
     name: str,  # noqa: F811
-    classic_member: KafkaConsumer,  # noqa: F811
+    classic_member: Consumer,  # noqa: F811
 ) -> None:
     """It beats and does not poll, as one that works on a record for too long."""
     assert broker.database_url is not None
@@ -126,7 +126,7 @@ def test_a_stuck_member_is_named_with_the_database(
             found = shell.json("why", name, "--database-url", broker.database_url)
             text = found["findings"][0]["text"]
         assert "These have joined: newcomer at 127.0.0.1." in text
-        classic_member.poll(timeout_ms=5_000)  # so that both come to an end at once
+        classic_member.poll(5)  # so that both come to an end at once
 
 
 def test_a_database_that_cannot_be_asked_is_told_in_words(
@@ -207,7 +207,7 @@ def test_a_member_that_is_behind_is_named(
     shell: Shell,  # noqa: F811
     topic: str,  # noqa: F811
     name: str,  # noqa: F811
-    classic_member: KafkaConsumer,  # noqa: F811
+    classic_member: Consumer,  # noqa: F811
 ) -> None:
     code, printed, _ = shell("why", name)
     assert code == 0
