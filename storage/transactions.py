@@ -245,8 +245,8 @@ class PostgresTransactionStore:
         groups = sorted({(key_of(each.group_id), each.group_id) for each in pending})
         keys = uuid_array([key for key, _ in groups])
         shards = {each.group_id: each.lease.shard for each in pending}
-        # Existing rows before new ones, as in every flush that touches groups.
-        statements.append((b"hold_groups", (keys,)))
+        # New rows before existing ones, as in all that touches groups. One that goes in between is
+        # made by the transaction's end.
         statements.append(
             (
                 b"make_groups",
@@ -257,6 +257,7 @@ class PostgresTransactionStore:
                 ),
             )
         )
+        statements.append((b"hold_groups", (keys,)))
         joins = [(each.join.key, Participant.of_group(each.group_id)) for each in pending]
         statements.append((b"join_participants", _participant_columns(joins)))
         statements.append((b"put_pending", _pending_columns(pending)))

@@ -74,6 +74,7 @@ INSERT INTO penstock.consumer_group (group_key, group_id, shard, protocol, proto
 SELECT group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1, '{}', 0
 FROM unnest($1::uuid[], $2::text[], $3::integer[]) AS e (group_key, group_id, shard)
 WHERE NOT EXISTS (SELECT FROM penstock.consumer_group g WHERE g.group_key = e.group_key)
+ORDER BY group_key
 ON CONFLICT (group_key) DO NOTHING
 """
 FORGET_GROUPS = """

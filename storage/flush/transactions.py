@@ -176,26 +176,40 @@ HOLD_GROUPS = """
 SELECT group_key FROM penstock.consumer_group WHERE group_key = ANY ($1::uuid[])
 ORDER BY group_key FOR KEY SHARE
 """
-# Commits a transaction's offsets, in order of keys, as all writers do. The latest commit of an
-# offset counts, whichever transaction ends last. The group's row may be gone by now (MAKE_GROUPS);
-# if the group was deleted, nothing is pending.
-COMMIT_OFFSETS = f"""
-WITH e AS MATERIALIZED (
+_ENDED_OFFSETS = """e AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::integer[])
         AS e (group_key, producer_id, group_id, shard)
-), moved AS (
+)"""
+# OFFSET 0: one step in the index for each group, whatever the tables' statistics say.
+_MAKE_GROUPS = """INSERT INTO penstock.consumer_group (group_key, group_id, shard, protocol,
+        protocol_type, generation_id, assignment_epoch, state, state_timestamp, waiting_for,
+        metadata_hash)
+    SELECT DISTINCT ON (group_key) group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1,
+        '{}'::text[], 0
+    FROM e
+    WHERE NOT EXISTS (SELECT FROM penstock.consumer_group g
+                      WHERE g.group_key = e.group_key OFFSET 0)
+      AND <has offsets>
+    ORDER BY group_key
+    ON CONFLICT (group_key) DO NOTHING"""
+_HAS_PENDING = """EXISTS (SELECT FROM penstock.pending_offset o
+                  WHERE o.group_key = e.group_key AND o.producer_id = e.producer_id OFFSET 0)"""
+_HAS_MOVED = "group_key IN (SELECT group_key FROM moved)"
+# Groups that went while offsets were put are made before others are held, as in all that touches
+# groups: who holds one and then makes another deadlocks with flushes of groups.
+MAKE_GROUPS = f"""
+WITH {_ENDED_OFFSETS}
+{_MAKE_GROUPS.replace("<has offsets>", _HAS_PENDING)}
+"""
+# Commits a transaction's offsets, in order of keys, as all writers do. The latest commit of an
+# offset counts, whichever transaction ends last. A group that has gone even now is made here; if it
+# was deleted, nothing is pending.
+COMMIT_OFFSETS = f"""
+WITH {_ENDED_OFFSETS}, moved AS (
     DELETE FROM penstock.pending_offset o USING e
     WHERE o.group_key = e.group_key AND o.producer_id = e.producer_id RETURNING o.*
 ), made AS (
-    INSERT INTO penstock.consumer_group (group_key, group_id, shard, protocol, protocol_type,
-        generation_id,
-        assignment_epoch, state, state_timestamp, waiting_for, metadata_hash)
-    SELECT DISTINCT ON (group_key) group_key, group_id, shard, 'classic', '', 0, -1, 'Empty', -1,
-        '{{}}'::text[], 0
-    FROM e WHERE group_key IN (SELECT group_key FROM moved)
-      AND NOT EXISTS (SELECT FROM penstock.consumer_group g WHERE g.group_key = e.group_key)
-    ORDER BY group_key
-    ON CONFLICT (group_key) DO NOTHING RETURNING 1
+    {_MAKE_GROUPS.replace("<has offsets>", _HAS_MOVED)} RETURNING 1
 )
 INSERT INTO penstock.committed_offset AS o ({OFFSET.names}, commit_order)
 SELECT DISTINCT ON (group_key, partition_id) group_key, partition_id, committed_offset,
@@ -263,6 +277,7 @@ STATEMENTS: Mapping[bytes, str] = {
     b"join_partitions": JOIN_PARTITIONS,
     b"forget_joins": FORGET_JOINS,
     b"delete_transactions": DELETE_TRANSACTIONS,
+    b"make_groups": MAKE_GROUPS,
     b"hold_groups": HOLD_GROUPS,
     b"commit_offsets": COMMIT_OFFSETS,
     b"drop_offsets": DROP_OFFSETS,
@@ -325,9 +340,10 @@ def consequences(effects: Sequence[TransactionEffects]) -> list[Statement]:
     groups = [(marker, of.name) for marker, of in places if of.kind is ParticipantKind.GROUP]
     if groups:
         keys = sorted({key_of(name) for _, name in groups})
+        committed = _offsets_of(groups, is_commit=True)
+        statements += [(b"make_groups", columns) for _, columns in committed]
         statements.append((b"hold_groups", (uuid_array(keys),)))
-        for is_commit in (True, False):
-            statements += _offsets_of(groups, is_commit=is_commit)
+        statements += committed + _offsets_of(groups, is_commit=False)
     acks = [(m, int(of.name)) for m, of in places if of.kind is ParticipantKind.SUBSCRIPTION]
     for is_commit in (True, False) if acks else ():
         statements += _acks_of(acks, is_commit=is_commit)

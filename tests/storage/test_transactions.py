@@ -952,14 +952,14 @@ async def test_how_often_the_database_is_asked(
     assert sent == [
         b"asynchronously guard_transactions join_partitions join_participants",
         b"guard_transactions put_payload_ append_batches put_producers",
-        b"hold_leases guard_transactions hold_groups make_groups join_participants put_pending",
+        b"hold_leases guard_transactions make_groups hold_groups join_participants put_pending",
         lock,
         b"put_transactions put_payload_ append_batches put_producers put_aborted hold_groups"
         b" drop_offsets forget_joins commit",
         b"read_transactions",
-        b"hold_leases put_transactions hold_groups make_groups join_participants put_pending",
+        b"hold_leases put_transactions make_groups hold_groups join_participants put_pending",
         lock,
-        b"put_transactions hold_groups commit_offsets forget_joins commit",
+        b"put_transactions make_groups hold_groups commit_offsets forget_joins commit",
     ]
 
 

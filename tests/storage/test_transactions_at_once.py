@@ -124,13 +124,6 @@ class Worker:
         await self.retention.delete_rows(partition_id)
 
 
-CIRCLE_OF_GROUPS = (
-    "known since 5e29472: now and then a flush that deletes offsets and makes groups, and the end"
-    " of a transaction that holds a group and makes another, wait in a circle until PostgreSQL ends"
-    " one of them, which is tried again"
-)
-
-
 @pytest.fixture
 async def brokers(log: Log) -> AsyncIterator[list[Broker]]:
     log.rows(LEASES)
@@ -155,8 +148,6 @@ async def test_nothing_deadlocks_and_all_is_whole(
     outcomes = await asyncio.gather(*(each.run() for each in workers), return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, RowLocked | StoreUnavailable):
-            if "deadlock" in str(outcome) and '"consumer_group"' in str(outcome):
-                pytest.xfail(CIRCLE_OF_GROUPS)
             assert "deadlock" not in str(outcome)
         elif outcome is not None:
             raise outcome
