@@ -270,12 +270,12 @@ class InboxStore:
 
     async def look(self, position: InboxPosition, *, records: int, max_bytes: int) -> Look:
         """See InboxStore."""
-        if self._nothing is not None and self._nothing[0] == position:
-            nothing = self._nothing[1]
+        known = self._nothing
+        if known is not None and known[0] == position:
             ((snapshot,),) = rows_of(await self._run("inbox_look", (b"snapshot", ())))
-            # A new session may be another database's.
-            if self._nothing is not None and snapshot == nothing.snapshot.encode():
-                return nothing
+            # A session that was opened for this question may be another database's.
+            if self._nothing is known and snapshot == known[1].snapshot.encode():
+                return known[1]
         look = await self._look(position, records, max_bytes)
         is_nothing = look.last_stamp == 0 and not look.is_crowded and position.target is None
         self._nothing = (position, look) if is_nothing else None

@@ -101,17 +101,17 @@ def test_the_sink_logs_in_again_with_new_tokens(
     assert penstock("topics", "create", "sunk", *server).returncode == 0
     known["sasl.oauthbearer.client.credentials.client.id"] = "sink"
     given = options(at.secure, "sunk", **{f"kafka.{name}": known[name] for name in known})
-    issuer.tokens_for_s = 2
+    issuer.tokens_for_s = 5  # in whole seconds, so 4 at least: a login may take a second here
     try:
         cluster = cluster_of(given)
         staged = stage(columns(range(10)), given, cluster)
         assert staging.publish(cluster, "query", "", 0, tokens(staged)).is_new
         with cluster.connect() as connection:
-            for _ in range(3):  # its time is over meanwhile
+            for _ in range(4):  # its time is over meanwhile
                 request = metadata_request(["sunk"], may_create=False)
                 answer = wire.read_metadata(connection.ask(METADATA, request))
                 assert "sunk" in answer.partitions
-                time.sleep(0.8)
+                time.sleep(2)
     finally:
         issuer.tokens_for_s = 300
     known["sasl.oauthbearer.client.credentials.client.id"] = "expired"
