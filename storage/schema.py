@@ -148,10 +148,13 @@ config_entry = Table(
 
 # The row every append locks. next_offset is the log end offset, the high watermark and the version
 # that guards the partition's batches and producers. Half-empty pages keep its updates HOT.
+# Its indexes are not unique: whenever a row moved to another page, each that is would look at all
+# its versions that an open snapshot keeps (docs/decisions/0015). Ids come from a sequence, numbers
+# are given under the lock of all changes to topics.
 topic_partition = Table(
     "topic_partition",
     metadata,
-    Column("partition_id", BigInteger, primary_key=True),
+    Column("partition_id", BigInteger, nullable=False),  # bigserial
     Column("topic_id", Uuid, ForeignKey("topic.topic_id", ondelete="CASCADE"), nullable=False),
     Column("partition", Integer, nullable=False),
     Column("next_offset", BigInteger, nullable=False, server_default="0"),
@@ -163,8 +166,13 @@ topic_partition = Table(
     _timestamp("created_at"),
     Column("terminated_offset", BigInteger, nullable=False, server_default="-1"),
     Column("topic_epoch", BigInteger, nullable=False, server_default="-1"),
-    UniqueConstraint("topic_id", "partition", name="topic_partition_topic_id_partition_key"),
     postgresql_with={"fillfactor": "40"},
+)
+Index("topic_partition_partition_id_idx", topic_partition.c.partition_id)
+Index(
+    "topic_partition_topic_id_partition_idx",
+    topic_partition.c.topic_id,
+    topic_partition.c.partition,
 )
 
 # Where each leader epoch of a partition began (Kafka's leader-epoch-checkpoint).

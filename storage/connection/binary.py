@@ -32,7 +32,8 @@ _ARRAY_HEADER = struct.Struct(">iIIii")  # dimensions, has nulls, element OID, l
 _EMPTY_ARRAY = struct.Struct(">iII")
 
 _TYPES = {"q": (20, 8), "i": (23, 4), "h": (21, 2), "?": (16, 1)}  # OID, size
-_BYTEA_OID, _TEXT_OID, _UUID_OID, _JSONB_OID = 17, 25, 2950, 3802
+_BYTEA_OID, _TEXT_OID, _TID_OID, _UUID_OID, _JSONB_OID = 17, 25, 27, 2950, 3802
+_TID_BYTES = 6
 _SHORT = 64  # layouts of arrays up to this length are kept
 _length = struct.Struct(">i").pack
 _NULL = _length(-1)  # the length of a null element
@@ -127,6 +128,11 @@ def bytea_array(values: Sequence[bytes]) -> bytes:
     return _bytes_array(_BYTEA_OID, values)
 
 
+def tid_array(values: Sequence[bytes]) -> bytes:
+    """`tid[]`, of 6 bytes each."""
+    return _bytes_array(_TID_OID, values)
+
+
 def uuid_array(values: Sequence[bytes]) -> bytes:
     """`uuid[]`, of 16 bytes each."""
     return _bytes_array(_UUID_OID, values)
@@ -154,6 +160,15 @@ def integers(array: bytes | None, code: str) -> tuple[int, ...]:
     length = int.from_bytes(array[12:16], "big")
     values: tuple[int, ...] = struct.unpack_from(">" + ("i" + code) * length, array, 20)
     return values[1::2]
+
+
+def tids(array: bytes | None) -> list[bytes]:
+    """A `tid[]` from a binary result, without nulls."""
+    array = array or b""
+    return [
+        array[at : at + _TID_BYTES]
+        for at in range(_ARRAY_HEADER.size + 4, len(array), _TID_BYTES + 4)
+    ]
 
 
 def texts(array: bytes) -> list[str]:

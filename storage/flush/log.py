@@ -21,7 +21,7 @@ from core.log.named_sequences import NamedSequence
 from core.log.partition_log import PartitionState
 from core.log.producer_state import AppendedBatch, ProducerState
 from core.ports.inbox import InboxOvertaken
-from core.ports.log import Locked, SegmentGone, StoreUnavailable, ToLock
+from core.ports.log import Locked, SegmentGone, StoreUnavailable, ToLock, VersionMismatch
 from core.staging.values import PublicationEffects
 from core.transaction.values import TransactionEffects
 from storage import schema
@@ -33,6 +33,8 @@ from storage.connection.binary import (
     integers,
     rows_of,
     text_array,
+    tid_array,
+    tids,
     uuid_array,
 )
 from storage.connection.client_text import key_of, read, written
@@ -42,6 +44,7 @@ from storage.flush import inbox as inbox_rows
 from storage.flush import staging as staging_rows
 from storage.flush import transactions as transaction_rows
 from storage.flush.payload import FlushPayload, PayloadWriter, WritingSession
+from storage.flush.row_places import RowPlaces
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -53,29 +56,43 @@ _BATCH = Row.of(schema.record_batch)
 # Guards every append: locks the partitions in order of id, moves each if its next_offset is still
 # the one decided on, and it was neither terminated since nor was anybody admitted alone; writes
 # index rows, and raises PS001 unless all were moved. If a row changed while the UPDATE waited for
-# its lock, the UPDATE sees the new version and finds no match.
-APPEND_BATCHES = f"""
+# its lock, the UPDATE sees the new version and finds no match. Gives the rows' places.
+_APPEND_BATCHES = f"""
 WITH locked AS MATERIALIZED (
-    SELECT partition_id FROM penstock.topic_partition
-    WHERE partition_id = ANY ($1::bigint[]) ORDER BY partition_id FOR NO KEY UPDATE
+    <locked>
 ), moved AS (
     UPDATE penstock.topic_partition p
     SET next_offset = e.next_offset, max_timestamp = e.max_timestamp,
         size_bytes = p.size_bytes + e.added_bytes, batch_count = p.batch_count + e.added_batches
     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
-                $7::bigint[], $8::bigint[])
+                $7::bigint[], $8::bigint[], $9::tid[])
         AS e (partition_id, expected_offset, next_offset, max_timestamp, added_bytes, added_batches,
-              terminated_offset, topic_epoch)
-    WHERE p.partition_id = e.partition_id AND p.next_offset = e.expected_offset
+              terminated_offset, topic_epoch, place)
+    WHERE <of e> AND p.next_offset = e.expected_offset
       AND p.terminated_offset = e.terminated_offset AND p.topic_epoch = e.topic_epoch
       AND (SELECT count(*) FROM locked) > 0
-    RETURNING p.partition_id
+    RETURNING p.partition_id, p.ctid AS place
 ), inserted AS (
-    INSERT INTO penstock.record_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(9)}
+    INSERT INTO penstock.record_batch ({_BATCH.names}) SELECT * FROM {_BATCH.unnest(10)}
 )
-SELECT CASE WHEN (SELECT count(*) FROM moved) <> cardinality($1::bigint[])
-            THEN penstock.version_mismatch() END
+SELECT CASE WHEN count(*) <> cardinality($1::bigint[]) THEN penstock.version_mismatch() END,
+       array_agg(place ORDER BY partition_id)
+FROM moved
 """
+APPEND_BATCHES = _APPEND_BATCHES.replace(
+    "<locked>",
+    """SELECT partition_id FROM penstock.topic_partition
+    WHERE partition_id = ANY ($1::bigint[]) ORDER BY partition_id FOR NO KEY UPDATE""",
+).replace("<of e>", "p.partition_id = e.partition_id")
+# Without the index: as long as a snapshot is held, it leads through all dead versions of a row.
+# One by one, in order: the planner would rather go through the index to have them sorted.
+APPEND_BATCHES_AT = _APPEND_BATCHES.replace(
+    "<locked>",
+    """SELECT p.partition_id
+    FROM unnest($1::bigint[], $9::tid[]) AS w (partition_id, place), LATERAL (
+        SELECT partition_id FROM penstock.topic_partition
+        WHERE ctid = w.place AND partition_id + 0 = w.partition_id FOR NO KEY UPDATE) AS p""",
+).replace("<of e>", "p.ctid = e.place AND p.partition_id + 0 = e.partition_id")
 
 _PRODUCER = Row.of(schema.producer_state, omit=["updated_at"])
 # All before txn_first_offset: outside of the table it is -1 for null.
@@ -182,6 +199,7 @@ STATEMENTS: Mapping[bytes, str] = {
     b"begin": "BEGIN",
     b"commit": "COMMIT",
     b"append_batches": APPEND_BATCHES,
+    b"append_batches_at": APPEND_BATCHES_AT,
     b"put_producers": PUT_PRODUCERS,
     b"forget_producers": FORGET_PRODUCERS,
     b"put_names": PUT_NAMES,
@@ -205,9 +223,11 @@ class FlushSession:
     (except CommitUnknown), and the session is ready for the next one, or broken.
     """
 
-    def __init__(self, database: Database, segments: Segments) -> None:
+    def __init__(self, database: Database, segments: Segments, places: RowPlaces) -> None:
+        """places: of the partitions' rows; shared by all who flush in this process."""
         self._database = database
         self._segments = segments
+        self._places = places
         self._writing = WritingSession(database, STATEMENTS)
         self._in_transaction = False
 
@@ -261,8 +281,12 @@ class FlushSession:
         if publications:
             statements += staging_rows.put_guards(publications)
         statements += writer.statements(payload)
+        partition_ids = [effect.partition_id for effect in ordered]
+        places = [] if self._in_transaction else self._places.take(partition_ids)
+        append = len(statements)
         if effects:
-            statements.append((b"append_batches", _append_parameters(ordered, payload)))
+            name = b"append_batches_at" if places else b"append_batches"
+            statements.append((name, _append_parameters(ordered, payload, places)))
         if any(effect.producers for effect in effects):
             statements.append((b"put_producers", _producer_parameters(effects)))
         if any(effect.forgotten for effect in effects):
@@ -283,13 +307,22 @@ class FlushSession:
         started = time.perf_counter()
         try:
             with writer.blaming_the_file():
-                await session.run(statements, commits=True)
+                try:
+                    results = await session.run(statements, commits=True)
+                except VersionMismatch:
+                    if not places:
+                        raise
+                    # Perhaps only a place: what is no append, as retention, moves rows as well.
+                    statements[append] = (b"append_batches", statements[append][1])
+                    results = await session.run(statements, commits=True)
         except BaseException as error:
             await self._give_up(error)
             raise
         finally:
             self._database.observe("flush", time.perf_counter() - started)
         self._in_transaction = False
+        if effects:
+            self._places.put(partition_ids, tids(results[append].get_value(0, 1)))
 
     async def rollback(self) -> None:
         """Releases all locks."""
@@ -454,7 +487,9 @@ def _pairs(producers: Sequence[tuple[int, int]]) -> tuple[bytes, bytes]:
     )
 
 
-def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> list[bytes]:
+def _append_parameters(
+    effects: Sequence[LogEffects], payload: FlushPayload, places: Sequence[bytes]
+) -> list[bytes]:
     """Parameters of APPEND_BATCHES, from effects in order of their partitions."""
     partitions = [
         (
@@ -474,7 +509,7 @@ def _append_parameters(effects: Sequence[LogEffects], payload: FlushPayload) -> 
         for effect in effects
         for row in effect.rows
     ]
-    return columns("qqqqqqqq", partitions) + _BATCH.encode(rows)
+    return [*columns("qqqqqqqq", partitions), tid_array(places), *_BATCH.encode(rows)]
 
 
 def _index_row(row: AppendedRow, payload: FlushPayload) -> tuple[int, ...]:

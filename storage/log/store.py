@@ -30,6 +30,7 @@ from storage.connection.client_text import key_of, read, written
 from storage.connection.kept_session import KeptSession
 from storage.flush.groups import HOLD_LEASES
 from storage.flush.log import NAME_COLUMNS, PARTITION_COLUMNS, FlushSession, named_sequence
+from storage.flush.row_places import RowPlaces
 from storage.flush.transactions import READ_TRANSACTIONS, transactions
 from storage.schema import CHUNK_BYTES, chunk_table_name
 
@@ -308,13 +309,14 @@ class PostgresLogStore:
     def __init__(self, database: Database, segments: Segments) -> None:
         self._database = database
         self._segments = segments
+        self._places = RowPlaces()
         self._batch_sizes: dict[int, int] = {}  # mean size of batches in a partition's last read
         self._claims = KeptSession(database, CLAIMS)
         self._transactions = KeptSession(database, {b"read_transactions": READ_TRANSACTIONS})
 
     def open_flush(self) -> FlushSession:
         """See LogStore."""
-        return FlushSession(self._database, self._segments)
+        return FlushSession(self._database, self._segments, self._places)
 
     async def allocate_producer_ids(self, count: int) -> range:
         """See LogStore."""

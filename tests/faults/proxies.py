@@ -274,7 +274,7 @@ class _Session:
             if kind in _HELD_BACK:
                 continue
             cut = None
-            if kind == b"S" and b"append_batches" in statements:
+            if kind == b"S" and any(name.startswith(b"append_batches") for name in statements):
                 pieces = self._proxy.pieces_of(pipeline)
                 if pieces is not None:
                     self._upstream.writelines(pieces)

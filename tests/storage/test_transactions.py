@@ -951,7 +951,7 @@ async def test_how_often_the_database_is_asked(
     )
     assert sent == [
         b"asynchronously guard_transactions join_partitions join_participants",
-        b"guard_transactions put_payload_ append_batches put_producers",
+        b"guard_transactions put_payload_ append_batches_at put_producers",
         b"hold_leases guard_transactions make_groups hold_groups join_participants put_pending",
         lock,
         b"put_transactions put_payload_ append_batches put_producers put_aborted hold_groups"

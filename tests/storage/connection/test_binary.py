@@ -19,6 +19,8 @@ from storage.connection.binary import (
     jsonb_array,
     smallint_array,
     text_array,
+    tid_array,
+    tids,
     uuid_array,
 )
 
@@ -40,6 +42,24 @@ def read_back(connection: psycopg.Connection, kind: str, value: bytes) -> object
     text = result.get_value(0, 0)
     assert text is not None
     return connection.execute("SELECT %s::json", [text.decode()]).fetchone()[0]  # type: ignore[index]
+
+
+def test_places_of_rows(connection: psycopg.Connection) -> None:
+    """They are written as they were read."""
+    for values in ([], ["(0,1)"], ["(4294967294,65534)", "(0,1)", "(70000,291)"]):
+        result = connection.pgconn.exec_params(
+            b"SELECT $1::tid[]",
+            [("{" + ",".join(f'"{each}"' for each in values) + "}").encode()],
+            result_format=pq.Format.BINARY,
+        )
+        places = tids(result.get_value(0, 0))
+        assert [len(each) for each in places] == [6] * len(values)
+        back = connection.pgconn.exec_params(
+            b"SELECT $1::tid[]", [tid_array(places)], param_formats=[pq.Format.BINARY]
+        )
+        text = "{" + ",".join(f'"{each}"' for each in values) + "}"
+        assert (back.get_value(0, 0) or b"").decode() == text
+    assert tids(None) == []
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import psycopg
 import pytest
+from psycopg.pq.abc import PGresult
 
 from core.errors import Error
 from core.log.effects import IncomingBatch, LogEffects
@@ -21,7 +23,9 @@ from core.ports.log import (
     VersionMismatch,
 )
 from core.transaction.values import Marker
-from storage.flush.log import APPEND_BATCHES, FlushSession
+from storage.connection.pool import HOT_SESSION
+from storage.connection.session import HotSession, Statement
+from storage.flush.log import APPEND_BATCHES, APPEND_BATCHES_AT, FlushSession
 from storage.schema import CHUNK_BYTES
 from tests.batches import T0, batch, control_batch
 from tests.storage.conftest import Log
@@ -481,11 +485,12 @@ async def test_a_flush_of_many_partitions_and_batches(log: Log) -> None:
 # The plan of the guard.
 
 
-def test_the_guard_locks_before_it_updates(any_url: str) -> None:
-    with psycopg.connect(any_url, autocommit=True) as connection:
-        connection.execute("SET plan_cache_mode = force_generic_plan")
-        connection.execute(f"PREPARE guard AS {APPEND_BATCHES}".encode())
-        empty = ", ".join(["NULL"] * 23)
+@pytest.mark.parametrize("guard", [APPEND_BATCHES, APPEND_BATCHES_AT], ids=["index", "places"])
+def test_the_guard_locks_before_it_updates(any_url: str, guard: str) -> None:
+    options = HOT_SESSION["options"]
+    with psycopg.connect(any_url, autocommit=True, options=options) as connection:
+        connection.execute(f"PREPARE guard AS {guard}".encode())
+        empty = ", ".join(["NULL"] * 24)
         plan = "\n".join(
             line for (line,) in connection.execute(f"EXPLAIN EXECUTE guard ({empty})".encode())
         )
@@ -496,7 +501,12 @@ def test_the_guard_locks_before_it_updates(any_url: str) -> None:
     lock = plan[plan.index("CTE locked") :]
     assert lock.index("LockRows") < lock.index("CTE moved"), plan
     # Rows are locked in order of id.
-    assert "Sort" in lock.split("CTE moved")[0] or "Index Scan" in lock.split("CTE moved")[0], plan
+    lock = lock.split("CTE moved")[0]
+    if guard is APPEND_BATCHES:
+        assert "Sort" in lock or "Index Scan" in lock, plan
+    else:
+        assert "Function Scan on w" in lock.partition("LockRows")[0], plan
+        assert plan.count("Tid Scan on topic_partition") == plan.count(" on topic_partition") - 1
 
 
 async def test_locks_are_taken_in_order_of_id(log: Log) -> None:
@@ -516,6 +526,101 @@ async def test_locks_are_taken_in_order_of_id(log: Log) -> None:
         assert {type(each) for each in outcomes} == {type(None), VersionMismatch}
     for flush in flushes:
         await flush.close()
+
+
+# By the rows' places.
+
+OTHERS_MOVE = {
+    "an update": "UPDATE topic_partition SET log_start_offset = 1 WHERE partition_id = %(p)s",
+    "two updates": (
+        "UPDATE topic_partition SET log_start_offset = 1 WHERE partition_id = %(p)s;"
+        "UPDATE topic_partition SET log_start_offset = 1 WHERE partition_id = %(p)s"
+    ),
+    "a new table": "VACUUM FULL topic_partition",
+    "another's row is there": "UPDATE topic_partition SET size_bytes = size_bytes;",
+}
+
+
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The names of the appends that are sent from now on."""
+    sent: list[bytes] = []
+    run = HotSession.run
+
+    async def spy(
+        session: HotSession, statements: Sequence[Statement], *, commits: bool
+    ) -> list[PGresult]:
+        sent.extend(name for name, _ in statements if name.startswith(b"append_batches"))
+        return await run(session, statements, commits=commits)
+
+    monkeypatch.setattr(HotSession, "run", spy)
+    return sent
+
+
+async def test_rows_are_found_by_their_places(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = log.new_partitions(5)
+    sent = spied(monkeypatch)
+    for round_number in range(100):  # the rows fill several pages
+        flush = log.store.open_flush()
+        await flush.commit([(await log.drafted(each, batch()))[0] for each in reversed(ids)])
+        await flush.close()
+        assert [(await log.state(each)).next_offset for each in ids] == [round_number + 1] * 5
+    assert sent == [b"append_batches"] + 99 * [b"append_batches_at"]
+
+
+@pytest.mark.parametrize("how", OTHERS_MOVE)
+async def test_a_row_that_others_have_moved_is_found_by_the_index(
+    log: Log, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    p, q = log.new_partitions(2)
+    flush = log.store.open_flush()
+    for _ in range(2):
+        await flush.commit([(await log.drafted(each, batch(3)))[0] for each in (p, q)])
+    for statement in (OTHERS_MOVE[how] % {"p": p}).split(";"):
+        if statement.strip():
+            log.rows(statement)
+    if how == "another's row is there":
+        known = log.store._places._places
+        known[p], known[q] = known[q], known[p]
+    sent = spied(monkeypatch)
+    await flush.commit([(await log.drafted(each, batch(2)))[0] for each in (p, q)])
+    assert sent == [b"append_batches_at", b"append_batches"]
+    assert [(await log.state(each)).next_offset for each in (p, q)] == [8, 8]
+    assert [len(await read_all(log, each)) for each in (p, q)] == [3, 3]
+    await flush.commit([(await log.drafted(p, batch(1)))[0]])
+    assert sent[2:] == [b"append_batches_at"]
+    await flush.close()
+
+
+async def test_a_row_that_moves_while_a_flush_waits_for_it(log: Log) -> None:
+    """As retention moves it: the flush has found it by its place, and takes what is there now."""
+    (p,) = log.new_partitions()
+    flush = log.store.open_flush()
+    await flush.commit([(await log.drafted(p, batch(3, size=10)))[0]])
+    effects, _ = await log.drafted(p, batch(2, size=10))
+    with psycopg.connect(log.url) as other:
+        other.execute("UPDATE penstock.topic_partition SET size_bytes = size_bytes - 7")
+        committing = asyncio.create_task(flush.commit([effects]))
+        await asyncio.sleep(0.2)
+        assert not committing.done()
+        other.commit()
+    await committing
+    assert log.rows("SELECT next_offset, size_bytes FROM topic_partition") == [(5, 13)]
+    await flush.close()
+
+
+@SIZES
+async def test_another_version_at_the_right_place_leaves_nothing(log: Log, size: int) -> None:
+    p, q = log.new_partitions(2)
+    flush = log.store.open_flush()
+    await flush.commit([(await log.drafted(each, batch(3)))[0] for each in (p, q)])
+    right, _ = await log.drafted(p, batch(size=size, producer=7, epoch=0, sequence=0))
+    wrong, _ = await log.drafted(q, batch(size=size))
+    with pytest.raises(VersionMismatch):
+        await flush.commit([right, replace(wrong, expected_offset=2)])
+    assert [(await log.state(each)).next_offset for each in (p, q)] == [3, 3]
+    assert log.value("SELECT count(*) FROM producer_state") == 0
+    await assert_usable(log, flush, p)
+    await flush.close()
 
 
 @pytest.mark.parametrize("is_marker", [False, True], ids=["records", "marker"])
