@@ -34,6 +34,12 @@ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END $$;
 CREATE TRIGGER full_here BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION penstock.full()
 """
 
+COMMITS = f"""
+SELECT count(DISTINCT b.xmin::text) FROM penstock.record_batch b
+JOIN penstock.topic_partition USING (partition_id) JOIN penstock.topic t USING (topic_id)
+WHERE t.name = '{TOPIC}'
+"""
+
 
 def produce_many(url: str, count: int, *, in_one: bool = False, topic: str = TOPIC) -> None:
     """Records 0, 1, 2 … with keys: a transaction for each twenty, or one."""
@@ -155,13 +161,7 @@ def test_one_large_transaction_and_two_brokers(
     )
     assert most < before + 250
     wait_until_published(server.url)
-    commits = query(
-        server.url,
-        "SELECT count(DISTINCT b.xmin::text) FROM penstock.record_batch b"
-        " JOIN penstock.topic_partition USING (partition_id) JOIN penstock.topic t USING (topic_id)"
-        f" WHERE t.name = '{TOPIC}'",
-    )
-    assert commits == [(1,)], "all of it in one commit"
+    assert query(server.url, COMMITS) == [(1,)], "all of it in one commit"
     verify(brokers[0], IN_ONE)
     # The other broker may have prepared it, too, and finds out only when it is to publish it.
     left = "SELECT count(*) FROM penstock.staged_batch"
@@ -285,3 +285,26 @@ def test_connections_are_cut_at_the_publishing_commit(
     wait_until_published(server.url)
     verify(gateway, count)
     assert gateway.process.poll() is None
+
+
+@pytest.mark.parametrize("cut", list(Cut), ids=["before", "after"])
+@pytest.mark.parametrize("count", [40, 10_000], ids=["small", "prepared first"])
+def test_a_connection_is_cut_at_the_commit_of_a_transaction(
+    server: EmbeddedPostgres,
+    commit_proxy: CommitProxy,
+    start_gateway: StartGateway,
+    cut: Cut,
+    count: int,
+) -> None:
+    """Whether it was published the broker cannot know; it is there once."""
+    gateway = start_gateway(database_url=url_through(commit_proxy))
+    create_topic(gateway.bootstrap, TOPIC, PARTITIONS)
+    create_topic(gateway.bootstrap, "before", 1)
+    produce_many(server.url, 20, topic="before")
+    wait_until_published(server.url)
+    commit_proxy.cut_next(cut)
+    produce_many(server.url, count, in_one=True)
+    wait_until_published(server.url)
+    assert [each for each, _ in commit_proxy.done] == [cut]
+    verify(gateway, count)
+    assert query(server.url, COMMITS) == [(1,)], "all of it in one commit"
