@@ -120,6 +120,7 @@ def is_published(url: str, count: int, topic: str = TOPIC) -> Callable[[], bool]
     return lambda: int(str(query(url, ends)[0][0])) >= count
 
 
+@pytest.mark.timeout(LONG_S + 60)
 def test_a_long_backlog(server: EmbeddedPostgres, start_gateway: StartGateway) -> None:
     gateway = start_gateway(database_url=server.url)
     create_topic(gateway.bootstrap, TOPIC, PARTITIONS)
@@ -142,6 +143,7 @@ def test_a_long_backlog(server: EmbeddedPostgres, start_gateway: StartGateway) -
         verify(gateway, WAITING)
 
 
+@pytest.mark.timeout(LONG_S + 60)
 def test_one_large_transaction_and_two_brokers(
     server: EmbeddedPostgres, start_gateway: StartGateway
 ) -> None:
