@@ -6,7 +6,7 @@ All times are the database's `clock_timestamp()`. Knows nothing of leaders or pa
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
@@ -20,7 +20,6 @@ from sqlalchemy import (
     func,
     literal,
     select,
-    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
@@ -40,9 +39,6 @@ FORGET_AFTER_S = 24 * 3600
 
 # A slower heartbeat comes too late to help; the next one tries another connection.
 HEARTBEAT_DEADLINE_S = 3.0
-
-# A broker that stalls while it registers must not keep others from its row: `leases.py`.
-_REGISTERING: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 
 RENEW = """
 UPDATE penstock.broker SET heartbeat_at = clock_timestamp()
@@ -99,7 +95,6 @@ class ClusterStore:
     async def register(self, registration: BrokerRegistration, *, starts: bool = True) -> int:
         """See ClusterStore."""
         async with self._database.begin("register_broker") as connection:
-            await connection.execute(_REGISTERING)
             # One registration at a time; the row is locked for a few statements only.
             await connection.execute(select(cluster.c.only_row).with_for_update())
             silent_for = func.clock_timestamp() - _SESSION_END

@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import text
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
     from storage.connection.pool import Database
+
+_T = TypeVar("_T")
 
 WATCH_LOCK: Final = 5784113066287911025
 """Any number that no other advisory lock has; `sql_doors/produce.sql` tries for it."""
@@ -214,10 +216,8 @@ _SIZES: Final = [
 _STAMPS: Final = _of_all_slots("SELECT xid, era, stamp FROM penstock.inbox_commit_{slot}")
 # Whether something in a slot is not published, by the position that counts now: a transaction that
 # has its stamp there, or a record, though the stamp is in another. Of two stamps the later counts.
-_WAITS: Final = [
-    text(
-        f"""
-SELECT EXISTS (
+_WAITS: Final = f"""
+EXISTS (
     SELECT FROM ({_STAMPS}) AS c,
         (SELECT * FROM penstock.inbox_position ORDER BY version DESC LIMIT 1) AS p
     WHERE (c.era > p.era OR (c.era = p.era AND NOT pg_visible_in_snapshot(c.xid, p.published)
@@ -226,14 +226,21 @@ SELECT EXISTS (
                             AND NOT EXISTS (SELECT FROM ({_STAMPS}) AS later
                                 WHERE later.xid = c.xid AND later.era = c.era
                                   AND later.stamp > p.after_stamp), false)))
-      AND (EXISTS (SELECT FROM penstock.inbox_commit_{slot} o
+      AND (EXISTS (SELECT FROM penstock.inbox_commit_{{slot}} o
                    WHERE o.xid = c.xid AND o.era = c.era)
-           OR EXISTS (SELECT FROM penstock.inbox_record_{slot} r
+           OR EXISTS (SELECT FROM penstock.inbox_record_{{slot}} r
                       WHERE r.xid = c.xid AND r.era = c.era)))
 """
-    )
-    for slot in range(INBOX_SLOTS)
-]
+# Whoever waits for a lock there waits behind us: so we do not wait. One statement, so that no lock
+# stays where the broker stops in the middle.
+_EMPTY_SLOT: Final = f"""
+DO $$ BEGIN
+    LOCK TABLE {{tables}} IN ACCESS EXCLUSIVE MODE NOWAIT;
+    IF NOT ({_WAITS}) THEN
+        TRUNCATE {{tables}};
+    END IF;
+END $$
+"""
 _FORGET_POSITIONS: Final = text(
     "DELETE FROM penstock.inbox_position WHERE version >= :low AND version < :high"
 )
@@ -358,12 +365,14 @@ class InboxStore:
 
     async def _run(self, name: str, statement: Statement) -> PGresult:
         """Raises StoreUnavailable, RowLocked."""
+        results = await self._in_turn(name, lambda session: session.run([statement], commits=False))
+        return results[0]
+
+    async def _in_turn(self, name: str, work: Callable[[HotSession], Awaitable[_T]]) -> _T:
         async with self._turn:
             started = time.perf_counter()
             try:
-                session = await self._open()
-                results = await session.run([statement], commits=False)
-                return results[0]
+                return await work(await self._open())
             except asyncio.CancelledError:
                 await self.close()  # in the middle of a pipeline no other call can use it
                 raise
@@ -413,16 +422,13 @@ class InboxStore:
         self._forgotten_below = max(0, position.version - _POSITIONS_KEPT)
         for slot, is_used in enumerate(used):
             if is_used and slot != writing:
-                with contextlib.suppress(StoreUnavailable):  # somebody still writes there
-                    await self._empty_slot(slot)
+                await self._empty_slot(slot)
 
     async def _empty_slot(self, slot: int) -> None:
-        """Whoever waits for a lock there waits behind us: so we do not wait."""
         tables = ", ".join(f"penstock.inbox_{each}_{slot}" for each in _TABLES)
-        async with self._database.begin("inbox_empty") as connection:
-            await connection.execute(text(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE NOWAIT"))
-            if not await connection.scalar(_WAITS[slot]):
-                await connection.execute(text(f"TRUNCATE {tables}"))
+        sql = _EMPTY_SLOT.format(tables=tables, slot=slot).encode()
+        with contextlib.suppress(RowLocked):  # somebody still writes there
+            await self._in_turn("inbox_empty", lambda session: session.execute(sql))
 
 
 def _records(rows: Iterable[tuple[Any, ...]]) -> tuple[WaitingRecord, ...]:

@@ -23,7 +23,6 @@ from sqlalchemy import (
     func,
     insert,
     select,
-    text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -32,9 +31,6 @@ from core.schema.values import Schema, SchemaHead, SchemaType, VersionedSchema
 from storage.connection.client_text import read, written
 from storage.connection.pool import Database
 from storage.schema import topic, topic_schema
-
-# A broker that stalls in the middle of a change must not stop the others (docs/concurrency.md).
-_CHANGE_SESSION: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 
 _s: Final = topic_schema.c
 
@@ -156,7 +152,6 @@ class SchemaStore:
     async def change(self, topic_id: UUID, name: str) -> AsyncIterator[SchemaChange]:
         """See the port."""
         async with self._one_change, self._database.begin(name) as connection:
-            await connection.execute(_CHANGE_SESSION)
             # New partitions do not wait for it: their foreign key takes the weaker lock.
             held = select(topic.c.topic_id).where(topic.c.topic_id == topic_id)
             found = await connection.scalar(held.with_for_update(key_share=True))

@@ -27,7 +27,6 @@ from sqlalchemy import (
     insert,
     literal,
     select,
-    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
@@ -61,9 +60,6 @@ from storage.schema import (
 
 # Any number that no other advisory lock has: the bytes of "metadata".
 _CHANGE_LOCK: Final = 0x6D65_7461_6461_7461
-
-# A broker that stalls in the middle of a change must not stop the others (docs/concurrency.md).
-_CHANGE_SESSION: Final = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 
@@ -311,7 +307,6 @@ class TopicStore:
         """See the port. Also raises StoreUnavailable if another broker's change takes too long."""
         try:
             async with self._one_change, self._database.begin(name) as connection:
-                await connection.execute(_CHANGE_SESSION)
                 await connection.execute(select(func.pg_advisory_xact_lock(_CHANGE_LOCK)))
                 change = MetadataChange(connection)
                 yield change

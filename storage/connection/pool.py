@@ -235,7 +235,10 @@ class Database:
             autocommit=True,
             application_name="penstock",
             connect_timeout=CONNECT_TIMEOUT_S,
-            options=f"-c lock_timeout=5s -c statement_timeout={DEADLINE_S - 3:.0f}s -c jit=off",
+            # A broker that stalls in the middle of a change must not stop the others
+            # (docs/concurrency.md).
+            options="-c idle_in_transaction_session_timeout=5s -c lock_timeout=5s"
+            f" -c statement_timeout={DEADLINE_S - 3:.0f}s -c jit=off",
         )
         async with _closed_on_error(connection):
             await self._check_identity(connection)

@@ -23,7 +23,7 @@ FROM (
            p.next_offset, p.size_bytes
     FROM penstock.topic_partition p JOIN penstock.subscription s USING (partition_id)
     WHERE p.partition_id = ANY (%(partition_ids)s::bigint[])
-    GROUP BY p.partition_id
+    GROUP BY p.partition_id, p.log_start_offset, p.next_offset, p.size_bytes
 ) AS b
 WHERE b.start < b.next_offset
 ORDER BY b.partition_id

@@ -18,7 +18,7 @@ from storage.inbox import WATCH_LOCK
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import Gateway, StartGateway
 from tests.faults.conftest import create_topic, query
-from tests.faults.test_sql_accounts import wait_until_published
+from tests.faults.test_sql_accounts import Rotation, wait_until_published
 from tests.faults.workers import Workers
 
 pytestmark = pytest.mark.fault
@@ -209,6 +209,39 @@ def test_a_commit_that_has_seen_the_watch_is_published_however_long_it_takes(
         wait_until(lambda: query(server.url, END) == [(2,)])
         assert time.monotonic() - began < WITHIN_S
         slow.pgconn.finish()
+
+
+EMPTYING = """
+SELECT FROM pg_locks WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock' AND granted
+  AND relation IN ('penstock.inbox_record_0'::regclass, 'penstock.inbox_record_1'::regclass,
+                   'penstock.inbox_record_2'::regclass)
+"""
+
+
+def test_a_broker_that_stops_while_it_empties_holds_up_nobody(
+    server: EmbeddedPostgres, start_gateway: StartGateway, seconds: float
+) -> None:
+    """It has all to itself what applications produce into."""
+    broker = start_gateway(database_url=server.url)
+    create_topic(broker.bootstrap, TOPIC, 1)
+    producing = Producing(server.url)
+    until = time.monotonic() + max(seconds, 6)
+    with (
+        psycopg.connect(server.url, autocommit=True) as session,
+        producing.running(),
+        Rotation(server.url).running(),
+    ):
+        while time.monotonic() < until:
+            if session.execute(EMPTYING).fetchone() is None:
+                continue
+            broker.pause()
+            try:
+                time.sleep(0.2)
+                assert session.execute(EMPTYING).fetchone() is None
+            finally:
+                broker.resume()
+            producing.wait_for_progress()
+    wait_until_published(server.url)
 
 
 COMMITS = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'penstock'"
