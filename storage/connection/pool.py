@@ -36,6 +36,9 @@ standby does not count. While the server waits for the rest of a pipeline, no ot
 Shorter than others wait for a row (`PARKED_LIMIT_S`)."""
 _HAS_TRANSACTION_TIMEOUT = 17_00_00
 
+# A database of somebody's own may have another default: what we wait for, we want to see then.
+_ISOLATION: Final = r" -c default_transaction_isolation=read\ committed"
+
 # A stalled broker must not stop the others (docs/concurrency.md): its locks are released within
 # seconds. Keep-alives notice dead peers, on both sides; over TCP the server also notices a peer
 # that has stopped reading its answers.
@@ -48,7 +51,7 @@ HOT_SESSION: dict[str, Any] = {
         # Every statement has its index; a new segment has no statistics yet.
         " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
         " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
-        " -c tcp_user_timeout=10s"
+        " -c tcp_user_timeout=10s" + _ISOLATION
     ),
     "keepalives": 1,
     "keepalives_idle": 5,
@@ -238,7 +241,7 @@ class Database:
             # A broker that stalls in the middle of a change must not stop the others
             # (docs/concurrency.md).
             options="-c idle_in_transaction_session_timeout=5s -c lock_timeout=5s"
-            f" -c statement_timeout={DEADLINE_S - 3:.0f}s -c jit=off",
+            f" -c statement_timeout={DEADLINE_S - 3:.0f}s -c jit=off" + _ISOLATION,
         )
         async with _closed_on_error(connection):
             await self._check_identity(connection)

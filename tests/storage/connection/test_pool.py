@@ -52,6 +52,20 @@ async def test_hot_sessions_are_durable_and_let_go(log: Log) -> None:
     await connection.close()
 
 
+@pytest.mark.parametrize("default", ["repeatable read", "serializable"])
+async def test_each_statement_sees_what_was_committed_before_it(log: Log, default: str) -> None:
+    """Whatever is usual in a database of somebody's own."""
+    log.rows(
+        f"ALTER DATABASE \"{log.psql.info.dbname}\" SET default_transaction_isolation = '{default}'"
+    )
+    shown = "SHOW transaction_isolation"
+    async with log.database.reader("test") as cursor:
+        await cursor.execute(shown)
+        assert await cursor.fetchone() == ("read committed",)
+    async with log.database.begin("test") as connection:
+        assert await connection.scalar(text(shown)) == "read committed"
+
+
 async def test_a_broker_that_stops_while_it_sends_holds_no_row_for_long(
     log18: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
