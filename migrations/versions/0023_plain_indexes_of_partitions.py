@@ -16,3 +16,9 @@ def upgrade() -> None:
     op.create_index(
         "topic_partition_topic_id_partition_idx", "topic_partition", ["topic_id", "partition"]
     )
+    # As a guest: a publication FOR ALL TABLES refuses changes of rows that nothing tells apart.
+    op.execute("ALTER TABLE penstock.topic_partition REPLICA IDENTITY FULL")
+    op.execute(
+        "ALTER TABLE penstock.record_batch"
+        " REPLICA IDENTITY USING INDEX record_batch_partition_id_last_offset_key"
+    )

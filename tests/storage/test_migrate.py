@@ -61,6 +61,28 @@ def test_migrations_build_exactly_the_schema(any_url: str) -> None:
             assert set(options or ()) == wanted, table.name
 
 
+NOT_TOLD_APART = """
+SELECT c.relname FROM pg_class c
+WHERE c.relnamespace = 'penstock'::regnamespace AND c.relkind = 'r' AND c.relreplident = 'd'
+  AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+"""
+
+
+async def test_a_publication_of_all_tables_refuses_nothing(log: Log) -> None:
+    """As an application has it whose changes are followed (Debezium): it counts for a guest's, too.
+    Rows that are neither updated nor deleted need nothing that tells them apart."""
+    log.rows("SET client_min_messages = error")  # wal_level does not matter here
+    log.rows("CREATE PUBLICATION everything FOR ALL TABLES")
+    (p,) = log.new_partitions()
+    for _ in range(2):
+        await log.append(p, batch(3))
+    log.rows("DELETE FROM record_batch WHERE base_offset = 0")
+    left = {name for (name,) in log.rows(NOT_TOLD_APART)}
+    kinds = ("record", "transaction", "offset")
+    never_changed = {f"inbox_{kind}_{n}" for kind in kinds for n in range(schema.INBOX_SLOTS)}
+    assert {each for each in left if not each.startswith("record_chunk_")} == never_changed
+
+
 def test_a_second_upgrade_has_nothing_to_do(empty_database_url: str) -> None:
     assert upgrade(empty_database_url) is True
     assert upgrade(empty_database_url) is False
