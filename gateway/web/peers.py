@@ -98,9 +98,10 @@ class Peers:
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = ssl.create_default_context()
+            tls = ssl.create_default_context()
             # A certificate of one's own need not be signed by anybody.
-            self._tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             if self._certificate is not None:
-                self._tls.load_verify_locations(self._certificate)
+                tls.load_verify_locations(self._certificate)
+            self._tls = tls  # only now: other threads ask, too
         return self._tls
