@@ -8,7 +8,6 @@ Knows no rule.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sqlalchemy import text
 
 from core.inbox.values import InboxPosition, Look, WaitingRecord
-from core.ports.log import RowLocked, StoreUnavailable
+from core.ports.log import EffectRefused, RowLocked, StoreUnavailable
 from storage.connection.binary import integer, loaded_rows, rows_of
 from storage.connection.pool import DEADLINE_S, HotConnection
 from storage.connection.session import HotSession, Statement
@@ -427,8 +426,13 @@ class InboxStore:
     async def _empty_slot(self, slot: int) -> None:
         tables = ", ".join(f"penstock.inbox_{each}_{slot}" for each in _TABLES)
         sql = _EMPTY_SLOT.format(tables=tables, slot=slot).encode()
-        with contextlib.suppress(RowLocked):  # somebody still writes there
+        try:
             await self._in_turn("inbox_empty", lambda session: session.execute(sql))
+        except RowLocked:
+            pass  # somebody still writes there
+        except EffectRefused as error:
+            if not error.out_of_space:  # it has to make new files first; then it is for later
+                raise
 
 
 def _records(rows: Iterable[tuple[Any, ...]]) -> tuple[WaitingRecord, ...]:

@@ -307,14 +307,7 @@ class FlushSession:
         started = time.perf_counter()
         try:
             with writer.blaming_the_file():
-                try:
-                    results = await session.run(statements, commits=True)
-                except VersionMismatch:
-                    if not places:
-                        raise
-                    # Perhaps only a place: what is no append, as retention, moves rows as well.
-                    statements[append] = (b"append_batches", statements[append][1])
-                    results = await session.run(statements, commits=True)
+                results = await _run(session, statements, append if places else None)
         except BaseException as error:
             await self._give_up(error)
             raise
@@ -351,6 +344,20 @@ class FlushSession:
             # If it gets lost, the next flush opens another.
             with contextlib.suppress(StoreUnavailable):
                 await session.execute(b"ROLLBACK")
+
+
+async def _run(
+    session: HotSession, statements: list[Statement], by_places: int | None
+) -> list[PGresult]:
+    """Commits. by_places: which of them finds rows by their places, if one does. Where it finds
+    another version it asks the index: what is no append, as retention, moves rows as well."""
+    try:
+        return await session.run(statements, commits=True)
+    except VersionMismatch:
+        if by_places is None:
+            raise
+        statements[by_places] = (b"append_batches", statements[by_places][1])
+        return await session.run(statements, commits=True)
 
 
 def _lock_statements(wanted: ToLock, *, skip_locked: bool) -> list[Statement]:

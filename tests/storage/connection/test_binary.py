@@ -46,19 +46,16 @@ def read_back(connection: psycopg.Connection, kind: str, value: bytes) -> object
 
 def test_places_of_rows(connection: psycopg.Connection) -> None:
     """They are written as they were read."""
-    for values in ([], ["(0,1)"], ["(4294967294,65534)", "(0,1)", "(70000,291)"]):
-        result = connection.pgconn.exec_params(
-            b"SELECT $1::tid[]",
-            [("{" + ",".join(f'"{each}"' for each in values) + "}").encode()],
-            result_format=pq.Format.BINARY,
+    for text in (b"{}", b'{"(0,1)"}', b'{"(4294967294,65534)","(0,1)","(70000,291)"}'):
+        read = connection.pgconn.exec_params(
+            b"SELECT $1::tid[]", [text], result_format=pq.Format.BINARY
         )
-        places = tids(result.get_value(0, 0))
-        assert [len(each) for each in places] == [6] * len(values)
-        back = connection.pgconn.exec_params(
+        places = tids(read.get_value(0, 0))
+        assert [len(each) for each in places] == [6] * text.count(b"(")
+        written = connection.pgconn.exec_params(
             b"SELECT $1::tid[]", [tid_array(places)], param_formats=[pq.Format.BINARY]
         )
-        text = "{" + ",".join(f'"{each}"' for each in values) + "}"
-        assert (back.get_value(0, 0) or b"").decode() == text
+        assert written.get_value(0, 0) == text
     assert tids(None) == []
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import pytest
 
+from core.ports.log import EffectRefused
 from core.ports.topics import Heartbeat
 from core.topic.rules import NewTopic
 from gateway.runtime.inbox import inbox
@@ -84,6 +86,29 @@ async def test_a_held_slot_stays_and_the_others_are_emptied(
     await empty(publisher)
     assert slot_bytes(log, 0) == 0
     assert (await published(publisher, log))[-1] == "dawdler"
+
+
+@pytest.mark.parametrize("state", ["53100", "42501"], ids=["no room", "no right"])
+async def test_a_slot_that_cannot_be_emptied_is_for_later(
+    publisher: Publisher, log: Log, session: Session, state: str
+) -> None:
+    """To empty it takes new files first; only for want of room that is nobody's fault."""
+    fill(session, log)
+    await publisher.store.empty(await publisher.store.position())
+    await publisher.publish()
+    log.rows(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '{state}'; END $$"
+    )
+    log.rows(
+        "CREATE TRIGGER refuse BEFORE TRUNCATE ON penstock.inbox_record_0 EXECUTE FUNCTION refuse()"
+    )
+    with contextlib.nullcontext() if state == "53100" else pytest.raises(EffectRefused):
+        await empty(publisher)
+    assert slot_bytes(log, 0) > 0
+    log.rows("DROP TRIGGER refuse ON penstock.inbox_record_0")
+    await empty(publisher)
+    assert slot_bytes(log, 0) == 0
 
 
 async def test_what_was_rolled_back_goes_with_its_slot(
