@@ -19,6 +19,7 @@ setup(
     ],
     package_dir={f"{SERVER}.{room}": room for room in ROOMS},
     package_data={
+        f"{SERVER}.gateway.console": ["templates/*.html", "static/*"],
         f"{SERVER}.gateway.kafka.schemas": ["*.json"],
         f"{SERVER}.migrations": ["*.mako"],
         f"{SERVER}.storage.sql_doors": ["*.sql"],

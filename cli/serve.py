@@ -94,13 +94,20 @@ def serve(
         str | None,
         typer.Option(
             metavar="HOST:PORT|none",
-            help="Address to listen on for HTTP (metrics, health, Pulsar's REST); "
+            help="Address to listen on for HTTP (the page, metrics, health, Pulsar's REST); "
             "default 127.0.0.1:8080.",
         ),
     ] = None,
     http_advertise: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Address that HTTP clients are told."),
+    ] = None,
+    console_write: Annotated[
+        bool | None,
+        typer.Option(
+            "--console-write",
+            help="Let the page at the HTTP address change things where nobody logs in.",
+        ),
     ] = None,
     data: DataDirectory = None,
     database_url: DatabaseUrl = None,
@@ -157,6 +164,7 @@ def serve(
         pulsar_advertise=pulsar_advertise,
         http_listen=http_listen,
         http_advertise=http_advertise,
+        console_write=console_write,
         data=data,
         database_url=database_url,
         broker_id=broker_id,

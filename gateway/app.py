@@ -29,6 +29,7 @@ from gateway import logs
 from gateway.compose import cluster_of, compose
 from gateway.config import ListenAddress, Settings, SettingsError
 from gateway.connection_account import AccountLimits, ConnectionAccount, Most
+from gateway.console.part import console
 from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
 from gateway.kafka.front_end import FRONT_END as KAFKA
 from gateway.listener import ConnectionLimits
@@ -56,7 +57,7 @@ log = structlog.get_logger(__name__)
 FRONT_ENDS: Final[tuple[FrontEndFactory, ...]] = (
     KAFKA,
     PULSAR,
-    front_end({PULSAR.listener: pulsar_rest}),
+    front_end({PULSAR.listener: pulsar_rest}, console),
 )
 """What this process speaks, in the order in which addresses are bound, front-ends made and opened:
 HTTP is last, for others bring what it serves."""

@@ -61,6 +61,7 @@ from storage.acls import AclStore
 from storage.brokers import ClusterStore
 from storage.configs import ConfigStore
 from storage.connection.pool import Database
+from storage.console import console_reads
 from storage.delegation_tokens import DelegationTokenStore
 from storage.flush.segments import Segments
 from storage.groups.store import GroupStore
@@ -245,6 +246,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
             is_on_duty=lambda: cluster.is_lowest,
             retention_of=lambda topic: namespaces.policies_of(topic).retention,
         ),
+        console=console_reads(database),
     )
     acls.watch(runtime.groups.on_rights_changed)
     database.on_identity_change(runtime.on_other_history)

@@ -221,13 +221,18 @@ class Settings(BaseSettings):
     )
     http_listen: OptionalEndpointSetting = Field(
         default=Endpoint("127.0.0.1", 8080),
-        description="Address to listen on for HTTP: metrics, health, Pulsar's REST; `none`: not "
-        "at all.",
+        description="Address to listen on for HTTP: the page, metrics, health, Pulsar's REST; "
+        "`none`: not at all.",
     )
     http_advertise: EndpointSetting | None = Field(
         default=None,
         description="Address that HTTP clients are told to connect to; by default the one "
         "listened on.",
+    )
+    console_write: bool = Field(
+        default=False,
+        description="Whether the page at the HTTP address may change things where nobody logs in; "
+        "by default it only shows them.",
     )
     data: Path | None = Field(
         default=None,

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from core.ports.console import ConsoleReads
 from core.ports.log import ChangeFeed
 from gateway.runtime.acls import Acls
 from gateway.runtime.authentication import Authentication
@@ -79,6 +80,7 @@ class Runtime:
     announcer: Announcer
     snapshots: SnapshotWatch
     janitor: Janitor
+    console: ConsoleReads
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def start(self) -> None:

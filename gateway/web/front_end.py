@@ -20,15 +20,24 @@ LISTENER: Final = "http"
 
 Bring = Callable[[FrontEnd, Surroundings], "Part"]
 """What a front-end serves by HTTP. It is called with the first connection, and imports then."""
+BringPages = Callable[[Runtime, Surroundings], "Part"]
+"""The same of what is served by HTTP only. Its paths come last."""
 
 
 class WebFrontEnd:
     """`gateway.front_ends.FrontEnd`. The server is loaded with the first connection."""
 
-    def __init__(self, runtime: Runtime, around: Surroundings, bring: Mapping[str, Bring]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        around: Surroundings,
+        bring: Mapping[str, Bring],
+        pages: BringPages | None,
+    ) -> None:
         self._runtime = runtime
         self._around = around
         self._bring = bring
+        self._pages = pages
         self._server: WebServer | None = None
 
     def connection(self, on_lost: Callable[[], None]) -> Any:
@@ -47,31 +56,42 @@ class WebFrontEnd:
         from gateway.web.operations import HEALTH, METRICS, OPERATIONS, Operations
         from gateway.web.server import Part, WebServer
 
-        around = self._around
-        parts = [Part(OPERATIONS, Operations(self._runtime.cluster, around.metrics))]
+        around, configs = self._around, self._runtime.configs
+        asks = configs.broker_bool("authenticateMetricsEndpoint")
+        parts = [
+            Part(
+                OPERATIONS,
+                Operations(self._runtime.cluster, around.metrics),
+                open_paths={HEALTH} if asks else {HEALTH, METRICS},
+            )
+        ]
         parts += [
             bring(around.front_ends[listener], around)
             for listener, bring in self._bring.items()
             if listener in around.front_ends
         ]
+        if self._pages is not None:
+            parts.append(self._pages(self._runtime, around))
         guard = None
         if self._runtime.authentication.is_on:
-            configs = self._runtime.configs
-            asks = configs.broker_bool("authenticateMetricsEndpoint")
             guard = Guard(
                 LISTENER,
                 self._runtime.authentication,
                 configs,
                 partial(around.metrics.logins.count, LISTENER),
-                {HEALTH} if asks else {HEALTH, METRICS},
             )
         return WebServer(parts, around.limits, around.metrics.requests, guard)
 
 
-def front_end(bring: Mapping[str, Bring]) -> FrontEndFactory:
+def front_end(bring: Mapping[str, Bring], pages: BringPages | None = None) -> FrontEndFactory:
     """The front-end. bring: by the listener of the front-end that brings it."""
-    return FrontEndFactory(LISTENER, partial(_make, bring))
+    return FrontEndFactory(LISTENER, partial(_make, bring, pages))
 
 
-def _make(bring: Mapping[str, Bring], runtime: Runtime, around: Surroundings) -> WebFrontEnd:
-    return WebFrontEnd(runtime, around, bring)
+def _make(
+    bring: Mapping[str, Bring],
+    pages: BringPages | None,
+    runtime: Runtime,
+    around: Surroundings,
+) -> WebFrontEnd:
+    return WebFrontEnd(runtime, around, bring, pages)

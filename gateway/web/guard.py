@@ -11,6 +11,7 @@ import base64
 import binascii
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -22,8 +23,6 @@ from gateway.web.api import Refused
 from gateway.web.introductions import HEADER, Introductions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from starlette.requests import Request
 
     from gateway.runtime.authentication import Authentication
@@ -33,18 +32,21 @@ log = structlog.get_logger(__name__)
 
 CERTIFICATE: Final = "certificate"
 """In a request's state: DER of the certificate that its client has shown."""
+COOKIE: Final = "penstock_token"
+"""Holds the token of who has logged in on the page."""
 METHOD_HEADER: Final = "x-pulsar-auth-method-name"
 ORIGINAL_HEADER: Final = "x-original-principal"
 _ONCE: Final = (METHOD_HEADER, ORIGINAL_HEADER, "authorization")
 _SCHEMES: Final = {TOKEN: "Bearer", BASIC: "Basic"}
 _REQUIRED: Final = "Authentication required"
+_SAFE: Final = ("GET", "HEAD", "OPTIONS")
 
 LoginObserver = Callable[[str, str], None]
 """Called with a method (or "unsupported") and an outcome for each request that asks for a login."""
 
 
 class Guard:
-    """A listener's. open_paths: those of endpoints that ask nobody. observe: counts logins."""
+    """A listener's. observe: counts logins."""
 
     def __init__(
         self,
@@ -52,7 +54,6 @@ class Guard:
         authentication: Authentication,
         configs: Configs,
         observe: LoginObserver,
-        open_paths: Collection[str],
     ) -> None:
         self.challenge: Final = ", ".join(
             f'{scheme} realm="penstock"'
@@ -63,15 +64,11 @@ class Guard:
         self._authentication = authentication
         self._configs = configs
         self._observe = observe
-        self._open_paths = frozenset(open_paths)
         self._introductions = Introductions(authentication.users)
 
-    def is_open(self, path: str) -> bool:
-        """Whether an endpoint with this path asks nobody."""
-        return path in self._open_paths
-
-    async def admit(self, request: Request) -> Caller | Refused:
-        """Who asks; a refusal comes late. Raises StoreUnavailable."""
+    async def admit(self, request: Request, *, by_cookie: bool = False) -> Caller | Refused:
+        """Who asks; a refusal comes late. by_cookie: a browser may show its token so. Raises
+        StoreUnavailable."""
         peer = peer_of(request)
         if (said := request.headers.get(HEADER)) is not None:
             caller = await self._introductions.read(said, request.method, target_of(request))
@@ -84,7 +81,7 @@ class Guard:
         if method and method not in self._authentication.methods:
             told = f"Unsupported authentication method: [{shown(method)}]."
             return await self._refuse(method, told, None, peer, told)
-        credentials = _shown_by(request, method)
+        credentials = _shown_by(request, method, by_cookie=by_cookie)
         found = await self._authentication.prove(credentials)
         if isinstance(found, NotProved):
             return await self._refuse(credentials.method, found.reason, found.user, peer)
@@ -132,11 +129,26 @@ def peer_of(request: Request) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _shown_by(request: Request, method: str) -> Credentials:
+def is_from_elsewhere(request: Request) -> bool:
+    """Whether a page of another site makes a browser ask for a change: it would show its user's
+    login, or come from a machine that is trusted. Programs send neither header."""
+    if request.method in _SAFE:
+        return False
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = request.headers.get("origin")
+    # Not its scheme: a proxy in between may have ended TLS.
+    return origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+
+
+def _shown_by(request: Request, method: str, *, by_cookie: bool) -> Credentials:
     """method: which of them the client says it means, if it does."""
     certificate: bytes | None = request.scope["state"][CERTIFICATE]
     if method == TLS or (certificate is not None and "authorization" not in request.headers):
         return Credentials(TLS, certificate=certificate)
+    if by_cookie and "authorization" not in request.headers and COOKIE in request.cookies:
+        return Credentials(TOKEN, request.cookies[COOKIE].encode())
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return Credentials(TOKEN, given.strip().encode())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from gateway.metrics.requests import RequestObserver
 from gateway.tls import peer_certificate
 from gateway.web.api import Endpoint, Redirected, Refused, Registry
 from gateway.web.call import Call, ClientError
-from gateway.web.guard import CERTIFICATE, Guard, peer_of
+from gateway.web.guard import CERTIFICATE, Guard, is_from_elsewhere, peer_of
 
 log = structlog.get_logger(__name__)
 
@@ -40,9 +40,16 @@ _MOST_HEADER_BYTES: Final = 64 * 1024
 _NO_METHOD: Final = Refused(405, "There is no such method here")
 _AWAY: Final = Refused(503, "The database is away")
 _BUG: Final = Refused(500, "An error in the broker: its log says more")
+_FROM_ELSEWHERE: Final = Refused(403, "A page of another site has asked for this change")
 
 
 Refuse = Callable[[Call[Any], Endpoint], Refused | None]
+ShowRefusal = Callable[[Request, Refused], Response]
+
+
+def as_json(_: Request, refused: Refused) -> Response:
+    """How programs are told of a refusal."""
+    return JSONResponse({"reason": refused.reason}, refused.status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,9 @@ class Part:
     prefix: str | None = None
     otherwise: Refused = _NO_METHOD
     refuse: Refuse | None = None
+    open_paths: Collection[str] = ()
+    for_people: bool = False
+    show_refusal: ShowRefusal = as_json
 
 
 class WebServer:
@@ -183,30 +193,27 @@ def make_app(
         {number: f"HTTP {each.method} {each.path}" for number, (each, _) in enumerate(endpoints)}
     )
     by_path: dict[str, dict[str, _Served]] = {}
-    otherwise: dict[str, Refused] = {}
+    part_of: dict[str, Part] = {}
     for number, (each, part) in enumerate(endpoints):
-        served = _Served(each, part.services, number, observe, part.refuse)
-        by_path.setdefault(each.path, {})[each.method] = served
-        otherwise[each.path] = part.otherwise
+        by_path.setdefault(each.path, {})[each.method] = _Served(each, part, number, observe)
+        part_of[each.path] = part
     # Where two paths fit, the one that says more of itself is meant.
     paths = sorted(by_path, key=lambda path: [part.startswith("{") for part in path.split("/")])
-    routes = [
-        Route(
-            path,
-            _Methods(
-                by_path[path],
-                otherwise[path],
-                None if guard is None or guard.is_open(path) else guard,
-            ),
-        )
-        for path in paths
-    ]
+    routes = [Route(path, _Methods(by_path[path], part_of[path], guard, path)) for path in paths]
     routes += [
-        Route(f"{part.prefix}{{rest:path}}", _Methods({}, part.otherwise, guard))
+        Route(f"{part.prefix}{{rest:path}}", _Methods({}, part, guard))
         for part in parts
         if part.prefix is not None
     ]
-    starlette = Starlette(routes=routes, exception_handlers={HTTPException: _on_http_exception})
+    shown_to_people = next((each.show_refusal for each in parts if each.for_people), as_json)
+
+    async def on_http_exception(request: Request, exception: Exception) -> Response:
+        assert isinstance(exception, HTTPException)
+        is_browser = "text/html" in request.headers.get("accept", "")
+        show_refusal = shown_to_people if is_browser else as_json
+        return show_refusal(request, Refused(exception.status_code, exception.detail))
+
+    starlette = Starlette(routes=routes, exception_handlers={HTTPException: on_http_exception})
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await starlette({**scope, "path": scope["raw_path"].decode("ascii")}, receive, send)
@@ -217,25 +224,25 @@ def make_app(
 @dataclass(frozen=True, slots=True)
 class _Served:
     endpoint: Endpoint
-    services: Any
+    part: Part
     number: int
     observe: RequestObserver
-    refuse: Refuse | None
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         began = time.perf_counter()
+        part, show_refusal = self.part, self.part.show_refusal
         try:
-            call = Call(request, self.services, caller)
-            refused = None if self.refuse is None else self.refuse(call, self.endpoint)
+            call = Call(request, part.services, caller)
+            refused = None if part.refuse is None else part.refuse(call, self.endpoint)
             given = await self.endpoint.handler(call) if refused is None else refused
-            response = _response(request, given)
+            response = _response(request, given, show_refusal)
         except ClientError as bad:
-            response = _refusal(bad.refused)
+            response = show_refusal(request, bad.refused)
         except StoreUnavailable:
-            response = _refusal(_AWAY)
+            response = show_refusal(request, _AWAY)
         except Exception:
             log.exception("http_request_failed", method=request.method, path=self.endpoint.path)
-            response = _refusal(_BUG)
+            response = show_refusal(request, _BUG)
         received = int(request.headers.get("content-length") or 0)
         seconds = time.perf_counter() - began
         self.observe(self.number, 0, seconds, received, len(getattr(response, "body", b"")))
@@ -243,12 +250,14 @@ class _Served:
 
 
 class _Methods:
-    """All methods of one path. An ASGI application. guard: None where it asks nobody."""
+    """All methods of one path. An ASGI application. path: None for those that have no endpoint."""
 
-    def __init__(self, served: dict[str, _Served], otherwise: Refused, guard: Guard | None) -> None:
+    def __init__(
+        self, served: dict[str, _Served], part: Part, guard: Guard | None, path: str | None = None
+    ) -> None:
         self._served = served
-        self._otherwise = otherwise
-        self._guard = guard
+        self._part = part
+        self._guard = None if path in part.open_paths else guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
@@ -256,43 +265,39 @@ class _Methods:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
+        show_refusal = self._part.show_refusal
+        if is_from_elsewhere(request):
+            return show_refusal(request, _FROM_ELSEWHERE)
         caller: Caller | Refused
         if self._guard is None:
             caller = Caller(ANONYMOUS, java_host(peer_of(request)))
         else:
             try:
-                caller = await self._guard.admit(request)
+                caller = await self._guard.admit(request, by_cookie=self._part.for_people)
             except StoreUnavailable:
-                return _refusal(_AWAY)
+                return show_refusal(request, _AWAY)
             if isinstance(caller, Refused):
-                response = _refusal(caller)
+                response = show_refusal(request, caller)
                 if self._guard.challenge:
                     response.headers["www-authenticate"] = self._guard.challenge
                 return response
         method = "GET" if request.method == "HEAD" else request.method
         found = self._served.get(method)
-        return _refusal(self._otherwise) if found is None else await found.answer(request, caller)
+        if found is None:
+            return show_refusal(request, self._part.otherwise)
+        return await found.answer(request, caller)
 
 
-def _response(request: Request, given: Any) -> Response:
+def _response(request: Request, given: Any, show_refusal: ShowRefusal) -> Response:
     if isinstance(given, Response):
         return given
     if given is None:
         return Response(status_code=204)
     if isinstance(given, Refused):
-        return _refusal(given)
+        return show_refusal(request, given)
     if isinstance(given, Redirected):
         # Not by `request.url`, which believes the Host header, whatever it says.
         query = request.scope["query_string"].decode("ascii")
         path = request.scope["path"] + (f"?{query}" if query else "")
         return RedirectResponse(f"{given.base_url}{path}")  # 307
     return JSONResponse(given)
-
-
-def _refusal(refused: Refused) -> JSONResponse:
-    return JSONResponse({"reason": refused.reason}, refused.status)
-
-
-async def _on_http_exception(_: Request, exception: Exception) -> Response:
-    assert isinstance(exception, HTTPException)
-    return _refusal(Refused(exception.status_code, exception.detail))

@@ -46,6 +46,10 @@ class Translations:
         self._history = 0
         self.size_bytes = 0
 
+    def read(self, batch: StoredBatch) -> RecordSet:
+        """The records of a stored batch; not remembered."""
+        return self._readers[batch.format](batch)
+
     def into(self, wanted: BatchFormat, write: Write) -> Translator:
         """What a front-end translates with, into its own format."""
         return Translator(self, wanted, write)
@@ -65,15 +69,14 @@ class Translations:
 
     async def make(self, key: _Key, batch: StoredBatch, write: Write) -> bytes:
         """Makes it, and remembers it."""
-        read = self._readers[batch.format]
         history = self._history
         if (
             len(batch.payload) <= _MOST_BYTES_AT_ONCE
             and batch.record_count <= _MOST_RECORDS_AT_ONCE
         ):
-            payload = write(batch, read(batch))
+            payload = write(batch, self.read(batch))
         else:
-            payload = await asyncio.to_thread(lambda: write(batch, read(batch)))
+            payload = await asyncio.to_thread(lambda: write(batch, self.read(batch)))
         if history == self._history:
             self._remember(key, payload)
         return payload

@@ -1,0 +1,16 @@
+"""What the page asks of the store. Implemented by `storage.console`; knows no SQL.
+
+A module for each subject. Rows are as people are to see them: times are datetimes, spans seconds.
+Every call may raise `core.ports.log.StoreUnavailable`.
+"""
+
+from dataclasses import dataclass
+
+from core.ports.console.overview import OverviewReads
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleReads:
+    """All of it."""
+
+    overview: OverviewReads

@@ -1,0 +1,56 @@
+"""Logging in by a token, which a browser cannot show by itself as it does a password.
+
+The cookie holds the token: it is looked at with each request as any client's is, so that it ends
+when the token does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from starlette.responses import RedirectResponse, Response
+
+from gateway.console.api import Page, action, page
+from gateway.console.visit import Visit
+from gateway.runtime.authentication import TOKEN
+from gateway.web.call import ClientError
+from gateway.web.guard import COOKIE
+
+_LONGEST: Final = 4000  # browsers keep no longer cookie
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")  # RFC 6750
+
+
+@page("/login")
+async def login(visit: Visit) -> Page:
+    """Asks for a token."""
+    return Page("login.html", {"takes_tokens": _takes_tokens(visit)})
+
+
+@action("/login")
+async def log_in(visit: Visit) -> Response:
+    """Keeps the token in a cookie; the next page shows whether it is good."""
+    token = (await visit.form()).text("token").strip()
+    if not _TOKEN.fullmatch(token) or len(token) > _LONGEST:
+        raise ClientError(400, "This is no token")
+    response = RedirectResponse("/", 303)
+    response.set_cookie(
+        COOKIE,
+        token,
+        httponly=True,
+        samesite="strict",
+        secure=visit.call.request.url.scheme == "https",
+    )
+    return response
+
+
+@action("/logout")
+async def log_out(visit: Visit) -> Response:
+    """Forgets the token."""
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+def _takes_tokens(visit: Visit) -> bool:
+    return TOKEN in visit.runtime.authentication.methods

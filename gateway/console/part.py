@@ -1,0 +1,45 @@
+"""Makes what the page serves; the only file of this folder that `gateway.app` knows.
+
+Imports with the first connection: see `gateway.web.front_end.BringPages`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.front_ends import Surroundings
+    from gateway.runtime.runtime import Runtime
+    from gateway.web.server import Part
+
+
+def console(runtime: Runtime, around: Surroundings) -> Part:
+    """All pages."""
+    from gateway.console.api import load_pages
+    from gateway.console.door import Door
+    from gateway.console.history import Histories
+    from gateway.console.rendering import Rendering
+    from gateway.console.visit import Console
+    from gateway.web.introductions import Introductions
+    from gateway.web.peers import Peers
+    from gateway.web.server import Part
+
+    is_guarded = runtime.authentication.is_on
+    introductions = Introductions(runtime.users) if is_guarded else None
+    services = Console(
+        runtime,
+        around.settings,
+        Rendering(),
+        Histories(runtime.console),
+        Peers(around.settings.tls_cert, introductions),
+        around.metrics.refusals.count,
+        is_guarded,
+    )
+    return Part(
+        load_pages(),
+        services,
+        refuse=Door(is_guarded=is_guarded).refuse,
+        open_paths=("/login", "/static/{file}"),
+        for_people=True,
+        show_refusal=services.rendering.refusal,
+    )

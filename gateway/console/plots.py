@@ -1,0 +1,46 @@
+"""Small plots: points of lines in an SVG, and what they say in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+WIDTH: Final = 600
+HEIGHT: Final = 70
+_EDGE: Final = 4
+
+Series = Sequence[tuple[float, float]]
+"""Times in seconds, ascending, and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """lines: each as `points` of a polyline. words: what it shows, for those who do not see it."""
+
+    lines: Sequence[str]
+    words: str
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def plot(series: Sequence[Series], words: str, until: float, span_s: float) -> Plot:
+    """Lines over the last span_s seconds before `until`, on one scale that begins at 0."""
+    top = max((value for line in series for _, value in line), default=0) or 1
+    usable = HEIGHT - 2 * _EDGE
+
+    def point(at: float, value: float) -> str:
+        x = WIDTH * (1 - (until - at) / span_s)
+        return f"{x:.1f},{HEIGHT - _EDGE - usable * max(value, 0) / top:.1f}"
+
+    return Plot([" ".join(point(*each) for each in line) for line in series if line], words)
+
+
+def rates(totals: Series) -> list[tuple[float, float]]:
+    """What a growing total has grown by, per second, between each two points."""
+    return [
+        (at, max(0.0, (value - before) / (at - earlier)))
+        for (earlier, before), (at, value) in pairwise(totals)
+        if at > earlier
+    ]

@@ -1,0 +1,75 @@
+// Times in the viewer's zone, and what is live is fetched again: the server renders all of it.
+
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const style = new Intl.DateTimeFormat(undefined, {
+  year: "numeric", month: "2-digit", day: "2-digit",
+  hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3,
+});
+
+/** Writes the times below an element in the viewer's zone; UTC stays in the title. */
+export function localTimes(root) {
+  for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.getTime())) continue;
+    time.title = time.textContent;
+    time.textContent = style.format(at);
+  }
+  for (const each of root.querySelectorAll("[data-zone]")) each.textContent = zone;
+}
+
+/** A live part is left alone while someone writes or chooses in it. */
+function isBusy(part) {
+  return part.contains(document.activeElement)
+    && document.activeElement.matches("input, select, textarea");
+}
+
+function take(fresh) {
+  for (const part of document.querySelectorAll("[data-live][id]")) {
+    const next = fresh.getElementById(part.id);
+    if (!next || isBusy(part)) continue;
+    localTimes(next);
+    if (next.innerHTML === part.innerHTML) continue;
+    const focused = part.contains(document.activeElement) ? document.activeElement : null;
+    const href = focused?.getAttribute("href");
+    part.innerHTML = next.innerHTML;
+    if (href) part.querySelector(`[href="${CSS.escape(href)}"]`)?.focus();
+  }
+}
+
+function isAway(since, reason) {
+  const away = document.getElementById("away");
+  away.hidden = !since;
+  if (since && !away.textContent) {
+    away.textContent = `This broker does not answer since ${style.format(since)} (${reason}). `
+      + "What you see is from before; the page tries again.";
+  }
+  if (!since) away.textContent = "";
+}
+
+async function refresh(everyMs) {
+  let awaySince = null;
+  for (;;) {
+    await new Promise((done) => setTimeout(done, everyMs));
+    if (document.hidden) continue;
+    try {
+      const response = await fetch(location.href, { signal: AbortSignal.timeout(10000) });
+      if (!response.ok) throw new Error(`status ${response.status}`);
+      take(new DOMParser().parseFromString(await response.text(), "text/html"));
+      awaySince = null;
+    } catch (error) {
+      awaySince ??= new Date();
+      isAway(awaySince, error.message);
+      continue;
+    }
+    isAway(null);
+  }
+}
+
+localTimes(document);
+const address = new URL(location.href);
+if (address.searchParams.has("said")) { // told once, not again with each reload
+  address.searchParams.delete("said");
+  history.replaceState(null, "", address);
+}
+const everyS = Number(document.body.dataset.refreshS);
+if (everyS) refresh(everyS * 1000);

@@ -1,0 +1,167 @@
+"""One request for a page: what it asks, who asks, and what that one may do.
+
+Knows no page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from core.security.operations import Requirement
+from gateway.runtime.rights import RefusalObserver, Rights, rights_of
+from gateway.web.call import Call, ClientError
+
+if TYPE_CHECKING:
+    from gateway.config import Settings
+    from gateway.console.history import Histories
+    from gateway.console.rendering import Rendering
+    from gateway.runtime.runtime import Runtime
+    from gateway.web.peers import Peers
+
+MOST_ROWS = 500
+READ_ONLY = "The page only shows things here: start the broker with --console-write to change them"
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """What pages may ask. is_guarded: whether whoever asks has logged in."""
+
+    runtime: Runtime
+    settings: Settings
+    rendering: Rendering
+    histories: Histories
+    peers: Peers
+    on_refused: RefusalObserver
+    is_guarded: bool
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether anything may be changed by a page; what, is up to the rights of who asks."""
+        return self.is_guarded or self.settings.console_write
+
+
+class Form:
+    """What was filled in, as it came."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self._pairs = pairs
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == each for each, _ in self._pairs)
+
+    def text(self, name: str, default: str = "") -> str:
+        """The first field of that name."""
+        return next((value for each, value in self._pairs if each == name), default)
+
+    def all(self, name: str) -> list[str]:
+        """All fields of that name."""
+        return [value for each, value in self._pairs if each == name]
+
+    def number(self, name: str) -> int:
+        """Raises ClientError where it is no whole number."""
+        return _number(name, self.text(name))
+
+
+class Visit:
+    """What a page's handler is given. needs: of `PAGES`; nothing else may be asked for."""
+
+    def __init__(self, call: Call[Console], needs: tuple[Requirement, ...]) -> None:
+        self.call = call
+        self._needs = needs
+
+    @property
+    def console(self) -> Console:
+        """What it may ask."""
+        return self.call.services
+
+    @property
+    def runtime(self) -> Runtime:
+        """The broker's parts."""
+        return self.call.services.runtime
+
+    # --- what is asked ---
+
+    def text(self, name: str, default: str = "") -> str:
+        """Of the query: names of topics, groups and so on, which may be anything, are in it."""
+        return str(self.call.request.query_params.get(name, default))
+
+    def needed(self, name: str) -> str:
+        """The same where there must be one. Raises ClientError."""
+        found = self.call.request.query_params.get(name)
+        if found is None:
+            raise ClientError(400, f"The address lacks ?{name}=…")
+        return str(found)
+
+    def number(self, name: str, default: int, least: int = 0, most: int = 2**63 - 1) -> int:
+        """Of the query, brought between both bounds. Raises ClientError."""
+        found = self.call.request.query_params.get(name)
+        return default if not found else min(max(_number(name, found), least), most)
+
+    async def form(self) -> Form:
+        """What was filled in. Raises ClientError."""
+        body = await self.call.body()
+        try:
+            pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=2000)
+        except ValueError as error:
+            raise ClientError(400, f"The form cannot be read: {error}") from None
+        return Form(pairs)
+
+    # --- who asks ---
+
+    @cached_property
+    def _rights(self) -> tuple[Rights, ...]:
+        console = self.console
+        return rights_of(console.runtime.acls, console.on_refused, self.call.caller)
+
+    def may(self, requirement: Requirement, name: str = "") -> bool:
+        """Whether who asks may do it; nothing is noted. name: of the resource."""
+        assert requirement in self._needs, "PAGES says what a page asks for"
+        if not self.console.runtime.acls.is_on:
+            return True
+        return all(each.still_may(requirement, name) for each in self._rights)
+
+    def require(self, requirement: Requirement, name: str = "") -> None:
+        """Raises ClientError where who asks may not; the log is told."""
+        assert requirement in self._needs, "PAGES says what a page asks for"
+        if not self.console.runtime.acls.is_on:
+            return
+        what = f"{self.call.request.method} {self.call.request.url.path}"
+        if not all(each.may(requirement, name, what) for each in self._rights):
+            right = requirement.rights[-1]
+            raise ClientError(
+                403,
+                f"{self.call.caller.principal} may not {right.operation.value} "
+                f"{right.resource_type.value}{f' {name}' if name else ''}: no ACL allows it",
+            )
+
+    def offers(self, requirement: Requirement, name: str = "") -> bool:
+        """Whether a change is offered to who asks."""
+        return self.console.is_writable and self.may(requirement, name)
+
+    def check_change(self) -> None:
+        """Raises ClientError where nothing may be changed at all, or a browser does not say which
+        page asks for it."""
+        if not self.console.is_writable and self.call.request.url.path not in ("/login", "/logout"):
+            raise ClientError(403, READ_ONLY)
+        headers = self.call.request.headers
+        if "sec-fetch-site" not in headers and "origin" not in headers:
+            raise ClientError(403, "Nothing says that a page of this site asks for this change")
+
+    def context(self) -> dict[str, Any]:
+        """What every template is given."""
+        console, caller = self.console, self.call.caller
+        return {
+            "visit": self,
+            "user": str(caller.principal) if console.is_guarded else None,
+            "is_writable": console.is_writable,
+            "broker_id": self.runtime.cluster.broker_id,
+        }
+
+
+def _number(name: str, text: str) -> int:
+    if not text.strip().lstrip("-").isdecimal() or len(text) > 20:
+        raise ClientError(400, f"{name}: '{text[:100]}' is no whole number")
+    return int(text)

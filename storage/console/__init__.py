@@ -1,0 +1,12 @@
+"""What the page reads: implements `core.ports.console` by the views. Knows no rule, and no page."""
+
+from core.ports.console import ConsoleReads
+from storage.connection.pool import Database
+from storage.console.overview import PostgresOverview
+from storage.console.reading import Reading
+
+
+def console_reads(database: Database) -> ConsoleReads:
+    """All of it, over one database."""
+    reading = Reading(database)
+    return ConsoleReads(overview=PostgresOverview(reading))
