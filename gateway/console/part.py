@@ -19,6 +19,7 @@ def console(runtime: Runtime, around: Surroundings) -> Part:
     from gateway.console.door import Door
     from gateway.console.history import Histories
     from gateway.console.rendering import Rendering
+    from gateway.console.shared import Overview
     from gateway.console.visit import Console
     from gateway.web.introductions import Introductions
     from gateway.web.peers import Peers
@@ -31,6 +32,7 @@ def console(runtime: Runtime, around: Surroundings) -> Part:
         around.settings,
         Rendering(),
         Histories(runtime.console),
+        Overview(runtime.console.overview),
         Peers(around.settings.tls_cert, introductions),
         around.metrics.refusals.count,
         is_guarded,

@@ -114,7 +114,7 @@ class Rendering:
 
 def link(path: str, **query: object) -> str:
     """A path of ours with a query. Names may be anything, so they are never in the path."""
-    pairs = {name: value for name, value in query.items() if value not in (None, "")}
+    pairs = {name: value for name, value in query.items() if value is not None}
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 

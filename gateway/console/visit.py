@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gateway.config import Settings
     from gateway.console.history import Histories
     from gateway.console.rendering import Rendering
+    from gateway.console.shared import Overview
     from gateway.runtime.runtime import Runtime
     from gateway.web.peers import Peers
 
@@ -33,6 +34,7 @@ class Console:
     settings: Settings
     rendering: Rendering
     histories: Histories
+    overview: Overview
     peers: Peers
     on_refused: RefusalObserver
     is_guarded: bool

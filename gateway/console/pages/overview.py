@@ -3,33 +3,91 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
 
-from core.security.page_operations import SEE_CLUSTER
+from core.ports.console.overview import StuckPlace
+from core.security.page_operations import (
+    GROUP_SHOWN,
+    SEE_CLUSTER,
+    TOPIC_SHOWN,
+    TRANSACTION_SHOWN,
+)
+from gateway.console import findings
 from gateway.console.api import Page, page
+from gateway.console.findings import HIDDEN
 from gateway.console.history import SPAN_S
-from gateway.console.plots import plot, rates
+from gateway.console.plots import Plot, plot, rates
 from gateway.console.rendering import count
 from gateway.console.visit import Visit
+
+_FINDINGS_MAX: Final = 12
 
 
 @page("/")
 async def overview(visit: Visit) -> Page:
     """Brokers, the database, what is produced and consumed, what is wrong."""
-    reads = visit.runtime.console.overview
+    shared = visit.console.overview
     sees_cluster = visit.may(SEE_CLUSTER)
-    history = visit.console.histories.totals()
-    plots = []
-    for name, words in (("appended", "produced"), ("committed", "consumed, as committed")):
-        line = rates(history.get(name, ()))
-        now = f"{count(line[-1][1])} records/s" if line else "looking…"
-        plots.append(plot([line], f"{words.capitalize()}: {now}", time.time(), SPAN_S))
+    brokers = await shared.brokers.get() if sees_cluster else None
+    database = await shared.database.get() if sees_cluster else None
+    transactions = [
+        each
+        for each in await shared.open_transactions.get()
+        if visit.may(TOPIC_SHOWN, each.topic)
+        and visit.may(TRANSACTION_SHOWN, each.transactional_id or "")
+    ]
+    slowest = [
+        each for each in await shared.slowest_groups.get() if visit.may(GROUP_SHOWN, each.group_id)
+    ]
+    groups = [
+        each
+        for each in _visible(visit, await shared.stuck_groups.get())
+        if visit.may(GROUP_SHOWN, each.reader)
+    ]
+    found = [
+        *findings.of_groups(groups),
+        *findings.of_subscriptions(_visible(visit, await shared.stuck_subscriptions.get())),
+        *findings.of_transactions(transactions),
+    ]
+    if brokers is not None and database is not None:
+        found += [*findings.of_brokers(brokers), *findings.of_database(database)]
+        found += findings.of_inbox(await shared.inbox.get())
+    found = findings.sorted_by_weight(found)
     return Page(
         "overview.html",
         {
             "refresh_s": 5,
-            "totals": await reads.totals(),
-            "brokers": await reads.brokers() if sees_cluster else None,
-            "database": await reads.database() if sees_cluster else None,
-            "plots": plots,
+            "totals": await shared.totals.get(),
+            "brokers": brokers,
+            "database": database,
+            "plots": _plots(visit),
+            "findings": found[:_FINDINGS_MAX],
+            "more": max(0, len(found) - _FINDINGS_MAX),
+            "slowest": next(iter(slowest), None),
+            "oldest": next(iter(transactions), None),
         },
     )
+
+
+def _visible(visit: Visit, places: Iterable[StuckPlace]) -> Iterator[StuckPlace]:
+    """Those of topics that who looks may see; of a transaction, only that it is there, if he may
+    not see it."""
+    for each in places:
+        if visit.may(TOPIC_SHOWN, each.topic):
+            hold = each.hold
+            if hold is None or visit.may(TRANSACTION_SHOWN, hold.held_id or ""):
+                yield each
+            else:
+                yield replace(each, hold=replace(hold, held_id=HIDDEN, held_host=None))
+
+
+def _plots(visit: Visit) -> list[Plot]:
+    history = visit.console.histories.totals()
+    plots = []
+    for name, words in (("appended", "Produced"), ("committed", "Consumed, as committed")):
+        line = rates(history.get(name, ()))
+        now = f"{count(line[-1][1])} records/s" if line else "looking…"
+        plots.append(plot([line], f"{words}: {now}", time.time(), SPAN_S))
+    return plots
