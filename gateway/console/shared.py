@@ -14,26 +14,30 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-FRESH_S: Final = 2.0
+_FRESH_S: Final = 2.0
+_MOST_OF_THE_TIME: Final = 1 / 20
+"""So much of it the database is asked at most, however many look and however long it takes."""
 
 
 class Shared(Generic[Value]):
     """read: what there is now; its exceptions go to who asks, and are not kept."""
 
-    def __init__(self, read: Callable[[], Awaitable[Value]], fresh_s: float = FRESH_S) -> None:
+    def __init__(self, read: Callable[[], Awaitable[Value]]) -> None:
         self._read = read
-        self._fresh_s = fresh_s
         self._reading = asyncio.Lock()
-        self._found: tuple[float, Value] | None = None
+        self._found: Value | None = None
+        self._good_until = 0.0
 
     async def get(self) -> Value:
-        """At most `fresh_s` old."""
+        """Seconds old at most, more where it takes long to read."""
         async with self._reading:
-            if self._found is None or time.monotonic() - self._found[0] > self._fresh_s:
+            began = time.monotonic()
+            if self._found is None or began > self._good_until:
                 # Its age counts from before: what came meanwhile may not be in it.
-                began = time.monotonic()
-                self._found = (began, await self._read())
-            return self._found[1]
+                self._found = await self._read()
+                took_s = time.monotonic() - began
+                self._good_until = began + max(_FRESH_S, took_s / _MOST_OF_THE_TIME)
+            return self._found
 
 
 class Overview:
@@ -48,3 +52,11 @@ class Overview:
         self.open_transactions: Final = Shared(lambda: reads.open_transactions(OPEN_AFTER_S))
         self.slowest_groups: Final = Shared(reads.slowest_groups)
         self.inbox: Final = Shared(reads.inbox)
+        self._all: Final = (
+            *(self.brokers, self.database, self.totals, self.stuck_groups),
+            *(self.stuck_subscriptions, self.open_transactions, self.slowest_groups, self.inbox),
+        )
+
+    async def look(self) -> None:
+        """Reads all that is too old, side by side. Raises StoreUnavailable."""
+        await asyncio.gather(*(each.get() for each in self._all))

@@ -109,7 +109,7 @@ LEFT JOIN LATERAL (
 ) AS owner ON true
 {_HOLD}
 WHERE b.waits_ms >= :after_ms
-ORDER BY b.waits_ms DESC LIMIT {_MOST_STUCK}
+ORDER BY hold.held_from IS NULL, b.waits_ms DESC LIMIT {_MOST_STUCK}
 """
 STUCK_SUBSCRIPTIONS: Final = f"""
 SELECT b.name AS reader, coalesce(b.type, '') AS state, t.name AS topic, b.partition,
@@ -140,7 +140,7 @@ CROSS JOIN LATERAL (
 ) AS c
 {_HOLD}
 WHERE b.waits_ms >= :after_ms
-ORDER BY b.waits_ms DESC LIMIT {_MOST_STUCK}
+ORDER BY hold.held_from IS NULL, b.waits_ms DESC LIMIT {_MOST_STUCK}
 """
 OPEN_TRANSACTIONS: Final = f"""
 SELECT topic, partition, transactional_id, producer_id, state, client_host, records_waiting,

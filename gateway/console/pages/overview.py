@@ -29,6 +29,7 @@ _FINDINGS_MAX: Final = 12
 async def overview(visit: Visit) -> Page:
     """Brokers, the database, what is produced and consumed, what is wrong."""
     shared = visit.console.overview
+    await shared.look()
     sees_cluster = visit.may(SEE_CLUSTER)
     brokers = await shared.brokers.get() if sees_cluster else None
     database = await shared.database.get() if sees_cluster else None
@@ -59,10 +60,10 @@ async def overview(visit: Visit) -> Page:
         "overview.html",
         {
             "refresh_s": 5,
-            "totals": await shared.totals.get(),
+            "totals": await shared.totals.get() if sees_cluster else None,
             "brokers": brokers,
             "database": database,
-            "plots": _plots(visit),
+            "plots": _plots(visit) if sees_cluster else [],
             "findings": found[:_FINDINGS_MAX],
             "more": max(0, len(found) - _FINDINGS_MAX),
             "slowest": next(iter(slowest), None),
