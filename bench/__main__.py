@@ -22,6 +22,7 @@ from bench import machine, report
 from bench.brokers import Broker, scratch_directory, started_penstock
 from bench.case import Case
 from bench.macro import (
+    console,
     consume,
     groups,
     growth,
@@ -56,6 +57,7 @@ GROUPS = (
     idle,
     snapshot,
     sql,
+    console,
 )
 
 

@@ -70,6 +70,7 @@ class Broker:
     serves: tuple[str, ...] = ("*",)
     another: Starter | None = None
     pulsar_url: str | None = None
+    http_url: str | None = None
 
     @contextlib.contextmanager
     def topic(self, partitions: int) -> Iterator[str]:
@@ -146,8 +147,9 @@ def started_penstock(
     listen = ["--pulsar-listen", pulsar]
     if port is None:
         listen += ["--listen", bootstrap]
+    http = f"127.0.0.1:{free_port()}" if (checkout / "gateway" / "console").exists() else None
     if "http_listen" in (checkout / "gateway" / "config.py").read_text():  # older code has none
-        listen += ["--http-listen", "none"]
+        listen += ["--http-listen", http or "none"]
     output = data.with_suffix(".log")
     with output.open("w") as log:
         begun = time.monotonic()
@@ -179,6 +181,7 @@ def started_penstock(
             database_url=url,
             another=partial(started_penstock, checkout=checkout, name=name),
             pulsar_url=f"pulsar://{pulsar}",
+            http_url=http and f"http://{http}",
         )
         yield broker, start_up_s
     finally:

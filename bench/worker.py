@@ -392,6 +392,46 @@ async def consume_aiokafka(bootstrap: str, topic: str, records: int, partitions:
     return {"records": seen, "bytes": bytes_seen, "begun": begun, "ended": ended}
 
 
+# --- who looks at the page ------------------------------------------------------------------------
+
+
+def view(urls: list[str], viewers: int, every_s: float, seconds: float) -> Result:
+    """So many, each on a connection of its own, ask for one of the pages now and then."""
+    import http.client
+    import threading
+    from urllib.parse import urlsplit
+
+    latencies: list[tuple[float, float]] = []
+    wrong: list[str] = []
+    end = 0.0
+
+    def look(number: int) -> None:
+        url = urlsplit(urls[number % len(urls)])
+        connection = http.client.HTTPConnection(url.netloc, timeout=60)
+        time.sleep(every_s * number / viewers)
+        while (began := time.perf_counter()) < end:
+            connection.request("GET", f"{url.path}?{url.query}" if url.query else url.path)
+            answer = connection.getresponse()
+            answer.read()
+            latencies.append((began, time.perf_counter() - began))
+            if answer.status != 200:
+                wrong.append(f"{url.path}: {answer.status}")
+                return
+            time.sleep(max(0.0, every_s - (time.perf_counter() - began)))
+
+    ready()
+    end = time.perf_counter() + seconds
+    threads = [threading.Thread(target=look, args=(number,)) for number in range(viewers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if wrong:
+        raise RuntimeError(", ".join(wrong[:5]))
+    in_order = [latency for _, latency in sorted(latencies)]
+    return summary(in_order) | {"first_ms": 1e3 * in_order[0]}
+
+
 Work = Callable[..., Result | Coroutine[Any, Any, Result]]
 
 WORK: dict[str, Work] = {
@@ -406,6 +446,7 @@ WORK: dict[str, Work] = {
         consume_confluent,
         consume_aiokafka,
         look_up_confluent,
+        view,
     )
 }
 
