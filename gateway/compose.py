@@ -55,6 +55,7 @@ from gateway.runtime.throttling import Throttles
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
+from gateway.runtime.transactions.producer_clients import ProducerClients
 from gateway.runtime.transactions.producer_ids import ProducerIds
 from gateway.runtime.users import Users
 from storage.acls import AclStore
@@ -71,6 +72,7 @@ from storage.log.retention import PostgresRetentionStore
 from storage.log.store import PostgresLogStore
 from storage.namespaces import NamespaceStore
 from storage.notifications import PostgresChangeFeed
+from storage.producer_clients import ProducerClientStore
 from storage.quotas import QuotaStore
 from storage.schemas import SchemaStore
 from storage.snapshots import PostgresSnapshots
@@ -204,6 +206,11 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         partitions=partitions,
         translations=translations,
         producer_ids=producer_ids,
+        producer_clients=ProducerClients(
+            ProducerClientStore(database),
+            configs.reader("transactional.id.expiration.ms"),
+            is_on_duty=lambda: cluster.is_lowest,
+        ),
         transactions=transactions,
         leases=leases,
         groups=Groups(

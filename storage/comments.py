@@ -43,6 +43,7 @@ TABLES: Mapping[str, str] = {
     "namespace": "Namespaces of Pulsar's clients, and the policies that are set for them.",
     "pending_ack": "Acknowledgements that take effect if their producer's transaction commits.",
     "pending_offset": "Offsets that are committed if their producer's transaction is.",
+    "producer_client": "Clients that asked for idempotent producers' ids.",
     "producer_state": "What a partition remembers of an idempotent producer.",
     "published_batch": "The highest batch that a query of the exactly-once sink has published.",
     "record_batch": "Index of the log: one row a batch; its bytes are in record_chunk_ tables.",
@@ -147,7 +148,15 @@ VIEWS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "last_record": "Timestamp of its last record here.",
             "last_sequence": "Sequence number of its last record here.",
             "open_from_offset": "Where its open transaction begins here; empty if none is open.",
+            "owner": "As whom its client has logged in, if it had to.",
             "updated_at": "When it last wrote here.",
+        },
+    ),
+    "v_producer_client": (
+        "Who is behind a producer id: its transactional id, or who asked for the id.",
+        {
+            "owner": "As whom the client has logged in, if it had to.",
+            "since": "When it asked for the id, or changed its transaction last.",
         },
     ),
     "v_named_producer": (

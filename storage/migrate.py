@@ -19,7 +19,7 @@ from storage import relocation, views
 from storage.connection.url import check_url
 from storage.schema import SCHEMA
 
-HEAD = "0023"
+HEAD = "0024"
 """The newest revision in `migrations/versions`; a test compares it with Alembic's."""
 
 # A migration holds this advisory lock; a broker that starts meanwhile waits for it.

@@ -283,6 +283,19 @@ Index(
     postgresql_where=producer_state.c.txn_first_offset.is_not(None),
 )
 
+# Which client asked for an idempotent producer's id: for people, so that nothing of it is logged.
+producer_client = Table(
+    "producer_client",
+    metadata,
+    Column("producer_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("client_id", Text, nullable=False),
+    Column("client_host", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("begun_at", DateTime(timezone=True), nullable=False),
+    prefixes=["UNLOGGED"],
+)
+Index("producer_client_begun_at_idx", producer_client.c.begun_at)
+
 # What a partition remembers of a producer that is known by its name (core.log.named_sequences).
 # Sequence ids are u64, or -1. `claim` changes with each producer that begins to write under the
 # name, and guards what it writes. name_key stands for the name: text of clients may be longer than

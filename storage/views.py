@@ -137,9 +137,28 @@ SELECT t.name AS topic, p.partition, s.producer_id, s.producer_epoch,
        cardinality(s.last_sequences) AS batches_remembered,
        from_unix_ms(s.last_timestamp) AS last_record, s.updated_at, x.transactional_id,
        s.txn_first_offset AS open_from_offset,
-       nullif(s.coordinator_epoch, -1) AS coordinator_epoch
+       nullif(s.coordinator_epoch, -1) AS coordinator_epoch,
+       nullif(coalesce(x.client_id, c.client_id), '') AS client_id,
+       nullif(coalesce(x.client_host, c.client_host), '') AS client_host,
+       nullif(coalesce(x.owner, c.owner), '') AS owner
 FROM producer_state s JOIN topic_partition p USING (partition_id) JOIN topic t USING (topic_id)
 LEFT JOIN transaction_state x USING (producer_id)
+LEFT JOIN producer_client c USING (producer_id)
+""",
+    # Of a transactional producer, who uses its transactional id now; of an idempotent one, who
+    # asked for its id (those of librdkafka that are neither have none).
+    "v_producer_client": """
+SELECT producer_id, transactional_id, nullif(client_id, '') AS client_id,
+       nullif(client_host, '') AS client_host, nullif(owner, '') AS owner, since
+FROM (
+    SELECT producer_id, transactional_id, client_id, client_host, owner,
+           from_unix_ms(updated_at) AS since
+    FROM transaction_state
+    UNION ALL
+    SELECT producer_id, NULL, client_id, client_host, owner, begun_at
+    FROM producer_client c
+    WHERE NOT EXISTS (SELECT FROM transaction_state x WHERE x.producer_id = c.producer_id)
+) AS clients
 """,
     "v_named_producer": """
 SELECT t.name AS topic, p.partition, n.name AS producer_name,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gateway.runtime.topics.configs import Configs
     from gateway.runtime.topics.topics import Topics
     from gateway.runtime.transactions.coordinator import Transactions
+    from gateway.runtime.transactions.producer_clients import ProducerClients
     from gateway.runtime.transactions.producer_ids import ProducerIds
     from gateway.runtime.users import Users
 
@@ -96,6 +97,7 @@ class Services:
     cluster: Cluster
     configs: Configs
     producer_ids: ProducerIds
+    producer_clients: ProducerClients
     groups: Groups
     transactions: Transactions
     subscriptions: Subscriptions
@@ -223,6 +225,10 @@ class RequestContext:
     @property
     def producer_ids(self) -> ProducerIds:
         return self.services.producer_ids
+
+    @property
+    def producer_clients(self) -> ProducerClients:
+        return self.services.producer_clients
 
     @property
     def groups(self) -> Groups:

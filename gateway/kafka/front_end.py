@@ -106,6 +106,7 @@ def services_of(runtime: Runtime) -> Services:
         cluster=runtime.cluster,
         configs=runtime.configs,
         producer_ids=runtime.producer_ids,
+        producer_clients=runtime.producer_clients,
         groups=runtime.groups,
         transactions=runtime.transactions,
         subscriptions=runtime.subscriptions,

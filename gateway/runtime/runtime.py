@@ -39,6 +39,7 @@ from gateway.runtime.throttling import Throttles
 from gateway.runtime.topics.configs import Configs
 from gateway.runtime.topics.topics import Topics
 from gateway.runtime.transactions.coordinator import Transactions
+from gateway.runtime.transactions.producer_clients import ProducerClients
 from gateway.runtime.transactions.producer_ids import ProducerIds
 from gateway.runtime.users import Users
 
@@ -59,6 +60,7 @@ class Runtime:
     partitions: Partitions
     translations: Translations
     producer_ids: ProducerIds
+    producer_clients: ProducerClients
     transactions: Transactions
     leases: ShardLeases
     groups: Groups
@@ -119,6 +121,7 @@ class Runtime:
             self.delegation_tokens.run_expiry(),
             self.sql_doors.run(),
             self.live_consumers.run(),
+            self.producer_clients.run(),
             acks.run(),
             self.announcer.run(),
             news.listen(),

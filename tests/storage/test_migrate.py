@@ -232,7 +232,7 @@ async def test_every_view_can_be_read(log: Log) -> None:
         staged = ("v_staged_token", "v_published_batch", "v_subscription", "v_schema")
         pulsar = ("v_consumer", "v_pending_ack")  # test_transactions.py of Pulsar's handlers
         # test_users.py, test_quotas.py, test_delegation_tokens.py of Kafka's handlers; sql_doors
-        users = ("v_user", "v_quota", "v_delegation_token", "v_inbox")
+        users = ("v_user", "v_quota", "v_delegation_token", "v_inbox", "v_producer_client")
         assert found or name.startswith((*elsewhere, *staged, *pulsar, *users)), name
     topic = log.rows("SELECT partitions, offsets, batches FROM v_topic")
     assert topic == [(20, 103, 53)]

@@ -8,7 +8,10 @@ Versions: v2 flexible; v3 takes the current id and epoch (KIP-360); v4 knows PRO
 TRANSACTION_ABORTABLE (KIP-890); v6 two-phase commit (KIP-939) is not offered.
 """
 
+from datetime import UTC, datetime
+
 from core.errors import Error
+from core.ports.producer_clients import ProducerClient
 from core.security.operations import REQUIREMENTS
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import TransactionKey
@@ -46,6 +49,11 @@ async def init_producer_id(
         return _refused(Error.INVALID_REQUEST)
     if request.transactional_id is None:
         producer_id = await ctx.producer_ids.next_id()
+        client, owner = ctx.client, ctx.principal.as_owner
+        begun = ProducerClient(
+            producer_id, client.client_id, client.client_host, owner, datetime.now(UTC)
+        )
+        ctx.producer_clients.note(begun)
         return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
     refusal = transactional_id_refusal(request.transactional_id)
     if refusal is not Error.NONE:

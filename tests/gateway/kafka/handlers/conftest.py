@@ -115,6 +115,7 @@ class Broker:
             cluster=self.cluster,
             configs=self.configs,
             producer_ids=self.producer_ids,
+            producer_clients=self.producer_clients,
             groups=self.groups,
             transactions=self.transactions,
             subscriptions=self.subscriptions,

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
@@ -40,6 +41,22 @@ async def test_a_fresh_id_with_epoch_zero(log_broker: Broker, version: int) -> N
     ids = [producer_id for _, producer_id, _ in found]
     assert ids == sorted(set(ids))
     assert ids[0] >= 0
+
+
+async def test_who_asked_for_an_id_is_remembered(log_broker: Broker, database_url: str) -> None:
+    asked = await log_broker.ask(init_request(name=None), 4, client_id="loader\0␀")
+    first = asked.producer_id
+    _, second, _ = await ask(log_broker)
+    await log_broker.producer_clients.write()
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            "SELECT producer_id, transactional_id, client_id, client_host, owner"
+            " FROM penstock.v_producer_client ORDER BY producer_id"
+        ).fetchall()
+    assert rows == [
+        (first, None, "loader␀0␀␀", "/127.0.0.1", None),
+        (second, None, "tester", "/127.0.0.1", None),
+    ]
 
 
 async def test_brokers_give_different_ids(make_broker: MakeBroker) -> None:
