@@ -383,12 +383,14 @@ def _producer_refusal(known: TransactionMetadata | None, producer: ProducerIdAnd
         return Error.INVALID_PRODUCER_ID_MAPPING
     if known.producer_id != producer.producer_id:
         return Error.INVALID_PRODUCER_ID_MAPPING
-    if known.producer_epoch != producer.producer_epoch:
+    is_fenced = known.producer_epoch != producer.producer_epoch
+    if known.key.kind.is_used_once:
+        is_open = known.state is TransactionState.ONGOING and not is_fenced
+        return Error.NONE if is_open else Error.INVALID_TXN_STATE
+    if is_fenced:
         return Error.PRODUCER_FENCED
     if known.state in _PREPARING:
         return Error.CONCURRENT_TRANSACTIONS
-    if known.key.kind.is_used_once and known.state is not TransactionState.ONGOING:
-        return Error.INVALID_TXN_STATE
     return Error.NONE
 
 

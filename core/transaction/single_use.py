@@ -1,10 +1,11 @@
 """Transactions whose key is used once (Pulsar's): each has a producer id of its own, with epoch 0.
 
-Nothing has to be fenced or told apart from a next transaction, for there is none: the row alone
-says whether the transaction is open, and how it ended. Timeouts, joins and markers from outside are
-those of `coordinator.py`. Pulsar's OPEN, COMMITTED and ABORTED are Ongoing, CompleteCommit and
-CompleteAbort; COMMITTING and ABORTING are passed within one commit. Sources: Pulsar's
-MLTransactionMetadataStore and TransactionMetadataStoreService.
+Nothing has to be told apart from a next transaction, for there is none: the row alone says whether
+the transaction is open, and how it ended. Another epoch in it means that the database has another
+history since: the transaction may lack what was lost, and can only be aborted. Timeouts, joins and
+markers from outside are those of `coordinator.py`. Pulsar's OPEN, COMMITTED and ABORTED are
+Ongoing, CompleteCommit and CompleteAbort; COMMITTING and ABORTING are passed within one commit.
+Sources: Pulsar's MLTransactionMetadataStore and TransactionMetadataStoreService.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from core.transaction.values import (
 from core.types import NO_TIMESTAMP
 
 EPOCH = 0
-"""Of all that is written in such a transaction, its marker included."""
+"""Of all that is written in such a transaction, its marker included; unless it can only be
+aborted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,13 @@ def prepare_end(known: TransactionMetadata | None, *, is_commit: bool, now: int)
     """A client commits or aborts. The same again is answered alike, however often it comes.
 
     INVALID_PRODUCER_ID_MAPPING: there is no such transaction (any more). INVALID_TXN_STATE: it has
-    ended the other way, by its client or because its time was over.
+    ended the other way, by its client or because its time was over; or it can only be aborted.
     """
     if known is None:
         return Transition(TransitionAnswer(Error.INVALID_PRODUCER_ID_MAPPING))
     if known.state is TransactionState.ONGOING:
+        if is_commit and known.producer_epoch != EPOCH:
+            return Transition(TransitionAnswer(Error.INVALID_TXN_STATE))
         return ended(known, is_commit=is_commit, now=now)
     done = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
     if known.state is not done:

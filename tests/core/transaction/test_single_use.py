@@ -157,3 +157,18 @@ def test_nothing_joins_what_has_ended(
     assert (joining.error, joining.put) == (Error.INVALID_TXN_STATE, None)
     writing = verify_write(known, PRODUCER, version, NOW, is_joined=is_joined)
     assert (writing.error, writing.put) == (Error.INVALID_TXN_STATE, None)
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_with_another_epoch_it_can_only_be_aborted(version: TransactionVersion) -> None:
+    """As after a change of the database's history: it may lack what was lost."""
+    known = replace(begun(), producer_epoch=1)
+    committing = prepare_end(known, is_commit=True, now=NOW)
+    assert (committing.answer.error, committing.put) == (Error.INVALID_TXN_STATE, None)
+    joining = prepare_join(known, PRODUCER, version, NOW, is_joined=True)
+    writing = verify_write(known, PRODUCER, version, NOW, is_joined=True)
+    assert joining.error is writing.error is Error.INVALID_TXN_STATE
+    aborting = prepare_end(known, is_commit=False, now=NOW)
+    assert aborting.put is not None
+    assert aborting.put.state is DONE[False]
+    assert aborting.marker == Marker(77, 1, False, 0, is_last=True)

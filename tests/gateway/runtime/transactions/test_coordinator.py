@@ -300,6 +300,30 @@ async def test_after_a_failover_what_was_open_can_only_be_aborted(
     assert len((await here.read(p)).aborted) == 1
 
 
+async def test_after_a_failover_what_is_used_once_can_only_be_aborted(
+    here: Coordinator, log: Log
+) -> None:
+    """A client that asks for the commit before time has ended it must not get it."""
+    (p,) = log.new_partitions()
+    begun = [await begin(here) for _ in range(2)]
+    for key, producer in begun:
+        await here.transactions.add_partitions(key, producer, [p])
+    log.rows(
+        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
+    )
+    await (await here.broker.database.connect()).close()
+    for key, producer in begun:
+        ended = await here.transactions.end_single(key, producer.producer_id, is_commit=True)
+        assert ended.error is Error.INVALID_TXN_STATE
+        joined = await here.transactions.add_partitions(key, producer, [p])
+        assert joined is Error.INVALID_TXN_STATE
+    key, producer = begun[0]
+    ended = await here.transactions.end_single(key, producer.producer_id, is_commit=False)
+    assert ended.error is Error.NONE
+    assert await here.transactions.abort_overdue() == 1
+
+
 async def test_a_duplicate_of_an_ended_transaction_is_one(here: Coordinator, log: Log) -> None:
     (p,) = log.new_partitions()
     producer = await here.init()
