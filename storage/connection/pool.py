@@ -13,7 +13,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg.abc import PQGen
@@ -23,6 +25,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from core.ports.log import CommitUnknown, SegmentGone, StoreUnavailable
+from storage.connection.hosts import Hosts
 from storage.flush.handover import Handover
 
 CONNECT_TIMEOUT_S = 5
@@ -76,17 +79,25 @@ class Identity:
     system_identifier: int
     timeline: int
 
+    def is_before(self, other: "Identity") -> bool:
+        """Whether the other one has branched off from this one, or from one after it."""
+        return self.system_identifier == other.system_identifier and self.timeline < other.timeline
+
 
 class HotConnection(psycopg.AsyncConnection[Row]):
     """A connection that waits for an answer until a deadline at most, and is lost then.
 
-    deadline_s: for each wait, or None. identity: the history it was opened to.
+    deadline_s: for each wait, or None. identity: the history it was opened to. on_overdue: called
+    when the deadline has passed. on_hang_up: ends the connection in place of `hang_up`, for a
+    reason.
     is_warned: whether there was a warning since it was last set to False; only after
     `note_warnings`.
     """
 
     deadline_s: float | None = DEADLINE_S
     identity: Identity | None = None
+    on_overdue: Callable[[], None] | None = None
+    on_hang_up: Callable[[str], None] | None = None
     is_warned = False
 
     async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
@@ -94,7 +105,7 @@ class HotConnection(psycopg.AsyncConnection[Row]):
         cancel the wait instead would wait for the server again."""
         if self.deadline_s is None:
             return await super().wait(gen, *args, **options)
-        timer = asyncio.get_running_loop().call_later(self.deadline_s, self.hang_up)
+        timer = asyncio.get_running_loop().call_later(self.deadline_s, self._on_deadline)
         try:
             return await super().wait(gen, *args, **options)
         finally:
@@ -107,9 +118,21 @@ class HotConnection(psycopg.AsyncConnection[Row]):
     def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         self.is_warned |= diagnostic.severity_nonlocalized == "WARNING"
 
+    def note_overdue(self) -> None:
+        """Tells that no answer came in time."""
+        if self.on_overdue is not None:
+            self.on_overdue()
+
+    def _on_deadline(self) -> None:
+        self.note_overdue()
+        self.hang_up()
+
     def hang_up(self) -> None:
         """Ends the socket under the connection, so that it reads as lost."""
         if self.closed:
+            return
+        if self.on_hang_up is not None:
+            self.on_hang_up("the server was given up")
             return
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as again:
             again.shutdown(socket.SHUT_RDWR)
@@ -127,12 +150,14 @@ FROM penstock.cluster AS c, penstock.current_history() AS h
 
 # After a failover or a restore, ids of the lost history must not come back, including those of
 # partitions, for which brokers may still have queued work. The leader epoch rises, so that clients
-# notice a truncated log. Leases become free, with generations above all of the lost history, and
-# versions of transactions rise as well: what a coordinator knows may not have happened here, and
-# markers of the lost history's coordinators count as old. An open transaction may have lost
-# acknowledged records: its producer is fenced, so that it is not committed, and it becomes overdue,
-# so that it is aborted. Where a dump was loaded, transactions have other ids: what waits in the
-# inbox is of an era that is over, and rows that only meant something in their own transaction go.
+# notice a truncated log. Leases get generations above all of the lost history, so that each has to
+# be taken again, but stay their holders' until the sessions end: a holder that has not heard of it
+# yet goes on from memory. Versions of transactions rise as well: what a coordinator knows may not
+# have happened here, and markers of the lost history's coordinators count as old. An open
+# transaction may have lost acknowledged records: its producer is fenced, so that it is not
+# committed, and it becomes overdue, so that it is aborted. Where a dump was loaded, transactions
+# have other ids: what waits in the inbox is of an era that is over, and rows that only meant
+# something in their own transaction go.
 # The row lock on `cluster` makes all this happen once.
 ADOPT_HISTORY = """
 WITH adopted AS (
@@ -142,9 +167,8 @@ WITH adopted AS (
     WHERE (system_identifier, timeline) <> (%(system_identifier)s, %(timeline)s)
     RETURNING setval(pg_get_serial_sequence('penstock.topic_partition', 'partition_id'),
         nextval(pg_get_serial_sequence('penstock.topic_partition', 'partition_id')) + 1000000)
-), freed AS (
-    UPDATE penstock.coordinator_lease SET generation = generation + 1000000,
-        incarnation = '00000000-0000-0000-0000-000000000000'
+), outdated AS (
+    UPDATE penstock.coordinator_lease SET generation = generation + 1000000
     WHERE EXISTS (SELECT FROM adopted)
 ), moved AS (
     UPDATE penstock.transaction_state SET version = version + (1::bigint << 44),
@@ -214,10 +238,11 @@ class Database:
         self.url = url
         self.handover = handover
         self._observe = observe
+        self._hosts = Hosts(url)
         self._idle_readers: list[HotConnection[tuple[Any, ...]]] = []
         self._reader_slots = asyncio.Semaphore(READERS)
         self._identity: Identity | None = None
-        self._is_pool_old = False  # it may have connections to an earlier history
+        self._open: WeakSet[HotConnection[tuple[Any, ...]]] = WeakSet()
         self._listeners: list[Callable[[], None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._cold: set[HotConnection[tuple[Any, ...]]] = set()
@@ -236,6 +261,7 @@ class Database:
         connection: HotConnection[tuple[Any, ...]] = await HotConnection.connect(
             self.url,
             autocommit=True,
+            **self._hosts.parameters,
             application_name="penstock",
             connect_timeout=CONNECT_TIMEOUT_S,
             # A broker that stalls in the middle of a change must not stop the others
@@ -243,8 +269,7 @@ class Database:
             options="-c idle_in_transaction_session_timeout=5s -c lock_timeout=5s"
             f" -c statement_timeout={DEADLINE_S - 3:.0f}s -c jit=off" + _ISOLATION,
         )
-        async with _closed_on_error(connection):
-            await self._check_identity(connection)
+        async with self._taken_in(connection):
             await connection.set_autocommit(False)
             if self._is_closed:
                 raise StoreUnavailable("the database is closed")
@@ -263,15 +288,14 @@ class Database:
         """
         try:
             connection: HotConnection[tuple[Any, ...]] = await HotConnection.connect(
-                self.url, autocommit=True, **HOT_SESSION
+                self.url, autocommit=True, **self._hosts.parameters, **HOT_SESSION
             )
         except psycopg.Error as error:
             raise StoreUnavailable(str(error).strip()) from error
         connection.deadline_s = deadline_s
         connection.prepare_threshold = 0
         connection.prepared_max = None
-        async with _closed_on_error(connection):
-            await self._check_identity(connection)
+        async with self._taken_in(connection):
             if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
                 limit = f"SET transaction_timeout = '{TRANSACTION_TIMEOUT_S * 1000:.0f}ms'"
                 await connection.execute(limit.encode())
@@ -281,15 +305,35 @@ class Database:
         """Registers a listener that drops caches when the database has another history."""
         self._listeners.append(listener)
 
+    @asynccontextmanager
+    async def _taken_in(self, connection: HotConnection[tuple[Any, ...]]) -> AsyncIterator[None]:
+        """A new connection, of use once the block ends well; closed if not. Raises
+        StoreUnavailable."""
+        try:
+            await self._check_identity(connection)
+            yield
+        except BaseException as error:  # cancelled, too
+            if not isinstance(error, asyncio.CancelledError):
+                self._hosts.put_last(connection)
+            await connection.close()
+            if isinstance(error, psycopg.Error):
+                raise StoreUnavailable(str(error).strip()) from error
+            raise
+        connection.on_overdue = partial(self._hosts.put_last, connection)
+        self._hosts.put_first(connection)
+
     async def _check_identity(self, connection: HotConnection[tuple[Any, ...]]) -> None:
-        """Checks that this is still the known history; if not, every cache is dropped.
+        """Checks that this is still the known history; if not, every cache is dropped, and what
+        leads to the other one is lost.
 
         After a failover or a restore, the first connection moves the cluster to a new history.
+        Raises StoreUnavailable if the server is one that another was promoted in place of.
         """
         cursor = await connection.execute(READ_IDENTITY)
         row = await cursor.fetchone()
         assert row is not None
         identity = connection.identity = Identity(*row[:2])
+        self._refuse_former(identity)
         if not row[2]:
             await connection.execute(
                 ADOPT_HISTORY,
@@ -298,13 +342,26 @@ class Database:
                     "timeline": identity.timeline,
                 },
             )
+            self._refuse_former(identity)  # it may have become one meanwhile
+        self._open.add(connection)
         if identity == self._identity:
             return
         known, self._identity = self._identity, identity
         if known is not None:
-            self._is_pool_old = True
+            # The server they lead to may still answer: with what is over.
+            for each in list(self._open):
+                if each.identity != identity:
+                    each.hang_up()
             for listener in self._listeners:
                 listener()
+
+    def _refuse_former(self, identity: Identity) -> None:
+        known = self._identity
+        if known is not None and identity.is_before(known):
+            raise StoreUnavailable(
+                f"the server is on timeline {identity.timeline}, and another one was promoted to"
+                f" timeline {known.timeline} in its place"
+            )
 
     @asynccontextmanager
     async def begin(
@@ -319,9 +376,6 @@ class Database:
         warning, as when it stopped waiting for the standby.
         """
         started = time.perf_counter()
-        if self._is_pool_old:
-            self._is_pool_old = False
-            await self._engine.dispose()
         try:
             async with self._engine.connect() as connection:
                 driver = (await connection.get_raw_connection()).driver_connection
@@ -364,7 +418,7 @@ class Database:
             try:
                 while self._idle_readers and connection is None:
                     connection = self._idle_readers.pop()
-                    if is_stale(connection) or connection.identity != self._identity:
+                    if is_stale(connection):
                         await connection.close()
                         connection = None
                 connection = connection or await self.connect(DEADLINE_S)
@@ -407,19 +461,6 @@ class Database:
         await self._engine.dispose()
         while self._cold:
             await self._cold.pop().close()
-
-
-@asynccontextmanager
-async def _closed_on_error(connection: HotConnection[Any]) -> AsyncIterator[None]:
-    """Closes a new connection if its setup fails. Raises StoreUnavailable."""
-    try:
-        yield
-    except psycopg.Error as error:
-        await connection.close()
-        raise StoreUnavailable(str(error).strip()) from error
-    except BaseException:  # cancelled
-        await connection.close()
-        raise
 
 
 def is_stale(connection: HotConnection[Any]) -> bool:

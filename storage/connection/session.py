@@ -98,6 +98,7 @@ class HotSession:
         self._is_writing = False
         self._sent: deque[_Pipeline] = deque()
         connection.add_notice_handler(self._on_notice)
+        connection.on_hang_up = self._lose
 
     @classmethod
     async def open(cls, database: Database, statements: Mapping[bytes, str]) -> HotSession:
@@ -256,6 +257,7 @@ class HotSession:
 
     def _on_overdue(self) -> None:
         """The deadline has passed, whether or not more comes from the socket."""
+        self._connection.note_overdue()
         self._lose(f"no answer within {self._connection.deadline_s:g} s")
 
     def _unwatch(self) -> None:

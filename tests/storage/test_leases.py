@@ -353,6 +353,25 @@ async def test_released_leases_are_free_at_once_and_keep_their_generation(broker
     assert await one.acquire(4) == Lease(4, 2)
 
 
+async def test_in_another_history_a_holder_keeps_its_leases_and_takes_them_again(
+    brokers: Brokers,
+) -> None:
+    """As long as it may act from memory, nobody else gets them."""
+    one, two = await brokers.start(1), await brokers.start(2)
+    await one.acquire()
+    brokers.psql.execute(
+        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
+    )
+    await (await two.database.connect()).close()
+    assert await two.acquire() == one.broker_id
+    with pytest.raises(VersionMismatch):
+        await one.write(1, "Stable")
+    assert await one.acquire() == Lease(SHARD, 1_000_002)
+    brokers.end_session(one)
+    assert await two.acquire() == Lease(SHARD, 1_000_003)
+
+
 async def test_another_incarnation_of_the_same_broker_starts_without_leases(
     brokers: Brokers,
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from psycopg import pq
 from sqlalchemy import text
 
-from core.ports.log import SegmentGone, StoreUnavailable, VersionMismatch
+from core.ports.log import CommitUnknown, SegmentGone, StoreUnavailable, VersionMismatch
 from core.transaction.values import TransactionEffects, TransactionMetadata, TransactionState
 from storage.connection import pool
 from storage.connection.kept_session import KeptSession
@@ -277,6 +277,15 @@ async def test_more_queries_than_connections_for_too_long(log18: Log) -> None:
 # Another history.
 
 
+def be_on(log: Log, system_identifier: int, timeline: int) -> None:
+    """From now on this is the database's history."""
+    log.rows(
+        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
+        " OUT timeline integer) LANGUAGE sql"
+        f" AS $$ SELECT {system_identifier}::bigint, {timeline} $$"
+    )
+
+
 async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     p, q = log.new_partitions(2)
     await log.append(p, batch(7))
@@ -288,18 +297,15 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
     await log.segments.prepare(["week"])
     payload_id = log.segments.next_payload_id()
     (producer_id,) = await log.store.allocate_producer_ids(1)
-    log.rows(
+    (lease,) = log.rows(
         "INSERT INTO penstock.coordinator_lease (shard, broker_id, incarnation, generation)"
-        " VALUES (3, 1, gen_random_uuid(), 5)"
+        " VALUES (3, 1, gen_random_uuid(), 5) RETURNING *"
     )
     metadata = TransactionMetadata(named("id"), 7, 0, TransactionState.ONGOING, started_at=1)
     flush = log.store.open_flush()
     await flush.commit([], [TransactionEffects(named("id"), 0, metadata, joined=(p,))])
     version = log.value("SELECT metadata_version FROM penstock.cluster")
-    log.rows(
-        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
-        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
-    )
+    be_on(log, 77, 9)
     for database in (log.database, other, log.database):
         await (await database.connect()).close()
     assert dropped == ["here", "there"]
@@ -310,11 +316,12 @@ async def test_another_history_is_adopted_once_by_all(log: Log) -> None:
         (p, 1, 7),
         (q, 1, 0),
     ]
-    (generation, incarnation) = log.rows(
-        "SELECT generation, incarnation FROM penstock.coordinator_lease"
-    )[0]
-    assert (generation, incarnation.int) == (1_000_005, 0)
+    assert log.rows("SELECT * FROM penstock.coordinator_lease") == [
+        (*lease[:-2], 1_000_005, lease[-1])
+    ]
     # What brokers know of transactions they cannot write; what is open can only be aborted.
+    await flush.close()
+    flush = log.store.open_flush()
     with pytest.raises(VersionMismatch):
         await flush.commit([], [TransactionEffects(named("id"), 1)])
     await flush.close()
@@ -342,10 +349,7 @@ async def test_another_history_is_adopted_whatever_epochs_there_are(log: Log) ->
     flush = log.store.open_flush()
     await flush.commit([], [TransactionEffects(named("id"), 0, metadata, joined=(p,))])
     await flush.close()
-    log.rows(
-        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
-        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
-    )
+    be_on(log, 77, 9)
     await (await log.database.connect()).close()
     assert log.rows("SELECT producer_epoch, coordinator_epoch FROM penstock.transaction_state") == [
         (32767, 2**31 - 1)
@@ -359,10 +363,7 @@ async def test_no_connection_is_used_before_its_history_is_adopted(log: Log, kin
     dropped: list[bool] = []
     log.database.on_identity_change(lambda: dropped.append(True))
     await (await log.database.connect()).close()
-    log.rows(
-        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
-        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
-    )
+    be_on(log, 77, 9)
     making = text(
         "INSERT INTO penstock.topic_partition (topic_id, partition)"
         " SELECT topic_id, 1 FROM penstock.topic RETURNING partition_id"
@@ -394,14 +395,47 @@ async def test_connections_to_the_history_before_are_not_used_again(log: Log) ->
 
     before = await backends()
     assert await backends() == before
-    log.rows(
-        "CREATE OR REPLACE FUNCTION penstock.current_history(OUT system_identifier bigint,"
-        " OUT timeline integer) LANGUAGE sql AS $$ SELECT 77::bigint, 9 $$"
-    )
+    be_on(log, 77, 9)
     await (await log.database.connect()).close()
     after = await backends()
     assert after.isdisjoint(before)
     assert await backends() == after
+
+
+async def test_what_waits_on_the_history_before_is_lost_with_it(log: Log) -> None:
+    """The server may be one that stands still, or whose commits wait for ever."""
+    kept = KeptSession(log.database, {b"sleep": "SELECT pg_sleep(60)"})
+    waiting = asyncio.ensure_future(kept.run("test", [(b"sleep", ())]))
+    listens = asyncio.Event()
+    feed = PostgresChangeFeed(log.database)
+    listening = asyncio.ensure_future(feed.listen(lambda *_: listens.set()))
+    await listens.wait()
+    sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = ANY (%s)"
+    while not log.value(sleeps, log.backends()):
+        await asyncio.sleep(0.01)
+    be_on(log, 77, 9)
+    other = await log.database.connect()
+    with pytest.raises(CommitUnknown):
+        await asyncio.wait_for(waiting, 20)
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(listening, 20)
+    await other.execute("SELECT 1")
+    await other.close()
+
+
+async def test_a_server_that_another_was_promoted_in_place_of_is_refused(log: Log) -> None:
+    """It is behind, and what is written there is lost; but another cluster may be on any timeline,
+    as after a dump."""
+    be_on(log, 77, 9)
+    await (await log.database.connect()).close()
+    be_on(log, 77, 8)
+    with pytest.raises(StoreUnavailable, match="on timeline 8, and another one was promoted to"):
+        await log.database.connect()
+    with pytest.raises(StoreUnavailable, match="in its place"):
+        async with log.database.begin("test"):
+            raise AssertionError("not reached")
+    be_on(log, 78, 1)
+    await (await log.database.connect()).close()
 
 
 async def test_a_cold_connection_to_a_standby_is_refused(log: Log) -> None:
