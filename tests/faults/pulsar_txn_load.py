@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import random
 import re
 import time
@@ -307,6 +308,7 @@ class Transaction:
     ids: dict[str, int]
     coordinator: int
     ends_at: float
+    begun_at: float = field(default_factory=time.monotonic)
     is_stored: bool = False
     consumed: list[Consumed] = field(default_factory=list)
 
@@ -445,7 +447,7 @@ class Client:
             is_commit = False
         if is_short and chance.random() < 0.4:
             for each in txn.consumed:  # left to its time to live
-                each.until = txn.ends_at
+                each.until = min(each.until, txn.ends_at)
             await self._begin_anew()
             return
         if is_short:  # just then
@@ -558,10 +560,10 @@ class Client:
         if not is_commit:
             now = time.monotonic()
             for each in txn.consumed:
-                each.until = min(now, txn.ends_at)
+                each.until = min(each.until, now, txn.ends_at)
         else:
             for each in txn.consumed:
-                each.until = txn.ends_at
+                each.until = min(each.until, txn.ends_at)
         action = TxnAction.COMMIT if is_commit else TxnAction.ABORT
         deadline = time.monotonic() + END_WITHIN_S
         while time.monotonic() < deadline:
@@ -580,7 +582,7 @@ class Client:
                 if refused.code is ServerError.INVALID_TXN_STATUS:
                     if not is_commit:
                         self._wrong(AckFlaw.CONTRADICTED, txn, refused)
-                    elif time.monotonic() < txn.ends_at:
+                    elif time.monotonic() < txn.ends_at and not self._load.may_be_aborted(txn):
                         self._wrong(AckFlaw.CONTRADICTED, txn, f"before its time: {refused}")
                     return Ending.ABORTED
                 await asyncio.sleep(0.1)
@@ -668,6 +670,7 @@ class PulsarTxnLoad(Workers):
         self.history = TxnHistory()
         self.consumption = Consumption()
         self.answers: Counter[str] = Counter()
+        self._failed_over_at = -math.inf
         self._topic = topic
         self._clients = [
             Client(self, f"pulsar-{number}", number % partitions) for number in range(clients)
@@ -686,6 +689,17 @@ class PulsarTxnLoad(Workers):
 
     def topic_of(self, partition: int) -> str:
         return f"{self._topic}-partition-{partition}"
+
+    def failed_over(self, since: float) -> None:
+        """The database has another history now, since a moment after `since`: what is open is
+        aborted before its time, as it may lack what was lost."""
+        self._failed_over_at = time.monotonic()
+        for each in list(self.consumption.consumed):
+            each.until = min(each.until, since)
+
+    def may_be_aborted(self, txn: Transaction) -> bool:
+        """Whether that was done to it."""
+        return txn.begun_at < self._failed_over_at
 
     def done(self) -> Mapping[str, int]:
         return {

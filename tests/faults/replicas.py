@@ -8,6 +8,7 @@ must not know brokers nor what is in the database.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -26,6 +27,9 @@ PROGRAMS = installed_psql().parent
 STANDBY = "standby"
 """By which the primary knows it."""
 WITHIN_S = 60.0
+IPC_RMID = 0  # of Linux, as of any Unix
+# What is in memory goes with the directory.
+SETTINGS = {**SMALL_POSTGRES, "dynamic_shared_memory_type": "mmap"}
 
 
 def copy_of(primary: EmbeddedPostgres, data: Path) -> None:
@@ -45,27 +49,30 @@ class Replicas:
 
     def __init__(self, primary: Path, standby: Path, *, is_synchronous: bool = True) -> None:
         """primary: with a cluster in it. is_synchronous: commits wait for the standby."""
-        self.primary = EmbeddedPostgres(primary, settings=SMALL_POSTGRES)
-        self.standby = EmbeddedPostgres(standby, settings=SMALL_POSTGRES)
+        self.primary = EmbeddedPostgres(primary, settings=SETTINGS)
+        self.standby = EmbeddedPostgres(standby, settings=SETTINGS)
         self._is_synchronous = is_synchronous
-        sockets = ",".join(quote(str(each / "run")) for each in (primary, standby))
-        user, database = "postgres", "penstock"
-        self.url = f"postgresql://{user}@/{database}?host={sockets}&target_session_attrs=read-write"
+
+    @property
+    def url(self) -> str:
+        """Of both, first the one that is primary now."""
+        servers = (self.primary, self.standby)
+        sockets = ",".join(quote(str(each.data_dir / "run")) for each in servers)
+        return f"postgresql://postgres@/penstock?host={sockets}&target_session_attrs=read-write"
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Both, and nothing of them afterwards."""
         with contextlib.ExitStack() as stack:
             for each in (self.primary, self.standby):
-                stack.callback(each.stop, "immediate")
-                stack.callback(each.kill)  # also where it is paused
+                stack.callback(self._end, each)
             self.primary.start()
             self.follow()
             yield
 
     def follow(self) -> None:
         """Builds the standby anew, and returns once no commit is acknowledged without it."""
-        self.standby.stop("immediate")
+        self._end(self.standby)
         copy_of(self.primary, self.standby.data_dir)
         self.standby.start()
         with psycopg.connect(self.primary.url, autocommit=True) as connection:
@@ -100,6 +107,16 @@ class Replicas:
     def resume(self, server: EmbeddedPostgres) -> None:
         """SIGCONT."""
         self._signal(server, signal.SIGCONT)
+
+    def _end(self, server: EmbeddedPostgres) -> None:
+        """Also where it is paused; its files are of no further use."""
+        server.kill()
+        server.stop()
+        # A killed server leaves a segment of shared memory, which its next start would remove.
+        with contextlib.suppress(FileNotFoundError):
+            lines = (server.pgdata / "postmaster.pid").read_text().splitlines()
+            _, segment = lines[6].split()
+            ctypes.CDLL(None).shmctl(int(segment), IPC_RMID, None)
 
     def _signal(self, server: EmbeddedPostgres, number: signal.Signals) -> None:
         postmaster = server.pid

@@ -15,6 +15,7 @@ from storage.server.embedded import EmbeddedPostgres, installed_psql
 from tests.conftest import SMALL_POSTGRES, StartGateway, open_directory
 from tests.faults.conftest import create_topic, query
 from tests.faults.reading import read_tables
+from tests.faults.replicas import copy_of
 from tests.faults.test_restore import restore
 from tests.faults.test_sql_accounts import wait_until_published
 from tests.faults.test_sql_takeover import wait_until
@@ -154,22 +155,14 @@ def test_a_backup_of_files(
 
 def test_a_promoted_standby(migrated_dir: Path, start_gateway: StartGateway) -> None:
     """It takes over in the middle of a backlog."""
-    settings = {**SMALL_POSTGRES, "wal_level": "replica", "max_wal_senders": "4"}
     with (
-        EmbeddedPostgres(migrated_dir, settings=settings) as primary,
+        EmbeddedPostgres(migrated_dir, settings=SMALL_POSTGRES) as primary,
         open_directory(Path("/dev/shm")) as directory,
     ):
         published_and_waiting(primary, start_gateway, MANY)
         data = directory / "data"
-        data.mkdir(mode=0o755)
-        program = [str(PROGRAMS / "pg_basebackup"), "-D", str(data / "pgdata"), "-R", "-c", "fast"]
-        subprocess.run(
-            [*program, "-d", primary.url_of("postgres")], check=True, capture_output=True
-        )
-        owner = primary.pgdata.stat()
-        for path in (data, data / "pgdata", *(data / "pgdata").rglob("*")):
-            shutil.chown(path, owner.st_uid, owner.st_gid)
-        with EmbeddedPostgres(data, settings=settings) as standby:
+        copy_of(primary, data)
+        with EmbeddedPostgres(data, settings=SMALL_POSTGRES) as standby:
             stop_in_a_backlog(primary, start_gateway)
             ((end,),) = query(primary.url, "SELECT pg_current_wal_insert_lsn()")
             reached = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"

@@ -13,10 +13,17 @@ import pytest
 from storage.server.embedded import EmbeddedPostgres
 from tests.conftest import StartGateway
 from tests.faults.conftest import PARTITIONS, create_topic, query
-from tests.faults.consumption import check_consumption, fates, left_over, written_late
+from tests.faults.consumption import (
+    AckAnomaly,
+    check_consumption,
+    fates,
+    left_over,
+    written_late,
+)
 from tests.faults.pulsar_txn_load import PulsarTxnLoad, drain
 from tests.faults.reading import read_by_offset
 from tests.faults.test_pulsar import CAMPAIGNS, SESSION_S, Broker, Cluster, read_with_reader
+from tests.faults.test_transactions import committed_offset
 from tests.faults.txn_history import Ending, TxnAnomaly, TxnFlaw, TxnHistory, check_transactions
 from tests.faults.txn_load import TIMEOUT_MS, LibrdkafkaTxnLoad
 from tests.faults.workers import Workers
@@ -68,6 +75,17 @@ def test_both_protocols_see_one_truth(
 
 def verify(cluster: Cluster, kafka: LibrdkafkaTxnLoad, pulsar: PulsarTxnLoad) -> None:
     """Waits until nothing is open, reads everything in every way, and fails on any anomaly."""
+    listed = [f"{each.flaw.value}: {each.where}" for each in examine(cluster, kafka, pulsar)]
+    if listed:
+        for each in cluster.brokers:
+            print(each.gateway.log()[-20_000:])  # noqa: T201 - for the report
+    assert not listed, "\n".join([f"{len(listed)} in all", *listed[:30], str(pulsar.told())])
+
+
+def examine(
+    cluster: Cluster, kafka: LibrdkafkaTxnLoad, pulsar: PulsarTxnLoad
+) -> list[TxnAnomaly | AckAnomaly]:
+    """Every anomaly, once nothing is open."""
     deadline = time.monotonic() + TIMEOUT_MS / 1000 + 30
     hanging = "SELECT transactional_id, state FROM transaction_state WHERE started_at >= 0"
     held = "SELECT partition_id, producer_id FROM producer_state WHERE txn_first_offset >= 0"
@@ -83,9 +101,10 @@ def verify(cluster: Cluster, kafka: LibrdkafkaTxnLoad, pulsar: PulsarTxnLoad) ->
     committed = read_by_offset(cluster.bootstrap, TOPIC, PARTITIONS, "read_committed")
     everything = read_by_offset(cluster.bootstrap, TOPIC, PARTITIONS, "read_uncommitted")
     by_reader = {n: read_with_reader(cluster, pulsar.topic_of(n)) for n in range(PARTITIONS)}
+    offsets = {name: committed_offset(cluster.bootstrap, kafka, name) for name in kafka.names}
     flaws = [
         *broken,
-        *check_transactions(history, in_order(committed), in_order(everything)),
+        *check_transactions(history, in_order(committed), in_order(everything), offsets),
         *(TxnAnomaly(TxnFlaw.ZOMBIE, f"{each}") for each in written_late(history, everything)),
         *compare(committed, by_reader),
     ]
@@ -95,7 +114,6 @@ def verify(cluster: Cluster, kafka: LibrdkafkaTxnLoad, pulsar: PulsarTxnLoad) ->
     }
     drained = asyncio.run(closing_all(drain(pulsar, wanted)))
     acks = check_consumption(pulsar.history, pulsar.consumption, committed, drained)
-    listed = [f"{each.flaw.value}: {each.where}" for each in (*flaws, *acks)]
     counts = {each.value: pulsar.history.count(each) for each in Ending}
     print(  # noqa: T201 - for the report
         f"pulsar's {counts}, kafka's {kafka.done()}, {len(pulsar.consumption.consumed)} consumed,"
@@ -103,10 +121,7 @@ def verify(cluster: Cluster, kafka: LibrdkafkaTxnLoad, pulsar: PulsarTxnLoad) ->
         f" {sum(map(len, committed.values()))} of {sum(map(len, everything.values()))} committed;"
         f" {pulsar.told()}"
     )
-    if listed:
-        for each in cluster.brokers:
-            print(each.gateway.log()[-20_000:])  # noqa: T201 - for the report
-    assert not listed, "\n".join([f"{len(listed)} in all", *listed[:30], str(pulsar.told())])
+    return [*flaws, *acks]
 
 
 def in_order(views: Views) -> dict[int, list[bytes]]:
