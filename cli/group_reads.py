@@ -6,105 +6,38 @@ terminal. Works with any Kafka.
 
 import struct
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.client import EARLIEST, LATEST, send
 from cli.errors import sentence
+from core.group.progress import Group, GroupView, Member, Progress
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, TopicPartition
     from kafka.structs import OffsetAndMetadata
 
 NO_EPOCH: Final = -1
-DEAD: Final = "Dead"
-EMPTY: Final = "Empty"
 GROUP_ID_NOT_FOUND: Final = 69
 UNSUPPORTED_VERSION: Final = 35
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member of a group. partitions: topic → what it has now; target: where it is going, if told.
-
-    epoch: of a member that speaks KIP-848's protocol, else None.
-    """
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    partitions: Mapping[str, list[int]]
-    epoch: int | None = None
-    target: Mapping[str, list[int]] | None = None
+def as_json(view: GroupView) -> dict[str, Any]:
+    """A group with its progress, as JSON knows it."""
+    described = {name: value for name, value in asdict(view.group).items() if name != "error"}
+    if view.group.error is not None:
+        return {"group_id": view.group.group_id, "error": view.group.error}
+    return {
+        **described,
+        "error": None,
+        "lag": view.lag,
+        "partitions": [_told(each) for each in view.progress],
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A group as its coordinator describes it.
-
-    error: why it could not be described, and then the rest is empty. epoch: of a KIP-848 group.
-    """
-
-    group_id: str
-    error: str | None = None
-    type: str = ""
-    state: str = DEAD
-    protocol_type: str = ""
-    assignor: str = ""
-    epoch: int | None = None
-    coordinator: str = ""
-    members: tuple[Member, ...] = ()
-
-    @property
-    def is_inactive(self) -> bool:
-        """Whether its offsets may be set by somebody else: no member would notice."""
-        return self.state in {EMPTY, DEAD}
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a group has come in a partition; None is not known: no commit, or no such partition.
-
-    lag counts offsets, so that it includes the control batches of transactions.
-    """
-
-    topic: str
-    partition: int
-    committed_offset: int | None
-    start_offset: int | None
-    end_offset: int | None
-    lag: int | None
-    member_id: str | None = None
-    client_id: str | None = None
-    host: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupView:
-    """A group with its progress in every partition it has committed or been assigned."""
-
-    group: Group
-    progress: tuple[Progress, ...] = field(default=())
-
-    @property
-    def lag(self) -> int | None:
-        """Of all partitions together; None where none is known."""
-        known = [each.lag for each in self.progress if each.lag is not None]
-        return sum(known) if known else None
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it, as JSON knows it."""
-        described = {name: value for name, value in asdict(self.group).items() if name != "error"}
-        if self.group.error is not None:
-            return {"group_id": self.group.group_id, "error": self.group.error}
-        return {
-            **described,
-            "error": None,
-            "lag": self.lag,
-            "partitions": [asdict(each) for each in self.progress],
-        }
+def _told(progress: Progress) -> dict[str, Any]:
+    return {name: each for name, each in asdict(progress).items() if name != "committed_age_s"}
 
 
 def describe(client: "KafkaAdminClient", group_ids: Collection[str]) -> dict[str, Group]:

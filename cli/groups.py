@@ -6,7 +6,6 @@ argument.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,21 +29,21 @@ from cli.client import (
 )
 from cli.errors import sentence, suggestion
 from cli.group_reads import (
-    Group,
-    GroupView,
+    as_json as group_json,
+)
+from cli.group_reads import (
     by_coordinator,
     raise_if_retriable,
     with_progress,
 )
 from cli.group_reads import describe as describe_groups
-from cli.group_why import findings
 from cli.reset_offsets import reset_offsets
 from cli.transactions import blocking_transactions
+from core.group.progress import Group, GroupView, HeldPartition, Waiting
+from core.group.why import Finding, findings
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
-
-    from storage.groups.waiting import Waiting
 
 groups = typer.Typer(
     help="List, describe and delete groups of any Kafka broker; their lag; reset their offsets.",
@@ -127,7 +126,7 @@ def describe(
     """Show groups: state, members with their partitions, offsets and lag."""
     views = ask_patiently(bootstrap_server, lambda client: _views(client, names))
     if as_json:
-        print_json([view.as_json() for view in views])
+        print_json([group_json(view) for view in views])
     else:
         for view in views:
             _print_group(view)
@@ -157,7 +156,10 @@ def lag(
     if as_json:
         print_json(
             [
-                {key: view.as_json().get(key) for key in ("group_id", "error", "lag", "partitions")}
+                {
+                    key: group_json(view).get(key)
+                    for key in ("group_id", "error", "lag", "partitions")
+                }
                 for view in views
             ]
         )
@@ -304,31 +306,58 @@ def why(
     Kafka's classic protocol does not tell clients which member is waited for. Penstock's database
     knows it: add the broker's --data or --database-url.
     """
-    view, blocking = ask_patiently(bootstrap_server, lambda client: _why(client, name))
+    view, held = ask_patiently(bootstrap_server, lambda client: _why(client, name))
     _end_if_any_failed(bootstrap_server, [view], unknown_is_failure=True)
-    found = findings(view, blocking, _waiting(name, data, database_url))
+    found = findings(view, held, _waiting(name, data, database_url))
     if as_json:
         state = {"group_id": name, "state": view.group.state, "lag": view.lag}
-        print_json({**state, "findings": [asdict(each) for each in found]})
+        told = [{"kind": each.kind, "text": _with_cure(each)} for each in found]
+        print_json({**state, "findings": told})
         return
     _print_about(view)
     for each in found:
-        Console().print(f"- {each.text}", markup=False, highlight=False, soft_wrap=True)
+        Console().print(f"- {_with_cure(each)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _why(client: "KafkaAdminClient", name: str) -> tuple[GroupView, list[dict[str, Any]]]:
+def _with_cure(finding: Finding) -> str:
+    """Its sentences, and the command that helps."""
+    text = finding.text
+    if finding.lacks:
+        return f"{text} To know more, add --data or --database-url, as the broker has it."
+    if finding.held is not None:
+        name = finding.held.transactional_id or "ID"
+        return f"{text} To end the transaction: 'penstock txn abort {name}'."
+    if finding.kind == "beyond_end":
+        return f"{text} ('penstock groups reset-offsets')"
+    return text
+
+
+def _why(client: "KafkaAdminClient", name: str) -> tuple[GroupView, list[HeldPartition]]:
     from kafka.errors import UnsupportedVersionError
 
     (view,) = _views(client, [name])
     if not view.progress:
         return view, []
     try:
-        return view, blocking_transactions(client)
+        return view, [_held(row) for row in blocking_transactions(client)]
     except UnsupportedVersionError:  # a Kafka before 3.0 does not tell of transactions
         return view, []
 
 
-def _waiting(name: str, data: "Path | None", database_url: str | None) -> "Waiting | None":
+def _held(row: dict[str, Any]) -> HeldPartition:
+    return HeldPartition(
+        row["topic"],
+        row["partition"],
+        row["transactional_id"],
+        row["producer_id"],
+        row["first_offset"],
+        row["waiting"],
+        None if row["age_ms"] is None else row["age_ms"] / 1000,
+        None if row["timeout_left_ms"] is None else row["timeout_left_ms"] / 1000,
+    )
+
+
+def _waiting(name: str, data: "Path | None", database_url: str | None) -> Waiting | None:
     """Of the database, where one is named; ends the command where that cannot be asked."""
     from core.ports.log import StoreUnavailable
     from storage.groups.waiting import read_waiting

@@ -1,7 +1,7 @@
 """`penstock groups reset-offsets`: flags, checks, and what is shown.
 
-Where to is `offset_reset`; who the group is, `group_reads`. Refuses while the group has members,
-and changes nothing without --execute, like kafka-consumer-groups.
+Where to is `core.group.offset_reset`; who the group is, `group_reads`. Refuses while the group has
+members, and changes nothing without --execute, like kafka-consumer-groups.
 """
 
 import time
@@ -25,7 +25,8 @@ from cli.client import (
 )
 from cli.errors import sentence
 from cli.group_reads import committed, describe, ends, partition_counts
-from cli.offset_positions import (
+from cli.topic_reads import suggested_topic
+from core.group.offset_reset import (
     NewOffset,
     Target,
     Way,
@@ -33,7 +34,6 @@ from cli.offset_positions import (
     parse_datetime,
     parse_duration,
 )
-from cli.topic_reads import suggested_topic
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, TopicPartition
@@ -102,7 +102,7 @@ def reset_offsets(
 def _target(given: dict[Way, Any]) -> Target:
     chosen = [(way, value) for way, value in given.items() if value is not None]
     if len(chosen) != 1:
-        ways = ", ".join(way.value for way in Way)
+        ways = ", ".join(f"--{way.value}" for way in Way)
         fail(f"Say where to, with just one of {ways}.", 2)
     ((way, value),) = chosen
     try:
@@ -114,7 +114,7 @@ def _target(given: dict[Way, Any]) -> Target:
                 return Target(way, round((time.time() - ago.total_seconds()) * 1000))
     except (ValueError, OverflowError):
         example = "2026-01-31T12:00:00" if way is Way.DATETIME else "P1DT2H30M"
-        fail(f"{way.value}: '{value}' cannot be read; write for example {example}.", 2)
+        fail(f"--{way.value}: '{value}' cannot be read; write for example {example}.", 2)
     return Target(way, int(value))
 
 
@@ -140,8 +140,12 @@ def _decide(
         )
     old = {where: each.offset for where, each in committed(client, name).items()}
     partitions = _partitions(client, wanted, set(old))
+    by_time = {}
+    if target.way in {Way.DATETIME, Way.DURATION}:
+        found = client.list_partition_offsets(dict.fromkeys(partitions, target.number))
+        by_time = {where: each.offset for where, each in found.items()}
     try:
-        return new_offsets(client, target, partitions, old, ends(client, partitions))
+        return new_offsets(target, partitions, old, ends(client, partitions), by_time)
     except ValueError as error:
         fail(f"{error}.")
 

@@ -19,7 +19,6 @@ from rich.console import Console
 
 from cli.client import AsJson, fail, print_json, print_table
 from cli.errors import suggestion
-from cli.offset_positions import parse_datetime, parse_duration
 from cli.pulsar_rest import (
     DEFAULT_URL,
     Rest,
@@ -30,6 +29,7 @@ from cli.pulsar_rest import (
 )
 from cli.rest_login import RestLogin, read_rest_login
 from cli.serve import ConfigFile, settings_of
+from core.group.offset_reset import parse_datetime, parse_duration
 from penstock.connecting import PropertyError
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 The command line reads it, on its own connection. Must not know a rule of groups.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import psycopg
 
+from core.group.progress import Waiting
 from core.ports.log import StoreUnavailable
 from storage.connection.url import check_url
 
@@ -17,15 +17,6 @@ _CONNECT_WITHIN_S: Final = 10
 READ_WAITING: Final = (
     "SELECT state, leader, waiting_for FROM penstock.consumer_group WHERE group_id = %s"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """leader, waiting_for: ids of members. waiting_for: only the first ones, if there are many."""
-
-    state: str
-    leader: str | None
-    waiting_for: tuple[str, ...]
 
 
 def read_waiting(url: str, group_id: str) -> Waiting | None:

@@ -1,40 +1,53 @@
 """Why does a group not go on: what is known of it, put into sentences, the weightiest first.
 
-Pure: a group as `group_reads` has it, what holds back its partitions and, if it was read, whom its
-database says it waits for, in; findings, out. Says as well what a client cannot know.
+Pure: a group, what holds back its partitions and, if the database was asked, whom it waits for, in;
+findings, out. Says as well what is not known. How a cure is done is up to who shows it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from cli.group_reads import DEAD, EMPTY, Group, GroupView, Member, Progress
+from core.group.progress import (
+    DEAD,
+    EMPTY,
+    Group,
+    GroupView,
+    HeldPartition,
+    Member,
+    Progress,
+    Waiting,
+)
 
-if TYPE_CHECKING:
-    from storage.groups.waiting import Waiting
-
+HIDDEN: Final = ""
+"""Instead of the id of a transaction that who looks may not see."""
+STANDS_STILL_S: Final = 60.0
+"""A member that has committed nothing for so long, and has something to read, does not go on."""
 _NAMED_MAX: Final = 5  # of a kind; a group may have thousands of partitions
-_ASK_THE_DATABASE: Final = "add --data or --database-url, as the broker has it"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """kind: for machines. text: sentences."""
+    """kind: for machines. text: sentences. held: the transaction that has to end. lacks: the
+    database knows more of it than was asked."""
 
     kind: str
     text: str
+    held: HeldPartition | None = None
+    lacks: bool = False
 
 
 def findings(
-    view: GroupView, blocking: Sequence[Mapping[str, Any]], waiting: "Waiting | None" = None
+    view: GroupView, held: Sequence[HeldPartition], waiting: Waiting | None = None
 ) -> list[Finding]:
-    """blocking: rows of `txn blocking`, which say where an open transaction holds up readers."""
+    """held: where open transactions hold up readers, of this group or others."""
+    held_at = {(each.topic, each.partition): each for each in held}
     found = [
         *_of_state(view.group, waiting),
         *_few(_gone(view), "partition"),
-        *_few(_held_back(view, blocking), "partition"),
+        *_few(_held_back(view, held_at), "partition"),
         *_few(_unread(view), "partition"),
-        *_few(_behind(view, blocking), "partition"),
+        *_few(_behind(view, held_at), "partition"),
     ]
     return found or [_nothing(view)]
 
@@ -51,7 +64,7 @@ def _few(found: Iterator[Finding], noun: str) -> Iterator[Finding]:
 # --- the group ---
 
 
-def _of_state(group: Group, waiting: "Waiting | None") -> Iterator[Finding]:
+def _of_state(group: Group, waiting: Waiting | None) -> Iterator[Finding]:
     if waiting is not None and waiting.state != group.state:
         waiting = None  # it has moved on between the two questions
     match group.state:
@@ -63,15 +76,17 @@ def _of_state(group: Group, waiting: "Waiting | None") -> Iterator[Finding]:
                 "no member. It is not seen from here.)",
             )
         case "PreparingRebalance":
-            yield Finding("rebalance", f"It rebalances. {_joining(group, waiting)}")
+            text = f"It rebalances. {_joining(group, waiting)}"
+            yield Finding("rebalance", text, lacks=waiting is None)
         case "CompletingRebalance":
-            yield Finding("rebalance", f"It rebalances. {_assigning(group, waiting)}")
+            text = f"It rebalances. {_assigning(group, waiting)}"
+            yield Finding("rebalance", text, lacks=waiting is None)
         case "Assigning":
             yield Finding("rebalance", "It rebalances: its coordinator makes a new assignment.")
     yield from _late_members(group)
 
 
-def _joining(group: Group, waiting: "Waiting | None") -> str:
+def _joining(group: Group, waiting: Waiting | None) -> str:
     coordinator = f"Its coordinator, {group.coordinator},"
     what_then = (
         "A member that does not join again does not poll: it is busy with a record, or hangs. It "
@@ -82,21 +97,22 @@ def _joining(group: Group, waiting: "Waiting | None") -> str:
         others = [each for each in group.members if each.member_id not in waiting.waiting_for]
         joined = f" These have joined: {_members(others)}." if others else ""
         return f"{coordinator} waits for {late} to join again.{joined} {what_then}"
+    if waiting is not None:
+        return f"{coordinator} waits a moment for more members to join."
     return (
         f"{coordinator} waits until every member has joined again: {_members(group.members)}. The "
-        f"classic protocol does not tell clients which member is late: {_ASK_THE_DATABASE}. "
-        f"{what_then}"
+        f"classic protocol does not tell clients which member is late. {what_then}"
     )
 
 
-def _assigning(group: Group, waiting: "Waiting | None") -> str:
+def _assigning(group: Group, waiting: Waiting | None) -> str:
     begin = "All members have joined. They wait until their leader"
     if waiting is not None and waiting.leader:
         leader = _members_of(group, [waiting.leader])
         return f"{begin}, {leader}, has made the assignment. If it lasts, restart the leader."
     return (
         f"{begin} has made the assignment: {_members(group.members)}. The classic protocol does "
-        f"not tell clients which member leads: {_ASK_THE_DATABASE}. If it lasts, restart it."
+        "not tell clients which member leads. If it lasts, restart it."
     )
 
 
@@ -172,33 +188,40 @@ def _gone(view: GroupView) -> Iterator[Finding]:
             yield Finding(
                 "beyond_end",
                 f"{place}: the group is at offset {committed}, beyond the log's end "
-                f"{each.end_offset}: the topic was made anew. Put it back with "
-                "'penstock groups reset-offsets'.",
+                f"{each.end_offset}: the topic was made anew. Reset its offsets.",
             )
 
 
-def _held_back(view: GroupView, blocking: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    rows = {(row["topic"], row["partition"]): row for row in blocking}
+def _held_back(
+    view: GroupView, held_at: Mapping[tuple[str, int], HeldPartition]
+) -> Iterator[Finding]:
     for each in view.progress:
-        row = rows.get((each.topic, each.partition))
-        if row is None:
+        held = held_at.get((each.topic, each.partition))
+        if held is None:
             continue
-        name = row["transactional_id"]
-        whose = f"transaction {name}" if name else f"a transaction of producer {row['producer_id']}"
         yield Finding(
             "transaction",
-            f"{each.topic} {each.partition}: {whose}{_since(row)} holds back consumers that read "
-            f"committed data only. They get nothing from offset {row['first_offset']} on; "
-            f"{row['waiting']} offsets wait so far. Kafka does not tell whether this group reads "
-            f"so. To end the transaction: 'penstock txn abort {name or 'ID'}'.",
+            f"{each.topic} {each.partition}: {_whose(held)}{_since(held)} holds back consumers "
+            f"that read committed data only. They get nothing from offset {held.first_offset} on; "
+            f"{held.waiting} offsets wait so far. Kafka does not tell whether this group reads so.",
+            held,
         )
 
 
-def _since(row: Mapping[str, Any]) -> str:
-    if row["age_ms"] is None:
+def _whose(held: HeldPartition) -> str:
+    host = f" of {held.host.lstrip('/')}" if held.host else ""
+    if held.transactional_id == HIDDEN:
+        return "a transaction that you may not see"
+    if held.transactional_id is None:
+        return f"a transaction of producer {held.producer_id}"
+    return f"transaction {held.transactional_id}{host}"
+
+
+def _since(held: HeldPartition) -> str:
+    if held.age_s is None or held.timeout_left_s is None:
         return ""
-    left = max(0, row["timeout_left_ms"]) / 1000
-    return f", open for {row['age_ms'] / 1000:.0f} s and aborted by its timeout in {left:.0f} s,"
+    left = max(0, held.timeout_left_s)
+    return f", open for {held.age_s:.0f} s and aborted by its timeout in {left:.0f} s,"
 
 
 def _unread(view: GroupView) -> Iterator[Finding]:
@@ -213,22 +236,34 @@ def _unread(view: GroupView) -> Iterator[Finding]:
             )
 
 
-def _behind(view: GroupView, blocking: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    held = {(row["topic"], row["partition"]) for row in blocking}
+def _behind(view: GroupView, held_at: Mapping[tuple[str, int], HeldPartition]) -> Iterator[Finding]:
     behind = [
         each
         for each in view.progress
-        if each.member_id is not None and each.lag != 0 and (each.topic, each.partition) not in held
+        if each.member_id is not None
+        and each.lag != 0
+        and (each.topic, each.partition) not in held_at
     ]
     for each in sorted(behind, key=lambda each: -(each.lag or 0)):
         if each.end_offset:
             yield Finding(
                 "lag",
                 f"{each.topic} {each.partition} belongs to {each.client_id} at "
-                f"{(each.host or '').lstrip('/')}, and {_lag(each)}. Look again in some seconds: "
-                "if the committed offset stands still, that process hangs on a record or never "
-                "commits; if it moves, it is slow.",
+                f"{(each.host or '').lstrip('/')}, and {_lag(each)}. {_pace(each)}",
             )
+
+
+def _pace(each: Progress) -> str:
+    age = each.committed_age_s
+    if age is not None and age > STANDS_STILL_S:
+        return (
+            f"Nothing was committed there for {age:.0f} s: that process hangs on a record, gets "
+            "none, or never commits."
+        )
+    return (
+        "Look again in some seconds: if the committed offset stands still, that process hangs on a "
+        "record or never commits; if it moves, it is slow."
+    )
 
 
 def _lag(each: Progress) -> str:

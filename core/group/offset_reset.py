@@ -1,7 +1,6 @@
-"""Where a group's offsets are to be put: kafka-consumer-groups' ways of saying it.
+"""Where committed offsets are to be put: kafka-consumer-groups' ways of saying it.
 
-Values in, new offsets out; what has to be asked of a broker is asked through a client.
-Must not know a terminal. Kafka's OffsetsUtils.
+Kafka's OffsetsUtils. Does not know how ends and times are looked up.
 """
 
 import re
@@ -9,22 +8,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kafka import KafkaAdminClient, TopicPartition
+Place = tuple[str, int]
+"""Topic and partition."""
 
 
 class Way(Enum):
-    """How new offsets are said; the value is the option's name."""
+    """How new offsets are said; the value is Kafka's word for it."""
 
-    EARLIEST = "--to-earliest"
-    LATEST = "--to-latest"
-    CURRENT = "--to-current"
-    OFFSET = "--to-offset"
-    SHIFT = "--shift-by"
-    DATETIME = "--to-datetime"
-    DURATION = "--by-duration"
+    EARLIEST = "to-earliest"
+    LATEST = "to-latest"
+    CURRENT = "to-current"
+    OFFSET = "to-offset"
+    SHIFT = "shift-by"
+    DATETIME = "to-datetime"
+    DURATION = "by-duration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +74,20 @@ def parse_duration(text: str) -> timedelta:
 
 
 def new_offsets(
-    client: "KafkaAdminClient",
     target: Target,
-    partitions: Collection["TopicPartition"],
-    old: Mapping["TopicPartition", int],
-    ends: Mapping["TopicPartition", tuple[int, int]],
+    places: Collection[Place],
+    old: Mapping[Place, int],
+    ends: Mapping[Place, tuple[int, int]],
+    by_time: Mapping[Place, int],
 ) -> list[NewOffset]:
     """The new offset of each partition; offsets and shifts end at the ends of what it holds.
 
-    old: what is committed now. ends: first and next offset. Raises ValueError where a shift has
-    nothing to start from.
+    old: what is committed now. ends: first and next offset. by_time: of ways by a time, the first
+    record's offset from then on; -1: there is none. Raises ValueError where a shift has nothing to
+    start from.
     """
-    by_time: dict[TopicPartition, int] = {}
-    if target.way in {Way.DATETIME, Way.DURATION}:
-        found = client.list_partition_offsets(dict.fromkeys(partitions, target.number))
-        by_time = {where: each.offset for where, each in found.items()}
     decided = []
-    for where in sorted(partitions):
+    for where in sorted(places):
         offset, note = _wanted(target, where, old.get(where), ends[where], by_time)
         first, last = ends[where]
         if target.way in {Way.OFFSET, Way.SHIFT}:
@@ -100,16 +95,17 @@ def new_offsets(
                 offset, note = last, f"{offset} is after the end"
             elif offset < first:
                 offset, note = first, f"{offset} is before the start"
-        decided.append(NewOffset(where.topic, where.partition, old.get(where), offset, note))
+        topic, partition = where
+        decided.append(NewOffset(topic, partition, old.get(where), offset, note))
     return decided
 
 
 def _wanted(
     target: Target,
-    where: "TopicPartition",
+    where: Place,
     old: int | None,
     ends: tuple[int, int],
-    by_time: Mapping["TopicPartition", int],
+    by_time: Mapping[Place, int],
 ) -> tuple[int, str | None]:
     first, last = ends
     match target.way:
@@ -123,9 +119,8 @@ def _wanted(
             return (last, "nothing is committed: the end") if old is None else (old, None)
         case Way.SHIFT:
             if old is None:
-                raise ValueError(
-                    f"{where.topic}-{where.partition} cannot be shifted: nothing is committed"
-                )
+                topic, partition = where
+                raise ValueError(f"{topic}-{partition} cannot be shifted: nothing is committed")
             return old + target.number, None
         case Way.DATETIME | Way.DURATION:
             offset = by_time[where]
