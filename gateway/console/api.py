@@ -28,7 +28,8 @@ class Page(NamedTuple):
 
 
 class Done(NamedTuple):
-    """An action is done: the browser goes to a page, and is told there what was done."""
+    """An action is done: the browser goes to a page, and is told there what was done; a broker that
+    asks for somebody's sake is told both, as JSON."""
 
     to: str
     text: str
@@ -66,6 +67,8 @@ def _enter(method: str, path: str) -> Callable[[Given], Given]:
                     visit, given.template, given.values, given.status
                 )
             if isinstance(given, Done):
+                if visit.is_of_broker:
+                    return given._asdict()
                 return visit.console.rendering.done(given.to, given.text)
             return given
 

@@ -26,7 +26,7 @@ def console(runtime: Runtime, around: Surroundings) -> Part:
     from gateway.web.server import Part
 
     is_guarded = runtime.authentication.is_on
-    introductions = Introductions(runtime.users) if is_guarded else None
+    introductions = Introductions(runtime.users)
     services = Console(
         runtime,
         around.settings,
@@ -40,7 +40,7 @@ def console(runtime: Runtime, around: Surroundings) -> Part:
     return Part(
         load_pages(),
         services,
-        refuse=Door(is_guarded=is_guarded).refuse,
+        refuse=Door(introductions, is_guarded=is_guarded).refuse,
         open_paths=("/login", "/static/{file}"),
         for_people=True,
         show_refusal=services.rendering.refusal,

@@ -22,6 +22,8 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from core.version import VERSION
+from gateway.web.introductions import HEADER
+from gateway.web.server import as_json
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -91,7 +93,10 @@ class Rendering:
         )
 
     def refusal(self, request: Request, refused: Refused) -> Response:
-        """A refusal as a page. What is asked for by script gets it as well, and its status."""
+        """A refusal as a page. What is asked for by script gets it as well, and its status; another
+        broker gets it as programs do."""
+        if HEADER in request.headers:
+            return as_json(request, refused)
         around: dict[str, object] = {"path": request.url.path, "is_writable": False}
         around |= dict.fromkeys(("visit", "user", "broker_id", "said"))
         return self._response("refused.html", refused.status, around, {"refused": refused})

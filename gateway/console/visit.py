@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 from core.security.operations import Requirement
 from gateway.runtime.rights import RefusalObserver, Rights, rights_of
 from gateway.web.call import Call, ClientError
+from gateway.web.introductions import HEADER
 
 if TYPE_CHECKING:
     from gateway.config import Settings
@@ -143,13 +144,19 @@ class Visit:
         """Whether a change is offered to who asks."""
         return self.console.is_writable and self.may(requirement, name)
 
+    @property
+    def is_of_broker(self) -> bool:
+        """Whether another broker asks, for the sake of who asks there: `Guard` or `Door` have read
+        what it says."""
+        return HEADER in self.call.request.headers
+
     def check_change(self) -> None:
         """Raises ClientError where nothing may be changed at all, or a browser does not say which
         page asks for it."""
         if not self.console.is_writable and self.call.request.url.path not in ("/login", "/logout"):
             raise ClientError(403, READ_ONLY)
         headers = self.call.request.headers
-        if "sec-fetch-site" not in headers and "origin" not in headers:
+        if not self.is_of_broker and "sec-fetch-site" not in headers and "origin" not in headers:
             raise ClientError(403, "Nothing says that a page of this site asks for this change")
 
     def context(self) -> dict[str, Any]:

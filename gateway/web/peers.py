@@ -16,9 +16,20 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from core.security.principal import Caller
+from core.types import LiveBroker
+from gateway.web.front_end import LISTENER
 from gateway.web.introductions import HEADER, Introductions
 
 _WITHIN_S: Final = 15.0
+
+
+def http_url(broker: LiveBroker, *, is_tls: bool) -> str | None:
+    """A broker's address for HTTP; None where it does not listen. is_tls: all brokers', as ours."""
+    endpoint = broker.at(LISTENER)
+    if endpoint is None:
+        return None
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"http{'s' if is_tls else ''}://{host}:{endpoint.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ _BUG: Final = Refused(500, "An error in the broker: its log says more")
 _FROM_ELSEWHERE: Final = Refused(403, "A page of another site has asked for this change")
 
 
-Refuse = Callable[[Call[Any], Endpoint], Refused | None]
+Refuse = Callable[[Call[Any], Endpoint], Awaitable[Refused | None]]
 ShowRefusal = Callable[[Request, Refused], Response]
 
 
@@ -233,7 +233,7 @@ class _Served:
         part, show_refusal = self.part, self.part.show_refusal
         try:
             call = Call(request, part.services, caller)
-            refused = None if part.refuse is None else part.refuse(call, self.endpoint)
+            refused = None if part.refuse is None else await part.refuse(call, self.endpoint)
             given = await self.endpoint.handler(call) if refused is None else refused
             response = _response(request, given, show_refusal)
         except ClientError as bad:

@@ -18,10 +18,11 @@ from core.security.pulsar_operations import (
 )
 from core.version import VERSION
 from gateway.pulsar.admin.api import CLUSTER, AdminCall, endpoint
-from gateway.pulsar.admin.places import http_url, name_of, refused
+from gateway.pulsar.admin.places import name_of, refused
 from gateway.pulsar.session import LISTENER, Services
 from gateway.pulsar.topics import broker_of, service_url
 from gateway.web.api import Refused
+from gateway.web.peers import http_url
 
 _WHOLE_BUNDLE = "0x00000000_0xffffffff"
 _NO_CLUSTER = Refused(404, "Cluster does not exist")
@@ -45,12 +46,15 @@ def _addresses(services: Services) -> dict[str, Any]:
     this = services.cluster.this
     tls = "Tls" if services.is_tls else ""
     broker = service_url(this, services) if this.at(LISTENER) else None
-    return {f"serviceUrl{tls}": http_url(this, services), f"brokerServiceUrl{tls}": broker}
+    return {
+        f"serviceUrl{tls}": http_url(this, is_tls=services.is_tls),
+        f"brokerServiceUrl{tls}": broker,
+    }
 
 
 def _brokers(call: AdminCall) -> list[str]:
     services = call.services.pulsar
-    urls = [http_url(each, services) for each in services.cluster.live]
+    urls = [http_url(each, is_tls=services.is_tls) for each in services.cluster.live]
     return sorted(url.partition("://")[2] for url in urls if url is not None)
 
 
@@ -71,7 +75,7 @@ async def leader(call: AdminCall) -> dict[str, str] | Refused:
     """The broker that does what one does for all: the one with the lowest id."""
     services = call.services.pulsar
     found = min(services.cluster.live, key=lambda each: each.broker_id)
-    url = http_url(found, services)
+    url = http_url(found, is_tls=services.is_tls)
     if url is None:
         return Refused(404, f"Broker {found.broker_id} does not listen for HTTP")
     return {"brokerId": url.partition("://")[2], "serviceUrl": url}
@@ -112,7 +116,7 @@ async def lookup(call: AdminCall) -> dict[str, Any] | Refused:
         return refused(broker)
     if broker.at(LISTENER) is None:
         return Refused(503, "The broker that has the topic does not listen for Pulsar's clients")
-    url, web = service_url(broker, services), http_url(broker, services) or ""
+    url, web = service_url(broker, services), http_url(broker, is_tls=services.is_tls) or ""
     plain, tls = ("", url) if services.is_tls else (url, "")
     plain_web, tls_web = ("", web) if services.is_tls else (web, "")
     # The C++ client (and so Python's) crashes without both of its addresses; "Ssl" is an old name.

@@ -22,12 +22,10 @@ from gateway.pulsar.topics import NamedPartition, is_partitioned
 from gateway.runtime.subscriptions.values import StartPosition, Subscribing
 from gateway.web.api import Redirected, Refused
 from gateway.web.call import ClientError
-from gateway.web.front_end import LISTENER as HTTP
-from gateway.web.peers import PeerAnswer
+from gateway.web.peers import PeerAnswer, http_url
 
 if TYPE_CHECKING:
     from core.topic.topic import Topic
-    from core.types import LiveBroker
     from gateway.runtime.subscriptions.partition import OwnedPartition
 
 OfOne = Callable[["OwnedPartition", NamedPartition], Awaitable[Any]]
@@ -143,15 +141,6 @@ def subscribing(
 # --- brokers ---
 
 
-def http_url(broker: LiveBroker, services: Services) -> str | None:
-    """A broker's address for HTTP; None where it does not listen."""
-    endpoint = broker.at(HTTP)
-    if endpoint is None:
-        return None
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"http{'s' if services.is_tls else ''}://{host}:{endpoint.port}"
-
-
 async def _find(place: NamedPartition, services: Services) -> OwnedPartition | str:
     """The partition, if this broker dispatches it, else the address of the one that does. Raises
     ClientError where it has none."""
@@ -159,7 +148,7 @@ async def _find(place: NamedPartition, services: Services) -> OwnedPartition | s
     if owned is not None:
         return owned
     broker = await services.subscriptions.owner_of(place.partition_id)
-    url = http_url(broker, services)
+    url = http_url(broker, is_tls=services.is_tls)
     if broker.broker_id == services.cluster.broker_id:
         raise ClientError(503, "The topic is changing hands; try again")
     if url is None:

@@ -25,7 +25,7 @@ _NO: Refused = Refused(403, "Unauthorized: there is no permission, and no ACL, t
 (_LISTED,) = COMMANDS["GET_TOPICS_OF_NAMESPACE"]
 
 
-def refuse(call: AdminCall, endpoint: Endpoint) -> Refused | None:
+async def refuse(call: AdminCall, endpoint: Endpoint) -> Refused | None:
     """Why the caller may not, or None. Raises ClientError where the path names nothing."""
     need: Need | None = endpoint.needs
     acls = call.services.pulsar.acls
