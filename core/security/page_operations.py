@@ -11,7 +11,8 @@ from typing import Final
 
 from core.errors import Error
 from core.security.acls import Operation, ResourceType
-from core.security.operations import Requirement, Right, Without
+from core.security.operations import REQUIREMENTS, Requirement, Right, Without
+from core.security.pulsar_operations import READ_TOPIC, SEE_TOPIC, USE_SUBSCRIPTION
 
 _CLUSTER, _TOPIC = ResourceType.CLUSTER, ResourceType.TOPIC
 
@@ -32,11 +33,40 @@ SEE_CLUSTER: Final = Requirement(
     Error.CLUSTER_AUTHORIZATION_FAILED,
 )
 
+# Groups: as Kafka's APIs of these names.
+(LIST_GROUPS,) = REQUIREMENTS["ListGroups"]
+(DESCRIBE_GROUP,) = REQUIREMENTS["DescribeGroups"]
+(DELETE_GROUP,) = REQUIREMENTS["DeleteGroups"]
+COMMIT_OFFSETS, COMMIT_OFFSETS_OF = REQUIREMENTS["OffsetCommit"]
+DELETE_OFFSETS, DELETE_OFFSETS_OF = REQUIREMENTS["OffsetDelete"]
+_RESET = (DESCRIBE_GROUP, TOPIC_SHOWN, COMMIT_OFFSETS, COMMIT_OFFSETS_OF)
+_DELETE_OFFSETS = (DESCRIBE_GROUP, TOPIC_SHOWN, DELETE_OFFSETS, DELETE_OFFSETS_OF)
+# Subscriptions: as Pulsar's REST.
+SEE_SUBSCRIPTION: Final = SEE_TOPIC.requirement
+CHANGE_SUBSCRIPTION: Final = READ_TOPIC.requirement
+_CHANGE = (SEE_SUBSCRIPTION, CHANGE_SUBSCRIPTION, USE_SUBSCRIPTION)
+
 PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "GET /": (SEE_CLUSTER, TOPIC_SHOWN, GROUP_SHOWN, TRANSACTION_SHOWN),
     "GET /static/{file}": (),
     "GET /login": (),
     "POST /login": (),
     "POST /logout": (),
+    "GET /groups": (LIST_GROUPS,),
+    "GET /group": (*_RESET, TRANSACTION_SHOWN, DELETE_OFFSETS, DELETE_OFFSETS_OF, DELETE_GROUP),
+    "GET /group/reset": _RESET,
+    "POST /group/reset": _RESET,
+    "GET /group/delete-offsets": _DELETE_OFFSETS,
+    "POST /group/delete-offsets": _DELETE_OFFSETS,
+    "GET /group/delete": (DESCRIBE_GROUP, TOPIC_SHOWN, DELETE_GROUP),
+    "POST /group/delete": (DESCRIBE_GROUP, DELETE_GROUP),
+    "GET /subscriptions": (SEE_SUBSCRIPTION,),
+    "GET /subscription": (*_CHANGE, TRANSACTION_SHOWN),
+    "GET /subscription/reset": _CHANGE,
+    "POST /subscription/reset": _CHANGE,
+    "GET /subscription/skip": _CHANGE,
+    "POST /subscription/skip": _CHANGE,
+    "GET /subscription/delete": _CHANGE,
+    "POST /subscription/delete": _CHANGE,
 }
 """By method and path. Nothing asked for: it is about the one who asks."""

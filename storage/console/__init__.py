@@ -2,6 +2,7 @@
 
 from core.ports.console import ConsoleReads
 from storage.connection.pool import Database
+from storage.console.groups import PostgresGroups
 from storage.console.overview import PostgresOverview
 from storage.console.reading import Reading
 
@@ -9,4 +10,4 @@ from storage.console.reading import Reading
 def console_reads(database: Database) -> ConsoleReads:
     """All of it, over one database."""
     reading = Reading(database)
-    return ConsoleReads(overview=PostgresOverview(reading))
+    return ConsoleReads(overview=PostgresOverview(reading), groups=PostgresGroups(reading))

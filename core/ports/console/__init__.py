@@ -6,6 +6,7 @@ Every call may raise `core.ports.log.StoreUnavailable`.
 
 from dataclasses import dataclass
 
+from core.ports.console.groups import GroupReads
 from core.ports.console.overview import OverviewReads
 
 
@@ -14,3 +15,4 @@ class ConsoleReads:
     """All of it."""
 
     overview: OverviewReads
+    groups: GroupReads

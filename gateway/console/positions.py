@@ -1,0 +1,165 @@
+"""Where a reader's positions are to be put: chosen on a page, shown, and then done as shown.
+
+Of groups and of subscriptions. Knows neither what holds a position nor how it is moved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from core.group.offset_reset import NewOffset, Place, Target, Way, new_offsets, parse_datetime
+from gateway.web.call import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from core.ports.log import StoredBatch
+    from gateway.console.visit import Visit
+    from gateway.runtime.runtime import Runtime
+
+WAYS: Final = (
+    (Way.EARLIEST, "to the start"),
+    (Way.LATEST, "to the end"),
+    (Way.OFFSET, "to an offset"),
+    (Way.DATETIME, "to a time"),
+    (Way.SHIFT, "by a number of offsets"),
+)
+SHOWN_MAX: Final = 200
+_PARTITIONS_MAX: Final = 20_000
+_LAST_OFFSET: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A position's way. again: offsets that will be read once more; skipped: that will not be."""
+
+    offset: NewOffset
+    again: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a reset would do. told: the same for the action, as the form brings it back."""
+
+    moves: Sequence[Move]
+    told: str
+
+    @property
+    def again(self) -> int:
+        """Of all partitions."""
+        return sum(each.again for each in self.moves)
+
+    @property
+    def skipped(self) -> int:
+        """Of all partitions."""
+        return sum(each.skipped for each in self.moves)
+
+
+def preview(
+    target: Target,
+    old: Mapping[Place, int],
+    ends: Mapping[Place, tuple[int, int]],
+    by_time: Mapping[Place, int],
+) -> Preview:
+    """ends: first and next offset of each partition that is meant. Raises ClientError."""
+    try:
+        decided = new_offsets(target, list(ends), old, ends, by_time)
+    except ValueError as error:
+        raise ClientError(400, f"{error}.") from None
+    moves = [_move(each, ends[each.topic, each.partition][0]) for each in decided]
+    rows = [[each.topic, each.partition, each.old_offset, each.new_offset] for each in decided]
+    return Preview(moves, json.dumps(rows))
+
+
+def _move(offset: NewOffset, start: int) -> Move:
+    if offset.old_offset is None:
+        return Move(offset, 0, 0)
+    ahead = offset.new_offset - max(offset.old_offset, start)
+    return Move(offset, max(-ahead, 0), max(ahead, 0))
+
+
+def read_moves(told: str) -> list[NewOffset]:
+    """What a preview has told the form. Raises ClientError."""
+    try:
+        rows = json.loads(told)
+        moves = [NewOffset(topic, partition, old, new) for topic, partition, old, new in rows]
+    except (ValueError, TypeError, RecursionError):
+        raise ClientError(400, "The form lacks what is to be done") from None
+    for each in moves:
+        numbers = (each.partition, each.new_offset, each.old_offset or 0)
+        is_right = isinstance(each.topic, str) and all(
+            type(number) is int and 0 <= number <= _LAST_OFFSET for number in numbers
+        )
+        if not is_right:
+            raise ClientError(400, "The form says what cannot be done")
+    return moves
+
+
+def target_of(visit: Visit) -> Target | None:
+    """Where to, as the query says; None where it does not. Raises ClientError."""
+    chosen, value = visit.text("way"), visit.text("value").strip()
+    if not chosen:
+        return None
+    way = next((each for each, _ in WAYS if each.value == chosen), None)
+    match way:
+        case None:
+            raise ClientError(400, "There is no such way")
+        case Way.EARLIEST | Way.LATEST:
+            return Target(way)
+        case Way.DATETIME:
+            try:
+                return Target(way, parse_datetime(value))
+            except (ValueError, OverflowError):
+                raise ClientError(
+                    400, f"'{value[:100]}' is no time: write for example 2026-01-31T12:00:00"
+                ) from None
+    return Target(way, visit.number("value", 0, -_LAST_OFFSET))
+
+
+def partitions_of(text: str) -> Collection[int] | None:
+    """Numbers as they are written, `0,2-5`; None where nothing is. Raises ClientError."""
+    found: set[int] = set()
+    for part in filter(None, text.replace(" ", "").split(",")):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal()) or len(first) > 9 or len(last) > 9:
+            raise ClientError(400, f"'{text[:100]}' names no partitions: write for example 0,2-5")
+        if int(last) - int(first) > _PARTITIONS_MAX:
+            raise ClientError(400, f"{part} are too many partitions")
+        found.update(range(int(first), int(last) + 1))
+    return found or None
+
+
+async def offsets_of_time(
+    runtime: Runtime, places: Iterable[tuple[Place, int, int]], timestamp: int
+) -> dict[Place, int]:
+    """The first record stamped `timestamp` (ms) or later in each partition, -1 where there is none.
+    places: with a partition's id, and its first offset. Raises StoreUnavailable."""
+    return {
+        place: await _offset_of_time(runtime, partition_id, start, timestamp)
+        for place, partition_id, start in places
+    }
+
+
+async def _offset_of_time(runtime: Runtime, partition_id: int, start: int, timestamp: int) -> int:
+    while batch := await runtime.partitions.find_timestamp(partition_id, timestamp, start):
+        for offset, stamp in _stamps(runtime, batch):
+            if offset >= start and stamp >= timestamp:
+                return offset
+        start = batch.last_offset + 1
+    return -1
+
+
+def _stamps(runtime: Runtime, batch: StoredBatch) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp (ms) of each record; markers of transactions have none."""
+    if batch.is_control:
+        return
+    found = runtime.translations.read(batch)
+    for number, record in enumerate(found.records):
+        if record is not None:
+            own = record.event_time
+            yield batch.base_offset + number, found.timestamp if own is None else own
