@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gateway.console.visit import Visit
     from gateway.runtime.runtime import Runtime
 
-WAYS: Final = (
+WAYS: Final[Sequence[tuple[Way, str]]] = (
     (Way.EARLIEST, "to the start"),
     (Way.LATEST, "to the end"),
     (Way.OFFSET, "to an offset"),

@@ -5,9 +5,14 @@ from storage.connection.pool import Database
 from storage.console.groups import PostgresGroups
 from storage.console.overview import PostgresOverview
 from storage.console.reading import Reading
+from storage.console.subscriptions import PostgresSubscriptions
 
 
 def console_reads(database: Database) -> ConsoleReads:
     """All of it, over one database."""
     reading = Reading(database)
-    return ConsoleReads(overview=PostgresOverview(reading), groups=PostgresGroups(reading))
+    return ConsoleReads(
+        overview=PostgresOverview(reading),
+        groups=PostgresGroups(reading),
+        subscriptions=PostgresSubscriptions(reading),
+    )

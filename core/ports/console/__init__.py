@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from core.ports.console.groups import GroupReads
 from core.ports.console.overview import OverviewReads
+from core.ports.console.subscriptions import SubscriptionReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +17,4 @@ class ConsoleReads:
 
     overview: OverviewReads
     groups: GroupReads
+    subscriptions: SubscriptionReads

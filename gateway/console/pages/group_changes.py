@@ -20,6 +20,7 @@ from core.security.page_operations import (
     DESCRIBE_GROUP,
     TOPIC_SHOWN,
 )
+from core.topic.topic import find_partition
 from gateway.console.api import Done, Page, action, page
 from gateway.console.elsewhere import CHANGES_HANDS, ask_there
 from gateway.console.pages.groups import facts_of, places_of
@@ -99,7 +100,6 @@ async def choose_offsets(visit: Visit) -> Page:
             "wrong": wrong,
             "preview": shown,
             "shown_max": SHOWN_MAX,
-            "verb": "reads",
         },
         400 if wrong else 200,
     )
@@ -152,7 +152,7 @@ async def _meant(
         places = [(topic, number) for number in wanted]
     found: dict[Place, int] = {}
     for name, number in places:
-        partition_id = topics[name].partition_id(number) if name in topics else None
+        partition_id = find_partition(topics, name, number)
         if partition_id is not None:
             found[name, number] = partition_id
         elif topic:
@@ -179,8 +179,7 @@ async def reset_offsets(visit: Visit) -> Done | Refused:
     topics = await visit.runtime.topics.get_many({each.topic for each in moves})
     ids: dict[int, NewOffset] = {}
     for each in moves:
-        topic = topics.get(each.topic)
-        partition_id = None if topic is None else topic.partition_id(each.partition)
+        partition_id = find_partition(topics, each.topic, each.partition)
         if partition_id is None:
             return Refused(404, f"{each.topic} {each.partition} does not exist any more")
         ids[partition_id] = each
@@ -243,6 +242,7 @@ async def choose_topic(visit: Visit) -> Page:
             "lost": lost,
             "blocked": None,
             "force": None,
+            "number": None,
             "button": "Delete these offsets",
         },
     )
@@ -294,6 +294,7 @@ async def confirm_deletion(visit: Visit) -> Page:
             ),
             "blocked": await _why_not(visit, facts),
             "force": None,
+            "number": None,
             "button": "Delete the group",
         },
     )

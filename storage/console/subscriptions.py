@@ -1,0 +1,107 @@
+"""Pulsar's subscriptions: implements `core.ports.console.subscriptions`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, Final
+
+from core.ports.console.subscriptions import (
+    ConsumerRow,
+    PendingAckRow,
+    SubscriptionKey,
+    SubscriptionPlace,
+)
+from storage.connection.client_text import read, read_or_none, written
+from storage.console.reading import Reading
+
+KEYS: Final = """
+SELECT DISTINCT t.name AS topic, s.name
+FROM penstock.subscription s
+JOIN penstock.topic_partition p USING (partition_id) JOIN penstock.topic t USING (topic_id)
+WHERE strpos(lower(t.name || '/' || s.name), lower(:search)) > 0
+ORDER BY t.name, s.name
+"""
+_OF: Final = """
+    WHERE topic = ANY (CAST(:topics AS text[])) AND subscription = ANY (CAST(:names AS text[]))
+"""
+PLACES: Final = f"""
+SELECT s.topic, s.partition, s.subscription, s.type, s.mark_delete, s.ranges, b.backlog, b.pending,
+       b.log_start_offset, b.last_stable_offset, b.high_watermark AS end_offset, s.owner,
+       s.properties, s.created_at
+FROM (SELECT * FROM penstock.v_subscription {_OF}) AS s
+JOIN (SELECT * FROM penstock.v_subscription_backlog {_OF}) AS b
+    USING (topic, partition, subscription)
+ORDER BY s.topic, s.subscription, s.partition
+"""
+CONSUMERS: Final = f"""
+SELECT topic, partition, subscription, consumer, type, permits, unacknowledged, is_active,
+       is_blocked, priority_level, address, client, broker, connected_at, seen_at
+FROM penstock.v_consumer {_OF} ORDER BY topic, subscription, partition, consumer
+"""
+PENDING_ACKS: Final = """
+SELECT partition, transactional_id, producer_id, state, start_offset, end_offset,
+       extract(epoch FROM age)::float8 AS age_s
+FROM penstock.v_pending_ack WHERE topic = :topic AND subscription = :subscription
+ORDER BY partition, start_offset LIMIT :most
+"""
+
+
+class PostgresSubscriptions:
+    """`core.ports.console.subscriptions.SubscriptionReads`."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    async def keys(self, search: str) -> list[SubscriptionKey]:
+        """See SubscriptionReads."""
+        return await self._reading.rows("subscriptions", _key, KEYS, search=written(search))
+
+    async def places(
+        self, topics: Collection[str], names: Collection[str]
+    ) -> list[SubscriptionPlace]:
+        """See SubscriptionReads."""
+        return await self._reading.rows("subscription_places", _place, PLACES, **_of(topics, names))
+
+    async def consumers(self, topics: Collection[str], names: Collection[str]) -> list[ConsumerRow]:
+        """See SubscriptionReads."""
+        return await self._reading.rows("consumers", _consumer, CONSUMERS, **_of(topics, names))
+
+    async def pending_acks(self, key: SubscriptionKey, most: int) -> list[PendingAckRow]:
+        """See SubscriptionReads."""
+        return await self._reading.rows(
+            "pending_acks",
+            _pending_ack,
+            PENDING_ACKS,
+            topic=key.topic,
+            subscription=written(key.name),
+            most=most,
+        )
+
+
+def _of(topics: Collection[str], names: Collection[str]) -> dict[str, list[str]]:
+    return {"topics": list(topics), "names": [written(each) for each in names]}
+
+
+def _key(**columns: Any) -> SubscriptionKey:
+    return SubscriptionKey(columns["topic"], read(columns["name"]))
+
+
+def _place(**columns: Any) -> SubscriptionPlace:
+    row = SubscriptionPlace(**columns)
+    return replace(row, subscription=read(row.subscription))
+
+
+def _consumer(**columns: Any) -> ConsumerRow:
+    row = ConsumerRow(**columns)
+    return replace(
+        row,
+        subscription=read(row.subscription),
+        consumer=read(row.consumer),
+        client=read(row.client),
+    )
+
+
+def _pending_ack(**columns: Any) -> PendingAckRow:
+    row = PendingAckRow(**columns)
+    return replace(row, transactional_id=read_or_none(row.transactional_id))
