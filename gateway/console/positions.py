@@ -124,8 +124,8 @@ def partitions_of(text: str) -> Collection[int] | None:
     """Numbers as they are written, `0,2-5`; None where nothing is. Raises ClientError."""
     found: set[int] = set()
     for part in filter(None, text.replace(" ", "").split(",")):
-        first, _, last = part.partition("-")
-        last = last or first
+        first, dash, last = part.partition("-")
+        last = last if dash else first
         if not (first.isdecimal() and last.isdecimal()) or len(first) > 9 or len(last) > 9:
             raise ClientError(400, f"'{text[:100]}' names no partitions: write for example 0,2-5")
         if int(last) - int(first) > _PARTITIONS_MAX:

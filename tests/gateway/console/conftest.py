@@ -76,7 +76,8 @@ def site(
         copies.taken(template_database) as url,
         gateways(tmp_path_factory.mktemp("site")) as start,
     ):
-        yield _site(start, "--console-write", url=url)
+        at_once = "--override=group.initial.rebalance.delay.ms=0"
+        yield _site(start, "--console-write", at_once, url=url)
 
 
 def _site(start: Callable[..., Gateway], *options: str, url: str) -> Site:

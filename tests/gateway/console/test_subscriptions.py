@@ -1,0 +1,270 @@
+"""The pages of Pulsar's subscriptions, in a browser, over consumers of stock clients."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import psycopg
+import pulsar
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.gateway.console.conftest import WITHIN_S, Site, StartSite
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as Tab
+
+MESSAGES = 10
+QUIET = {"logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)}
+HOSTILE = "<script>alert(1)</script>\"' \N{RIGHT-TO-LEFT OVERRIDE}"
+
+
+def address_of(site: Site) -> str:
+    """Where Pulsar's clients find this broker."""
+    assert site.gateway.database_url is not None
+    with psycopg.connect(site.gateway.database_url) as connection:
+        row = connection.execute(
+            "SELECT p.host || ':' || p.port FROM penstock.broker_endpoint p"
+            " JOIN penstock.broker_endpoint k USING (broker_id)"
+            " WHERE p.listener = 'pulsar' AND k.listener = 'kafka' AND k.port = %s",
+            [site.gateway.port],
+        ).fetchone()
+    assert row is not None
+    return f"pulsar://{row[0]}"
+
+
+@contextmanager
+def connected(site: Site) -> Iterator[pulsar.Client]:
+    with closing(pulsar.Client(address_of(site), **QUIET)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client(site: Site) -> Iterator[pulsar.Client]:
+    with connected(site) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(site: Site) -> str:
+    return made(site)
+
+
+def made(site: Site, partitions: int = 1) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    admin.create_topics([NewTopic(name, partitions)])[name].result(WITHIN_S)
+    return name
+
+
+def filled(client: pulsar.Client, topic: str, name: str) -> None:
+    """A subscription that has ten messages to read, and no consumer."""
+    client.subscribe(topic, name, initial_position=pulsar.InitialPosition.Earliest).close()
+    producer = client.create_producer(topic, batching_enabled=False)
+    for n in range(MESSAGES):
+        producer.send(b"%d" % n)
+    producer.close()
+
+
+def left(client: pulsar.Client, topic: str, name: str) -> list[bytes]:
+    """What a consumer is given that comes now."""
+    found = []
+    with closing(client.subscribe(topic, name)) as consumer:
+        while True:
+            try:
+                found.append(consumer.receive(700).data())
+            except pulsar.Timeout:
+                return found
+
+
+def page_of(site: Site, topic: str, name: str, path: str = "/subscription") -> str:
+    return f"{site.url}{path}?{urlencode({'topic': topic, 'name': name})}"
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+# --- what is shown ---
+
+
+def test_the_list_finds_them(site: Site, client: pulsar.Client, topic: str, tab: Tab) -> None:
+    filled(client, topic, "jobs")
+    tab.goto(f"{site.url}/subscriptions?search={topic}/JO")
+    row = tab.get_by_role("row").filter(has_text=topic)
+    assert row.inner_text().split("\t") == ["jobs", topic, "Exclusive", "1", "0", "10"]
+    row.get_by_role("link", name="jobs").click()
+    tab.get_by_text("No consumer is connected. 10 messages wait for one.").wait_for()
+
+
+def test_a_consumer_that_does_not_acknowledge_is_named(
+    site: Site, client: pulsar.Client, topic: str, tab: Tab
+) -> None:
+    filled(client, topic, "jobs")
+    with closing(
+        client.subscribe(
+            topic,
+            "jobs",
+            consumer_type=pulsar.ConsumerType.Shared,
+            consumer_name="worker-1",
+            receiver_queue_size=4,
+        )
+    ) as consumer:
+        for _ in range(2):
+            consumer.receive(int(WITHIN_S * 1000))
+        tab.goto(page_of(site, topic, "jobs"))
+        tab.get_by_text("messages that it has not acknowledged").wait_for()
+        assert tab.get_by_text("worker-1 at 127.0.0.1").first.is_visible()
+        row = tab.get_by_role("row").filter(has_text="worker-1").inner_text().split("\t")
+        assert (row[3], row[4], int(row[5]) >= 4) == ("active", "0", True)
+
+
+def test_what_transactions_hold_and_have_acknowledged(
+    site: Site, client: pulsar.Client, topic: str, tab: Tab
+) -> None:
+    """One of Kafka's transactional producer: it writes to the topic, and acknowledges."""
+    filled(client, topic, "jobs")
+    common = {"bootstrap.servers": site.bootstrap}
+    producer = Producer({**common, "transactional.id": f"tx-{topic}"})
+    producer.init_transactions(WITHIN_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"held", partition=0)
+    group = f"pulsar-subscription:{topic}:0:jobs"
+    with closing(Consumer({**common, "group.id": group})) as named:
+        where = TopicPartition(topic, 0, 8, "5,7")
+        producer.send_offsets_to_transaction([where], named.consumer_group_metadata(), WITHIN_S)
+    assert producer.flush(WITHIN_S) == 0
+    tab.goto(page_of(site, topic, "jobs"))
+    acks = tab.get_by_role("row").filter(has_text="pending")
+    assert [each.split("\t")[:3] for each in acks.all_inner_texts()] == [
+        ["0", "5", f"tx-{topic}"],
+        ["0", "7", f"tx-{topic}"],
+    ]
+    found = tab.get_by_role("listitem").filter(has_text=f"tx-{topic}")
+    assert "consumers get nothing from offset 10 on" in found.nth(0).inner_text()
+    assert "nobody is given them before it ends" in found.nth(1).inner_text()
+    for link in found.get_by_role("link").all():
+        assert link.get_attribute("href") == f"/transaction?id=tx-{topic}"
+    producer.commit_transaction(WITHIN_S)
+    tab.get_by_text("9 messages wait for one").wait_for()  # with what it has written
+    assert acks.count() == 0
+
+
+def test_hostile_names_are_text(site: Site, client: pulsar.Client, topic: str, tab: Tab) -> None:
+    filled(client, topic, HOSTILE)
+    tab.goto(f"{site.url}/subscriptions?search={topic}")
+    shown = HOSTILE.replace("\N{RIGHT-TO-LEFT OVERRIDE}", "\\u202e")
+    tab.get_by_role("link", name=shown).click()
+    tab.get_by_role("link", name="Delete the subscription").click()
+    tab.get_by_role("button", name="Delete the subscription").click()
+    tab.get_by_text("The subscription was deleted in 1 partition.").wait_for()
+    assert site.ask(f"/subscription?{urlencode({'topic': topic, 'name': HOSTILE})}")[0] == 404
+
+
+# --- what is changed ---
+
+
+def test_the_cursor_goes_where_the_preview_says(
+    site: Site, client: pulsar.Client, topic: str, tab: Tab
+) -> None:
+    filled(client, topic, "jobs")
+    tab.goto(page_of(site, topic, "jobs"))
+    tab.get_by_role("link", name="Reset the cursor").click()
+    tab.get_by_label("Where to").select_option("to an offset")
+    tab.get_by_label("Which offset").fill("7")
+    tab.get_by_role("button", name="Show what that does").click()
+    assert tab.get_by_text("7 offsets are skipped").is_visible()
+    tab.get_by_role("button", name="Reset the offsets").click()
+    tab.get_by_text("The cursor was put elsewhere in 1 partition").wait_for()
+    assert left(client, topic, "jobs") == [b"7", b"8", b"9"]
+    tab.goto(
+        f"{page_of(site, topic, 'jobs', '/subscription/reset')}&way=to-datetime&value=2020-01-01"
+    )
+    tab.get_by_role("button", name="Reset the offsets").click()
+    tab.get_by_role("status").wait_for()
+    assert len(left(client, topic, "jobs")) == MESSAGES
+
+
+def test_some_messages_are_skipped_and_then_all(
+    site: Site, client: pulsar.Client, topic: str, tab: Tab
+) -> None:
+    filled(client, topic, "jobs")
+    tab.goto(page_of(site, topic, "jobs"))
+    tab.get_by_role("link", name="Skip", exact=True).click()
+    assert tab.get_by_text("10 messages in 1 partition are acknowledged").is_visible()
+    tab.get_by_label("How many of them, or all").fill("4")
+    tab.get_by_role("button", name="Skip the messages").click()
+    tab.get_by_text("Messages were skipped in 1 partition.").wait_for()
+    assert left(client, topic, "jobs") == [b"4", b"5", b"6", b"7", b"8", b"9"]
+    tab.get_by_role("link", name="Clear the backlog").click()
+    tab.get_by_role("button", name="Skip the messages").click()
+    tab.get_by_text("Nothing holds it back").wait_for()
+    assert left(client, topic, "jobs") == []
+
+
+def test_one_with_consumers_is_deleted_only_on_purpose(
+    site: Site, client: pulsar.Client, topic: str, tab: Tab
+) -> None:
+    with closing(client.subscribe(topic, "jobs")):
+        wait_for(lambda: "Pulsar-CPP" in site.ask(page_of(site, topic, "jobs")[len(site.url) :])[2])
+        tab.goto(page_of(site, topic, "jobs", "/subscription/delete"))
+        tab.get_by_role("button", name="Delete the subscription").click()
+        assert "has active connected consumers" in tab.get_by_role("alert").inner_text()
+        tab.go_back()
+        tab.get_by_label("Disconnect its 1 consumer").check()
+        tab.get_by_role("button", name="Delete the subscription").click()
+        tab.get_by_text("The subscription was deleted in 1 partition.").wait_for()
+
+
+def test_each_partition_is_changed_by_its_broker(start_site: StartSite, tab: Tab) -> None:
+    """Eight partitions over two brokers: whichever broker's page is used, all are changed."""
+    first, second = start_site("--console-write"), start_site("--console-write")
+    topic = made(first, 8)
+    with connected(second) as client:
+        client.subscribe(topic, "jobs").close()
+        owners = set()
+        assert first.gateway.database_url is not None
+        with psycopg.connect(first.gateway.database_url) as connection:
+            query = "SELECT owner FROM penstock.v_subscription WHERE topic = %s"
+            owners = {owner for (owner,) in connection.execute(query, [topic])}
+        assert len(owners) == 2
+        producer = client.create_producer(topic, batching_enabled=False)
+        for n in range(16):
+            producer.send(b"%d" % n)
+        tab.goto(page_of(first, topic, "jobs", "/subscription/skip"))
+        assert tab.get_by_text("16 messages in 8 partitions").is_visible()
+        tab.get_by_role("button", name="Skip the messages").click()
+        tab.get_by_text("Messages were skipped in 8 partitions.").wait_for()
+        assert left(client, topic, "jobs") == []
+        tab.goto(f"{page_of(first, topic, 'jobs', '/subscription/reset')}&way=to-earliest")
+        assert tab.get_by_text("16 offsets are read again.").is_visible()
+        tab.get_by_role("button", name="Reset the offsets").click()
+        tab.get_by_text("The cursor was put elsewhere in 8 partitions").wait_for()
+        assert len(left(client, topic, "jobs")) == 16
+        tab.goto(page_of(first, topic, "jobs", "/subscription/delete"))
+        tab.get_by_role("button", name="Delete the subscription").click()
+        tab.get_by_text("The subscription was deleted in 8 partitions.").wait_for()
+
+
+def test_a_page_that_only_shows_offers_nothing(start_site: StartSite, tab: Tab) -> None:
+    site = start_site()
+    topic = made(site)
+    with connected(site) as client:
+        filled(client, topic, "jobs")
+        tab.goto(page_of(site, topic, "jobs"))
+        assert tab.get_by_role("heading", name="Partitions").is_visible()
+        assert not tab.get_by_role("heading", name="Change it").is_visible()
+        assert tab.get_by_role("link", name="Skip", exact=True).count() == 0
+        for path in ("reset", "skip", "delete"):
+            target = page_of(site, topic, "jobs", f"/subscription/{path}")[len(site.url) :]
+            assert site.ask(f"{target}&partitions=0", {"moves": "[]"})[0] == 403
+        assert len(left(client, topic, "jobs")) == MESSAGES
