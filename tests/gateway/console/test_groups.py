@@ -406,24 +406,14 @@ def test_a_page_that_only_shows_offers_nothing(start_site: StartSite, tab: Tab) 
 
 def test_rights_are_those_of_the_same_by_kafka(start_site: StartSite, tab: Tab) -> None:
     """alice may describe her group, and read one of its two topics; all else is closed."""
-    site = start_site(
-        "--override=authenticationEnabled=true",
-        "--override=authenticationProviders=basic",
-        "--override=connection.failed.authentication.delay.ms=50",
-        "--override=authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "--override=super.users=User:ANONYMOUS",
-    )
-    url = site.gateway.database_url
-    assert url is not None
-    put_user(url, "alice", [Verifier.of_password(ScramMechanism.SHA_256, b"salt", 4096, "pw")])
+    site = guarded(start_site)
     cluster = Cluster(site)
     seen, unseen = cluster.topic(1), cluster.topic(1)
     for name in ("mine", "theirs"):
         cluster.commit(name, seen, {0: 4})
         cluster.commit(name, unseen, {0: 4})
     allow(cluster, ("GROUP", "mine", "DESCRIBE"), ("TOPIC", seen, "READ"))
-    login = {"authorization": f"Basic {base64.b64encode(b'alice:pw').decode()}"}
-    deadline = time.monotonic() + WITHIN_S
+    login, deadline = as_user("alice"), time.monotonic() + WITHIN_S
     while site.ask("/group?id=mine", headers=login)[0] != 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -449,8 +439,28 @@ def test_rights_are_those_of_the_same_by_kafka(start_site: StartSite, tab: Tab) 
     assert cluster.committed("mine") == {(seen, 0): 0, (unseen, 0): 4}
 
 
-def allow(cluster: Cluster, *bindings: tuple[str, str, str]) -> None:
-    """Gives alice these rights: on what, of which name, to do what."""
+def guarded(start_site: StartSite) -> Site:
+    """A broker where alice may do what ACLs let her, and root and who comes by Kafka anything."""
+    site = start_site(
+        "--override=authenticationEnabled=true",
+        "--override=authenticationProviders=basic",
+        "--override=connection.failed.authentication.delay.ms=50",
+        "--override=authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "--override=super.users=User:ANONYMOUS;User:root",
+    )
+    url = site.gateway.database_url
+    assert url is not None
+    for user in ("alice", "root"):
+        put_user(url, user, [Verifier.of_password(ScramMechanism.SHA_256, b"salt", 4096, "pw")])
+    return site
+
+
+def as_user(name: str) -> dict[str, str]:
+    return {"authorization": f"Basic {base64.b64encode(f'{name}:pw'.encode()).decode()}"}
+
+
+def allow(cluster: Cluster, *bindings: tuple[str, str, str], user: str = "alice") -> None:
+    """Gives a user these rights: on what, of which name, to do what."""
     from confluent_kafka.admin import (
         AclBinding,
         AclOperation,
@@ -465,7 +475,7 @@ def allow(cluster: Cluster, *bindings: tuple[str, str, str]) -> None:
                 ResourceType[kind],
                 name,
                 ResourcePatternType.LITERAL,
-                "User:alice",
+                f"User:{user}",
                 "*",
                 AclOperation[operation],
                 AclPermissionType.ALLOW,

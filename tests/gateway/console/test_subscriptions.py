@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.gateway.console.conftest import WITHIN_S, Site, StartSite
+from tests.gateway.console.test_groups import Cluster, allow, as_user, guarded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
@@ -268,3 +269,33 @@ def test_a_page_that_only_shows_offers_nothing(start_site: StartSite, tab: Tab) 
             target = page_of(site, topic, "jobs", f"/subscription/{path}")[len(site.url) :]
             assert site.ask(f"{target}&partitions=0", {"moves": "[]"})[0] == 403
         assert len(left(client, topic, "jobs")) == MESSAGES
+
+
+def test_rights_are_those_of_pulsars_rest(start_site: StartSite, tab: Tab) -> None:
+    """alice may see one topic, and then read it, and then its subscription is somebody else's."""
+    site = guarded(start_site)
+    cluster, seen, unseen = Cluster(site), made(site), made(site)
+    login = pulsar.AuthenticationBasic("root", "pw")
+    with closing(pulsar.Client(address_of(site), authentication=login, **QUIET)) as client:
+        for topic in (seen, unseen):
+            client.subscribe(topic, "jobs").close()
+    headers, skipped = as_user("alice"), {"count": ""}
+    one = page_of(site, seen, "jobs")[len(site.url) :]
+    skip = f"{page_of(site, seen, 'jobs', '/subscription/skip')[len(site.url) :]}&partitions=0"
+    allow(cluster, ("TOPIC", seen, "DESCRIBE"))
+    wait_for(lambda: site.ask(one, headers=headers)[0] == 200)
+    tab.set_extra_http_headers(headers)
+    tab.goto(f"{site.url}/subscriptions")
+    assert tab.get_by_role("link", name="jobs").count() == 1
+    tab.get_by_role("link", name="jobs").click()
+    assert not tab.get_by_role("heading", name="Change it").is_visible()
+    hidden = page_of(site, unseen, "jobs")[len(site.url) :]
+    none = page_of(site, "none", "jobs")[len(site.url) :]
+    assert [site.ask(each, headers=headers)[0] for each in (hidden, none)] == [403, 403]
+    assert site.ask(skip, skipped, headers)[0] == 403
+    allow(cluster, ("TOPIC", seen, "READ"))
+    wait_for(lambda: "Change it" in site.ask(one, headers=headers)[2])
+    assert site.ask(skip, skipped, headers)[0] == 303
+    allow(cluster, ("GROUP", f"pulsar-subscription:{seen}:0:jobs", "READ"), user="bob")
+    wait_for(lambda: "Change it" not in site.ask(one, headers=headers)[2])
+    assert site.ask(skip, skipped, headers)[0] == 403
