@@ -58,8 +58,9 @@ def _nobody(
     places: Sequence[SubscriptionPlace], consumers: Sequence[ConsumerRow]
 ) -> Iterator[Finding]:
     if not consumers:
-        behind = count(sum(each.backlog for each in places))
-        yield Finding("empty", f"No consumer is connected. {behind} messages wait for one.")
+        behind = sum(each.backlog for each in places)
+        waits = f"{count(behind)} messages wait" if behind else "Nothing waits"
+        yield Finding("empty", f"No consumer is connected. {waits} for one.")
         return
     served = {each.partition for each in consumers}
     left = [each.partition for each in places if each.partition not in served and each.backlog]

@@ -28,6 +28,7 @@ def said(
 
 def test_nobody_reads() -> None:
     assert said([]) == [("empty", "No consumer is connected. 5 messages wait for one.")]
+    assert said([], [replace(PLACE, backlog=0)])[0][1].endswith("Nothing waits for one.")
     ((kind, text),) = said([WORKER], [replace(PLACE, backlog=0), replace(PLACE, partition=1)])[:1]
     assert (kind, "partition 1, where" in text) == ("empty", True)
 
