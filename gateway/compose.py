@@ -23,6 +23,7 @@ from core.version import VERSION
 from gateway.kafka.conversion import read_stored as read_kafka
 from gateway.kafka.inbox_batches import inbox_batch
 from gateway.kafka.markers import control_batch
+from gateway.kafka.single_records import single_batch
 from gateway.pulsar.conversion import read_stored as read_pulsar
 from gateway.pulsar.conversion import write_stored as write_pulsar
 from gateway.pulsar.dispatching import entry_of, pieces_of
@@ -41,6 +42,7 @@ from gateway.runtime.inbox.batches import BatchMaker
 from gateway.runtime.inbox.inbox import Inbox
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
+from gateway.runtime.log.single_appends import SingleAppends
 from gateway.runtime.log.translation import Translations
 from gateway.runtime.namespaces import Namespaces
 from gateway.runtime.quotas import Quotas
@@ -204,6 +206,7 @@ def wire(database: Database, cluster: Cluster, configs: Configs) -> Runtime:
         topics=topics,
         flusher=flusher,
         partitions=partitions,
+        single_appends=SingleAppends(partitions, single_batch),
         translations=translations,
         producer_ids=producer_ids,
         producer_clients=ProducerClients(

@@ -23,6 +23,10 @@ class AbortedTransaction:
     first_offset: int
     last_offset: int
 
+    def holds(self, producer_id: int, offset: int) -> bool:
+        """Whether what this producer has written at this offset was aborted with it."""
+        return producer_id == self.producer_id and self.first_offset <= offset <= self.last_offset
+
 
 @dataclass(frozen=True, slots=True)
 class AbortedIndex:

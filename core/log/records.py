@@ -15,6 +15,7 @@ clients, batches that the other front-end stored. Values only; this room knows n
 | a None among the records | an offset that compaction has emptied | compacted_out |
 | `RecordSet.producer`, `sequence` | producer id and epoch, sequence | producer_name, sequence_id |
 | `RecordSet.compression` | attributes | compression |
+| `RecordSet.is_transactional` | attributes, with a producer id | SEND's TxnID |
 | `Extras.envelope` | header of a reserved name | all metadata of a chunk or an encrypted entry |
 
 Fields that only one protocol has travel in headers with reserved names, `penstock.*`, behind all
@@ -107,7 +108,8 @@ class RecordSet:
 
     records: one for each offset, None where it was removed. timestamp: ms, when it was published.
     timestamp_type: which side set that. sequence: of the first record, each next has the next;
-    producer and sequence are None if it has none.
+    producer and sequence are None if it has none. is_transactional: whether it was written in a
+    transaction; how that ended the log knows.
     """
 
     records: tuple[Record | None, ...]
@@ -116,6 +118,7 @@ class RecordSet:
     compression: Compression = Compression.NONE
     producer: str | None = None
     sequence: int | None = None
+    is_transactional: bool = False
 
     @property
     def is_opaque(self) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.errors import Error
+from core.security import pulsar_operations as pulsar
 from core.security.acls import Operation, ResourceType
 from core.security.operations import REQUIREMENTS, Requirement, Right, Without
-from core.security.pulsar_operations import READ_TOPIC, SEE_TOPIC, USE_SUBSCRIPTION
 
 _CLUSTER, _TOPIC = ResourceType.CLUSTER, ResourceType.TOPIC
 
@@ -42,13 +42,24 @@ DELETE_OFFSETS, DELETE_OFFSETS_OF = REQUIREMENTS["OffsetDelete"]
 _RESET = (DESCRIBE_GROUP, TOPIC_SHOWN, COMMIT_OFFSETS, COMMIT_OFFSETS_OF)
 _DELETE_OFFSETS = (DESCRIBE_GROUP, TOPIC_SHOWN, DELETE_OFFSETS, DELETE_OFFSETS_OF)
 # Subscriptions: as Pulsar's REST.
-SEE_SUBSCRIPTION: Final = SEE_TOPIC.requirement
-CHANGE_SUBSCRIPTION: Final = READ_TOPIC.requirement
-USE_THIS_SUBSCRIPTION: Final = USE_SUBSCRIPTION
+SEE_SUBSCRIPTION: Final = pulsar.SEE_TOPIC.requirement
+CHANGE_SUBSCRIPTION: Final = pulsar.READ_TOPIC.requirement
+USE_THIS_SUBSCRIPTION: Final = pulsar.USE_SUBSCRIPTION
 _CHANGE = (SEE_SUBSCRIPTION, CHANGE_SUBSCRIPTION, USE_THIS_SUBSCRIPTION)
+READ_TOPIC: Final = REQUIREMENTS["Fetch"][0]
+WRITE_TOPIC: Final = REQUIREMENTS["Produce"][1]
+_RECORDS: Final = (READ_TOPIC, TRANSACTION_SHOWN)
 
 PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "GET /": (SEE_CLUSTER, TOPIC_SHOWN, GROUP_SHOWN, TRANSACTION_SHOWN),
+    "GET /topic/messages": (*_RECORDS, WRITE_TOPIC),
+    "GET /topic/messages/stream": _RECORDS,
+    "GET /topic/messages/download": _RECORDS,
+    "GET /topic/record": _RECORDS,
+    "GET /topic/record/json": _RECORDS,
+    "GET /topic/record/value": _RECORDS,
+    "GET /topic/produce": (WRITE_TOPIC,),
+    "POST /topic/produce": (WRITE_TOPIC, READ_TOPIC),
     "GET /static/{file}": (),
     "GET /login": (),
     "POST /login": (),

@@ -18,6 +18,7 @@ def console(runtime: Runtime, around: Surroundings) -> Part:
     from gateway.console.api import load_pages
     from gateway.console.door import Door
     from gateway.console.history import Histories
+    from gateway.console.records.room import RecordRoom
     from gateway.console.rendering import Rendering
     from gateway.console.shared import Overview
     from gateway.console.visit import Console
@@ -27,12 +28,19 @@ def console(runtime: Runtime, around: Surroundings) -> Part:
 
     is_guarded = runtime.authentication.is_on
     introductions = Introductions(runtime.users)
+    records = RecordRoom(runtime)
+    around.metrics.watch(
+        "penstock_console_streams",
+        "Searches, live tails and downloads that run on the page.",
+        lambda: records.streams.count,
+    )
     services = Console(
         runtime,
         around.settings,
         Rendering(),
         Histories(runtime.console),
         Overview(runtime.console.overview),
+        records,
         Peers(around.settings.tls_cert, introductions),
         around.metrics.refusals.count,
         is_guarded,

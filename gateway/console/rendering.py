@@ -71,6 +71,7 @@ class Rendering:
         )
         self._environment.filters |= {
             "shown": shown,
+            "shown_lines": shown_lines,
             "count": count,
             "size": size,
             "duration": duration,
@@ -91,6 +92,10 @@ class Rendering:
         return self._response(
             template, status, {**visit.context(), "said": said, "path": path}, values
         )
+
+    def piece(self, template: str, values: Mapping[str, Any]) -> str:
+        """A part of a page, which a script puts into it."""
+        return self._environment.get_template(template).render(values)
 
     def refusal(self, request: Request, refused: Refused) -> Response:
         """A refusal as a page. What is asked for by script gets it as well, and its status; another
@@ -131,6 +136,11 @@ def static_url(file: Path) -> str:
 def shown(text: object) -> str:
     """Others' text with what cannot be seen made visible: `\\u202e`."""
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+
+
+def shown_lines(text: str) -> str:
+    """The same of text that may have several lines."""
+    return "\n".join(map(shown, text.split("\n")))
 
 
 def count(number: float | None) -> str:

@@ -18,6 +18,7 @@ from gateway.web.introductions import HEADER
 if TYPE_CHECKING:
     from gateway.config import Settings
     from gateway.console.history import Histories
+    from gateway.console.records.room import RecordRoom
     from gateway.console.rendering import Rendering
     from gateway.console.shared import Overview
     from gateway.runtime.runtime import Runtime
@@ -36,6 +37,7 @@ class Console:
     rendering: Rendering
     histories: Histories
     overview: Overview
+    records: RecordRoom
     peers: Peers
     on_refused: RefusalObserver
     is_guarded: bool

@@ -46,8 +46,8 @@ _KINDS: Final = {int(codec): kind for kind, codec in CODECS.items()}
 def read_batch(payload: Buffer) -> RecordSet:
     """The records of a stored batch. Raises InvalidRecords where it is not what its header says.
 
-    Offsets that compaction has emptied are None. What was a transaction's is not told: who reads
-    knows which batches to leave out.
+    Offsets that compaction has emptied are None. What was aborted is not told: who reads knows
+    which batches to leave out.
     """
     view = memoryview(payload)
     header = HEADER.unpack_from(view)
@@ -70,6 +70,7 @@ def read_batch(payload: Buffer) -> RecordSet:
         compression=_KINDS[codec] if count else Compression.NONE,
         producer=f"kafka-{producer_id}-{producer_epoch}" if producer_id >= 0 else None,
         sequence=base_sequence if base_sequence != NO_SEQUENCE else None,
+        is_transactional=bool(attributes & batches.TRANSACTIONAL_FLAG) and producer_id >= 0,
     )
 
 

@@ -44,6 +44,7 @@ from core.log.records import (
     unreadable,
 )
 from core.ports.log import StoredBatch
+from core.types import NO_PRODUCER_ID
 from gateway.pulsar.commands import CompressionType, signed
 from gateway.pulsar.commands_pb2 import MessageMetadata, Property, SingleMessageMetadata
 from gateway.pulsar.entries import (
@@ -132,6 +133,8 @@ def read_stored(batch: StoredBatch) -> RecordSet:
         records = None
     if records is None or len(records.records) != batch.record_count:
         return unreadable(batch.payload, batch.record_count, timestamp, "pulsar")
+    if batch.producer_id != NO_PRODUCER_ID:  # only what is in a transaction has one
+        return replace(records, is_transactional=True)
     return records
 
 

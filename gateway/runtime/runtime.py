@@ -26,6 +26,7 @@ from gateway.runtime.groups.groups import Groups
 from gateway.runtime.inbox.inbox import Inbox
 from gateway.runtime.log.partitions import Partitions
 from gateway.runtime.log.retention import Janitor
+from gateway.runtime.log.single_appends import SingleAppends
 from gateway.runtime.log.translation import Translations
 from gateway.runtime.namespaces import Namespaces
 from gateway.runtime.quotas import Quotas
@@ -58,6 +59,7 @@ class Runtime:
     topics: Topics
     flusher: Flusher
     partitions: Partitions
+    single_appends: SingleAppends
     translations: Translations
     producer_ids: ProducerIds
     producer_clients: ProducerClients

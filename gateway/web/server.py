@@ -35,6 +35,8 @@ from gateway.web.guard import CERTIFICATE, Guard, is_from_elsewhere, peer_of
 
 log = structlog.get_logger(__name__)
 
+FINISHING: Final = "finishing"
+"""In a request's state: an event, set when the broker stops. What would go on is to end then."""
 _KEEP_ALIVE_S: Final = 75
 _MOST_HEADER_BYTES: Final = 64 * 1024
 _NO_METHOD: Final = Refused(405, "There is no such method here")
@@ -125,10 +127,12 @@ class WebConnection(H11Protocol):
         self._on_lost = on_lost
         self._wait_s = wait_s
         self._waiting: asyncio.TimerHandle | None = None
+        self._finishing = asyncio.Event()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state[CERTIFICATE] = peer_certificate(transport)
+        self.app_state[FINISHING] = self._finishing
         self._wait()
 
     def data_received(self, data: bytes) -> None:
@@ -172,6 +176,7 @@ class WebConnection(H11Protocol):
 
     def finish(self) -> None:
         """See Connection."""
+        self._finishing.set()
         if self.transport is not None and not self.transport.is_closing():
             self.shutdown()
 

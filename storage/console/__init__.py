@@ -5,6 +5,7 @@ from storage.connection.pool import Database
 from storage.console.groups import PostgresGroups
 from storage.console.overview import PostgresOverview
 from storage.console.reading import Reading
+from storage.console.records import PostgresRecords
 from storage.console.subscriptions import PostgresSubscriptions
 
 
@@ -13,6 +14,7 @@ def console_reads(database: Database) -> ConsoleReads:
     reading = Reading(database)
     return ConsoleReads(
         overview=PostgresOverview(reading),
+        records=PostgresRecords(reading),
         groups=PostgresGroups(reading),
         subscriptions=PostgresSubscriptions(reading),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from core.ports.console.groups import GroupReads
 from core.ports.console.overview import OverviewReads
+from core.ports.console.records import RecordReads
 from core.ports.console.subscriptions import SubscriptionReads
 
 
@@ -18,3 +19,4 @@ class ConsoleReads:
     overview: OverviewReads
     groups: GroupReads
     subscriptions: SubscriptionReads
+    records: RecordReads

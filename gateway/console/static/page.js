@@ -66,6 +66,7 @@ async function refresh(everyMs) {
 }
 
 localTimes(document);
+document.addEventListener("fresh", (event) => localTimes(event.detail)); // other scripts' rows
 const address = new URL(location.href);
 if (address.searchParams.has("said")) { // told once, not again with each reload
   address.searchParams.delete("said");

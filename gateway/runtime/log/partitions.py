@@ -524,6 +524,17 @@ class Partitions:
         """The first batch with the greatest timestamp. Raises StoreUnavailable."""
         return await self._store.find_max_timestamp(partition_id)
 
+    async def find_aborted(
+        self, partition_id: int, from_offset: int, to_offset: int
+    ) -> Sequence[AbortedTransaction]:
+        """Aborted transactions that touch [from_offset, to_offset), by last offset, for who reads
+        what is not committed as well. Raises StoreUnavailable."""
+        known = self._logs.get(partition_id)
+        aborted = known.aborted.overlapping(from_offset, to_offset) if known else None
+        if aborted is None:
+            (aborted,) = await self._store.aborted([(partition_id, from_offset, to_offset)])
+        return aborted
+
     async def count_aborted(self, partition_id: int, producer_id: int | None = None) -> int:
         """Aborted transactions that readers of committed data leave out; of this producer, if one
         is given. Raises StoreUnavailable."""

@@ -929,7 +929,5 @@ def _is_gap(batch: StoredBatch, found: Found) -> bool:
     if not found.aborted:
         return batch.is_control
     return batch.is_control or any(
-        each.producer_id == batch.producer_id
-        and each.first_offset <= batch.base_offset <= each.last_offset
-        for each in found.aborted
+        each.holds(batch.producer_id, batch.base_offset) for each in found.aborted
     )

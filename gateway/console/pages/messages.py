@@ -1,0 +1,267 @@
+"""A topic's records: from where one likes, filtered, as they come.
+
+The server shows a first part, as much as it finds in a moment. What takes longer, and what is live,
+a script asks for as a stream; without one, links go on from where the page has stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from core.ports.log import StoreUnavailable
+from core.security.page_operations import READ_TOPIC, WRITE_TOPIC
+from core.topic.topic import Topic
+from gateway.console.api import Page, page
+from gateway.console.records.asked import LIMITS, WAYS, Asked, place, shown_time
+from gateway.console.records.log import Stretch
+from gateway.console.records.rows import Row, json_line, rows_of
+from gateway.console.records.search import Hit, Search
+from gateway.console.records.streams import Ends
+from gateway.console.records.values import Format
+from gateway.console.rendering import HEADERS, count
+from gateway.console.visit import Visit
+from gateway.web.call import ClientError
+
+_PAGE_WITHIN_S: Final = 0.2
+_TOLD_EVERY_S: Final = 0.25
+_LOOKS_EVERY_S: Final = 5.0
+_AWAY: Final = "The database is away. Go on later."
+_STOPS: Final = "The broker stops. Go on at another one, or later."
+_NO_RIGHT: Final = "You may not read this topic any more."
+
+
+async def readable_topic(visit: Visit) -> Topic:
+    """The topic that is asked for, which who asks may read. Raises ClientError,
+    StoreUnavailable."""
+    name = visit.needed("name")
+    visit.require(READ_TOPIC, name)
+    topic = await visit.runtime.topics.get(name)
+    if topic is None:
+        raise ClientError(404, "There is no such topic")
+    return topic
+
+
+@page("/topic/messages")
+async def messages(visit: Visit) -> Page:
+    """The form, and a first part of what it finds."""
+    topic = await readable_topic(visit)
+    asked = Asked.of(visit)
+    room = visit.console.records
+    sought = asked.sought()
+    stretches = await asked.stretches(topic, room.reader)
+    firsts = [Stretch(s.number, s.partition_id, s.start, s.end) for s in stretches]
+    search = room.search(topic, sought, stretches, for_page=True)
+    hits: list[Hit] = []
+    if not asked.is_live:
+        until = time.monotonic() + _PAGE_WITHIN_S
+        while not search.is_done and (time.monotonic() < until or not search.looked):
+            hits += await search.step()
+        is_complete = search.is_done
+        kept = search.keep(hit.seen.place for hit in hits)
+        hits = [hit for hit in hits if hit.seen.place in kept]
+        hits.sort(key=lambda hit: hit.seen.place, reverse=sought.is_backward)
+    else:
+        is_complete = False
+    rows = await rows_of(visit, topic, hits)
+    return Page(
+        "messages.html",
+        {
+            "topic": topic,
+            "asked": asked,
+            "time": shown_time(asked),
+            "ways": WAYS,
+            "formats": list(Format),
+            "limits": LIMITS,
+            "rows": rows,
+            "words": "" if asked.is_live else words(search, is_through=search.is_through),
+            "stream": None if is_complete else asked.link("/topic/messages/stream"),
+            "older": _older(asked, search, firsts),
+            "newer": _newer(asked, search, firsts),
+            "can_write": visit.offers(WRITE_TOPIC, topic.name),
+        },
+    )
+
+
+def _older(asked: Asked, search: Search, firsts: list[Stretch]) -> str | None:
+    """Where older records are: what is left, or what is before where it began."""
+    if asked.is_live:
+        return None
+    if asked.way == "end":
+        return _going_on(asked, place(search.stretches), "end")
+    before = [Stretch(each.number, each.partition_id, 0, each.start) for each in firsts]
+    return _going_on(asked, place(before), "end")
+
+
+def _newer(asked: Asked, search: Search, firsts: list[Stretch]) -> str | None:
+    if asked.is_live:
+        return None
+    if asked.way != "end":
+        left = place(search.stretches)
+        if left or not search.stretches:
+            return _going_on(asked, left, asked.way)
+        ends = search.stretches
+    else:
+        ends = firsts
+    behind = [Stretch(each.number, each.partition_id, each.end or 0, None) for each in ends]
+    return _going_on(asked, place(behind), "start")
+
+
+def _going_on(asked: Asked, at: str, way: str) -> str | None:
+    if not at:
+        return None
+    changes: dict[str, object] = {"at": at, "from": way}
+    if way in ("end", "start"):
+        changes |= {"offset": None, "time": None}
+    return asked.link(**changes)
+
+
+def words(search: Search, *, is_through: bool, looked: int = 0, found: int = 0) -> str:
+    """How far a search is. looked, found: before it went on here."""
+    many = len(search.stretches)
+    partitions = f"{count(many)} partition{'' if many == 1 else 's'}"
+    looked, total, found = search.looked + looked, search.total + looked, search.found + found
+    if not total:
+        return "There is nothing there."
+    said = f"{count(found)} found"
+    if is_through:
+        text = f"Searched all {count(total)} offsets of {partitions}: {said}."
+    else:
+        text = f"Searched {count(looked)} of {count(total)} offsets of {partitions}: {said}."
+    if search.unsure:
+        text += f" With {count(search.unsure)} records the JSONPath took too long: left out."
+    return " ".join([text, *search.wrong])
+
+
+# --- streams ---
+
+
+@page("/topic/messages/stream")
+async def stream(visit: Visit) -> Response:
+    """All of what is asked for as lines of JSON: rows of the table, and how far it is."""
+    topic = await readable_topic(visit)
+    asked = Asked.of(visit)
+    room = visit.console.records
+    stretches = await asked.stretches(topic, room.reader)
+    search = room.search(topic, asked.sought(), stretches, for_page=False)
+    lines = partial(_live_lines if asked.is_live else _lines, visit, topic, asked, search)
+    return room.streams.open(lines, HEADERS, "application/x-ndjson")
+
+
+async def _lines(
+    visit: Visit, topic: Topic, asked: Asked, search: Search, ends: Ends
+) -> AsyncGenerator[bytes, None]:
+    looked, found = visit.number("looked", 0), visit.number("found", 0)
+    firsts = [Stretch(s.number, s.partition_id, s.start, s.end) for s in search.stretches]
+    places: list[tuple[int, int, int]] = []
+    told_at = 0.0
+
+    def told(text: str = "", **more: Any) -> bytes:
+        said = text or words(search, is_through=search.is_through, looked=looked, found=found)
+        if not text and not more:
+            said += f" {count(search.per_s)} offsets/s"
+        return _line(
+            words=said,
+            at=place(search.stretches),
+            looked=looked + search.looked,
+            found=found + search.found,
+            **more,
+        )
+
+    while not search.is_done:
+        if ends.done():
+            yield told(_STOPS)
+            return
+        if not visit.may(READ_TOPIC, topic.name):
+            yield told(_NO_RIGHT)
+            return
+        try:
+            hits = await search.step()
+            rows = await rows_of(visit, topic, hits)
+        except StoreUnavailable:
+            yield told(_AWAY)
+            return
+        places += [hit.seen.place for hit in hits]
+        if rows:
+            yield _rows(visit, asked, rows)
+        if time.monotonic() - told_at >= _TOLD_EVERY_S:
+            told_at = time.monotonic()
+            yield told()
+    search.keep(places)
+    yield told(
+        is_done=True, older=_older(asked, search, firsts), newer=_newer(asked, search, firsts)
+    )
+
+
+async def _live_lines(
+    visit: Visit, topic: Topic, asked: Asked, search: Search, ends: Ends
+) -> AsyncGenerator[bytes, None]:
+    found = visit.number("found", 0)
+    while not ends.done():
+        if not visit.may(READ_TOPIC, topic.name):
+            yield _line(words=_NO_RIGHT)
+            return
+        try:
+            hits, news = await search.news()
+            rows = await rows_of(visit, topic, hits)
+        except StoreUnavailable:
+            yield _line(words=_AWAY, at=place(search.stretches))
+            return
+        if rows:
+            yield _rows(visit, asked, rows)
+        wrong = search.wrong
+        so_far = f"Live: {count(found + search.found)} found since you look."
+        yield _line(
+            words=" ".join([so_far, *wrong]),
+            at=place(search.stretches),
+            found=found + search.found,
+        )
+        if all(each.wrong for each in search.stretches):
+            return
+        if not news.parts:
+            await search.wait(news, _LOOKS_EVERY_S, ends)
+    yield _line(words=_STOPS, at=place(search.stretches))
+
+
+def _rows(visit: Visit, asked: Asked, rows: list[Row]) -> bytes:
+    text = visit.console.rendering.piece("message_rows.html", {"rows": rows, "asked": asked})
+    return _line(rows=text)
+
+
+def _line(**what: Any) -> bytes:
+    return json.dumps(what).encode() + b"\n"
+
+
+# --- download ---
+
+
+@page("/topic/messages/download")
+async def download(visit: Visit) -> Response:
+    """All of what is asked for, each record a line of JSON."""
+    topic = await readable_topic(visit)
+    asked = Asked.of(visit)
+    if asked.is_live:
+        raise ClientError(400, "What is live has no end: choose where to begin")
+    room = visit.console.records
+    stretches = await asked.stretches(topic, room.reader)
+    search = room.search(topic, asked.sought(is_all=True), stretches, for_page=False)
+    name = "".join(each if each.isascii() and each.isalnum() else "-" for each in topic.name[:80])
+    headers = {**HEADERS, "content-disposition": f'attachment; filename="{name}.jsonl"'}
+    lines = partial(_downloaded, visit, topic, asked, search)
+    return room.streams.open(lines, headers, "application/jsonl")
+
+
+async def _downloaded(
+    visit: Visit, topic: Topic, asked: Asked, search: Search, ends: Ends
+) -> AsyncGenerator[bytes, None]:
+    while not search.is_done:
+        if ends.done() or not visit.may(READ_TOPIC, topic.name):
+            raise TimeoutError  # cut off, rather than ended as if that were all
+        for hit in await search.step():
+            yield await asyncio.to_thread(json_line, topic.name, hit, asked.format)
