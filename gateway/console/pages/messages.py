@@ -34,6 +34,7 @@ _TOLD_EVERY_S: Final = 0.25
 _LOOKS_EVERY_S: Final = 5.0
 _AWAY: Final = "The database is away. Go on later."
 _STOPS: Final = "The broker stops. Go on at another one, or later."
+_GONE: Final = "The topic is not there any more."
 _NO_RIGHT: Final = "You may not read this topic any more."
 
 
@@ -208,6 +209,10 @@ async def _live_lines(
             yield _line(words=_NO_RIGHT)
             return
         try:
+            now = await visit.runtime.topics.get(topic.name)
+            if now is None or now.topic_id != topic.topic_id:
+                yield _line(words=_GONE)
+                return
             hits, news = await search.news()
             rows = await rows_of(visit, topic, hits)
         except StoreUnavailable:

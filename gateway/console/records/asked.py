@@ -87,14 +87,14 @@ class Asked:
             "from": self.way,
             "offset": self.offset if self.way == "offset" else None,
             "time": self.time if self.way == "time" else None,
-            "key": self.key,
-            "key_hex": self.key_hex,
-            "text": self.text,
-            "jsonpath": self.path,
+            "key": self.key or None,
+            "key_hex": self.key_hex or None,
+            "text": self.text or None,
+            "jsonpath": self.path or None,
             "format": None if self.format is Format.AUTO else self.format.value,
             "read": None if self.committed else "all",
             "limit": None if self.limit == _LIMIT else self.limit,
-            "at": self.at,
+            "at": self.at or None,
         }
         return link(path, **{**query, **changes})
 

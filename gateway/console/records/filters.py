@@ -15,7 +15,9 @@ from typing import Any, Final
 import re2
 from jsonpath import JSONPath, JSONPathEnvironment, JSONPathMatch
 from jsonpath.exceptions import JSONPathError
+from jsonpath.filter import BaseExpression, FilterQuery
 from jsonpath.function_extensions import ExpressionType, FilterFunction
+from jsonpath.selectors import Filter as FilterSelector
 
 from core.log.records import Record
 from gateway.console.records.values import NO_VALUE
@@ -72,9 +74,40 @@ def _compiled(pattern: str) -> Any:
         return None  # RFC 9535, 2.4.6
 
 
-class _Environment(JSONPathEnvironment):
-    match_class = _Match
+class _Bounded(JSONPath):
+    """A path whose matches are those above, of which the library makes its own."""
 
+    __slots__ = ()
+
+    def finditer(self, data: Any, *, filter_context: Any = None) -> Iterable[JSONPathMatch]:
+        matches: Iterable[JSONPathMatch] = [
+            _Match(
+                filter_context=filter_context, obj=data, parent=None, path="$", parts=(), root=data
+            )
+        ]
+        for segment in self.segments:
+            matches = segment.resolve(matches)
+        return matches
+
+
+def _bounded(path: JSONPath) -> _Bounded:
+    """The path, and all paths in its filters."""
+    for segment in path.segments:
+        for selector in segment.selectors:
+            if isinstance(selector, FilterSelector):
+                _bound(selector.expression)
+    return _Bounded(env=path.env, segments=path.segments)
+
+
+def _bound(expression: BaseExpression) -> None:
+    if isinstance(expression, FilterQuery):
+        expression.path = _bounded(expression.path)
+    else:
+        for each in expression.children():
+            _bound(each)
+
+
+class _Environment(JSONPathEnvironment):
     def setup_function_extensions(self) -> None:
         super().setup_function_extensions()
         self.function_extensions["match"] = _Matches(whole=True)
@@ -93,11 +126,11 @@ class Path:
             raise BadPath(f"The JSONPath has more than {_LONGEST} characters")
         try:
             path = _ENVIRONMENT.compile(f"$[?{text}]" if self._is_condition else text)
+            assert isinstance(path, JSONPath), "RFC 9535 has no unions"
+            self._path = _bounded(path)
         except (JSONPathError, RecursionError) as error:
             reason = str(error).partition("\n")[0]
             raise BadPath(f"This is no JSONPath: {reason}") from None
-        assert isinstance(path, JSONPath), "RFC 9535 has no unions"
-        self._path = path
 
     def matches(self, value: Any) -> bool:
         """Whether it finds anything there. Raises TooLong."""
