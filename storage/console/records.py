@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from core.ports.console.records import BatchRow, ProducerRow, WriterRow
-from storage.connection.client_text import key_of, read
+from storage.connection.client_text import key_of
 from storage.console.reading import Reading
 
 BATCH_AT: Final = """
@@ -37,8 +37,9 @@ FROM (
 WHERE bytes_behind = 0 OR (bytes_behind + size <= :most_bytes AND records_behind < :most_records)
 """
 WRITERS: Final = """
-SELECT producer_id, transactional_id, protocol, state, client_id, client_host, owner
-FROM penstock.v_transaction WHERE producer_id = ANY (:producer_ids)
+SELECT c.producer_id, c.transactional_id, t.protocol, c.client_id, c.client_host, c.owner
+FROM penstock.v_producer_client c LEFT JOIN penstock.v_transaction t USING (producer_id)
+WHERE c.producer_id = ANY (:producer_ids)
 """
 PRODUCER: Final = """
 SELECT last_sequences[cardinality(last_sequences)]::bigint AS last_sequence, updated_at
@@ -88,10 +89,7 @@ class PostgresRecords:
         rows = await self._reading.rows(
             "writers", WriterRow, WRITERS, producer_ids=list(producer_ids)
         )
-        return {
-            row.producer_id: replace(row, transactional_id=read(row.transactional_id))
-            for row in rows
-        }
+        return {row.producer_id: row for row in rows}
 
     async def producer(self, partition_id: int, producer_id: int) -> ProducerRow | None:
         """See RecordReads."""

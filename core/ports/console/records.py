@@ -20,14 +20,13 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class WriterRow:
-    """Whose a producer id is: of Kafka's transactional id, or of a TxnID of Pulsar's (protocol).
-    transactional_id: as the protocol writes it. client_id, client_host, owner: of who has it now.
-    """
+    """Whose a producer id is. transactional_id: Kafka's, or a TxnID of Pulsar's (protocol); both
+    None of a producer without transactions. client_id, client_host, owner: of who has it now, or
+    has asked for it."""
 
     producer_id: int
-    transactional_id: str
-    protocol: str
-    state: str
+    transactional_id: str | None
+    protocol: str | None
     client_id: str | None
     client_host: str | None
     owner: str | None
@@ -54,8 +53,7 @@ class RecordReads(Protocol):
         offsets at most, but at least one batch. None where there is none."""
 
     async def writers(self, producer_ids: Collection[int]) -> Mapping[int, WriterRow]:
-        """Of these ids those that belong to a transactional id, or to a transaction of Pulsar's
-        that is remembered."""
+        """Of these ids those whose client or transaction is remembered."""
 
     async def producer(self, partition_id: int, producer_id: int) -> ProducerRow | None:
         """By its id."""

@@ -216,8 +216,10 @@ async def _who(
         named = await reads.named_producer(partition_id, seen.of.producer)
         last = "" if named is None else " The broker remembers it: duplicates of it are left out."
         return f"Pulsar's producer of this name wrote it.{last}"
-    if writer is not None:
+    if writer is not None and writer.transactional_id is not None:
         return "The producer with this transactional id wrote it; the client is its last one."
+    if writer is not None:
+        return "The client wrote it that had asked for this producer id."
     if seen.fate is not Fate.NONE:
         return (
             "A producer in a transaction wrote it. Its transactional id is forgotten, has another "
@@ -225,12 +227,12 @@ async def _who(
         )
     if seen.producer_id < 0:
         return (
-            "Its producer left no name: it is not idempotent. With enable.idempotence=true it has "
-            "an id, with a transactional.id a name that is remembered."
+            "Its producer left no name, for it is not idempotent. With enable.idempotence=true its "
+            "client's id and address are remembered, with a transactional.id its name, too."
         )
     known = await reads.producer(partition_id, seen.producer_id)
     last = "" if known is None else " The partition still remembers it, so it may be at work."
     return (
-        f"An idempotent producer wrote it: the id tells it from others, not who it is.{last} "
-        "With a transactional.id it would have a name that is remembered."
+        "An idempotent producer wrote it. Which client had asked for the id is not remembered any "
+        f"more.{last}"
     )

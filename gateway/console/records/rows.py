@@ -66,7 +66,7 @@ async def writers_of(visit: Visit, producer_ids: Iterable[int]) -> Mapping[int, 
     return {
         producer_id: row
         for producer_id, row in found.items()
-        if row.protocol != "Kafka" or visit.may(TRANSACTION_SHOWN, row.transactional_id)
+        if row.protocol != "Kafka" or visit.may(TRANSACTION_SHOWN, row.transactional_id or "")
     }
 
 

@@ -7,7 +7,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -16,7 +16,7 @@ from uuid import uuid4
 import psycopg
 import pulsar
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.gateway.console.conftest import WITHIN_S, Site, StartSite
@@ -174,8 +174,6 @@ def test_deleted_records_are_passed_over(site: Site) -> None:
     topic = made_topic(site)
     produce(site, topic, [{"value": f"v{i}."} for i in range(10)])
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
-    from confluent_kafka import TopicPartition
-
     for done in admin.delete_records([TopicPartition(topic, 0, 7)]).values():
         done.result(WITHIN_S)
     assert len(shown(site, topic)) == 3
@@ -440,10 +438,12 @@ def test_live_ends_with_its_broker(start_site: StartSite, tab: Tab) -> None:
 
 
 @contextmanager
-def asking(site: Site, path: str) -> Iterator[http.client.HTTPResponse]:
+def asking(
+    site: Site, path: str, headers: Mapping[str, str] | None = None
+) -> Iterator[http.client.HTTPResponse]:
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=WITHIN_S)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=dict(headers or {}))
         yield connection.getresponse()
     finally:
         connection.close()
