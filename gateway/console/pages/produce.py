@@ -8,7 +8,7 @@ from typing import Final
 
 from core.errors import Refusal
 from core.inbox.partitioner import partition_of
-from core.log.records import RESERVED_PREFIX, Header, Record
+from core.log.records import RESERVED_PREFIX, Header, Record, is_text
 from core.security.page_operations import READ_TOPIC, WRITE_TOPIC
 from core.topic.topic import Topic
 from gateway.console.api import Done, Page, action, page
@@ -70,7 +70,12 @@ def _form(topic: Topic, filled: dict[str, str], wrong: str = "", status: int = 2
 
 def _record(form: Form) -> Record:
     key = _bytes(form, "key") if form.text("key") or form.text("key_form") == "hex" else None
-    return Record(key, _bytes(form, "value"), tuple(_headers(form.text("headers"))))
+    return Record(
+        key,
+        _bytes(form, "value"),
+        tuple(_headers(form.text("headers"))),
+        key_is_text=key is not None and is_text(key),
+    )
 
 
 def _bytes(form: Form, name: str) -> bytes | None:

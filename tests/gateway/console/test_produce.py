@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from core.security.verifier import ScramMechanism, Verifier
 from storage.users import put_user
 from tests.gateway.console.conftest import WITHIN_S, Site, StartSite
-from tests.gateway.console.test_messages import (
+from tests.gateway.console.test_messages import asking, (
     address,
     made_topic,
     produce,
