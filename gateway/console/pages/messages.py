@@ -29,7 +29,7 @@ from gateway.console.rendering import HEADERS, count
 from gateway.console.visit import Visit
 from gateway.web.call import ClientError
 
-_PAGE_WITHIN_S: Final = 0.2
+_PAGE_WITHIN_S: Final = 0.1
 _TOLD_EVERY_S: Final = 0.25
 _LOOKS_EVERY_S: Final = 5.0
 _AWAY: Final = "The database is away. Go on later."

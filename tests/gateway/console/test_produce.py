@@ -14,8 +14,9 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from core.security.verifier import ScramMechanism, Verifier
 from storage.users import put_user
 from tests.gateway.console.conftest import WITHIN_S, Site, StartSite
-from tests.gateway.console.test_messages import asking, (
+from tests.gateway.console.test_messages import (
     address,
+    asking,
     made_topic,
     produce,
     wait_for,
