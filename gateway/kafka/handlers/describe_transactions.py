@@ -3,7 +3,7 @@
 Behavior: any broker answers for any id, by a fresh read. Groups whose offsets take part show as
 partitions of `__consumer_offsets`, the ones Kafka would keep them in: there is no such topic here,
 but tools that look at a transaction see that it has offsets. An id such as `pulsar:(3,1234)` is a
-transaction of Pulsar's, unless a producer has it (`transactional_ids.py`); the partitions are those
+transaction of Pulsar's, unless a producer has it (`shown_ids.py`); the partitions are those
 that it writes to, and not those of its acknowledgements.
 
 Versions: v0, flexible.
@@ -17,12 +17,12 @@ from core.errors import Error
 from core.security.operations import REQUIREMENTS
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import ParticipantKind, TransactionKey
+from core.transaction.shown_ids import pulsar_key, shown_id
 from core.transaction.values import StoredTransaction, TransactionState
 from gateway.kafka.api import api
 from gateway.kafka.codec import DescribeTransactionsRequest, DescribeTransactionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.transactional_ids import pulsar_key, shown_id
 
 _State = DescribeTransactionsResponse.TransactionState
 _TopicData = _State.TopicData

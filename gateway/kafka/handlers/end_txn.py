@@ -1,7 +1,7 @@
 """EndTxn (key 26): commits or aborts: markers, offsets, state and next epoch in one commit.
 
 Behavior: an abort of an id such as `pulsar:(3,1234)` by its producer id, which is the 1234, ends
-that transaction of Pulsar's, as `penstock txn abort` wants it (`transactional_ids.py`). A commit
+that transaction of Pulsar's, as `penstock txn abort` wants it (`shown_ids.py`). A commit
 does not: that is for whoever has opened it. No producer of Kafka's can be meant, since ids of
 producers are given out once.
 
@@ -13,6 +13,7 @@ from core.errors import Error
 from core.security.operations import REQUIREMENTS
 from core.transaction.coordinator import transactional_id_refusal
 from core.transaction.key import TransactionKey
+from core.transaction.shown_ids import pulsar_key
 from core.transaction.values import (
     EndTransaction,
     OpenTransaction,
@@ -24,7 +25,6 @@ from gateway.kafka.codec import EndTxnRequest, EndTxnResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import coordinator_error, kafka_code
 from gateway.kafka.late_requests import refuse_late
-from gateway.kafka.transactional_ids import pulsar_key
 from gateway.runtime.flush.outcomes import Unconfirmed
 
 (_WRITE,) = REQUIREMENTS["EndTxn"]

@@ -4,7 +4,7 @@ Behavior: every broker could list them all; each lists those that FindCoordinato
 clients ask all brokers and put the answers together. A filter by duration leaves what is open for
 longer, by the database's clock; Kafka shows ids that never had a transaction too. A pattern must
 match the whole id, in RE2's syntax. A state that does not exist is named in the answer. Open
-transactions of Pulsar's are listed by ids such as `pulsar:(3,1234)` (`transactional_ids.py`); those
+transactions of Pulsar's are listed by ids such as `pulsar:(3,1234)` (`shown_ids.py`); those
 that have ended are not: each was one of many, and only DescribeTransactions knows it for a while.
 
 Versions: v1 filter by duration (KIP-994); v2 by pattern (KIP-1152); all flexible.
@@ -17,12 +17,12 @@ from core.errors import Error
 from core.group.subscribed_topics import InvalidRegularExpression
 from core.security.operations import REQUIREMENTS
 from core.transaction.key import TransactionKey
+from core.transaction.shown_ids import shown_id
 from core.transaction.values import TransactionMetadata, TransactionState
 from gateway.kafka.api import api
 from gateway.kafka.codec import ListTransactionsRequest, ListTransactionsResponse
 from gateway.kafka.context import RequestContext
 from gateway.kafka.errors import kafka_code
-from gateway.kafka.transactional_ids import shown_id
 from gateway.runtime.groups.topic_images import compiled
 
 _State = ListTransactionsResponse.TransactionState

@@ -9,9 +9,9 @@ import pytest
 
 from core.errors import Error
 from core.transaction.key import Participant, TransactionKey
+from core.transaction.shown_ids import pulsar_key, shown_id
 from core.transaction.values import ProducerIdAndEpoch, TransactionState
 from gateway.kafka.codec import EndTxnRequest
-from gateway.kafka.transactional_ids import pulsar_key, shown_id
 from tests.gateway.kafka.handlers.conftest import Broker, MakeBroker
 from tests.gateway.kafka.handlers.grouping import topic_of
 from tests.gateway.kafka.handlers.test_list_transactions import HOUR_MS, listed

@@ -1,4 +1,4 @@
-"""How Kafka's clients are shown transactions that are not theirs.
+"""How transactions are named to Kafka's clients and on the page, whatever protocol they are of.
 
 Pulsar's have no transactional id, but a TxnID: `pulsar:(3,1234)` stands for it, so that Kafka's
 tools list and describe them, and call none of them hanging. A producer of Kafka's may have such an
