@@ -49,6 +49,44 @@ _CHANGE = (SEE_SUBSCRIPTION, CHANGE_SUBSCRIPTION, USE_THIS_SUBSCRIPTION)
 READ_TOPIC: Final = REQUIREMENTS["Fetch"][0]
 WRITE_TOPIC: Final = REQUIREMENTS["Produce"][1]
 _RECORDS: Final = (READ_TOPIC, TRANSACTION_SHOWN)
+# --- transactions, producers ---
+# Pulsar's as its REST does (SEE_CLUSTER, CHANGE_CLUSTER), or as Kafka's tools are shown them, by
+# an id such as `pulsar:(3,1234)`.
+PULSARS_TRANSACTION_SHOWN: Final = Requirement(
+    (Right(Operation.DESCRIBE, _CLUSTER), *TRANSACTION_SHOWN.rights),
+    "each transaction shown, of Pulsar's",
+    Without.LEFT_OUT,
+    None,
+)
+(ABORT_TRANSACTION,) = REQUIREMENTS["EndTxn"]
+ABORT_PULSARS_TRANSACTION: Final = Requirement(
+    (Right(Operation.ALTER, _CLUSTER), *ABORT_TRANSACTION.rights),
+    "the transaction, of Pulsar's",
+    Without.WHOLE,
+    Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+PRODUCERS_SHOWN: Final = Requirement(
+    REQUIREMENTS["DescribeProducers"][0].rights,
+    "each topic whose producers are shown",
+    Without.LEFT_OUT,
+    None,
+)
+_OF_TRANSACTIONS: Final = (
+    TRANSACTION_SHOWN,
+    PULSARS_TRANSACTION_SHOWN,
+    TOPIC_SHOWN,
+    GROUP_SHOWN,
+    PRODUCERS_SHOWN,
+)
+_OF_ABORTS: Final = (*_OF_TRANSACTIONS, ABORT_TRANSACTION, ABORT_PULSARS_TRANSACTION)
+_TRANSACTION_PAGES: Final = {
+    "GET /transactions": _OF_TRANSACTIONS,
+    "GET /transaction": _OF_ABORTS,
+    "GET /transaction/abort": _OF_ABORTS,
+    "POST /transaction/abort": _OF_ABORTS,
+    "GET /producers": (PRODUCERS_SHOWN, TRANSACTION_SHOWN, PULSARS_TRANSACTION_SHOWN),
+    "GET /producer": (PRODUCERS_SHOWN, TRANSACTION_SHOWN, PULSARS_TRANSACTION_SHOWN),
+}
 
 PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "GET /": (SEE_CLUSTER, TOPIC_SHOWN, GROUP_SHOWN, TRANSACTION_SHOWN),
@@ -80,5 +118,6 @@ PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "POST /subscription/skip": _CHANGE,
     "GET /subscription/delete": _CHANGE,
     "POST /subscription/delete": _CHANGE,
+    **_TRANSACTION_PAGES,
 }
 """By method and path. Nothing asked for: it is about the one who asks."""

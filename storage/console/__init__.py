@@ -4,9 +4,11 @@ from core.ports.console import ConsoleReads
 from storage.connection.pool import Database
 from storage.console.groups import PostgresGroups
 from storage.console.overview import PostgresOverview
+from storage.console.producers import PostgresProducers
 from storage.console.reading import Reading
 from storage.console.records import PostgresRecords
 from storage.console.subscriptions import PostgresSubscriptions
+from storage.console.transactions import PostgresTransactions
 
 
 def console_reads(database: Database) -> ConsoleReads:
@@ -17,4 +19,6 @@ def console_reads(database: Database) -> ConsoleReads:
         records=PostgresRecords(reading),
         groups=PostgresGroups(reading),
         subscriptions=PostgresSubscriptions(reading),
+        producers=PostgresProducers(reading),
+        transactions=PostgresTransactions(reading),
     )

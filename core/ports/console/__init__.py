@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from core.ports.console.groups import GroupReads
 from core.ports.console.overview import OverviewReads
+from core.ports.console.producers import ProducerReads
 from core.ports.console.records import RecordReads
 from core.ports.console.subscriptions import SubscriptionReads
+from core.ports.console.transactions import TransactionReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +22,5 @@ class ConsoleReads:
     groups: GroupReads
     subscriptions: SubscriptionReads
     records: RecordReads
+    producers: ProducerReads
+    transactions: TransactionReads

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+import jwt
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
+from core.security.verifier import ScramMechanism, Verifier
+from storage.users import put_user
 from tests.conftest import Gateway, free_port, gateways
 from tests.databases import Copies
 
@@ -20,6 +33,17 @@ if TYPE_CHECKING:
 
 WITHIN_S = 30.0
 WITHIN_MS = WITHIN_S * 1000
+SECRET = bytes(range(32))
+PASSWORD = "wonder:land,ß"
+GUARDED = (
+    "authenticationEnabled=true",
+    "authenticationProviders=token,basic",
+    f"tokenSecretKey={base64.b64encode(SECRET).decode()}",
+    "connection.failed.authentication.delay.ms=50",
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users=User:ANONYMOUS;User:admin",
+)
+"""Who comes by HTTP logs in; Kafka's clients need not, and may do everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +52,7 @@ class Site:
 
     gateway: Gateway
     port: int
+    pulsar_port: int
 
     @property
     def url(self) -> str:
@@ -80,15 +105,64 @@ def site(
         yield _site(start, "--console-write", at_once, url=url)
 
 
+@pytest.fixture(scope="session")
+def guarded(
+    copies: Copies, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """The session's broker whose page asks for a login, and goes by ACLs: `User:admin` may do
+    everything, others what a test grants them. `alice` has a password."""
+    with (
+        copies.taken(template_database) as url,
+        gateways(tmp_path_factory.mktemp("guarded")) as start,
+    ):
+        verifier = Verifier.of_password(ScramMechanism.SHA_256, b"salt", 4096, PASSWORD)
+        put_user(url, "alice", [verifier])
+        yield _site(start, *(f"--override={each}" for each in GUARDED), url=url)
+
+
+def token(role: str, lasts_s: float = 600, key: bytes = SECRET) -> str:
+    """What logs a role in at `guarded`."""
+    return jwt.encode({"sub": role, "exp": int(time.time() + lasts_s)}, key)
+
+
+def bearer(role: str) -> dict[str, str]:
+    """The same as a header."""
+    return {"authorization": f"Bearer {token(role)}"}
+
+
+def log_in(tab: Tab, site: Site, role: str) -> None:
+    """Brings the tab to the first page, as the role."""
+    tab.goto(f"{site.url}/login")
+    tab.get_by_label("Token").fill(token(role))
+    tab.get_by_role("button", name="Log in").click()
+    tab.get_by_role("button", name="Log out").wait_for()
+
+
+def grant(site: Site, role: str, operation: AclOperation, kind: ResourceType, name: str) -> None:
+    """By an ACL, which counts when it returns."""
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    acl = AclBinding(
+        kind,
+        name,
+        ResourcePatternType.LITERAL,
+        f"User:{role}",
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
+    for made in admin.create_acls([acl]).values():
+        made.result(WITHIN_S)
+
+
 def _site(start: Callable[..., Gateway], *options: str, url: str) -> Site:
-    port = free_port()
+    port, pulsar_port = free_port(), free_port()
     gateway = start(
-        *("--pulsar-listen", f"127.0.0.1:{free_port()}"),
+        *("--pulsar-listen", f"127.0.0.1:{pulsar_port}"),
         *("--http-listen", f"127.0.0.1:{port}"),
         *options,
         database_url=url,
     )
-    return Site(gateway, port)
+    return Site(gateway, port, pulsar_port)
 
 
 @pytest.fixture(scope="module")
