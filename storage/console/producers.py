@@ -10,13 +10,12 @@ from core.ports.console.producers import NamedProducerRow, ProducerRow
 from storage.connection.client_text import written
 from storage.console.reading import Reading
 
-_FOUND: Final = """
-FROM penstock.producer_state s
-JOIN penstock.topic_partition p USING (partition_id)
-JOIN penstock.topic t USING (topic_id)
-"""
+# Topics are looked up only where they are asked for: this may be of a million rows.
 _WANTED: Final = """
-WHERE (CAST(:topics AS text[]) IS NULL OR t.name = ANY (:topics))
+FROM penstock.producer_state s
+WHERE (CAST(:topics AS text[]) IS NULL OR s.partition_id IN (
+        SELECT p.partition_id FROM penstock.topic_partition p
+        JOIN penstock.topic t USING (topic_id) WHERE t.name = ANY (:topics)))
   AND (CAST(:producer_ids AS bigint[]) IS NULL OR s.producer_id = ANY (:producer_ids))
 """
 _ROW: Final = """
@@ -28,20 +27,21 @@ SELECT t.name AS topic, p.partition, s.producer_id, s.producer_epoch,
        x.transactional_id, x.kind, s.txn_first_offset AS open_from,
        x.producer_epoch AS newest_epoch, penstock.from_unix_ms(x.updated_at) AS newest_since
 """
-# Joined only after the page is cut out of what may be a million rows.
-PAGE: Final = f"""
-{_ROW}
-FROM (SELECT s.* {_FOUND} {_WANTED}
-      ORDER BY s.updated_at DESC, s.partition_id, s.producer_id LIMIT :count OFFSET :skipped) AS s
+_JOINED: Final = """
 JOIN penstock.topic_partition p USING (partition_id)
 JOIN penstock.topic t USING (topic_id)
 LEFT JOIN penstock.transaction_state x USING (producer_id)
+"""
+PAGE: Final = f"""
+{_ROW}
+FROM (SELECT s.* {_WANTED}
+      ORDER BY s.updated_at DESC, s.partition_id, s.producer_id LIMIT :count OFFSET :skipped) AS s
+{_JOINED}
 ORDER BY s.updated_at DESC, s.partition_id, s.producer_id
 """
-COUNT: Final = f"SELECT count(*) AS number FROM (SELECT {_FOUND} {_WANTED} LIMIT :most) AS counted"
+COUNT: Final = f"SELECT count(*) AS number FROM (SELECT {_WANTED} LIMIT :most) AS counted"
 OF_PRODUCER: Final = f"""
-{_ROW} {_FOUND} LEFT JOIN penstock.transaction_state x USING (producer_id)
-WHERE s.producer_id = :producer_id
+{_ROW} FROM penstock.producer_state s {_JOINED} WHERE s.producer_id = :producer_id
 ORDER BY s.updated_at DESC, t.name, p.partition LIMIT :most
 """
 _NAMED: Final = """

@@ -44,19 +44,28 @@ FIND: Final = f"""
 {_ROWS} WHERE producer_id = (
     SELECT producer_id FROM penstock.transaction_state WHERE txn_key = :key AND state <> 'Dead')
 """
+# waiting: as v_open_transaction_blocking has it, but of these transactions alone.
 PLACES: Final = """
 SELECT x.producer_id, t.name AS topic, p.partition, s.txn_first_offset AS first_offset,
-       b.records_waiting AS waiting
+       CASE WHEN is_oldest THEN p.next_offset - begins - (
+           SELECT count(*) FROM penstock.record_batch b
+           WHERE b.partition_id = p.partition_id AND b.last_offset >= begins AND b.is_control
+       ) END AS waiting
 FROM penstock.transaction_state x
 JOIN penstock.transaction_partition j USING (txn_key)
 JOIN penstock.topic_partition p USING (partition_id)
 JOIN penstock.topic t USING (topic_id)
 LEFT JOIN penstock.producer_state s
     ON s.partition_id = j.partition_id AND s.producer_id = x.producer_id
-LEFT JOIN penstock.v_open_transaction_blocking b
-    ON b.producer_id = x.producer_id AND b.topic = t.name AND b.partition = p.partition
+CROSS JOIN LATERAL (
+    SELECT greatest(p.log_start_offset, s.txn_first_offset) AS begins,
+           s.txn_first_offset IS NOT NULL AND NOT EXISTS (
+               SELECT FROM penstock.producer_state o
+               WHERE o.partition_id = s.partition_id AND o.txn_first_offset < s.txn_first_offset
+           ) AS is_oldest
+) AS r
 WHERE x.producer_id = ANY (:producer_ids) AND x.started_at >= 0
-ORDER BY b.records_waiting DESC NULLS LAST, t.name, p.partition LIMIT 2000
+ORDER BY waiting DESC NULLS LAST, t.name, p.partition LIMIT 2000
 """
 PARTICIPANTS: Final = """
 SELECT x.producer_id, j.name, NULL AS topic, NULL AS partition,
