@@ -11,7 +11,10 @@ import pkgutil
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
+from starlette.responses import Response
+
 from core.security.page_operations import PAGES
+from gateway.console.rendering import HEADERS
 from gateway.console.visit import Console, Visit
 from gateway.web.api import Registry
 from gateway.web.call import Call
@@ -69,7 +72,10 @@ def _enter(method: str, path: str) -> Callable[[Given], Given]:
             if isinstance(given, Done):
                 if visit.is_of_broker:
                     return given._asdict()
-                return visit.console.rendering.done(given.to, given.text)
+                given = visit.console.rendering.done(given.to, given.text)
+            if isinstance(given, Response):
+                for name, value in HEADERS.items():
+                    given.headers.setdefault(name, value)
             return given
 
         CONSOLE.endpoint(method, path, needs)(served)

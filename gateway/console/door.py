@@ -7,13 +7,11 @@ in, which say for whom they ask, as they have let him in themselves.
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Collection
 from typing import Any, Final
 
 from gateway.web.api import Endpoint, Refused
 from gateway.web.call import Call
-from gateway.web.guard import target_of
+from gateway.web.guard import host_of, is_loopback, target_of
 from gateway.web.introductions import HEADER, Introductions
 
 _NOT_SAID: Final = Refused(403, "No broker has said so")
@@ -25,15 +23,11 @@ _NOT_LOCAL: Final = Refused(
 
 
 class Door:
-    """is_guarded: who asks has logged in, or was introduced, before he comes here. names: of this
-    machine beside those of loopback, as browsers may write them."""
+    """is_guarded: who asks has logged in, or was introduced, before he comes here."""
 
-    def __init__(
-        self, introductions: Introductions, *, is_guarded: bool, names: Collection[str] = ()
-    ) -> None:
+    def __init__(self, introductions: Introductions, *, is_guarded: bool) -> None:
         self._introductions = introductions
         self._is_guarded = is_guarded
-        self._names = frozenset(name.lower() for name in names)
 
     async def refuse(self, call: Call[Any], _: Endpoint) -> Refused | None:
         """Why not, or None. Raises StoreUnavailable."""
@@ -44,24 +38,6 @@ class Door:
             caller = await self._introductions.read(said, request.method, target_of(request))
             call.caller = caller or call.caller
             return None if caller else _NOT_SAID
-        host = _without_port(request.headers.get("host", ""))
-        is_local = is_loopback(call.caller.host) and (
-            host == "localhost" or is_loopback(host) or host in self._names
-        )
+        host = host_of(request)
+        is_local = is_loopback(call.caller.host) and (host == "localhost" or is_loopback(host))
         return None if is_local else _NOT_LOCAL
-
-
-def is_loopback(host: str) -> bool:
-    """Whether it is an address of loopback."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()

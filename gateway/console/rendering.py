@@ -113,7 +113,7 @@ class Rendering:
         while len(self._said) > _MOST_SAID:
             self._said.popitem(last=False)
         to += f"{'&' if '?' in to else '?'}{SAID}={key}"
-        return RedirectResponse(to, 303, {"cache-control": "no-store"})
+        return RedirectResponse(to, 303)
 
     def _response(
         self, template: str, status: int, around: Mapping[str, Any], values: Mapping[str, Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import ipaddress
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -55,16 +56,22 @@ class Guard:
         configs: Configs,
         observe: LoginObserver,
     ) -> None:
-        self.challenge: Final = ", ".join(
-            f'{scheme} realm="penstock"'
-            for method, scheme in _SCHEMES.items()
-            if method in authentication.methods
-        )
         self._listener = listener
         self._authentication = authentication
         self._configs = configs
         self._observe = observe
         self._introductions = Introductions(authentication.users)
+
+    def challenges(self, request: Request, *, by_cookie: bool = False) -> list[str]:
+        """How one may log in, as values of WWW-Authenticate: a header each, since Chromium reads
+        one scheme of a header. Whose token was refused is not asked for a password instead, which
+        browsers do by a dialog."""
+        is_by_cookie = by_cookie and COOKIE in request.cookies
+        return [
+            f'{scheme} realm="penstock"'
+            for method, scheme in _SCHEMES.items()
+            if method in self._authentication.methods and (method == TOKEN or not is_by_cookie)
+        ]
 
     async def admit(self, request: Request, *, by_cookie: bool = False) -> Caller | Refused:
         """Who asks; a refusal comes late. by_cookie: a browser may show its token so. Raises
@@ -140,6 +147,36 @@ def is_from_elsewhere(request: Request) -> bool:
     origin = request.headers.get("origin")
     # Not its scheme: a proxy in between may have ended TLS.
     return origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+
+
+def is_by_anybodys_name(request: Request) -> bool:
+    """Whether a browser asks for a change by a name that its owner may point at any machine (DNS
+    rebinding): then the page and the broker look like one site. Addresses are nobody's to point."""
+    if request.method in _SAFE or "origin" not in request.headers:
+        return False
+    host = host_of(request)
+    return host != "localhost" and _address(host) is None
+
+
+def host_of(request: Request) -> str:
+    """What the client calls this broker, without the port and in lower case."""
+    host = request.headers.get("host", "")
+    end = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+    return end.lower()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether it is an address of loopback."""
+    address = _address(host)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address is not None and (mapped or address).is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
 
 
 def _shown_by(request: Request, method: str, *, by_cookie: bool) -> Credentials:

@@ -31,7 +31,13 @@ from gateway.metrics.requests import RequestObserver
 from gateway.tls import peer_certificate
 from gateway.web.api import Endpoint, Redirected, Refused, Registry
 from gateway.web.call import Call, ClientError
-from gateway.web.guard import CERTIFICATE, Guard, is_from_elsewhere, peer_of
+from gateway.web.guard import (
+    CERTIFICATE,
+    Guard,
+    is_by_anybodys_name,
+    is_from_elsewhere,
+    peer_of,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -263,6 +269,7 @@ class _Methods:
         self._served = served
         self._part = part
         self._guard = None if path in part.open_paths else guard
+        self._is_guarded = guard is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
@@ -271,20 +278,24 @@ class _Methods:
 
     async def _answer(self, request: Request) -> Response:
         show_refusal = self._part.show_refusal
-        if is_from_elsewhere(request):
+        if is_from_elsewhere(request) or (
+            # A browser shows no login to a name that it does not know it by.
+            not self._is_guarded and is_by_anybodys_name(request)
+        ):
             return show_refusal(request, _FROM_ELSEWHERE)
         caller: Caller | Refused
         if self._guard is None:
             caller = Caller(ANONYMOUS, java_host(peer_of(request)))
         else:
+            by_cookie = self._part.for_people
             try:
-                caller = await self._guard.admit(request, by_cookie=self._part.for_people)
+                caller = await self._guard.admit(request, by_cookie=by_cookie)
             except StoreUnavailable:
                 return show_refusal(request, _AWAY)
             if isinstance(caller, Refused):
                 response = show_refusal(request, caller)
-                if self._guard.challenge:
-                    response.headers["www-authenticate"] = self._guard.challenge
+                for challenge in self._guard.challenges(request, by_cookie=by_cookie):
+                    response.headers.append("www-authenticate", challenge)
                 return response
         method = "GET" if request.method == "HEAD" else request.method
         found = self._served.get(method)

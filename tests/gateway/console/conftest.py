@@ -89,7 +89,7 @@ StartSite = Callable[..., Site]
 def start_site(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSite]:
     """Starts brokers with a page, all over the test's database: `start_site("--console-write")`."""
     with gateways(tmp_path_factory.mktemp("site")) as start:
-        yield lambda *options, url=database_url: _site(start, *options, url=url)
+        yield lambda *options, **more: _site(start, *options, url=database_url, **more)
 
 
 @pytest.fixture(scope="session")
@@ -154,11 +154,13 @@ def grant(site: Site, role: str, operation: AclOperation, kind: ResourceType, na
         made.result(WITHIN_S)
 
 
-def _site(start: Callable[..., Gateway], *options: str, url: str) -> Site:
+def _site(
+    start: Callable[..., Gateway], *options: str, url: str, http_host: str = "127.0.0.1"
+) -> Site:
     port, pulsar_port = free_port(), free_port()
     gateway = start(
         *("--pulsar-listen", f"127.0.0.1:{pulsar_port}"),
-        *("--http-listen", f"127.0.0.1:{port}"),
+        *("--http-listen", f"{http_host}:{port}"),
         *options,
         database_url=url,
     )

@@ -22,9 +22,11 @@ from tests.pulsar_wire import Wire, closing_all
 _COORDINATOR = 3
 
 
-def make_topic(site: Site, name: str, partitions: int = 1) -> None:
+def make_topic(site: Site, name: str, partitions: int = 1, **config: str) -> None:
+    """config: names with underscores for dots."""
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
-    for made in admin.create_topics([NewTopic(name, partitions)]).values():
+    given = {each.replace("_", "."): value for each, value in config.items()}
+    for made in admin.create_topics([NewTopic(name, partitions, config=given)]).values():
         made.result(WITHIN_S)
 
 
