@@ -6,6 +6,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from core.config.values import TopicConfig
+from core.errors import Error, Refusal
 
 Key = TypeVar("Key", str, UUID)
 
@@ -32,6 +33,16 @@ class Topic:
     def partition_id(self, number: int) -> int | None:
         """The id of partition `number`, or None if the topic has no such partition."""
         return self.partition_ids[number] if 0 <= number < len(self.partition_ids) else None
+
+    def why_records_stay(self) -> Refusal | None:
+        """Why no client may delete its records (`ReplicaManager.deleteRecordsOnLocalLog`)."""
+        if self.is_internal:
+            message = "Records of an internal topic may not be deleted."
+            return Refusal(Error.INVALID_TOPIC_EXCEPTION, message)
+        if not self.config.is_deleted:
+            message = "Records of a topic that is only compacted may not be deleted."
+            return Refusal(Error.POLICY_VIOLATION, message)
+        return None
 
 
 def find_partition(topics: Mapping[Key, Topic], topic: Key, number: int) -> int | None:

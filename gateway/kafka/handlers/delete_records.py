@@ -53,11 +53,8 @@ async def _delete(name: str, index: int, offset: int, ctx: RequestContext) -> tu
         partition_id = None if topic is None else topic.partition_id(index)
         if topic is None or partition_id is None:
             return Error.UNKNOWN_TOPIC_OR_PARTITION, -1
-        if topic.is_internal:
-            return Error.INVALID_TOPIC_EXCEPTION, -1  # ReplicaManager.deleteRecordsOnLocalLog
-        if not topic.config.is_deleted:
-            # ReplicaManager: records of a topic that is only compacted may not be deleted.
-            return Error.POLICY_VIOLATION, -1
+        if refusal := topic.why_records_stay():
+            return refusal.error, -1
         return await ctx.partitions.delete_records(partition_id, offset)
     except StoreUnavailable:
         return Error.NOT_LEADER_OR_FOLLOWER, -1
