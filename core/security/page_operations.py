@@ -88,6 +88,43 @@ _TRANSACTION_PAGES: Final = {
     "GET /producer": (PRODUCERS_SHOWN, TRANSACTION_SHOWN, PULSARS_TRANSACTION_SHOWN),
 }
 
+# --- topics ---
+# As the APIs of Kafka that are named here; Pulsar's REST asks for the same.
+READ_RECORDS: Final = REQUIREMENTS["Fetch"][0]
+SEE_SETTINGS: Final = REQUIREMENTS["DescribeConfigs"][1]
+CHANGE_SETTINGS: Final = REQUIREMENTS["IncrementalAlterConfigs"][1]
+MAKE_TOPIC: Final = REQUIREMENTS["CreateTopics"][0]
+MAKE_TOPICS: Final = Requirement(
+    (Right(Operation.CREATE, _CLUSTER), Right(Operation.CREATE, _TOPIC, is_on_any=True)),
+    "whether it is offered to make a topic",
+    Without.LEFT_OUT,
+    None,
+)
+(ADD_PARTITIONS,) = REQUIREMENTS["CreatePartitions"]
+_, DELETE_TOPIC = REQUIREMENTS["DeleteTopics"]
+(DELETE_RECORDS,) = REQUIREMENTS["DeleteRecords"]
+OF_A_TOPIC: Final = (TOPIC_SHOWN, READ_RECORDS, SEE_SETTINGS)
+"""What each page of a topic asks for, to show it and the links to the others."""
+_LOST: Final = (*OF_A_TOPIC, GROUP_SHOWN)
+_TOPIC_PAGES: Final = {
+    "GET /topics": (TOPIC_SHOWN, MAKE_TOPICS),
+    "GET /topics/create": (MAKE_TOPICS, MAKE_TOPIC, TOPIC_SHOWN),
+    "POST /topics/create": (MAKE_TOPICS, MAKE_TOPIC, TOPIC_SHOWN),
+    "GET /topic": (
+        *(*OF_A_TOPIC, GROUP_SHOWN, TRANSACTION_SHOWN, PULSARS_TRANSACTION_SHOWN),
+        *(ADD_PARTITIONS, DELETE_RECORDS, DELETE_TOPIC),
+    ),
+    "GET /topic/schemas": OF_A_TOPIC,
+    "GET /topic/settings": (*OF_A_TOPIC, CHANGE_SETTINGS),
+    "POST /topic/settings": (*OF_A_TOPIC, CHANGE_SETTINGS),
+    "GET /topic/partitions": (*OF_A_TOPIC, ADD_PARTITIONS),
+    "POST /topic/partitions": (*OF_A_TOPIC, ADD_PARTITIONS),
+    "GET /topic/empty": (*_LOST, DELETE_RECORDS),
+    "POST /topic/empty": (*_LOST, DELETE_RECORDS),
+    "GET /topic/delete": (*_LOST, DELETE_TOPIC),
+    "POST /topic/delete": (*_LOST, DELETE_TOPIC),
+}
+
 PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "GET /": (SEE_CLUSTER, TOPIC_SHOWN, GROUP_SHOWN, TRANSACTION_SHOWN),
     "GET /topic/messages": (*_RECORDS, WRITE_TOPIC),
@@ -119,5 +156,6 @@ PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "GET /subscription/delete": _CHANGE,
     "POST /subscription/delete": _CHANGE,
     **_TRANSACTION_PAGES,
+    **_TOPIC_PAGES,
 }
 """By method and path. Nothing asked for: it is about the one who asks."""

@@ -8,19 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from core.security.acls import AliasOf
     from gateway.front_ends import Surroundings
     from gateway.runtime.runtime import Runtime
     from gateway.web.server import Part
 
 
-def console(runtime: Runtime, around: Surroundings) -> Part:
-    """All pages."""
+def console(alias_of: AliasOf, runtime: Runtime, around: Surroundings) -> Part:
+    """All pages. alias_of: see Console."""
     from gateway.console.api import load_pages
     from gateway.console.door import Door
     from gateway.console.history import Histories
     from gateway.console.records.room import RecordRoom
     from gateway.console.rendering import Rendering
-    from gateway.console.shared import Overview
+    from gateway.console.shared import Overview, Topics
     from gateway.console.visit import Console
     from gateway.web.introductions import Introductions
     from gateway.web.peers import Peers
@@ -41,9 +42,11 @@ def console(runtime: Runtime, around: Surroundings) -> Part:
         Histories(runtime.console),
         Overview(runtime.console.overview),
         records,
+        Topics(runtime.console.topics),
         Peers(around.settings.tls_cert, introductions),
         around.metrics.refusals.count,
         is_guarded,
+        alias_of,
     )
     return Part(
         load_pages(),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from gateway.console.rendering import count
+
 WIDTH: Final = 600
 HEIGHT: Final = 70
 _EDGE: Final = 4
@@ -44,3 +46,10 @@ def rates(totals: Series) -> list[tuple[float, float]]:
         for (earlier, before), (at, value) in pairwise(totals)
         if at > earlier
     ]
+
+
+def rate_plot(what: str, totals: Series, until: float, span_s: float) -> Plot:
+    """How fast a number of records grows. what: in words, that begin the plot's own."""
+    line = rates(totals)
+    now = f"{count(line[-1][1])} records/s" if line else "looking…"
+    return plot([line], f"{what}: {now}", until, span_s)

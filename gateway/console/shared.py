@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from core.ports.console.topics import Rank
 from gateway.console.findings import OPEN_AFTER_S, STUCK_AFTER_S
 
 if TYPE_CHECKING:
     from core.ports.console.overview import OverviewReads
+    from core.ports.console.topics import TopicReads
 
 Value = TypeVar("Value")
 
 _FRESH_S: Final = 2.0
 _MOST_OF_THE_TIME: Final = 1 / 20
 """So much of it the database is asked at most, however many look and however long it takes."""
+_MOST_NAMES: Final = 100
 
 
 class Shared(Generic[Value]):
@@ -40,6 +45,22 @@ class Shared(Generic[Value]):
             return self._found
 
 
+class SharedByName(Generic[Value]):
+    """The same of each of several names, of those that were asked for last."""
+
+    def __init__(self, read: Callable[[str], Awaitable[Value]]) -> None:
+        self._read = read
+        self._by_name: OrderedDict[str, Shared[Value]] = OrderedDict()
+
+    async def get(self, name: str) -> Value:
+        """As `Shared.get`."""
+        shared = self._by_name.pop(name, None) or Shared(partial(self._read, name))
+        self._by_name[name] = shared
+        if len(self._by_name) > _MOST_NAMES:
+            self._by_name.popitem(last=False)
+        return await shared.get()
+
+
 class Overview:
     """The cluster as a whole, as all who look see it; what each may see is asked afterwards."""
 
@@ -60,3 +81,13 @@ class Overview:
     async def look(self) -> None:
         """Reads all that is too old, side by side. Raises StoreUnavailable."""
         await asyncio.gather(*(each.get() for each in self._all))
+
+
+class Topics:
+    """All topics by what they hold, and who reads each of them, for which all that groups have
+    committed is looked through."""
+
+    def __init__(self, reads: TopicReads) -> None:
+        self.ranked: Final = {rank: Shared(partial(reads.ranked, rank)) for rank in Rank}
+        self.groups: Final = SharedByName(reads.groups)
+        self.subscriptions: Final = SharedByName(reads.subscriptions)

@@ -16,11 +16,12 @@ from gateway.web.call import Call, ClientError
 from gateway.web.introductions import HEADER
 
 if TYPE_CHECKING:
+    from core.security.acls import AliasOf
     from gateway.config import Settings
     from gateway.console.history import Histories
     from gateway.console.records.room import RecordRoom
     from gateway.console.rendering import Rendering
-    from gateway.console.shared import Overview
+    from gateway.console.shared import Overview, Topics
     from gateway.runtime.runtime import Runtime
     from gateway.web.peers import Peers
 
@@ -30,7 +31,8 @@ READ_ONLY = "The page only shows things here: start the broker with --console-wr
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What pages may ask. is_guarded: whether whoever asks has logged in."""
+    """What pages may ask. is_guarded: whether whoever asks has logged in. alias_of: what Pulsar's
+    clients call that which Kafka's call so."""
 
     runtime: Runtime
     settings: Settings
@@ -38,9 +40,11 @@ class Console:
     histories: Histories
     overview: Overview
     records: RecordRoom
+    topics: Topics
     peers: Peers
     on_refused: RefusalObserver
     is_guarded: bool
+    alias_of: AliasOf
 
     @property
     def is_writable(self) -> bool:
@@ -152,11 +156,22 @@ class Visit:
         what it says."""
         return HEADER in self.call.request.headers
 
+    def require_change(self, requirement: Requirement, name: str = "") -> None:
+        """As `require`, of a change that a page is about to offer. Raises ClientError also where
+        nothing may be changed at all."""
+        self.check_writable()
+        self.require(requirement, name)
+
+    def check_writable(self) -> None:
+        """Raises ClientError where nothing may be changed at all."""
+        if not self.console.is_writable:
+            raise ClientError(403, READ_ONLY)
+
     def check_change(self) -> None:
         """Raises ClientError where nothing may be changed at all, or a browser does not say which
         page asks for it."""
-        if not self.console.is_writable and self.call.request.url.path not in ("/login", "/logout"):
-            raise ClientError(403, READ_ONLY)
+        if self.call.request.url.path not in ("/login", "/logout"):
+            self.check_writable()
         headers = self.call.request.headers
         if not self.is_of_broker and "sec-fetch-site" not in headers and "origin" not in headers:
             raise ClientError(403, "Nothing says that a page of this site asks for this change")

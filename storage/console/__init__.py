@@ -8,6 +8,7 @@ from storage.console.producers import PostgresProducers
 from storage.console.reading import Reading
 from storage.console.records import PostgresRecords
 from storage.console.subscriptions import PostgresSubscriptions
+from storage.console.topics import PostgresTopics
 from storage.console.transactions import PostgresTransactions
 
 
@@ -20,5 +21,6 @@ def console_reads(database: Database) -> ConsoleReads:
         groups=PostgresGroups(reading),
         subscriptions=PostgresSubscriptions(reading),
         producers=PostgresProducers(reading),
+        topics=PostgresTopics(reading),
         transactions=PostgresTransactions(reading),
     )

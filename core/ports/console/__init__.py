@@ -11,6 +11,7 @@ from core.ports.console.overview import OverviewReads
 from core.ports.console.producers import ProducerReads
 from core.ports.console.records import RecordReads
 from core.ports.console.subscriptions import SubscriptionReads
+from core.ports.console.topics import TopicReads
 from core.ports.console.transactions import TransactionReads
 
 
@@ -23,4 +24,5 @@ class ConsoleReads:
     subscriptions: SubscriptionReads
     records: RecordReads
     producers: ProducerReads
+    topics: TopicReads
     transactions: TransactionReads

@@ -18,8 +18,7 @@ from gateway.console import findings
 from gateway.console.api import Page, page
 from gateway.console.findings import HIDDEN
 from gateway.console.history import SPAN_S
-from gateway.console.plots import Plot, plot, rates
-from gateway.console.rendering import count
+from gateway.console.plots import Plot, rate_plot
 from gateway.console.visit import Visit
 
 _FINDINGS_MAX: Final = 12
@@ -86,9 +85,7 @@ def _visible(visit: Visit, places: Iterable[StuckPlace]) -> Iterator[StuckPlace]
 
 def _plots(visit: Visit) -> list[Plot]:
     history = visit.console.histories.totals()
-    plots = []
-    for name, words in (("appended", "Produced"), ("committed", "Consumed, as committed")):
-        line = rates(history.get(name, ()))
-        now = f"{count(line[-1][1])} records/s" if line else "looking…"
-        plots.append(plot([line], f"{words}: {now}", time.time(), SPAN_S))
-    return plots
+    return [
+        rate_plot(words, history.get(name, ()), time.time(), SPAN_S)
+        for name, words in (("appended", "Produced"), ("committed", "Consumed, as committed"))
+    ]
