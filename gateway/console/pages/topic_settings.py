@@ -76,7 +76,7 @@ async def _page(
         "head": head_of(visit, topic),
         "topic": topic,
         "settings": [
-            _setting(each, of_namespace, visit.runtime.cluster.broker_id, may_change)
+            setting_of(each, of_namespace, visit.runtime.cluster.broker_id, may_change)
             for each in described
         ],
         "edited": edited,
@@ -87,9 +87,11 @@ async def _page(
     return Page("topic_settings.html", values, 200 if refused is None else 400)
 
 
-def _setting(
+def setting_of(
     entry: ConfigEntry, of_namespace: Mapping[str, str], broker_id: int, may_change: bool
 ) -> Setting:
+    """A setting as it is shown. of_namespace: those that the topic's namespace makes for it, which
+    override the broker's."""
     is_own = entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
     value, source = entry.value, _SOURCES[entry.source].format(broker_id=broker_id)
     if entry.name in of_namespace and not is_own:

@@ -6,8 +6,11 @@ import struct
 
 import pytest
 
+from core.config.types import ConfigType
+from core.config.values import ConfigEntry, ConfigSource
 from core.schema.values import Schema, SchemaType
 from gateway.console.pages.topic_schemas import definitions_of
+from gateway.console.pages.topic_settings import setting_of
 from gateway.console.pages.topics import Order, read_settings
 from gateway.console.topics import Names
 from gateway.web.call import ClientError
@@ -78,3 +81,42 @@ def test_key_and_value_are_shown_by_themselves() -> None:
     assert value_shown.lines[1] == '  "type": "string"'
     (malformed,) = definitions_of(Schema(SchemaType.KEY_VALUE, b"\x00", "", properties))
     assert malformed.part is None
+
+
+def entry(source: ConfigSource, **how: bool) -> ConfigEntry:
+    flags = {"is_sensitive": False, "is_read_only": False, **how}
+    return ConfigEntry(
+        "a.b", "1", source, synonyms=(), type=ConfigType.INT, documentation="", **flags
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "of_namespace", "value", "words", "is_own"),
+    [
+        (ConfigSource.DYNAMIC_TOPIC_CONFIG, {"a.b": "2"}, "1", "this topic", True),
+        (ConfigSource.DEFAULT_CONFIG, {}, "1", "default", False),
+        (ConfigSource.DEFAULT_CONFIG, {"a.b": "2"}, "2", "its namespace's policies", False),
+        (ConfigSource.STATIC_BROKER_CONFIG, {}, "1", "broker 7, set when it was started", False),
+        (ConfigSource.DYNAMIC_BROKER_CONFIG, {}, "1", "broker 7, set while it runs", False),
+        (
+            ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+            {"a.c": "2"},
+            "1",
+            "all brokers, set while they run",
+            False,
+        ),
+    ],
+)
+def test_a_setting_says_where_it_comes_from(
+    source: ConfigSource, of_namespace: dict[str, str], value: str, words: str, is_own: bool
+) -> None:
+    found = setting_of(entry(source), of_namespace, 7, may_change=True)
+    assert (found.value, found.source, found.is_own) == (value, words, is_own)
+
+
+def test_a_secret_is_not_shown_and_what_cannot_be_changed_not_offered() -> None:
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG
+    assert setting_of(entry(own, is_sensitive=True), {}, 7, may_change=True).value is None
+    assert not setting_of(entry(own, is_read_only=True), {}, 7, may_change=True).is_changeable
+    assert not setting_of(entry(own), {}, 7, may_change=False).is_changeable
+    assert setting_of(entry(own), {}, 7, may_change=True).is_changeable
