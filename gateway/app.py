@@ -30,6 +30,7 @@ from gateway.compose import cluster_of, compose
 from gateway.config import ListenAddress, Settings, SettingsError
 from gateway.connection_account import AccountLimits, ConnectionAccount, Most
 from gateway.console.part import console
+from gateway.embedded import kept_running
 from gateway.front_ends import FrontEnd, FrontEndFactory, Surroundings
 from gateway.kafka.front_end import FRONT_END as KAFKA
 from gateway.listener import ConnectionLimits
@@ -50,8 +51,9 @@ from gateway.runtime.runtime import Runtime
 from gateway.tls import TlsContexts, TlsError
 from gateway.web.front_end import front_end
 from storage.connection.pool import Database
+from storage.flush.handover import Handover
 from storage.migrate import upgrade
-from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from storage.server.embedded import EmbeddedPostgres
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +65,6 @@ FRONT_ENDS: Final[tuple[FrontEndFactory, ...]] = (
 """What this process speaks, in the order in which addresses are bound, front-ends made and opened:
 HTTP is last, for others bring what it serves."""
 
-SUPERVISE_INTERVAL_S = 0.2
 LEAVE_TIMEOUT_S = 3.0
 TURN_S = 0.3  # a round trip of a busy client, and some
 
@@ -85,11 +86,17 @@ with contextlib.suppress(ImportError):  # uvloop and epoll are not there on ever
 
 
 def run(
-    settings: Settings, server: EmbeddedPostgres | None = None, *, on_ready: OnReady = _silent
+    settings: Settings,
+    server: EmbeddedPostgres | None = None,
+    *,
+    reader: tuple[int, int] | None = None,
+    on_ready: OnReady = _silent,
 ) -> None:
     """Serves until SIGTERM or SIGINT.
 
     server: the embedded PostgreSQL, started; stopped in the end. None: settings.database_url.
+    reader: the uid and gid of the PostgreSQL there, if it is another process's embedded one, and
+    so reads payload from files.
     on_ready: called with the port of each listener once clients are served.
     Raises StoreUnavailable, SchemaRefused, EmbeddedPostgresError, BrokerIdTaken or SettingsError
     (an address, a certificate) where the broker cannot start; BrokerIdTaken also where another
@@ -97,31 +104,29 @@ def run(
     """
     logs.configure(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings, server, on_ready))
+        runner.run(_serve(settings, server, reader, on_ready))
 
 
-async def _serve(settings: Settings, server: EmbeddedPostgres | None, on_ready: OnReady) -> None:
-    if server is None:
-        assert settings.database_url is not None, "without a server of its own, a URL is given"
-        await _serve_on(settings, settings.database_url, None, on_ready)
-        return
-    try:
-        await _serve_on(settings, server.url, server, on_ready)
-    finally:
-        await asyncio.to_thread(server.stop)
-
-
-async def _serve_on(
-    settings: Settings, url: str, server: EmbeddedPostgres | None, on_ready: OnReady
+async def _serve(
+    settings: Settings,
+    server: EmbeddedPostgres | None,
+    reader: tuple[int, int] | None,
+    on_ready: OnReady,
 ) -> None:
-    await asyncio.to_thread(upgrade, url)
-    metrics = Metrics()
-    handover = server.handover if server else None
-    database = Database(url, observe=metrics.observe_query, handover=handover)
-    try:
+    async with contextlib.AsyncExitStack() as ends:
+        url = settings.database_url
+        if server is not None:
+            ends.push_async_callback(asyncio.to_thread, server.stop)
+            url, reader = server.url, server.user
+        assert url is not None, "without a server of its own, a URL is given"
+        await asyncio.to_thread(upgrade, url)
+        handover = None if reader is None else Handover.make(reader)
+        if handover is not None:
+            ends.callback(handover.remove)
+        metrics = Metrics()
+        database = Database(url, observe=metrics.observe_query, handover=handover)
+        ends.push_async_callback(database.close)
         await _Broker(settings, database, server, metrics, on_ready).run()
-    finally:
-        await database.close()
 
 
 class _Broker:
@@ -204,7 +209,7 @@ class _Broker:
         if self._tls.are_there:
             self._start(self._tls.keep_up(listeners.close_revoked))
         if self._server is not None:
-            self._start(self._supervise(self._server))
+            self._start(kept_running(self._server))
         # What is alive now stays alive: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -293,20 +298,6 @@ class _Broker:
                 log.error("background_work_failed", reason=str(error), exc_info=error)
             self._failure = self._failure or error
             self._stop.set()
-
-    async def _supervise(self, server: EmbeddedPostgres) -> None:
-        """Starts the embedded PostgreSQL again if it dies."""
-        while True:
-            await asyncio.sleep(SUPERVISE_INTERVAL_S)
-            if server.pid is not None:
-                continue
-            log.warning("embedded_postgres_died")
-            try:
-                await asyncio.to_thread(server.start)
-            except EmbeddedPostgresError as error:
-                log.error("embedded_postgres_does_not_start", reason=str(error))
-            else:
-                log.info("embedded_postgres_restarted")
 
 
 def _warn_of_others(cluster: Cluster) -> None:

@@ -36,6 +36,7 @@ from gateway.kafka.codec import RequestHeader, made
 from storage.connection.binary import bigint_array
 from storage.connection.pool import HOT_SESSION, HotConnection
 from storage.connection.session import HotSession, Statement
+from storage.flush.handover import Handover
 from storage.flush.payload import FlushPayload, PayloadWriter
 from storage.schema import SCHEMA, chunk_table_name
 from storage.server.embedded import EmbeddedPostgres
@@ -127,7 +128,7 @@ class Store:
             await sessions[-1].prepare_all(_STATEMENTS)
         flushes, joins = sessions
         await joins.execute(b"SET synchronous_commit = off")
-        writer = PayloadWriter(flushes, server.handover)
+        writer = PayloadWriter(flushes, Handover.make(server.user))
         await writer.prepare(_Payload(0, ()))
         return cls(flushes, joins, writer)
 

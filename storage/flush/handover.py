@@ -30,14 +30,14 @@ _FIELDS = 3
 
 
 class Handover:
-    """The directory that one server reads from; only it and the gateway's user may look inside.
+    """The directory in which one gateway leaves files for a server; only the two may look inside.
 
     It is used only through its open descriptor. If it is removed, anybody may make a directory of
     the same name in /dev/shm, but none of our files will be in that one.
     """
 
-    def __init__(self, owner: tuple[int, int] | None) -> None:
-        """Makes it. owner: the server's uid and gid, if not ours. Raises OSError."""
+    def __init__(self, owner: tuple[int, int]) -> None:
+        """Makes it. owner: the server's uid and gid. Raises OSError."""
         self._owner = owner
         self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=MEMORY))  # mode 0700
         self._fd = os.open(self.directory, os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -45,14 +45,13 @@ class Handover:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # shows that its gateway lives
             if self.directory.stat().st_ino != os.fstat(self._fd).st_ino:
                 raise FileNotFoundError(f"{self.directory} was taken for a dead gateway's")
-            if owner is not None:
-                os.chown(self._fd, *owner)
+            os.chown(self._fd, *owner)
         except OSError:
             self.remove()
             raise
 
     @classmethod
-    def make(cls, owner: tuple[int, int] | None) -> Self | None:
+    def make(cls, owner: tuple[int, int]) -> Self | None:
         """Makes a directory, and removes those of killed gateways. None if the machine has no
         memory for it."""
         if not MEMORY.is_mount():  # missing, or a directory on a disk
@@ -70,8 +69,7 @@ class Handover:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._fd)
         file = HandoverFile(self.directory / name, fd)
         try:
-            if self._owner is not None:
-                os.fchown(fd, *self._owner)
+            os.fchown(fd, *self._owner)
         except OSError:
             file.close()
             raise

@@ -1,8 +1,7 @@
 """The embedded PostgreSQL 18: binaries from a wheel, started and stopped with the gateway.
 
 Knows no table and no connection of the gateway: it returns a URL. All files of a server are in one
-directory: `pgdata` (the cluster), `run` (its socket), `postgres.log`, `lock`. While it runs, there
-is also one in memory, through which it gets payload (`handover.py`).
+directory: `pgdata` (the cluster), `run` (its socket), `postgres.log`, `lock`.
 
 Its commits are durable, and it listens only on a unix socket in a private directory. If the gateway
 is root, it runs as an unprivileged user. When the gateway dies, however it dies, Linux tells the
@@ -32,7 +31,6 @@ from urllib.parse import quote
 
 import psycopg
 
-from storage.flush.handover import Handover
 from storage.server.memory import available_memory
 
 DATABASE = "penstock"
@@ -161,7 +159,7 @@ class EmbeddedPostgres:
         self._start_timeout_s = start_timeout_s
         self._lock_fd: int | None = None
         self._socket_dir = self.data_dir / "run"
-        self._handover: Handover | None = None
+        self._run_as: _RunAs | None = None
         self._bin = _installed_binaries()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -187,10 +185,10 @@ class EmbeddedPostgres:
         return self._process.pid if self._process is not None and self._is_running() else None
 
     @property
-    def handover(self) -> Handover | None:
-        """Passes files to it, from its first start until it is stopped; None if the machine has no
-        memory for them."""
-        return self._handover
+    def user(self) -> tuple[int, int]:
+        """The uid and gid that it runs as, once it was started: who reads files for it."""
+        run_as = self._run_as
+        return (run_as.uid, run_as.gid) if run_as else (os.geteuid(), os.getegid())
 
     def _is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -214,27 +212,20 @@ class EmbeddedPostgres:
             return self.url
         self._make_data_dir()
         self._lock()
-        handover = self._handover  # of a server that was killed while its gateway lives
         try:
-            run_as = self._user_for_server()
+            run_as = self._run_as = self._user_for_server()
             self._bin = self._readable_binaries(run_as)
             self._stop_orphans()
             if not (self.pgdata / "PG_VERSION").exists():
                 self._initdb(run_as)
             self._check_version()
             self._make_socket_dir(run_as)
-            if handover is None:
-                owner = (run_as.uid, run_as.gid) if run_as else None
-                self._handover = Handover.make(owner)
             self._write_settings(run_as)
             self._launch(run_as)
             self._wait_until_ready()
             self._make_database()
         except BaseException:
-            if handover is not None:
-                self._handover = None  # not to be removed
             self.stop("immediate")
-            self._handover = handover
             raise
         return self.url
 
@@ -506,9 +497,6 @@ class EmbeddedPostgres:
         self._process = None
         if self._socket_dir != self.data_dir / "run":
             shutil.rmtree(self._socket_dir, ignore_errors=True)
-        if self._handover is not None:
-            self._handover.remove()
-            self._handover = None
         self._unlock()
 
     def kill(self) -> None:

@@ -8,7 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -31,30 +31,38 @@ from storage.flush.handover import MEMORY, Handover, HandoverFile
 from storage.flush.log import FlushSession
 from storage.flush.payload import COPIED_BYTES, PayloadWriter
 from storage.schema import CHUNK_BYTES
-from storage.server.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from storage.server.embedded import EmbeddedPostgres
 from storage.staging import PostgresStagingStore
 from tests.batches import batch, payload_of
-from tests.conftest import SMALL_POSTGRES
 from tests.storage.conftest import Log
 
 EVERYTHING = 2**40
 LARGE = 3 * COPIED_BYTES[0]
+ME = (os.geteuid(), os.getegid())
 
 pytestmark = pytest.mark.skipif(not MEMORY.exists(), reason="no /dev/shm on this machine")
 
 
 @pytest.fixture
-async def log(server: EmbeddedPostgres) -> AsyncIterator[Log]:
+def handover(server: EmbeddedPostgres) -> Iterator[Handover]:
+    """The gateway's directory for this server."""
+    made = Handover.make(server.user)
+    assert made is not None
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+async def log(server: EmbeddedPostgres, handover: Handover) -> AsyncIterator[Log]:
     """A log store that hands payload over, as the gateway does."""
-    database = Database(server.url, handover=server.handover)
+    database = Database(server.url, handover=handover)
     with psycopg.connect(server.url, autocommit=True) as psql:
         yield Log(server.url, database, psql)
     await database.close()
 
 
-def files(server: EmbeddedPostgres) -> list[Path]:
-    assert server.handover is not None
-    return sorted(server.handover.directory.iterdir())
+def files(handover: Handover) -> list[Path]:
+    return sorted(handover.directory.iterdir())
 
 
 @pytest.fixture
@@ -126,7 +134,7 @@ async def test_what_was_handed_over_is_read_back(
 
 
 async def test_a_file_serves_one_flush_after_the_other(
-    server: EmbeddedPostgres, log: Log, copied: list[int]
+    log: Log, handover: Handover, copied: list[int]
 ) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
@@ -135,12 +143,12 @@ async def test_a_file_serves_one_flush_after_the_other(
         effects, payload = await log.drafted(p, batch(size=size), batch(size=70))
         await flush.commit([effects])
         written += payload
-        (file,) = files(server)
+        (file,) = files(handover)
     assert await payloads(log, p) == written
     assert copied == [LARGE + 70, 100_070, 4_000_070, 80_070]
     assert 80_070 < file.stat().st_size < 81_000
     await flush.close()
-    assert files(server) == []
+    assert files(handover) == []
 
 
 async def test_segments_of_one_flush(log: Log, copied: list[int]) -> None:
@@ -194,23 +202,22 @@ async def test_what_is_staged_is_handed_over_too(log: Log, copied: list[int]) ->
     assert log.value("SELECT string_agg(data, '' ORDER BY seq) FROM record_chunk_1") == payload
 
 
-async def test_nobody_else_may_look(server: EmbeddedPostgres, log: Log) -> None:
+async def test_nobody_else_may_look(server: EmbeddedPostgres, log: Log, handover: Handover) -> None:
     (p,) = log.new_partitions()
     flush = await one_handed_over(log, p)
-    (file,) = files(server)
+    (file,) = files(handover)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert file.stat().st_uid == server.pgdata.stat().st_uid
     await flush.close()
 
 
-async def test_a_file_that_was_removed_costs_one_flush(server: EmbeddedPostgres, log: Log) -> None:
+async def test_a_file_that_was_removed_costs_one_flush(log: Log, handover: Handover) -> None:
     """As systemd's RemoveIPC does when a user has logged out."""
     (p,) = log.new_partitions()
     flush = await opened(log, p)
     effects, payload = await log.drafted(p, batch(size=LARGE))
-    assert server.handover is not None
-    shutil.rmtree(server.handover.directory)
+    shutil.rmtree(handover.directory)
     with pytest.raises(StoreUnavailable):
         await flush.commit([effects])
     assert await payloads(log, p) == []
@@ -244,25 +251,25 @@ async def test_a_file_is_not_written_while_the_server_may_read_it(
     await flush.close()
 
 
-async def test_a_new_session_has_a_new_file(server: EmbeddedPostgres, log: Log) -> None:
+async def test_a_new_session_has_a_new_file(log: Log, handover: Handover) -> None:
     """The server may still be about to read the one of a session that was lost."""
     (p,) = log.new_partitions()
     flush = await one_handed_over(log, p)
-    (file,) = files(server)
+    (file,) = files(handover)
     (backend,) = log.backends("query LIKE '%%locked%%'")
     log.rows("SELECT pg_terminate_backend(%s)", backend)
     effects, _ = await log.drafted(p, batch(size=LARGE))
     with pytest.raises(CommitUnknown):
         await flush.commit([effects])
     await flush.commit([effects])
-    (other,) = files(server)
+    (other,) = files(handover)
     assert other != file
     assert len(await payloads(log, p)) == 2
     await flush.close()
 
 
 async def test_what_cannot_be_read_as_it_should_costs_one_flush(
-    server: EmbeddedPostgres, log: Log, monkeypatch: pytest.MonkeyPatch
+    log: Log, handover: Handover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (p,) = log.new_partitions()
     flush = log.store.open_flush()
@@ -276,9 +283,9 @@ async def test_what_cannot_be_read_as_it_should_costs_one_flush(
 
 
 MAKE_AND_WAIT = """
-import time
+import os, time
 from storage.flush.handover import Handover
-handover = Handover.make(None)
+handover = Handover.make((os.geteuid(), os.getegid()))
 handover.open()
 print(handover.directory, flush=True)
 time.sleep(60)
@@ -291,12 +298,12 @@ def test_what_a_killed_gateway_left_is_removed() -> None:
     ) as other:
         assert other.stdout is not None
         directory = Path(other.stdout.readline().strip())
-        beside = Handover.make(None)
+        beside = Handover.make(ME)
         assert beside is not None
         assert list(directory.iterdir()), "it is in use"
         other.kill()
         other.wait()
-    after = Handover.make(None)
+    after = Handover.make(ME)
     assert after is not None
     assert not directory.exists()
     assert beside.directory.exists()
@@ -306,7 +313,7 @@ def test_what_a_killed_gateway_left_is_removed() -> None:
 
 def test_a_directory_that_was_removed_has_no_successor() -> None:
     """In /dev/shm anybody may make one of its name."""
-    handover = Handover.make(None)
+    handover = Handover.make(ME)
     assert handover is not None
     handover.directory.rmdir()
     handover.directory.mkdir(mode=0o777)
@@ -316,33 +323,25 @@ def test_a_directory_that_was_removed_has_no_successor() -> None:
     handover.remove()
 
 
-def test_it_lives_as_long_as_the_server(data_dir: Path) -> None:
-    server = EmbeddedPostgres(data_dir, settings=SMALL_POSTGRES)
-    server.start()
-    handover = server.handover
-    assert handover is not None
+async def test_it_outlives_a_server_that_was_killed(
+    server: EmbeddedPostgres, log: Log, handover: Handover
+) -> None:
+    (p,) = log.new_partitions()
     server.kill()
-    version = server.pgdata / "PG_VERSION"
-    version.write_text("17\n")
-    with pytest.raises(EmbeddedPostgresError):
-        server.start()
-    version.write_text("18\n")
     server.start()
-    assert server.handover is handover  # who works with it goes on
-    handover.open().close()
-    server.stop()
-    assert not handover.directory.exists()
-    assert server.handover is None
+    flush = await one_handed_over(log, p)
+    assert len(files(handover)) == 1
+    await flush.close()
 
 
 def test_a_disk_is_no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         monkeypatch.setattr("storage.flush.handover.MEMORY", place)
-        assert Handover.make(None) is None
+        assert Handover.make(ME) is None
 
 
 async def test_a_full_memory_costs_nothing(
-    server: EmbeddedPostgres, log: Log, monkeypatch: pytest.MonkeyPatch
+    log: Log, handover: Handover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -350,9 +349,9 @@ async def test_a_full_memory_costs_nothing(
     (p,) = log.new_partitions()
     flush = await opened(log, p)
     effects, payload = await log.drafted(p, batch(size=LARGE))
-    assert len(files(server)) == 1
+    assert len(files(handover)) == 1
     monkeypatch.setattr(os, "pwritev", full)
     await flush.commit([effects])
-    assert files(server) == []
+    assert files(handover) == []
     assert await payloads(log, p) == payload
     await flush.close()
