@@ -6,6 +6,7 @@ Knows names of commands and of a view; starts and opens nothing.
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -27,6 +28,7 @@ def banner(
     data_dir: str | None = None,
     service_url: str | None = None,
     http_url: str | None = None,
+    brokers: Sequence[str] = (),
 ) -> str:
     """The text, a line each for bootstrap address and database, then commands that work.
 
@@ -35,7 +37,7 @@ def banner(
     protocol: Kafka's name of it where it is not PLAINTEXT: what clients have to trust, and who they
     are, only people know. asks_for_certificate: whether clients show one. data_dir: the embedded
     database's. service_url: where Pulsar's clients are served, http_url: where HTTP is, if they
-    are.
+    are. brokers: the address of each, where there are several.
     """
     produce = (
         "from kafka import KafkaProducer; "
@@ -49,6 +51,7 @@ def banner(
         + (f" security.protocol={protocol}" if protocol else ""),
         *([f"  Pulsar clients  {service_url}"] if service_url else []),
         *([f"  HTTP            {http_url}"] if http_url else []),
+        *([f"  Brokers         {len(brokers)}: {', '.join(brokers)}"] if len(brokers) > 1 else []),
         f"  Database        {database}",
         f"  Look inside     {psql_command}",
         "",

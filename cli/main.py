@@ -23,6 +23,7 @@ from cli.tokens import tokens
 from cli.topics import topics
 from cli.transactions import transactions
 from cli.users import users
+from cli.worker import worker
 from core.version import VERSION
 from penstock.spark.pipelines.command import pipeline
 
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(serve)
+app.command(hidden=True)(worker)
 app.command()(migrate)
 app.command()(produce)
 app.command()(consume)

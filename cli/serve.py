@@ -5,16 +5,17 @@ that `--help` is quick. Exit codes: 0 done, 1 the broker could not go on, 2 a wr
 """
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from cli.banner import banner
+from cli.refusals import refusals, refuse, unreachable
 from core.version import VERSION
 
 if TYPE_CHECKING:
@@ -38,14 +39,6 @@ DatabaseUrl = Annotated[
 ]
 
 
-def _refuse(sentence: str) -> NoReturn:
-    """A wrong setting or an unreachable database: the sentence, exit code 2, no traceback."""
-    Console(stderr=True).print(
-        f"penstock: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True
-    )
-    raise typer.Exit(2)
-
-
 def settings_of(config: Path | None, **flags: Any) -> "Settings":
     """What is set by flags, variables and file; ends the command where that is wrong."""
     from gateway.config import SettingsError, load_settings
@@ -53,7 +46,7 @@ def settings_of(config: Path | None, **flags: Any) -> "Settings":
     try:
         return load_settings(flags, config)
     except SettingsError as error:
-        _refuse(str(error))
+        refuse(str(error))
 
 
 def _overrides(pairs: list[str]) -> dict[str, str] | None:
@@ -61,7 +54,7 @@ def _overrides(pairs: list[str]) -> dict[str, str] | None:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            _refuse(f"--override: '{pair}' is not NAME=VALUE; write for example num.partitions=3.")
+            refuse(f"--override: '{pair}' is not NAME=VALUE; write for example num.partitions=3.")
         values[name.strip()] = value
     return values or None
 
@@ -118,6 +111,14 @@ def serve(
     metrics_listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus metrics here.")
     ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Brokers to run, with ports counted up from those set here; auto: one on each "
+            "core. Default 1.",
+        ),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(metavar="console|json")] = None,
     log_level: Annotated[str | None, typer.Option(metavar="debug|info|warning|error")] = None,
     tls_cert: Annotated[
@@ -155,7 +156,7 @@ def serve(
         typer.Option("--stop-with-stdin", help="Stop when standard input ends: with its writer."),
     ] = False,
 ) -> None:
-    """Run a broker, with its embedded PostgreSQL or on one of your own."""
+    """Run a broker, or several, with its embedded PostgreSQL or on one of your own."""
     settings = settings_of(
         config,
         listen=listen,
@@ -170,6 +171,7 @@ def serve(
         broker_id=broker_id,
         rack=rack,
         metrics_listen=metrics_listen,
+        workers=workers,
         log_format=log_format,
         log_level=log_level,
         tls_cert=tls_cert,
@@ -189,44 +191,48 @@ def serve(
         except OSError as error:
             if ready_file is None or error.filename is None:
                 raise
-            _refuse(f"--ready-file: {ready_file} cannot be written ({error.strerror}).")
+            refuse(f"--ready-file: {ready_file} cannot be written ({error.strerror}).")
 
 
 def _run(settings: "Settings", ready: "ReadyFile", end: "OrderlyEnd", *, ephemeral: bool) -> None:
-    from core.ports.log import StoreUnavailable
-    from core.ports.topics import BrokerIdTaken
-    from gateway.config import SettingsError
-    from storage.server.embedded import EmbeddedPostgresError
-
-    def greet(ports: Mapping[str, int]) -> None:
+    def greet(ports: Sequence[Mapping[str, int]]) -> None:
         _greet(settings, server, ports, ready)
         end.if_asked()
 
-    try:
-        with ExitStack() as removals:
-            with end.held():
-                settings, server = _server(settings, removals, ephemeral=ephemeral)
-                # PostgreSQL starts while the rest of the program is loaded: each takes half a
-                # second. The pool's exit knows no thread whose start an exception met.
-                pool = removals.enter_context(ThreadPoolExecutor(1))
-                starting = pool.submit(server.start) if server else None
-            gc.disable()  # until the broker is up: what is loaded here stays
-            from gateway.app import BrokerFailed, run
-            from storage.migrate import SchemaRefused
+    with refusals(), ExitStack() as removals:
+        with end.held():
+            settings, server = _server(settings, removals, ephemeral=ephemeral)
+            # PostgreSQL starts while the rest of the program is loaded: each takes half a
+            # second. The pool's exit knows no thread whose start an exception met.
+            pool = removals.enter_context(ThreadPoolExecutor(1))
+            starting = pool.submit(server.start) if server else None
+        serve_with = _runner(settings)
+        if starting is not None:
+            starting.result()
+        end.if_asked()
+        serve_with(settings, server, on_ready=greet)
 
-            try:
-                if starting is not None:
-                    starting.result()
-                end.if_asked()
-                run(settings, server, on_ready=greet)
-            except SchemaRefused as error:
-                _refuse(str(error))
-            except BrokerFailed:
-                raise typer.Exit(1) from None
-    except (SettingsError, EmbeddedPostgresError, BrokerIdTaken) as error:
-        _refuse(str(error))
-    except StoreUnavailable as error:
-        _refuse(_unreachable(str(error)))
+
+def _runner(settings: "Settings") -> Callable[..., None]:
+    """What serves by these settings, loaded: one broker in this process, or several in others.
+
+    on_ready: called with the ports of each broker.
+    """
+    if settings.workers > 1:
+        from gateway.workers.supervisor import run as run_workers
+
+        return run_workers
+    gc.disable()  # until the broker is up: what is loaded here stays
+    from gateway.app import run
+
+    def run_one(
+        settings: "Settings",
+        server: "EmbeddedPostgres | None",
+        on_ready: Callable[[Sequence[Mapping[str, int]]], None],
+    ) -> None:
+        run(settings, server, on_ready=lambda ports: on_ready([ports]))
+
+    return run_one
 
 
 def _server(
@@ -239,13 +245,15 @@ def _server(
     from storage.server.embedded import EmbeddedPostgres
 
     if not ephemeral:
-        return settings, None if settings.database_url else EmbeddedPostgres(settings.data_dir)
+        if settings.database_url:
+            return settings, None
+        return settings, EmbeddedPostgres(settings.data_dir, brokers=settings.workers)
     if settings.data is not None or settings.database_url is not None:
-        _refuse("--ephemeral makes a database of its own: leave out --data and --database-url.")
+        refuse("--ephemeral makes a database of its own: leave out --data and --database-url.")
     from gateway.config import LISTENERS, Endpoint
     from storage.server.ephemeral import EphemeralPostgres
 
-    server = EphemeralPostgres()
+    server = EphemeralPostgres(brokers=settings.workers)
     removals.callback(server.discard)
     unset = {
         each.listen
@@ -262,28 +270,35 @@ def _server(
 def _greet(
     settings: "Settings",
     server: "EmbeddedPostgres | None",
-    ports: Mapping[str, int],
+    ports: Sequence[Mapping[str, int]],
     ready: "ReadyFile",
 ) -> None:
+    """ports: of each broker, by address."""
     from cli.supervised import ready_lines
     from gateway.config import HTTP, KAFKA, PULSAR
+    from gateway.workers.plan import settings_of as settings_of_worker
     from storage.connection.url import describe_url
 
     url = describe_url(settings.database_url or "")
     shown = url if server is None else str(settings.data_dir)
     psql = f"psql '{url}'" if server is None else server.psql_command
     kafka, *_ = settings.listen_addresses(KAFKA)
-    bootstrap, tls = str(kafka.advertised(ports[KAFKA])), settings.tls_cert is not None
     protocol = None if kafka.protocol.value == "PLAINTEXT" else kafka.protocol.value
-    service_url = None
-    if PULSAR in ports:
-        scheme = "pulsar+ssl" if tls else "pulsar"
-        service_url = f"{scheme}://{settings.advertised(PULSAR, ports[PULSAR])}"
-    http_url = None
-    if HTTP in ports:
-        http_url = f"http{'s' if tls else ''}://{settings.advertised(HTTP, ports[HTTP])}"
+    tls = settings.tls_cert is not None
+
+    def told(listener: str) -> list[str]:
+        """Where its clients are to go, of each broker."""
+        return [
+            str(settings_of_worker(settings, number, {}).advertised(listener, each[listener]))
+            for number, each in enumerate(ports)
+            if listener in each
+        ]
+
+    bootstrap, pulsar, http = told(KAFKA), told(PULSAR), told(HTTP)
+    service_url = f"pulsar{'+ssl' if tls else ''}://{','.join(pulsar)}" if pulsar else None
+    http_url = f"http{'s' if tls else ''}://{http[0]}" if http else None
     text = banner(
-        bootstrap,
+        bootstrap[0],
         psql,
         database=shown,
         version=VERSION,
@@ -292,24 +307,20 @@ def _greet(
         data_dir=shown if server is not None else None,
         service_url=service_url,
         http_url=http_url,
+        brokers=bootstrap,
     )
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
     # A URL of one's own may hold a password.
     own_url = server.url if server else None
     ready.write(
         ready_lines(
-            bootstrap,
+            ",".join(bootstrap),
             protocol=protocol,
             database_url=own_url,
             service_url=service_url,
             http_url=http_url,
         )
     )
-
-
-def _unreachable(reason: str) -> str:
-    first = reason.splitlines()[0] if reason else "no answer"
-    return f"The database cannot be used ({first}): check --database-url and that it is running."
 
 
 def migrate(
@@ -328,7 +339,7 @@ def migrate(
         with server or nullcontext():
             migrated = upgrade(settings.database_url or (server.url if server else ""))
     except (EmbeddedPostgresError, SchemaRefused) as error:
-        _refuse(str(error))
+        refuse(str(error))
     except StoreUnavailable as error:
-        _refuse(_unreachable(str(error)))
+        refuse(unreachable(str(error)))
     Console().print("The schema was brought up to date." if migrated else "Nothing to do.")

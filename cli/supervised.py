@@ -5,6 +5,7 @@ Knows files and standard input; nothing of brokers.
 
 import contextlib
 import os
+import select
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -52,7 +53,8 @@ def ready_lines(
     http_url: str | None = None,
 ) -> list[str]:
     """A Kafka client's properties; what is in comments, no Kafka client knows: the database's URL,
-    where Pulsar's clients are served, and where HTTP is. protocol: None for PLAINTEXT."""
+    where Pulsar's clients are served, and where HTTP is. bootstrap: a broker, or several after
+    commas. protocol: None for PLAINTEXT."""
     lines = [f"bootstrap.servers={bootstrap}"]
     if protocol is not None:
         lines.append(f"security.protocol={protocol}")
@@ -73,9 +75,20 @@ def stop_with_stdin() -> None:
         with contextlib.suppress(OSError):
             while os.read(0, 4096):
                 pass
+        _write_to_nobody()
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="stop-with-stdin", daemon=True).start()
+
+
+def _write_to_nobody() -> None:
+    """Output that its reader has left with standard input must not fail: the end has to be said."""
+    for number in (1, 2):
+        output = select.poll()
+        output.register(number, 0)
+        if output.poll(0):  # an error: only those are told unasked
+            with Path(os.devnull).open("wb") as nobody:
+                os.dup2(nobody.fileno(), number)
 
 
 class OrderlyEnd:

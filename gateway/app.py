@@ -27,7 +27,7 @@ from core.security.oauthbearer import OAUTHBEARER
 from core.types import Endpoint
 from gateway import logs
 from gateway.compose import cluster_of, compose
-from gateway.config import ListenAddress, Settings, SettingsError
+from gateway.config import METRICS, ListenAddress, Settings, SettingsError
 from gateway.connection_account import AccountLimits, ConnectionAccount, Most
 from gateway.console.part import console
 from gateway.embedded import kept_running
@@ -97,7 +97,7 @@ def run(
     server: the embedded PostgreSQL, started; stopped in the end. None: settings.database_url.
     reader: the uid and gid of the PostgreSQL there, if it is another process's embedded one, and
     so reads payload from files.
-    on_ready: called with the port of each listener once clients are served.
+    on_ready: called with the port of each listener, and of metrics, once clients are served.
     Raises StoreUnavailable, SchemaRefused, EmbeddedPostgresError, BrokerIdTaken or SettingsError
     (an address, a certificate) where the broker cannot start; BrokerIdTaken also where another
     process takes its place later, and BrokerFailed where it cannot go on.
@@ -149,6 +149,7 @@ class _Broker:
         self._stop = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
+        self._further: dict[str, int] = {}  # ports that are no front-end's
 
     async def run(self) -> None:
         """Starts, serves, and stops in order."""
@@ -166,7 +167,8 @@ class _Broker:
             bound = await _bind(settings, listeners, self._tls)
             if (endpoint := settings.metrics_listen) is not None:
                 with listening_on(endpoint, "--metrics-listen"):
-                    self._metrics.serve(endpoint.host, endpoint.port)
+                    port, _ = self._metrics.serve(endpoint.host, endpoint.port)
+                self._further[METRICS] = port
             # Ports are known once they are bound, and the id once the database has given it.
             cluster = cluster_of(
                 self._database,
@@ -217,7 +219,7 @@ class _Broker:
         for key, made in front_ends.items():
             bound[key].open(made)
         _warn_of_open_places(self._settings)
-        self._on_ready(_ports(bound))
+        self._on_ready({**_ports(bound), **self._further})
         await self._stop.wait()
         log.info("stopping")
         if self._server is not None:

@@ -12,6 +12,7 @@ import socket
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -65,6 +66,10 @@ _SERVICE_VARIABLES = re.compile(
 ROOT_DATA_DIR = Path("/var/lib/penstock")
 NOWHERE: Final = "none"
 """The word for an address that is not to be listened on."""
+AUTO: Final = "auto"
+MOST_WORKERS: Final = 1000
+_MOST_BROKER_ID: Final = 2**31 - 1
+_MOST_PORT: Final = 65535
 CRL: Final = "penstock.ssl.crl.location"
 _WITHOUT_DOTS: Final = {name.lower(): name for name in BROKER_CONFIGS if "." not in name}
 _WILDCARDS = {"", "0.0.0.0", "::"}
@@ -93,7 +98,7 @@ def parse_endpoint(text: object) -> Endpoint:
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or (":" in bare and bare == host) or not port.isascii() or not port.isdigit():
         raise ValueError(f"'{text}' is not HOST:PORT; write for example 127.0.0.1:9092")
-    if int(port) > 65535:
+    if int(port) > _MOST_PORT:
         raise ValueError(f"port {port} is above 65535; write for example 127.0.0.1:9092")
     return Endpoint(bare, int(port))
 
@@ -109,6 +114,15 @@ EndpointSetting = Annotated[Endpoint, NoDecode, BeforeValidator(parse_endpoint)]
 OptionalEndpointSetting = Annotated[
     Endpoint | None, NoDecode, BeforeValidator(parse_endpoint_or_none)
 ]
+
+
+def parse_workers(text: object) -> object:
+    """A number, or the word `auto` for one on each core that this process may use."""
+    if str(text).strip().lower() != AUTO:
+        return text
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +145,8 @@ class ListenerSettings:
 KAFKA: Final = "kafka"
 PULSAR: Final = "pulsar"
 HTTP: Final = "http"
+METRICS: Final = "metrics"
+"""No listener: where a port alone is served, for Prometheus."""
 LISTENERS: Final = {
     KAFKA: ListenerSettings("listen", "advertise"),
     PULSAR: ListenerSettings("pulsar_listen", "pulsar_advertise"),
@@ -246,10 +262,17 @@ class Settings(BaseSettings):
     broker_id: int | None = Field(
         default=None,
         ge=0,
-        le=2**31 - 1,
+        le=_MOST_BROKER_ID,
         description="The broker's id; by default the database gives out a free one.",
     )
     rack: str | None = Field(default=None, description="The broker's rack, told to clients.")
+    workers: Annotated[int, NoDecode, BeforeValidator(parse_workers)] = Field(
+        default=1,
+        ge=1,
+        le=MOST_WORKERS,
+        description="Brokers to run, each in a process of its own and with ports of its own, "
+        "counted up from those that are set; `auto`: one on each core that may be used.",
+    )
     metrics_listen: EndpointSetting | None = Field(
         default=None, description="Address to serve Prometheus metrics on; none by default."
     )
@@ -342,6 +365,7 @@ class Settings(BaseSettings):
                 "good; set --tls-cert, --tls-key and --tls-client-ca"
             )
         self._check_bearer()
+        self._check_workers()
         return self
 
     def _check_listeners(self) -> None:
@@ -424,6 +448,40 @@ class Settings(BaseSettings):
             found = bearer_settings(each.name, self.broker)
             if found is not None and (wrong := check_url(found.url)):
                 raise ValueError(f"Broker properties: sasl.oauthbearer.jwks.endpoint.url: {wrong}")
+
+    def _check_workers(self) -> None:
+        """Each worker has ports and an id of its own."""
+        if self.workers == 1:
+            return
+        if self.broker_id is not None and self.broker_id + self.workers - 1 > _MOST_BROKER_ID:
+            raise ValueError(
+                f"{self.workers} workers have ids from --broker-id on, up to {_MOST_BROKER_ID}; "
+                "set a lower one"
+            )
+        taken = [
+            (f"{each.flag} {each.listen}", each.listen.host, self._ports_from(each.listen.port))
+            for listener in LISTENERS
+            for each in self.listen_addresses(listener)
+            if each.listen.port
+        ]
+        for what, _, ports in taken:
+            if ports.stop - 1 > _MOST_PORT:
+                raise ValueError(
+                    f"{self.workers} workers listen on ports from {what} on, up to {_MOST_PORT}; "
+                    "set a lower one"
+                )
+        if (one := self.metrics_listen) is not None and one.port:
+            taken.append((f"--metrics-listen {one}", one.host, range(one.port, one.port + 1)))
+        for (what, host, ports), (other, its_host, its_ports) in combinations(taken, 2):
+            is_one_host = host == its_host or bool({host, its_host} & _WILDCARDS)
+            if is_one_host and ports.start < its_ports.stop and its_ports.start < ports.stop:
+                raise ValueError(
+                    f"{self.workers} workers count their ports up, and those from {what} on meet "
+                    f"{other}; set addresses further apart"
+                )
+
+    def _ports_from(self, first: int) -> range:
+        return range(first, first + self.workers)
 
     def _tls_files(self, protocol: SecurityProtocol, listener: str) -> TlsFiles | None:
         """Of a listener of Kafka's."""

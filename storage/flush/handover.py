@@ -56,8 +56,7 @@ class Handover:
         memory for it."""
         if not MEMORY.is_mount():  # missing, or a directory on a disk
             return None
-        for earlier in MEMORY.glob(f"{_PREFIX}*"):
-            _remove_if_dead(earlier)
+        remove_abandoned()
         for _ in range(3):  # before it is locked, another start may remove it as abandoned
             with contextlib.suppress(OSError):
                 return cls(owner)
@@ -79,6 +78,12 @@ class Handover:
         """Removes the directory and all that is in it."""
         shutil.rmtree(self.directory, ignore_errors=True)
         os.close(self._fd)
+
+
+def remove_abandoned() -> None:
+    """Removes the directories of killed gateways, as far as this process may."""
+    for earlier in MEMORY.glob(f"{_PREFIX}*"):
+        _remove_if_dead(earlier)
 
 
 def _remove_if_dead(directory: Path) -> None:

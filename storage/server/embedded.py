@@ -75,7 +75,6 @@ TUNED_SETTINGS: Mapping[str, str] = {
     "max_wal_size": "1GB",
     "min_wal_size": "1GB",
     "checkpoint_timeout": "15min",
-    "max_connections": "100",
     "jit": "off",  # no query here is worth compiling
     # For people with psql; no broker relies on it. First what is their own.
     "search_path": '"$user", public, penstock',
@@ -140,6 +139,7 @@ class EmbeddedPostgres:
         settings: Mapping[str, str] | None = None,
         checksums: bool = True,
         durable: bool = True,
+        brokers: int = 1,
         start_timeout_s: float = 600.0,
     ) -> None:
         """Starts nothing yet.
@@ -147,6 +147,7 @@ class EmbeddedPostgres:
         settings: PostgreSQL parameters that override everything except FIXED_SETTINGS.
         checksums: of data pages; used when the cluster is made, not later.
         durable: False for data that is thrown away; then commits are in memory only.
+        brokers: how many will use it.
         start_timeout_s: recovery after a crash may take long.
         """
         self.data_dir = Path(data_dir).expanduser().resolve()
@@ -156,6 +157,7 @@ class EmbeddedPostgres:
         self._checksums = checksums
         self._fixed = FIXED_SETTINGS if durable else {**FIXED_SETTINGS, **NOT_DURABLE}
         self._durable = durable
+        self._brokers = brokers
         self._start_timeout_s = start_timeout_s
         self._lock_fd: int | None = None
         self._socket_dir = self.data_dir / "run"
@@ -387,7 +389,11 @@ class EmbeddedPostgres:
 
     def _write_settings(self, run_as: _RunAs | None) -> None:
         path = self.pgdata / "penstock.conf"
-        settings = {"shared_buffers": shared_buffers(), **TUNED_SETTINGS}
+        settings = {
+            "shared_buffers": shared_buffers(self._brokers),
+            "max_connections": str(max_connections(self._brokers)),
+            **TUNED_SETTINGS,
+        }
         if not _has_shared_memory(run_as):
             settings["dynamic_shared_memory_type"] = "mmap"  # files below pgdata
         path.write_text(
@@ -643,13 +649,18 @@ def _has_shared_memory(run_as: _RunAs | None) -> bool:
     return run_as is None or bool(shared.stat().st_mode & stat.S_IWOTH)
 
 
-def shared_buffers() -> str:
-    """An eighth of the available memory, at least 128 MB and at most 1 GB.
+def max_connections(brokers: int) -> int:
+    """Of a broker there are some twenty (docs/operations.md); the rest are other programs'."""
+    return 70 + 30 * brokers
+
+
+def shared_buffers(brokers: int) -> str:
+    """An eighth of the available memory, at least 128 MB and at most 1 GB for each broker.
 
     To read a record again costs half the CPU or less if its page is there, and not only in the
     kernel's cache: PostgreSQL checks pages that it reads from there.
     """
-    return f"{min(max(available_memory() // 8 // 2**20, 128), 1024)}MB"
+    return f"{min(max(available_memory() // 8 // 2**20, 128), 1024 * brokers)}MB"
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -50,11 +50,14 @@ class EphemeralPostgres(EmbeddedPostgres):
     The next server removes what a killed process left behind.
     """
 
-    def __init__(self, cache: Path | None = None) -> None:
-        """cache: where the cluster to copy is kept; by default, the user's cache."""
+    def __init__(self, cache: Path | None = None, *, brokers: int = 1) -> None:
+        """cache: where the cluster to copy is kept; by default, the user's cache. brokers: how many
+        will use it."""
         self._cache = cache or user_cache()
         directory, self._owner = _new_directory()
-        super().__init__(directory, settings=_SMALL, checksums=False, durable=False)
+        super().__init__(
+            directory, settings=_SMALL, checksums=False, durable=False, brokers=brokers
+        )
 
     def start(self) -> str:
         """As `EmbeddedPostgres.start`; its database has the schema."""

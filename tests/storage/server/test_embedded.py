@@ -161,7 +161,7 @@ def test_shared_buffers_are_a_share_of_what_may_be_taken(
     memory: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "available_memory", lambda: memory)
-    assert embedded.shared_buffers() == expected
+    assert embedded.shared_buffers(brokers=1) == expected
 
 
 def test_a_server_keeps_its_memory_and_reads_for_itself(cluster: Path) -> None:

@@ -1,0 +1,1 @@
+"""Several brokers on one host, `serve --workers`: one process supervises those that serve."""
