@@ -22,6 +22,7 @@ def worker() -> None:
         from gateway.app import run
         from gateway.workers.orders import Answer, Orders
 
+        _say(Answer().line())
         line = sys.stdin.buffer.readline()
         if not line:
             return

@@ -273,25 +273,34 @@ _reserved: deque[int] = deque()  # file descriptors
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on, and that no other worker is given meanwhile.
+    """A loopback port that nobody listens on, and that no other worker is given meanwhile."""
+    return free_ports_in_a_row(1)[0]
 
-    Linux's abstract names reserve it: a name that is bound is taken until its process ends.
-    """
+
+def free_ports_in_a_row(count: int) -> range:
+    """Such ports, each the next of the one before: those of `serve --workers`."""
     while True:
-        port = secrets.choice(PORTS)
-        reservation = socket.socket(socket.AF_UNIX)
-        try:
-            if sys.platform == "linux":
-                reservation.bind(f"\0penstock-test-port-{port}")
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", port))
-        except OSError:
-            reservation.close()
-            continue
-        _reserved.append(reservation.detach())
-        if len(_reserved) > RESERVED:
-            os.close(_reserved.popleft())
-        return port
+        first = secrets.choice(PORTS)
+        if all(_is_reserved(port) for port in range(first, first + count)):
+            return range(first, first + count)
+
+
+def _is_reserved(port: int) -> bool:
+    """Reserves a port, if it is free. Linux's abstract names do: a name that is bound is taken
+    until its process ends."""
+    reservation = socket.socket(socket.AF_UNIX)
+    try:
+        if sys.platform == "linux":
+            reservation.bind(f"\0penstock-test-port-{port}")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+    except OSError:
+        reservation.close()
+        return False
+    _reserved.append(reservation.detach())
+    if len(_reserved) > RESERVED:
+        os.close(_reserved.popleft())
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""What the supervisor and a worker tell each other: a line of JSON each way.
+"""What the supervisor and a worker tell each other, in lines of JSON.
 
-By standard input a worker gets its orders, and the end of that is the order to stop, however it
-came to its end. By standard output it says where it serves, or why it will not. Settings may hold
-passwords, so they are neither in the command line nor in the environment.
+By standard input a worker gets its orders, one line, and the end of that is the order to stop,
+however it came to its end. By standard output it says that it is loaded, and then where it serves,
+or why it will not. Settings may hold passwords, so they are neither in the command line nor in the
+environment.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """ports: what it listens on, by address, once it serves; else refusal: a sentence."""
+    """Neither: it is loaded, and waits for orders. ports: what it listens on, by address, now that
+    it serves. refusal: why it will not, a sentence."""
 
     ports: Mapping[str, int] | None = None
     refusal: str | None = None

@@ -1,4 +1,4 @@
-"""One process of a worker: begins loaded with nothing to do, gets its orders, serves, ends.
+"""One process of a worker: it loads the program, gets its orders, serves, ends.
 
 Knows pipes and exit codes; not when a process is to be started, nor what it does.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 import penstock
-from gateway.config import ENVIRONMENT_PREFIX
+from gateway.config import ENVIRONMENT_PREFIX, SettingsError
 from gateway.workers.lines import Lines
 from gateway.workers.orders import Answer, Orders
 
@@ -24,20 +24,22 @@ COMMAND = "worker"
 _PIECE = 2**16
 
 
-class Refused(Exception):
+class Refused(SettingsError):
     """A worker cannot start as it is set; the text is a sentence for people."""
 
 
 class Ended(Exception):
-    """A process has ended before it served; the text says how."""
+    """A process has ended before it did what was waited for; the text says how."""
 
 
 class Process:
-    """`begin` one, `give` it its orders, wait until it is `ready`; `stop`, or see it `ended`."""
+    """`begin` one, `serve` with it, and `stop` it, or see it `ended`."""
 
     def __init__(self, process: asyncio.subprocess.Process, lines: Lines) -> None:
         self._process = process
-        self._told = asyncio.create_task(_hand_on(process.stderr, lines))
+        self._handed_on = asyncio.create_task(_hand_on(process.stderr, lines))
+        self._loaded = asyncio.create_task(self._answer())
+        self._loaded.add_done_callback(_seen)
 
     @classmethod
     async def begin(cls, lines: Lines) -> Self:
@@ -63,31 +65,39 @@ class Process:
     def pid(self) -> int:
         return self._process.pid
 
-    def give(self, orders: Orders) -> None:
-        """Tells it what to do. Nothing, where it has ended."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(orders.line())
+    async def loaded(self) -> None:
+        """Waits until it has the program in its memory, which takes most of a start.
 
-    async def ready(self) -> Mapping[str, int]:
-        """Waits until it serves, and gives the ports that it listens on, by address.
+        Raises Ended.
+        """
+        await asyncio.shield(self._loaded)
+
+    async def serve(self, orders: Orders) -> Mapping[str, int]:
+        """Has it serve by these orders; gives the ports that it listens on, by address.
 
         Raises Refused; Ended.
         """
+        await self.loaded()
+        assert self._process.stdin is not None
+        self._process.stdin.write(orders.line())
+        answer = await self._answer()
+        if answer.refusal is not None:
+            await self.ended()
+            raise Refused(answer.refusal)
+        assert answer.ports is not None, "it says so once"
+        return answer.ports
+
+    async def _answer(self) -> Answer:
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line.endswith(b"\n"):
             raise Ended(await self.ended())
-        answer = Answer.read(line)
-        if answer.refusal is not None:
-            await self.ended()
-            raise Refused(answer.refusal)
-        assert answer.ports is not None
-        return answer.ports
+        return Answer.read(line)
 
     async def ended(self) -> str:
         """Waits until it has ended and all that it wrote was handed on; says how."""
         code = await self._process.wait()
-        await self._told
+        await self._handed_on
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
@@ -105,6 +115,12 @@ class Process:
             await self._process.wait()
             return False
         return True
+
+
+def _seen(task: asyncio.Task[Answer]) -> None:
+    """Whether it was loaded interests nobody where it was stopped before."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _hand_on(stream: asyncio.StreamReader | None, lines: Lines) -> None:

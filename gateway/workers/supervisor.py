@@ -39,7 +39,7 @@ def run(settings: Settings, server: EmbeddedPostgres | None, *, on_ready: OnRead
 
     server: the embedded PostgreSQL, started; stopped in the end. None: settings.database_url.
     on_ready: called with the ports of each worker, by address, once all of them serve.
-    Raises Refused where a worker cannot start as it is set; SettingsError.
+    Raises SettingsError where a worker, or this process, cannot start as it is set.
     """
     logs.configure(settings.log_format, settings.log_level)
     asyncio.run(_Supervisor(settings, server, on_ready).run())

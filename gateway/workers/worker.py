@@ -51,7 +51,7 @@ class Worker:
         return self._serves.is_set()
 
     async def prepare(self) -> None:
-        """Has its first process load, which takes most of a start."""
+        """Has its first process begin to load."""
         self._next = await Process.begin(self._lines())
 
     async def begin(self) -> None:
@@ -60,13 +60,33 @@ class Worker:
         await self._serves.wait()
 
     async def replace(self) -> None:
-        """Ends its process in order, and starts another where it was; returns once that serves."""
-        assert self._process is not None, "it has begun"
-        self._next = await Process.begin(self._lines())  # it loads while the other one serves
-        self._serves.clear()
-        log.info("worker_is_replaced", worker=self.number)
-        await self._stop(self._process)
+        """Ends its process in order, and has another serve where it was; returns once that does.
+
+        The other one loads beforehand: what cannot even be loaded replaces nothing.
+        """
+        await self._load_another()
+        if self._next is not None:  # else it was needed meanwhile
+            assert self._process is not None, "it has begun"
+            self._serves.clear()
+            log.info("worker_is_replaced", worker=self.number)
+            await self._stop(self._process)
         await self._serves.wait()
+
+    async def _load_another(self) -> None:
+        backoff = Backoff()
+        while True:
+            self._next = process = await Process.begin(self._lines())
+            try:
+                await process.loaded()
+            except Ended as ended:
+                self._next = None
+                wait_s = backoff.after(0)
+                log.error(
+                    "worker_not_replaced", worker=self.number, how=str(ended), again_in_s=wait_s
+                )
+                await asyncio.sleep(wait_s)
+            else:
+                return
 
     async def live(self) -> None:
         """Until cancelled; then its process has ended in order. Raises Refused where it could
@@ -97,9 +117,8 @@ class Worker:
 
     async def _serve(self, process: Process) -> str:
         """One process from its orders to its end; says how it ended."""
-        process.give(self._orders_of(self.number, self.ports))
         try:
-            self.ports = await process.ready()
+            self.ports = await process.serve(self._orders_of(self.number, self.ports))
         except Refused as refused:
             if not self.ports:
                 raise

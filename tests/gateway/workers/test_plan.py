@@ -94,7 +94,7 @@ def test_orders_of_another_version_are_refused() -> None:
 
 
 def test_answers_are_read_as_they_were_written() -> None:
-    for answer in (Answer(ports={KAFKA: 9092}), Answer(refusal="It cannot.")):
+    for answer in (Answer(), Answer(ports={KAFKA: 9092}), Answer(refusal="It cannot.")):
         assert Answer.read(answer.line()) == answer
 
 
