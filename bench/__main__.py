@@ -88,6 +88,14 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         help="start the Penstock of another checkout, an earlier commit's say",
     )
     add(
+        "--peer-workers",
+        action="append",
+        default=[],
+        type=int,
+        metavar="N",
+        help="start this Penstock once more, with so many workers",
+    )
+    add(
         "--peer-least",
         action="append",
         default=[],
@@ -180,6 +188,11 @@ def enter_brokers(
         name = checkout.resolve().name
         other = started_penstock(scratch / f"checkout-{number}", checkout.resolve(), name)
         brokers.append(stack.enter_context(other)[0])
+    for count in dict.fromkeys(options.peer_workers):
+        several = started_penstock(
+            scratch / f"workers-{count}", name=f"{count} workers", workers=count
+        )
+        brokers.append(stack.enter_context(several)[0])
     for kind in dict.fromkeys(options.peer_least):
         brokers.append(stack.enter_context(started_least(scratch / f"least-{kind}", kind)))
     brokers += [Broker(address, address) for address in options.peer]

@@ -25,7 +25,7 @@ from pathlib import Path
 import psycopg
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from bench.processes import ProcessGroup, free_port, stop_process
+from bench.processes import ProcessGroup, free_ports_in_a_row, stop_process
 
 _topic_numbers = itertools.count(1)
 
@@ -135,19 +135,26 @@ def started_penstock(
     name: str = "penstock",
     port: int | None = None,
     further: Sequence[str | Path] = (),
+    workers: int = 1,
 ) -> Iterator[tuple[Broker, float]]:
     """`penstock serve` with its embedded database under `data`.
 
     checkout: whose code it runs. further: options beside those about addresses and data. port: of
-    loopback, where `listeners` among them names one that asks nobody; else a free one. Yields the
-    broker and its start-up time in seconds; stops it (SIGTERM) afterwards.
+    loopback, where `listeners` among them names one that asks nobody; else a free one. workers: how
+    many brokers it runs, all of them one to measure. Yields the broker and its start-up time in
+    seconds; stops it (SIGTERM) afterwards.
     """
-    bootstrap, pulsar = f"127.0.0.1:{port or free_port()}", f"127.0.0.1:{free_port()}"
+    bootstrap = f"127.0.0.1:{port or free_ports_in_a_row(workers)[0]}"
+    pulsar = f"127.0.0.1:{free_ports_in_a_row(workers)[0]}"
     program = [sys.executable, "-m", "penstock", "serve"]
     listen = ["--pulsar-listen", pulsar]
     if port is None:
         listen += ["--listen", bootstrap]
-    http = f"127.0.0.1:{free_port()}" if (checkout / "gateway" / "console").exists() else None
+    http = None
+    if workers == 1 and (checkout / "gateway" / "console").exists():
+        http = f"127.0.0.1:{free_port()}"
+    if workers > 1:
+        listen += ["--workers", str(workers)]
     if "http_listen" in (checkout / "gateway" / "config.py").read_text():  # older code has none
         listen += ["--http-listen", http or "none"]
     output = data.with_suffix(".log")
@@ -179,7 +186,7 @@ def started_penstock(
             bootstrap,
             processes,
             database_url=url,
-            another=partial(started_penstock, checkout=checkout, name=name),
+            another=partial(started_penstock, checkout=checkout, name=name, workers=workers),
             pulsar_url=f"pulsar://{pulsar}",
             http_url=http and f"http://{http}",
         )

@@ -5,6 +5,7 @@ Knows process ids only; must not know what the processes are for.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -125,6 +126,19 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def free_ports_in_a_row(count: int) -> range:
+    """Such ports, each the next of the one before."""
+    while True:
+        first = free_port()
+        with contextlib.ExitStack() as probes:
+            try:
+                for port in range(first, first + count):
+                    probes.enter_context(socket.create_server(("127.0.0.1", port)))
+            except (OSError, OverflowError):  # taken, or beyond the last port
+                continue
+        return range(first, first + count)
 
 
 def may_open(count: int) -> None:
