@@ -11,7 +11,7 @@ import yaml
 from confluent_kafka import Consumer, Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.conftest import StartGateway, free_port, gateways
+from tests.conftest import StartGateway, free_port, free_ports_in_a_row, gateways
 from tests.databases import Copies
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,7 +41,7 @@ def expressions() -> Iterator[str]:
 def served(
     copies: Copies, template_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, set[str]]]:
-    """The labels of each series, with their values, of a broker that has done a bit of all."""
+    """The labels of each series, with their values, of brokers that have done a bit of all."""
     port = free_port()
     with (
         copies.taken(template_database) as url,
@@ -60,7 +60,11 @@ def served(
 
 
 def work(start: StartGateway, url: str, metrics_port: int) -> None:
-    gateway = start("--metrics-listen", f"127.0.0.1:{metrics_port}", database_url=url)
+    gateway = start(
+        *("--workers", "2", "--metrics-listen", f"127.0.0.1:{metrics_port}"),
+        database_url=url,
+        port=free_ports_in_a_row(2)[0],
+    )
     where = {"bootstrap.servers": gateway.bootstrap}
     producer = Producer({**where, "transactional.id": "one"})
     producer.init_transactions(30)
