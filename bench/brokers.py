@@ -151,8 +151,8 @@ def started_penstock(
     if port is None:
         listen += ["--listen", bootstrap]
     http = None
-    if workers == 1 and (checkout / "gateway" / "console").exists():
-        http = f"127.0.0.1:{free_port()}"
+    if (checkout / "gateway" / "console").exists():
+        http = f"127.0.0.1:{free_ports_in_a_row(workers)[0]}"
     if workers > 1:
         listen += ["--workers", str(workers)]
     if "http_listen" in (checkout / "gateway" / "config.py").read_text():  # older code has none
