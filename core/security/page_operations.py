@@ -127,7 +127,7 @@ _TOPIC_PAGES: Final = {
 
 PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "GET /": (SEE_CLUSTER, TOPIC_SHOWN, GROUP_SHOWN, TRANSACTION_SHOWN),
-    "GET /topic/messages": (*_RECORDS, WRITE_TOPIC),
+    "GET /topic/messages": (*OF_A_TOPIC, TRANSACTION_SHOWN, WRITE_TOPIC),
     "GET /topic/messages/stream": _RECORDS,
     "GET /topic/messages/download": _RECORDS,
     "GET /topic/record": _RECORDS,

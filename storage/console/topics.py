@@ -56,12 +56,11 @@ FROM penstock.v_subscription_backlog WHERE topic = :topic
 GROUP BY subscription ORDER BY subscription
 """
 HELD_BACK: Final = """
-SELECT transactional_id, protocol, state, producer_id, count(*) AS partitions,
+SELECT transactional_id, protocol, producer_id, count(*) AS partitions,
        min(partition) AS partition, sum(records_waiting)::bigint AS records_waiting,
-       max(extract(epoch FROM age))::float8 AS age_s, min(client_host) AS client_host
+       max(extract(epoch FROM age))::float8 AS age_s
 FROM penstock.v_open_transaction_blocking WHERE topic = :topic
-GROUP BY transactional_id, protocol, state, producer_id
-ORDER BY age_s DESC, producer_id LIMIT 50
+GROUP BY transactional_id, protocol, producer_id ORDER BY age_s DESC, producer_id LIMIT 50
 """
 
 

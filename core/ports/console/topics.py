@@ -71,13 +71,11 @@ class HeldBack:
 
     transactional_id: str | None
     protocol: str | None
-    state: str
     producer_id: int
     partitions: int
     partition: int
     records_waiting: int
     age_s: float
-    client_host: str | None
 
 
 class TopicReads(Protocol):

@@ -26,6 +26,7 @@ from gateway.console.records.search import Hit, Search
 from gateway.console.records.streams import Ends
 from gateway.console.records.values import Format
 from gateway.console.rendering import HEADERS, count
+from gateway.console.topics import head_of
 from gateway.console.visit import Visit
 from gateway.web.call import ClientError
 
@@ -74,6 +75,7 @@ async def messages(visit: Visit) -> Page:
     return Page(
         "messages.html",
         {
+            "head": head_of(visit, topic),
             "topic": topic,
             "asked": asked,
             "time": shown_time(asked),

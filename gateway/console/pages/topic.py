@@ -21,6 +21,7 @@ from core.transaction.key import TransactionKey, TransactionKind
 from core.transaction.shown_ids import shown_id
 from core.types import LiveBroker
 from gateway.console.api import Page, page
+from gateway.console.findings import HIDDEN
 from gateway.console.history import SPAN_S
 from gateway.console.paging import part_of
 from gateway.console.plots import rate_plot
@@ -55,16 +56,11 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """An open transaction that holds the topic back. name, to: None where who looks may not see
-    which it is, or no coordinator knows it."""
+    """An open transaction that holds the topic back. transactional_id: HIDDEN where who looks may
+    not see which it is, None where no coordinator knows it."""
 
-    name: str | None
-    to: str | None
-    is_hanging: bool
-    age_s: float
-    records: int
-    partitions: int
-    partition: int
+    transactional_id: str | None
+    held: HeldBack
 
 
 @page("/topic")
@@ -155,19 +151,10 @@ async def _holds(visit: Visit, name: str) -> list[Hold]:
 
 
 def _hold(visit: Visit, held: HeldBack) -> Hold:
-    shown = None
-    if held.transactional_id is not None:
-        is_pulsars = held.protocol == "Pulsar"
-        kind = TransactionKind.TXN_ID if is_pulsars else TransactionKind.TRANSACTIONAL_ID
-        shown = shown_id(TransactionKey(kind, held.transactional_id))
-        if not visit.may(PULSARS_TRANSACTION_SHOWN if is_pulsars else TRANSACTION_SHOWN, shown):
-            shown = None
-    return Hold(
-        shown,
-        None if shown is None else link("/transaction", id=shown),
-        held.transactional_id is None,
-        held.age_s,
-        held.records_waiting,
-        held.partitions,
-        held.partition,
-    )
+    if held.transactional_id is None:
+        return Hold(None, held)
+    is_pulsars = held.protocol == "Pulsar"
+    kind = TransactionKind.TXN_ID if is_pulsars else TransactionKind.TRANSACTIONAL_ID
+    shown = shown_id(TransactionKey(kind, held.transactional_id))
+    may_see = visit.may(PULSARS_TRANSACTION_SHOWN if is_pulsars else TRANSACTION_SHOWN, shown)
+    return Hold(shown if may_see else HIDDEN, held)

@@ -85,11 +85,9 @@ class Lost:
 
 async def _lost(visit: Visit, topic: Topic) -> Lost:
     """Raises ClientError where it was deleted just now."""
-    shared, name = visit.console.topics, topic.name
+    reads, name = visit.runtime.console.topics, topic.name
     figures, groups, subscriptions = await asyncio.gather(
-        visit.runtime.console.topics.figures([name]),
-        shared.groups.get(name),
-        shared.subscriptions.get(name),
+        reads.figures([name]), reads.groups(name), reads.subscriptions(name)
     )
     if name not in figures:
         raise ClientError(404, f"Topic {name} was deleted just now")
