@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from core.ports.console.producers import NamedProducerRow, ProducerRow
-from storage.connection.client_text import written
+from core.ports.console.producers import NamedProducerRow, ProducerClientRow, ProducerRow
 from storage.console.reading import Reading
 
 # Topics are looked up only where they are asked for: this may be of a million rows.
@@ -43,6 +42,10 @@ COUNT: Final = f"SELECT count(*) AS number FROM (SELECT {_WANTED} LIMIT :most) A
 OF_PRODUCER: Final = f"""
 {_ROW} FROM penstock.producer_state s {_JOINED} WHERE s.producer_id = :producer_id
 ORDER BY s.updated_at DESC, t.name, p.partition LIMIT :most
+"""
+CLIENT: Final = """
+SELECT client_id, client_host, owner, since FROM penstock.v_producer_client
+WHERE producer_id = :producer_id AND transactional_id IS NULL
 """
 _NAMED: Final = """
 FROM penstock.named_producer n
@@ -112,7 +115,7 @@ class PostgresProducers:
             NamedProducerRow,
             NAMED_PAGE,
             topics=_array(topics),
-            search=written(search),
+            search=search,
             skipped=skipped,
             count=count,
         )
@@ -124,7 +127,7 @@ class PostgresProducers:
             _Number,
             NAMED_COUNT,
             topics=_array(topics),
-            search=written(search),
+            search=search,
             most=most,
         )
         return found.number
@@ -134,6 +137,13 @@ class PostgresProducers:
         return await self._reading.rows(
             "producer", ProducerRow, OF_PRODUCER, producer_id=producer_id, most=most
         )
+
+    async def client(self, producer_id: int) -> ProducerClientRow | None:
+        """See ProducerReads."""
+        found = await self._reading.rows(
+            "producer_client", ProducerClientRow, CLIENT, producer_id=producer_id
+        )
+        return next(iter(found), None)
 
 
 def _array(values: Collection[object] | None) -> list[object] | None:

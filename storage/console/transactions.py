@@ -16,7 +16,7 @@ from core.ports.console.transactions import (
     TransactionRow,
     WrittenThere,
 )
-from storage.connection.client_text import key_of, written
+from storage.connection.client_text import key_of
 from storage.console.reading import Reading
 
 _NAMES: Final = """
@@ -154,7 +154,7 @@ class PostgresTransactions:
             "transaction_names",
             NamedTransaction,
             OPEN_NAMES if is_open else ALL_NAMES,
-            search=written(search),
+            search=search,
             most=most,
         )
 

@@ -44,6 +44,16 @@ class NamedProducerRow:
     written_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerClientRow:
+    """Who asked for a producer id that has no transactional id. None: he did not say."""
+
+    client_id: str | None
+    client_host: str | None
+    owner: str | None
+    since: datetime
+
+
 class ProducerReads(Protocol):
     """Of producers. topics, producer_ids: only of these; None: of all."""
 
@@ -71,3 +81,6 @@ class ProducerReads(Protocol):
 
     async def of_producer(self, producer_id: int, most: int) -> Sequence[ProducerRow]:
         """All partitions that remember a producer, those it has written to last first."""
+
+    async def client(self, producer_id: int) -> ProducerClientRow | None:
+        """Who asked for a producer id, without a transactional id; None: nobody knows any more."""

@@ -54,7 +54,11 @@ async def producers(visit: Visit) -> Page:
             "named": lambda row: _named(visit, row),
             "link_to": link_to,
             "to": lambda number: link(
-                "/producers", by="name" if is_named else "", topic=topic, q=search, page=number
+                "/producers",
+                by="name" if is_named else None,
+                topic=topic or None,
+                q=search or None,
+                page=number,
             ),
         },
     )
@@ -82,6 +86,7 @@ async def producer(visit: Visit) -> Page | Refused:
             "rows": rows,
             "is_cut": len(found) == _MOST_PLACES,
             "transaction": transaction,
+            "client": await visit.runtime.console.producers.client(producer_id) if rows else None,
             "to": None if transaction is None else link_to(transaction),
         },
     )

@@ -85,7 +85,7 @@ async def transactions(visit: Visit) -> Page:
             "hanging": hanging,
             "is_cut": len(names) == MOST,
             "to": lambda number: link(
-                "/transactions", show="" if is_open else "all", q=search, page=number
+                "/transactions", show=None if is_open else "all", q=search or None, page=number
             ),
         },
     )

@@ -188,6 +188,23 @@ def test_producers_are_found_and_one_shows_who_it_is(site: Site, tab: Tab) -> No
     second.abort_transaction(WITHIN_S)
 
 
+def test_an_idempotent_producer_is_told_by_its_client(site: Site, tab: Tab) -> None:
+    make_topic(site, "idempotent")
+    producer = Producer(
+        {
+            "bootstrap.servers": site.bootstrap,
+            "enable.idempotence": True,
+            "client.id": "<i>meter</i>",
+        }
+    )
+    producer.produce("idempotent", b"x", partition=0)
+    assert producer.flush(WITHIN_S) == 0
+    tab.goto(f"{site.url}/producers?topic=idempotent")
+    tab.get_by_role("row", name="idempotent-0").get_by_role("link").first.click()
+    tab.get_by_text("<i>meter</i>").wait_for()  # it is written a second later
+    assert "127.0.0.1" in tab.locator("main").inner_text()
+
+
 def test_a_producer_that_nobody_remembers_is_said_to_be_unknown(site: Site) -> None:
     status, _, text = site.ask("/producer?id=999999999")
     assert status == 404
