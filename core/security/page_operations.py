@@ -125,6 +125,37 @@ _TOPIC_PAGES: Final = {
     "POST /topic/delete": (*_LOST, DELETE_TOPIC),
 }
 
+# --- users, ACLs, quotas ---
+(SEE_ACLS,) = REQUIREMENTS["DescribeAcls"]
+(CREATE_ACLS,) = REQUIREMENTS["CreateAcls"]
+(DELETE_ACLS,) = REQUIREMENTS["DeleteAcls"]
+(SEE_USERS,) = REQUIREMENTS["DescribeUserScramCredentials"]
+(CHANGE_USERS,) = REQUIREMENTS["AlterUserScramCredentials"]
+(SEE_QUOTAS,) = REQUIREMENTS["DescribeClientQuotas"]
+(CHANGE_QUOTAS,) = REQUIREMENTS["AlterClientQuotas"]
+SEE_TOKEN, SEE_TOKENS_OF = REQUIREMENTS["DescribeDelegationToken"]
+_SECURITY_PAGES: Final = {
+    "GET /security": (SEE_ACLS, SEE_USERS, SEE_QUOTAS),
+    "GET /security/users": (SEE_USERS, CHANGE_USERS),
+    "GET /security/users/set": (CHANGE_USERS,),
+    "POST /security/users/set": (CHANGE_USERS,),
+    "GET /security/users/delete": (CHANGE_USERS,),
+    "POST /security/users/delete": (CHANGE_USERS,),
+    "GET /security/tokens": (SEE_TOKEN, SEE_TOKENS_OF),
+    "GET /security/acls": (SEE_ACLS, CREATE_ACLS, DELETE_ACLS),
+    "GET /security/acls/create": (CREATE_ACLS,),
+    "POST /security/acls/create": (CREATE_ACLS,),
+    "GET /security/acls/delete": (DELETE_ACLS,),
+    "POST /security/acls/delete": (DELETE_ACLS,),
+    "GET /security/quotas": (SEE_QUOTAS, CHANGE_QUOTAS),
+    "GET /security/quotas/set": (CHANGE_QUOTAS,),
+    "POST /security/quotas/set": (CHANGE_QUOTAS,),
+    "GET /security/quotas/remove": (CHANGE_QUOTAS,),
+    "POST /security/quotas/remove": (CHANGE_QUOTAS,),
+    "GET /security/may": (SEE_ACLS,),
+    "GET /security/why": (SEE_ACLS,),
+}
+
 PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "GET /": (SEE_CLUSTER, TOPIC_SHOWN, GROUP_SHOWN, TRANSACTION_SHOWN),
     "GET /topic/messages": (*OF_A_TOPIC, TRANSACTION_SHOWN, WRITE_TOPIC),
@@ -157,5 +188,6 @@ PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "POST /subscription/delete": _CHANGE,
     **_TRANSACTION_PAGES,
     **_TOPIC_PAGES,
+    **_SECURITY_PAGES,
 }
 """By method and path. Nothing asked for: it is about the one who asks."""

@@ -64,23 +64,24 @@ class Rights:
     def may(self, requirement: Requirement, name: str, api: str) -> bool:
         """Whether the client may do it. name: of the resource, where it is not the cluster. api:
         what is asked, for the log: it has a line for each refusal."""
-        decision = self._decision(requirement, name)
+        decision = self.decide(requirement, name)
         if not decision.is_allowed and requirement.without is not Without.LEFT_OUT:
             self._note(requirement.rights[-1], name, api, decision)
         return decision.is_allowed
 
     def still_may(self, requirement: Requirement, name: str) -> bool:
         """The same of what is going on; nothing is noted."""
-        return self._decision(requirement, name).is_allowed
+        return self.decide(requirement, name).is_allowed
 
-    def _decision(self, requirement: Requirement, name: str) -> Decision:
+    def decide(self, requirement: Requirement, name: str) -> Decision:
+        """The same, and by which rule."""
         self._forget_if_changed()
         key = (requirement, name)
         decision = self._decided.get(key)
         if decision is None:
             if len(self._decided) >= _REMEMBERED:
                 self._decided.clear()
-            decision = self._decide(requirement, name)
+            decision = self._decided_anew(requirement, name)
             if len(name) <= LONGEST_REMEMBERED:
                 self._decided[key] = decision
         return decision
@@ -94,7 +95,7 @@ class Rights:
         self._rules = rules
         self._decided.clear()
 
-    def _decide(self, requirement: Requirement, name: str) -> Decision:
+    def _decided_anew(self, requirement: Requirement, name: str) -> Decision:
         """By the first of the rights that is there, else as the last says."""
         decision: Decision
         for right in requirement.rights:

@@ -46,10 +46,9 @@ NAMED = urlencode({**_KEPT, "partition": 0, "offset": 0})
 
 
 def raw(port: int, request: str, host: str = "127.0.0.1") -> bytes:
-    """What is answered to a request as it stands."""
+    """What is answered to a request as it stands, which says that it is the last one."""
     with socket.create_connection((host, port), WITHIN_S) as connection:
         connection.sendall(request.encode())
-        connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 

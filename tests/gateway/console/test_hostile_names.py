@@ -70,7 +70,8 @@ def test_nothing_of_them_comes_alive_on_any_page(guarded: Site, tab: Tab) -> Non
             kinds[kind] += 1
             waiting.append(href)
     shown = {urlsplit(path).path for path in seen}
-    assert {"/", "/transactions", "/transaction", "/producers", "/producer"} <= shown
+    lists = {"/transactions", "/producers", "/security/users", "/security/acls", "/security/quotas"}
+    assert {"/", "/transaction", "/producer", "/security/may", *lists} <= shown
     for producer in open_ones:
         producer.abort_transaction(WITHIN_S)
 
