@@ -10,7 +10,7 @@ from uuid import UUID
 from core.group.expressions import read_expression
 from core.group.progress import HeldPartition
 from core.ports.console.groups import GroupFacts, GroupMember, GroupPlace, GroupRow, Place
-from storage.connection.client_text import key_of, read, read_or_none, written
+from storage.connection.client_text import key_of
 from storage.console.reading import Reading
 
 IDS: Final = """
@@ -127,18 +127,18 @@ class PostgresGroups:
     async def ids(self, search: str, *, by_lag: bool) -> list[str]:
         """See GroupReads."""
         query = IDS_BY_LAG if by_lag else IDS
-        rows = await self._reading.rows("group_ids", _Id, query, search=written(search))
-        return [read(row.group_id) for row in rows]
+        rows = await self._reading.rows("group_ids", _Id, query, search=search)
+        return [row.group_id for row in rows]
 
     async def rows(self, group_ids: Collection[str]) -> list[GroupRow]:
         """See GroupReads."""
         keys = [_key(each) for each in group_ids]
-        return await self._reading.rows("groups", _group_row, ROWS, keys=keys)
+        return await self._reading.rows("groups", GroupRow, ROWS, keys=keys)
 
     async def facts(self, group_id: str) -> GroupFacts | None:
         """See GroupReads."""
         found = await self._reading.rows(
-            "group", _facts, FACTS, key=_key(group_id), group_id=written(group_id)
+            "group", GroupFacts, FACTS, key=_key(group_id), group_id=group_id
         )
         return found[0] if found else None
 
@@ -150,7 +150,7 @@ class PostgresGroups:
         """See GroupReads."""
         return await self._reading.rows(
             "group_places",
-            _place,
+            GroupPlace,
             PLACES,
             key=_key(group_id),
             topics=[topic for topic, _ in assigned],
@@ -160,54 +160,19 @@ class PostgresGroups:
     async def lags(self, group_id: str, topics: Collection[str]) -> Mapping[Place, int]:
         """See GroupReads."""
         rows = await self._reading.rows(
-            "group_lags", _Lag, LAGS, group_id=written(group_id), topics=list(topics)
+            "group_lags", _Lag, LAGS, group_id=group_id, topics=list(topics)
         )
         return {(row.topic, row.partition): row.lag for row in rows}
 
     async def held(self, topics: Collection[str]) -> list[HeldPartition]:
         """See GroupReads."""
-        return await self._reading.rows("held", _held, HELD, topics=list(topics))
+        return await self._reading.rows("held", HeldPartition, HELD, topics=list(topics))
 
 
 def _key(group_id: str) -> UUID:
     return UUID(bytes=key_of(group_id))
 
 
-def _group_row(**columns: Any) -> GroupRow:
-    row = GroupRow(**columns)
-    return replace(row, group_id=read(row.group_id), protocol_type=read_or_none(row.protocol_type))
-
-
-def _facts(**columns: Any) -> GroupFacts:
-    row = GroupFacts(**columns)
-    return replace(
-        row,
-        group_id=read(row.group_id),
-        protocol_type=read_or_none(row.protocol_type),
-        assignor=read_or_none(row.assignor),
-        leader=read_or_none(row.leader),
-    )
-
-
 def _member(**columns: Any) -> GroupMember:
     row = GroupMember(**columns)
-    return replace(
-        row,
-        member_id=read(row.member_id),
-        instance_id=read_or_none(row.instance_id),
-        client_id=read(row.client_id),
-        host=read(row.host),
-        regex=None if row.regex is None else read_expression(read(row.regex))[0],
-    )
-
-
-def _place(**columns: Any) -> GroupPlace:
-    row = GroupPlace(**columns)
-    return replace(
-        row, metadata=read_or_none(row.metadata), pending_id=read_or_none(row.pending_id)
-    )
-
-
-def _held(**columns: Any) -> HeldPartition:
-    row = HeldPartition(**columns)
-    return replace(row, transactional_id=read_or_none(row.transactional_id))
+    return row if row.regex is None else replace(row, regex=read_expression(row.regex)[0])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from core.ports.console.subscriptions import (
     ConsumerRow,
@@ -12,7 +11,6 @@ from core.ports.console.subscriptions import (
     SubscriptionKey,
     SubscriptionPlace,
 )
-from storage.connection.client_text import read, read_or_none, written
 from storage.console.reading import Reading
 
 KEYS: Final = """
@@ -55,53 +53,31 @@ class PostgresSubscriptions:
 
     async def keys(self, search: str) -> list[SubscriptionKey]:
         """See SubscriptionReads."""
-        return await self._reading.rows("subscriptions", _key, KEYS, search=written(search))
+        return await self._reading.rows("subscriptions", SubscriptionKey, KEYS, search=search)
 
     async def places(
         self, topics: Collection[str], names: Collection[str]
     ) -> list[SubscriptionPlace]:
         """See SubscriptionReads."""
-        return await self._reading.rows("subscription_places", _place, PLACES, **_of(topics, names))
+        return await self._reading.rows(
+            "subscription_places", SubscriptionPlace, PLACES, **_of(topics, names)
+        )
 
     async def consumers(self, topics: Collection[str], names: Collection[str]) -> list[ConsumerRow]:
         """See SubscriptionReads."""
-        return await self._reading.rows("consumers", _consumer, CONSUMERS, **_of(topics, names))
+        return await self._reading.rows("consumers", ConsumerRow, CONSUMERS, **_of(topics, names))
 
     async def pending_acks(self, key: SubscriptionKey, most: int) -> list[PendingAckRow]:
         """See SubscriptionReads."""
         return await self._reading.rows(
             "pending_acks",
-            _pending_ack,
+            PendingAckRow,
             PENDING_ACKS,
             topic=key.topic,
-            subscription=written(key.name),
+            subscription=key.name,
             most=most,
         )
 
 
 def _of(topics: Collection[str], names: Collection[str]) -> dict[str, list[str]]:
-    return {"topics": list(topics), "names": [written(each) for each in names]}
-
-
-def _key(**columns: Any) -> SubscriptionKey:
-    return SubscriptionKey(columns["topic"], read(columns["name"]))
-
-
-def _place(**columns: Any) -> SubscriptionPlace:
-    row = SubscriptionPlace(**columns)
-    return replace(row, subscription=read(row.subscription))
-
-
-def _consumer(**columns: Any) -> ConsumerRow:
-    row = ConsumerRow(**columns)
-    return replace(
-        row,
-        subscription=read(row.subscription),
-        consumer=read(row.consumer),
-        client=read(row.client),
-    )
-
-
-def _pending_ack(**columns: Any) -> PendingAckRow:
-    row = PendingAckRow(**columns)
-    return replace(row, transactional_id=read_or_none(row.transactional_id))
+    return {"topics": list(topics), "names": list(names)}
