@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SOURCES := pyproject.toml setup.py requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark bench-security bench-sql demo demo-spark demo-sql docs proto compat faults variants machines mutants lock clean ci
+.PHONY: help setup run test test-fast lint type imports fmt bench bench-spark bench-security bench-sql demo demo-spark demo-sql docs screenshots proto compat faults variants machines mutants lock clean ci
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -45,6 +45,8 @@ demo-sql: .venv/installed-demo ## flights in tables and topics, one COMMIT each,
 	$(BIN)/python -m demo.sql $(ARGS)
 docs: setup ## write the generated pages anew
 	$(BIN)/python -m docs.generate
+screenshots: .venv/installed-test ## take the pictures of the page in the docs anew
+	PENSTOCK_TEST_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/gateway/console/test_newcomer.py
 proto: .venv/installed-test ## write the modules of .proto files anew
 	$(BIN)/python -m grpc_tools.protoc --proto_path . --python_out . --pyi_out . gateway/pulsar/commands.proto
 compat: .venv/installed-test ## only the tests with stock clients

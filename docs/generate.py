@@ -21,6 +21,7 @@ from core.config.definitions import (
 from core.config.inert import ONLY_DEFAULT, REASONS
 from core.config.types import ConfigDef, UpdateMode
 from core.security.operations import REQUIREMENTS, Requirement, Right, Without
+from core.security.page_operations import PAGES as PAGE_REQUIREMENTS
 from core.security.pulsar_operations import COMMANDS, Need
 from core.security.sql_operations import SQL_REQUIREMENTS
 from gateway.config import ENVIRONMENT_PREFIX, Settings
@@ -475,6 +476,17 @@ def rights() -> str:
                     (
                         (each.method, f"`{each.path}`", *_need(each.needs))
                         for each in sorted(load_endpoints(), key=lambda one: one.path)
+                    ),
+                ),
+                "## The page",
+                "What one may not see is left out, and what one may not do is refused with 403 "
+                "([console.md](console.md)). Pages that are not here ask for nothing.",
+                _table(
+                    ("", "path", "right", "for", "without it"),
+                    (
+                        (*name.split(), _rights(row), row.of, row.without.value)
+                        for name in sorted(PAGE_REQUIREMENTS, key=lambda each: each.split()[::-1])
+                        for row in PAGE_REQUIREMENTS[name]
                     ),
                 ),
                 "## SQL",

@@ -56,9 +56,10 @@ _FILL = (
     """INSERT INTO consumer_group
         (group_key, group_id, shard, protocol, protocol_type, generation_id, assignment_epoch,
          state, state_timestamp, waiting_for, metadata_hash)
-    SELECT gen_random_uuid(), 'scale-' || lpad(n::text, 4, '0'), n %% 50, 'classic', 'consumer', 1,
-           -1, 'Empty', %(now_ms)s - 3600000, '{}', 0
-    FROM generate_series(1, %(groups)s) AS n""",
+    SELECT substr(encode(sha256(convert_to(id, 'UTF8')), 'hex'), 1, 32)::uuid, id, n %% 50,
+           'classic', 'consumer', 1, -1, 'Empty', %(now_ms)s - 3600000, '{}', 0
+    FROM generate_series(1, %(groups)s) AS n,
+         LATERAL (SELECT 'scale-' || lpad(n::text, 4, '0') AS id) AS named""",
     """INSERT INTO committed_offset
         (group_key, partition_id, committed_offset, leader_epoch, metadata, commit_timestamp,
          expire_timestamp)
