@@ -214,7 +214,7 @@ LEFT JOIN transaction_state x USING (producer_id)
 ORDER BY t.name, p.partition, s.name, a.start_offset
 """,
     # Per partition the oldest open transaction, which holds back the last stable offset. hanging:
-    # no coordinator will end it (it should never happen; kafka-transactions abort would end it).
+    # no coordinator will end it (it should never happen).
     "v_open_transaction_blocking": f"""
 SELECT t.name AS topic, p.partition, x.transactional_id, coalesce(x.state, 'hanging') AS state,
        s.producer_id, s.producer_epoch, r.last_stable_offset, p.next_offset AS high_watermark,

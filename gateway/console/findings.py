@@ -86,7 +86,7 @@ def of_transactions(found: Sequence[OpenTransaction]) -> Iterator[Finding]:
         if name is None:
             text = (
                 f"A transaction of producer {producer_id} hangs: no coordinator will end it. It "
-                f"holds back {count(waiting)} records of {places}{more}. Abort it."
+                f"holds back {count(waiting)} records of {places}{more}."
             )
         else:
             left = first.timeout_left_s

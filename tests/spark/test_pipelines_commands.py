@@ -202,6 +202,7 @@ def test_a_pipeline_that_goes_on_ends_in_peace_and_goes_on_where_it_was(
     assert sorted(found) == [n * 10 for n in range(count)]
 
 
+@pytest.mark.variant  # a minute and more; `make variants`
 def test_sparks_own_command_runs_a_pipeline(documented: Gateway, tmp_path: Path) -> None:
     (line,) = shown("bash")
     line = line.replace("penstock pipeline", f"{shlex.quote(sys.executable)} -m penstock pipeline")

@@ -39,6 +39,7 @@ def jars() -> list[Path]:
         pytest.skip(str(missing))
 
 
+@pytest.mark.variant  # a minute and more; `make variants`
 @pytest.mark.timeout(900)
 def test_a_delta_lake_holds_each_record_once_and_gives_them_back(
     jars: list[Path], gateway: Gateway, make_topic: Callable[..., str], tmp_path: Path

@@ -235,6 +235,7 @@ def test_batches_without_rows(
     assert all(batch % 2 for batch in found)
 
 
+@pytest.mark.variant  # a minute and more; `make variants`
 def test_complete_mode_writes_every_result(
     spark: SparkSession, start: Start, make_topic: MakeTopic, gateway: Gateway
 ) -> None:

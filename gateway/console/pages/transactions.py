@@ -19,6 +19,7 @@ from core.security.page_operations import (
     TOPIC_SHOWN,
     TRANSACTION_SHOWN,
 )
+from core.transaction.key import TransactionKey
 from core.transaction.shown_ids import pulsar_key
 from core.transaction.values import InitProducerId, ProducerIdAndEpoch
 from gateway.console.api import Done, Page, action, page
@@ -235,7 +236,8 @@ async def _asked_for(visit: Visit) -> TransactionRow | None:
     name, found = visit.text("id"), None
     if name:
         found = await reads.find(name)
-        key = pulsar_key(name)
+        # As Kafka's tools are told it, or as Pulsar's clients and the views have it.
+        key = pulsar_key(name) or TransactionKey.read_pulsar(name)
         if found is None and key is not None:
             rows = await reads.rows([key.txn_id[1]])
             found = next((each for each in rows if each.key == key), None)

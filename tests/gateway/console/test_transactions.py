@@ -101,6 +101,8 @@ def test_a_transaction_of_pulsars_is_shown_and_aborted(site: Site, tab: Tab) -> 
     assert "Pulsar" in row.inner_text()
     row.get_by_role("link", name=name).click()
     assert tab.url.endswith(f"/transaction?producer_id={sequence}")
+    for its_id in (name, f"(3,{sequence})"):
+        assert name in site.ask(f"/transaction?id={its_id}")[2]
     tab.get_by_role("link", name="Abort…").click()
     assert "Its client's commit fails" in tab.locator("main").inner_text()
     tab.get_by_role("button", name="Abort").click()
