@@ -26,6 +26,15 @@ GROUP_SHOWN: Final = _shown(ResourceType.GROUP, "each group or subscription show
 TRANSACTION_SHOWN: Final = _shown(
     ResourceType.TRANSACTIONAL_ID, "each transaction shown, of Kafka's"
 )
+# Pulsar's as its REST does (SEE_CLUSTER), or as Kafka's tools are shown them, by an id such as
+# `pulsar:(3,1234)`.
+PULSARS_TRANSACTION_SHOWN: Final = Requirement(
+    (Right(Operation.DESCRIBE, _CLUSTER), *TRANSACTION_SHOWN.rights),
+    "each transaction shown, of Pulsar's",
+    Without.LEFT_OUT,
+    None,
+)
+TRANSACTIONS_SHOWN: Final = (TRANSACTION_SHOWN, PULSARS_TRANSACTION_SHOWN)
 SEE_CLUSTER: Final = Requirement(
     (Right(Operation.DESCRIBE, _CLUSTER),),
     "the brokers and the database",
@@ -48,16 +57,8 @@ USE_THIS_SUBSCRIPTION: Final = pulsar.USE_SUBSCRIPTION
 _CHANGE = (SEE_SUBSCRIPTION, CHANGE_SUBSCRIPTION, USE_THIS_SUBSCRIPTION)
 READ_TOPIC: Final = REQUIREMENTS["Fetch"][0]
 WRITE_TOPIC: Final = REQUIREMENTS["Produce"][1]
-_RECORDS: Final = (READ_TOPIC, TRANSACTION_SHOWN)
+_RECORDS: Final = (READ_TOPIC, *TRANSACTIONS_SHOWN)
 # --- transactions, producers ---
-# Pulsar's as its REST does (SEE_CLUSTER, CHANGE_CLUSTER), or as Kafka's tools are shown them, by
-# an id such as `pulsar:(3,1234)`.
-PULSARS_TRANSACTION_SHOWN: Final = Requirement(
-    (Right(Operation.DESCRIBE, _CLUSTER), *TRANSACTION_SHOWN.rights),
-    "each transaction shown, of Pulsar's",
-    Without.LEFT_OUT,
-    None,
-)
 (ABORT_TRANSACTION,) = REQUIREMENTS["EndTxn"]
 ABORT_PULSARS_TRANSACTION: Final = Requirement(
     (Right(Operation.ALTER, _CLUSTER), *ABORT_TRANSACTION.rights),
@@ -157,8 +158,8 @@ _SECURITY_PAGES: Final = {
 }
 
 PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
-    "GET /": (SEE_CLUSTER, TOPIC_SHOWN, GROUP_SHOWN, TRANSACTION_SHOWN),
-    "GET /topic/messages": (*OF_A_TOPIC, TRANSACTION_SHOWN, WRITE_TOPIC),
+    "GET /": (SEE_CLUSTER, TOPIC_SHOWN, GROUP_SHOWN, *TRANSACTIONS_SHOWN),
+    "GET /topic/messages": (*OF_A_TOPIC, *TRANSACTIONS_SHOWN, WRITE_TOPIC),
     "GET /topic/messages/stream": _RECORDS,
     "GET /topic/messages/download": _RECORDS,
     "GET /topic/record": _RECORDS,
@@ -171,7 +172,7 @@ PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "POST /login": (),
     "POST /logout": (),
     "GET /groups": (LIST_GROUPS,),
-    "GET /group": (*_RESET, TRANSACTION_SHOWN, DELETE_OFFSETS, DELETE_OFFSETS_OF, DELETE_GROUP),
+    "GET /group": (*_RESET, *TRANSACTIONS_SHOWN, DELETE_OFFSETS, DELETE_OFFSETS_OF, DELETE_GROUP),
     "GET /group/reset": _RESET,
     "POST /group/reset": _RESET,
     "GET /group/delete-offsets": _DELETE_OFFSETS,
@@ -179,7 +180,7 @@ PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "GET /group/delete": (DESCRIBE_GROUP, TOPIC_SHOWN, DELETE_GROUP),
     "POST /group/delete": (DESCRIBE_GROUP, DELETE_GROUP),
     "GET /subscriptions": (SEE_SUBSCRIPTION,),
-    "GET /subscription": (*_CHANGE, TRANSACTION_SHOWN),
+    "GET /subscription": (*_CHANGE, *TRANSACTIONS_SHOWN),
     "GET /subscription/reset": _CHANGE,
     "POST /subscription/reset": _CHANGE,
     "GET /subscription/skip": _CHANGE,

@@ -36,6 +36,7 @@ STATIC: Final = HERE / "static"
 SAID: Final = "said"
 """The query's name of what an action has to say on the next page."""
 _MOST_SAID: Final = 1_000
+_LONGEST_SAID: Final = 1_000
 
 HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -109,7 +110,7 @@ class Rendering:
     def done(self, to: str, text: str) -> Response:
         """Sends the browser to a page of ours, which shows the text."""
         key = secrets.token_urlsafe(12)
-        self._said[key] = text
+        self._said[key] = text[:_LONGEST_SAID]
         while len(self._said) > _MOST_SAID:
             self._said.popitem(last=False)
         to += f"{'&' if '?' in to else '?'}{SAID}={key}"

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from core.ports.console.topics import Rank
+from core.ports.log import StoreUnavailable
 from gateway.console.findings import OPEN_AFTER_S, STUCK_AFTER_S
 
 if TYPE_CHECKING:
@@ -19,29 +20,40 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _FRESH_S: Final = 2.0
+_FAILED_S: Final = 5.0  # then the database may be back
 _MOST_OF_THE_TIME: Final = 1 / 20
 """So much of it the database is asked at most, however many look and however long it takes."""
 _MOST_NAMES: Final = 100
 
 
 class Shared(Generic[Value]):
-    """read: what there is now; its exceptions go to who asks, and are not kept."""
+    """read: what there is now. Its StoreUnavailable is kept for a while, too: what cannot be read
+    must not be asked for again by each who looks."""
 
     def __init__(self, read: Callable[[], Awaitable[Value]]) -> None:
         self._read = read
         self._reading = asyncio.Lock()
         self._found: Value | None = None
-        self._good_until = 0.0
+        self._failed: str | None = None
+        self._good_until = float("-inf")
 
     async def get(self) -> Value:
-        """Seconds old at most, more where it takes long to read."""
+        """Seconds old at most, more where it takes long to read. Raises StoreUnavailable."""
         async with self._reading:
             began = time.monotonic()
-            if self._found is None or began > self._good_until:
+            if began > self._good_until:
                 # Its age counts from before: what came meanwhile may not be in it.
-                self._found = await self._read()
+                self._found, self._failed = None, None
+                try:
+                    self._found = await self._read()
+                except StoreUnavailable as error:
+                    self._failed = str(error)
                 took_s = time.monotonic() - began
-                self._good_until = began + max(_FRESH_S, took_s / _MOST_OF_THE_TIME)
+                good_s = max(_FRESH_S, took_s / _MOST_OF_THE_TIME)
+                self._good_until = began + (good_s if self._failed is None else _FAILED_S + took_s)
+            if self._failed is not None:
+                raise StoreUnavailable(self._failed)
+            assert self._found is not None, "it is read, or that has failed"
             return self._found
 
 

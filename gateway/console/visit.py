@@ -5,14 +5,18 @@ Knows no page.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 from core.security.operations import Requirement
+from core.security.page_operations import PULSARS_TRANSACTION_SHOWN, TRANSACTION_SHOWN
+from core.transaction.key import TransactionKey
+from core.transaction.shown_ids import shown_id
 from gateway.runtime.rights import RefusalObserver, Rights, rights_of
-from gateway.web.call import Call, ClientError
+from gateway.web.call import MAX_BODY_BYTES, Call, ClientError
 from gateway.web.introductions import HEADER
 
 if TYPE_CHECKING:
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.runtime.runtime import Runtime
     from gateway.web.peers import Peers
 
-MOST_ROWS = 500
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 READ_ONLY = "The page only shows things here: start the broker with --console-write to change them"
 
 
@@ -109,9 +113,9 @@ class Visit:
         found = self.call.request.query_params.get(name)
         return default if not found else min(max(_number(name, found), least), most)
 
-    async def form(self) -> Form:
+    async def form(self, most_bytes: int = MAX_BODY_BYTES) -> Form:
         """What was filled in. Raises ClientError."""
-        body = await self.call.body()
+        body = await self.call.body(most_bytes)
         try:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=2000)
         except ValueError as error:
@@ -131,6 +135,14 @@ class Visit:
         if not self.console.runtime.acls.is_on:
             return True
         return all(each.still_may(requirement, name) for each in self._rights)
+
+    def may_see_transaction(self, name: str | None) -> bool:
+        """Whether who asks may know of a transaction. name: its id, as the views have it: what
+        looks like a TxnID is taken for Pulsar's; None where nobody knows it."""
+        key = None if name is None else TransactionKey.read_pulsar(name)
+        if key is not None:
+            return self.may(PULSARS_TRANSACTION_SHOWN, shown_id(key))
+        return self.may(TRANSACTION_SHOWN, name or "")
 
     def require(self, requirement: Requirement, name: str = "") -> None:
         """Raises ClientError where who asks may not; the log is told."""
@@ -188,6 +200,6 @@ class Visit:
 
 
 def _number(name: str, text: str) -> int:
-    if not text.strip().lstrip("-").isdecimal() or len(text) > 20:
+    if not _NUMBER.fullmatch(text.strip()):
         raise ClientError(400, f"{name}: '{text[:100]}' is no whole number")
     return int(text)

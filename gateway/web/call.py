@@ -18,7 +18,11 @@ from gateway.web.api import Refused
 Services = TypeVar("Services")
 
 MAX_BODY_BYTES: Final = 1024 * 1024
+SMALL_BODY_BYTES: Final = 8 * 1024
+"""So much may be read for anybody, beside what others send."""
 _BODY_WITHIN_S: Final = 30.0
+_SMALL_BODY_WITHIN_S: Final = 5.0
+_TURN_WITHIN_S: Final = 10.0
 _MOST_BODIES: Final = 16  # read at a time: so much memory, and no more
 
 _bodies = asyncio.Semaphore(_MOST_BODIES)
@@ -58,25 +62,38 @@ class Call(Generic[Services]):
         except ValueError:
             raise ClientError(400, f"'{given[:100]}' is no whole number") from None
 
-    async def body(self) -> bytes:
+    async def body(self, most_bytes: int = MAX_BODY_BYTES) -> bytes:
         """All of it. Raises ClientError where it is too large, or does not come."""
         if self._body is None:
-            self._body = await self._read_body()
+            if most_bytes <= SMALL_BODY_BYTES:
+                self._body = await self._read_body(most_bytes, _SMALL_BODY_WITHIN_S)
+            else:
+                self._body = await self._read_in_turn(most_bytes)
         return self._body
 
-    async def _read_body(self) -> bytes:
+    async def _read_in_turn(self, most_bytes: int) -> bytes:
+        try:
+            async with asyncio.timeout(_TURN_WITHIN_S):
+                await _bodies.acquire()
+        except TimeoutError:
+            raise ClientError(503, "Too many send a body at the same time") from None
+        try:
+            return await self._read_body(most_bytes, _BODY_WITHIN_S)
+        finally:
+            _bodies.release()
+
+    async def _read_body(self, most_bytes: int, within_s: float) -> bytes:
         whole = bytearray()
-        async with _bodies:
-            try:
-                async with asyncio.timeout(_BODY_WITHIN_S):
-                    async for part in self.request.stream():
-                        whole += part
-                        if len(whole) > MAX_BODY_BYTES:
-                            raise ClientError(413, f"A body may have {MAX_BODY_BYTES} bytes")
-            except TimeoutError:
-                raise ClientError(408, "The body did not come in time") from None
-            except ClientDisconnect:
-                raise ClientError(400, "The client has gone") from None
+        try:
+            async with asyncio.timeout(within_s):
+                async for part in self.request.stream():
+                    whole += part
+                    if len(whole) > most_bytes:
+                        raise ClientError(413, f"A body may have {most_bytes} bytes")
+        except TimeoutError:
+            raise ClientError(408, "The body did not come in time") from None
+        except ClientDisconnect:
+            raise ClientError(400, "The client has gone") from None
         return bytes(whole)
 
     async def json(self, default: Any = None) -> Any:

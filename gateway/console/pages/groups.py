@@ -18,7 +18,6 @@ from core.security.page_operations import (
     DESCRIBE_GROUP,
     LIST_GROUPS,
     TOPIC_SHOWN,
-    TRANSACTION_SHOWN,
 )
 from gateway.console.api import Page, page
 from gateway.console.group_view import (
@@ -136,13 +135,12 @@ async def places_of(
 
 
 def _with_transaction(visit: Visit, place: GroupPlace) -> GroupPlace:
-    if place.pending_offset is None or visit.may(TRANSACTION_SHOWN, place.pending_id or ""):
+    if place.pending_offset is None or visit.may_see_transaction(place.pending_id):
         return place
     return replace(place, pending_id=HIDDEN)
 
 
 def _shown_to(visit: Visit, held: Iterable[HeldPartition]) -> list[HeldPartition]:
     return [
-        each if visit.may(TRANSACTION_SHOWN, each.transactional_id or "") else hidden(each)
-        for each in held
+        each if visit.may_see_transaction(each.transactional_id) else hidden(each) for each in held
     ]

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from gateway.console.api import Page, action, page
 from gateway.console.visit import Visit
 from gateway.runtime.authentication import TOKEN
-from gateway.web.call import ClientError
+from gateway.web.call import SMALL_BODY_BYTES, ClientError
 from gateway.web.guard import COOKIE
 
 _LONGEST: Final = 4000  # browsers keep no longer cookie
@@ -30,7 +30,7 @@ async def login(visit: Visit) -> Page:
 @action("/login")
 async def log_in(visit: Visit) -> Response:
     """Keeps the token in a cookie; the next page shows whether it is good."""
-    token = (await visit.form()).text("token").strip()
+    token = (await visit.form(SMALL_BODY_BYTES)).text("token").strip()
     if not _TOKEN.fullmatch(token) or len(token) > _LONGEST:
         raise ClientError(400, "This is no token")
     response = RedirectResponse("/", 303)

@@ -12,7 +12,6 @@ from core.security.page_operations import (
     GROUP_SHOWN,
     SEE_CLUSTER,
     TOPIC_SHOWN,
-    TRANSACTION_SHOWN,
 )
 from gateway.console import findings
 from gateway.console.api import Page, page
@@ -35,8 +34,7 @@ async def overview(visit: Visit) -> Page:
     transactions = [
         each
         for each in await shared.open_transactions.get()
-        if visit.may(TOPIC_SHOWN, each.topic)
-        and visit.may(TRANSACTION_SHOWN, each.transactional_id or "")
+        if visit.may(TOPIC_SHOWN, each.topic) and visit.may_see_transaction(each.transactional_id)
     ]
     slowest = [
         each for each in await shared.slowest_groups.get() if visit.may(GROUP_SHOWN, each.group_id)
@@ -77,7 +75,7 @@ def _visible(visit: Visit, places: Iterable[StuckPlace]) -> Iterator[StuckPlace]
     for each in places:
         if visit.may(TOPIC_SHOWN, each.topic):
             hold = each.hold
-            if hold is None or visit.may(TRANSACTION_SHOWN, hold.held_id or ""):
+            if hold is None or visit.may_see_transaction(hold.held_id):
                 yield each
             else:
                 yield replace(each, hold=replace(hold, held_id=HIDDEN, held_host=None))

@@ -46,6 +46,7 @@ _IN_THE_CLEAR: Final = Refused(
     "This page came without TLS from another machine, where whoever listens would read the "
     "password: open it by https, or on the machine itself",
 )
+_OF_FILTERS: Final = frozenset({"ANY", "MATCH", "UNKNOWN"})
 _OPERATIONS: Final = sorted({Operation.ALL}.union(*SUPPORTED_OPERATIONS.values()))
 
 
@@ -200,18 +201,15 @@ def _require_authorizer(visit: Visit) -> None:
 def _binding(field: Callable[[str], str]) -> AclBinding:
     """Of a form, or of an address. Raises ClientError."""
     try:
-        kind = ResourceType(field("type"))
-        return AclBinding(
-            kind,
-            CLUSTER_NAME if kind is ResourceType.CLUSTER else field("name"),
-            PatternType(field("pattern")),
-            field("principal"),
-            field("host"),
-            Operation(field("operation")),
-            Permission(field("permission")),
-        )
+        kind, pattern = ResourceType(field("type")), PatternType(field("pattern"))
+        operation, permission = Operation(field("operation")), Permission(field("permission"))
     except ValueError as error:
         raise ClientError(400, f"This is no ACL: {error}") from None
+    if {kind, pattern, operation, permission} & _OF_FILTERS:
+        raise ClientError(400, "This is no ACL: ANY and MATCH stand for several")
+    name = CLUSTER_NAME if kind is ResourceType.CLUSTER else field("name")
+    principal, host = field("principal"), field("host")
+    return AclBinding(kind, name, pattern, principal, host, operation, permission)
 
 
 # --- quotas ---

@@ -12,7 +12,6 @@ from core.ports.console.subscriptions import SubscriptionKey, SubscriptionPlace
 from core.security.page_operations import (
     CHANGE_SUBSCRIPTION,
     SEE_SUBSCRIPTION,
-    TRANSACTION_SHOWN,
     USE_THIS_SUBSCRIPTION,
 )
 from core.subscription.group_ids import SubscriptionName
@@ -62,12 +61,12 @@ async def subscription(visit: Visit) -> Page:
     consumers = await reads.consumers([key.topic], [key.name])
     pending = [
         each
-        if visit.may(TRANSACTION_SHOWN, each.transactional_id or "")
+        if visit.may_see_transaction(each.transactional_id)
         else replace(each, transactional_id=HIDDEN)
         for each in await reads.pending_acks(key, _PENDING_MAX)
     ]
     held = [
-        each if visit.may(TRANSACTION_SHOWN, each.transactional_id or "") else hidden(each)
+        each if visit.may_see_transaction(each.transactional_id) else hidden(each)
         for each in await visit.runtime.console.groups.held([key.topic])
     ]
     address = {"topic": key.topic, "name": key.name}

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from core.security.page_operations import TRANSACTION_SHOWN
 from core.types import BatchFormat
 from gateway.console.records.seen import Fate, Seen
 from gateway.console.records.values import Format, Shown, for_json
@@ -66,7 +65,7 @@ async def writers_of(visit: Visit, producer_ids: Iterable[int]) -> Mapping[int, 
     return {
         producer_id: row
         for producer_id, row in found.items()
-        if row.protocol != "Kafka" or visit.may(TRANSACTION_SHOWN, row.transactional_id or "")
+        if visit.may_see_transaction(row.transactional_id)
     }
 
 

@@ -8,6 +8,7 @@ import http.client
 import http.server
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -395,6 +396,28 @@ def test_odd_and_long_queries_are_answered_or_refused(site: Site) -> None:
             status, _, text = site.ask(f"{path}?{query}")
             assert status < 500, (path, each)
             assert "Traceback" not in text
+
+
+def test_who_sends_no_body_keeps_nobody_waiting(site: Site) -> None:
+    request = (
+        "POST /login HTTP/1.1\r\nhost: 127.0.0.1\r\nsec-fetch-site: same-origin\r\n"
+        "content-length: 100\r\n\r\n"
+    )
+    with contextlib.ExitStack() as silent:
+        for _ in range(40):
+            connection = socket.create_connection(("127.0.0.1", site.port), WITHIN_S)
+            silent.enter_context(connection).sendall(request.encode())
+        began = time.monotonic()
+        assert site.ask("/login", {"token": "abc"})[0] == 303
+        assert site.ask("/topic/produce?name=nothing", {})[0] == 404
+        assert time.monotonic() - began < 10  # the others would have been waited for
+
+
+def test_what_is_no_number_and_no_origin_is_refused(site: Site) -> None:
+    for number in ("--5", "5-", "\u0665", "1" * 30):
+        assert site.ask(f"/topics?{urlencode({'page': number})}")[0] == 400
+    for origin in ("http://[", "null", "", "http://"):
+        assert site.ask("/login", {"token": "abc"}, {"origin": origin})[0] == 403
 
 
 def test_what_is_too_long_is_refused(site: Site) -> None:

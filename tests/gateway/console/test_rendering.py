@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from core.ports.log import StoreUnavailable
 from gateway.console.paging import part_of
 from gateway.console.plots import HEIGHT, WIDTH, plot, rates
 from gateway.console.rendering import count, duration, link, moment, shown, size
@@ -126,3 +127,25 @@ async def test_an_error_is_not_kept() -> None:
     with pytest.raises(RuntimeError):
         await shared.get()
     assert await shared.get() == 5
+
+
+async def test_what_cannot_be_read_is_not_asked_for_by_everybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, reads = 0.0, 0
+    monkeypatch.setattr("gateway.console.shared.time.monotonic", lambda: now)
+
+    async def read() -> int:
+        nonlocal now, reads
+        now, reads = now + 3.0, reads + 1
+        raise StoreUnavailable("it takes too long")
+
+    shared = Shared(read)
+    for _ in range(20):
+        with pytest.raises(StoreUnavailable, match="it takes too long"):
+            await shared.get()
+    assert reads == 1
+    now = 9.0
+    with pytest.raises(StoreUnavailable):
+        await shared.get()
+    assert reads == 2
