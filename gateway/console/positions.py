@@ -123,14 +123,19 @@ def target_of(visit: Visit) -> Target | None:
 def partitions_of(text: str) -> Collection[int] | None:
     """Numbers as they are written, `0,2-5`; None where nothing is. Raises ClientError."""
     found: set[int] = set()
+    left = _PARTITIONS_MAX
     for part in filter(None, text.replace(" ", "").split(",")):
         first, dash, last = part.partition("-")
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal()) or len(first) > 9 or len(last) > 9:
             raise ClientError(400, f"'{text[:100]}' names no partitions: write for example 0,2-5")
-        if int(last) - int(first) > _PARTITIONS_MAX:
-            raise ClientError(400, f"{part} are too many partitions")
-        found.update(range(int(first), int(last) + 1))
+        stretch = range(int(first), int(last) + 1)
+        left -= len(stretch)  # also those that are named again: they take time
+        if not stretch:
+            raise ClientError(400, f"{part} names no partitions: write the lower number first")
+        if left < 0:
+            raise ClientError(400, f"These are more than {_PARTITIONS_MAX} partitions")
+        found.update(stretch)
     return found or None
 
 

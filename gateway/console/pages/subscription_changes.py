@@ -112,8 +112,8 @@ async def _preview(
 @action("/subscription/reset")
 async def reset_cursor(visit: Visit) -> Done | Refused:
     """Begins anew where the preview has said."""
-    moves = read_moves((await visit.form()).text("moves"))
     key = _key_of(visit)
+    moves = read_moves((await visit.form()).text("moves"))
     here = partitions_of(visit.text("partitions"))  # said where another broker asks
     goals = {
         each.partition: each.new_offset
@@ -125,7 +125,7 @@ async def reset_cursor(visit: Visit) -> Done | Refused:
         return await owned.seek(opened, goals[number])
 
     done = "The cursor was put elsewhere in {}; its consumers come again."
-    return await _in_each(visit, goals, seek, done)
+    return await _in_each(visit, key, goals, seek, done)
 
 
 # --- messages skipped ---
@@ -168,7 +168,7 @@ async def confirm_skipping(visit: Visit) -> Page:
 @action("/subscription/skip")
 async def skip(visit: Visit) -> Done | Refused:
     """Acknowledges the next so many messages of a partition, or all."""
-    form = await visit.form()
+    key, form = _key_of(visit), await visit.form()
     many = form.number("count") if form.text("count").strip() else None
     numbers = partitions_of(visit.text("partitions")) or ()
     if many is not None and (many < 0 or len(numbers) != 1):
@@ -177,7 +177,7 @@ async def skip(visit: Visit) -> Done | Refused:
     async def act(_: int, owned: OwnedPartition, opened: LiveSubscription) -> Refusal | None:
         return await owned.skip(opened, many)
 
-    return await _in_each(visit, numbers, act, "Messages were skipped in {}.")
+    return await _in_each(visit, key, numbers, act, "Messages were skipped in {}.")
 
 
 # --- the whole subscription ---
@@ -222,6 +222,7 @@ async def confirm_deletion(visit: Visit) -> Page:
 @action("/subscription/delete")
 async def delete(visit: Visit) -> Done | Refused:
     """Deletes it in each partition."""
+    key = _key_of(visit)
     force = (await visit.form()).text("force") == "true"
     numbers = partitions_of(visit.text("partitions")) or ()
 
@@ -229,18 +230,22 @@ async def delete(visit: Visit) -> Done | Refused:
         return await owned.delete(opened, force=force)
 
     done = "The subscription was deleted in {}."
-    return await _in_each(visit, numbers, act, done, "/subscriptions")
+    return await _in_each(visit, key, numbers, act, done, "/subscriptions")
 
 
 # --- at its brokers ---
 
 
 async def _in_each(
-    visit: Visit, numbers: Collection[int], change: Change, done: str, to: str | None = None
+    visit: Visit,
+    key: SubscriptionKey,
+    numbers: Collection[int],
+    change: Change,
+    done: str,
+    to: str | None = None,
 ) -> Done | Refused:
     """Changes it in these partitions, here and at the brokers that dispatch the others. done: what
     is said then, with how many they are. to: where it goes then."""
-    key = _key_of(visit)
     for number in numbers:
         visit.require(USE_THIS_SUBSCRIPTION, group_id_of(key, number))
     topic = await visit.runtime.topics.get(key.topic)
@@ -266,14 +271,16 @@ async def _in_each(
         if refusal is not None:
             return Refused(409, f"Partition {number}: {refusal.message or refusal.error.name}")
     for broker_id, theirs in elsewhere.items():
-        answer = await _ask(visit, brokers[broker_id], theirs)
+        answer = await _ask(visit, key, brokers[broker_id], theirs)
         if isinstance(answer, Refused):
             return answer
     return Done(to or _back(key), done.format(_partitions(len(numbers))))
 
 
-async def _ask(visit: Visit, broker: LiveBroker, numbers: Collection[int]) -> Done | Refused:
-    path, key = visit.call.request.url.path, _key_of(visit)
+async def _ask(
+    visit: Visit, key: SubscriptionKey, broker: LiveBroker, numbers: Collection[int]
+) -> Done | Refused:
+    path = visit.call.request.url.path
     their = ",".join(map(str, numbers))
     target = link(path, topic=key.topic, name=key.name, partitions=their)
     return await ask_there(visit, broker, target, await visit.call.body())

@@ -51,9 +51,16 @@ def test_what_has_no_offset_yet_begins_there() -> None:
 def test_partitions_are_written_as_lists_and_stretches() -> None:
     assert partitions_of("0, 2-4,7") == {0, 2, 3, 4, 7}
     assert partitions_of(" ") is None
-    for wrong in ("a", "1-", "-1", "1-2-3", "0-999999999", "9" * 12):
+    for wrong in ("a", "1-", "-1", "1-2-3", "5-2", "0-999999999", "9" * 12):
         with pytest.raises(ClientError):
             partitions_of(wrong)
+
+
+@pytest.mark.parametrize("second", ["10000-20000", "0-10000"], ids=["others", "the same again"])
+def test_of_partitions_all_stretches_together_are_bounded(second: str) -> None:
+    assert len(partitions_of("0-9999,10000-19999") or ()) == 20_000
+    with pytest.raises(ClientError, match="more than 20000 partitions"):
+        partitions_of(f"0-9999,{second}")
 
 
 @pytest.mark.parametrize(

@@ -293,6 +293,9 @@ def test_rights_are_those_of_pulsars_rest(start_site: StartSite, tab: Tab) -> No
     none = page_of(site, "none", "jobs")[len(site.url) :]
     assert [site.ask(each, headers=headers)[0] for each in (hidden, none)] == [403, 403]
     assert site.ask(skip, skipped, headers)[0] == 403
+    for path in ("reset", "skip", "delete"):  # rights come before what else is wrong
+        wrong = page_of(site, seen, "jobs", f"/subscription/{path}")[len(site.url) :]
+        assert site.ask(f"{wrong}&partitions=x", {"moves": "x"}, headers)[0] == 403
     allow(cluster, ("TOPIC", seen, "READ"))
     wait_for(lambda: "Change it" in site.ask(one, headers=headers)[2])
     assert site.ask(skip, skipped, headers)[0] == 303
