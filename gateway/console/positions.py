@@ -5,7 +5,9 @@ Of groups and of subscriptions. Knows neither what holds a position nor how it i
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -30,6 +32,9 @@ WAYS: Final[Sequence[tuple[Way, str]]] = (
 SHOWN_MAX: Final = 200
 _PARTITIONS_MAX: Final = 20_000
 _LAST_OFFSET: Final = 2**63 - 1
+_OPENED_MAX: Final = 20
+"""Batches of a partition that are opened in search of a time."""
+_LOOKS_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +145,50 @@ def partitions_of(text: str) -> Collection[int] | None:
 
 
 async def offsets_of_time(
-    runtime: Runtime, places: Iterable[tuple[Place, int, int]], timestamp: int
+    visit: Visit, places: Iterable[tuple[Place, int, int]], timestamp: int, *, by_record: bool
 ) -> dict[Place, int]:
     """The first record stamped `timestamp` (ms) or later in each partition, -1 where there is none.
-    places: with a partition's id, and its first offset. Raises StoreUnavailable."""
-    return {
-        place: await _offset_of_time(runtime, partition_id, start, timestamp)
-        for place, partition_id, start in places
-    }
+    places: with a partition's id, and its first offset. by_record: else where the first batch
+    begins that has that time or a later one, as Pulsar seeks.
+
+    By record, it is too early, never too late, where many batches have no such record: event times
+    may be long before they were written. Raises ClientError where it takes too long or who asks is
+    gone; StoreUnavailable.
+    """
+    found: dict[Place, int] = {}
+    opened_max = _OPENED_MAX if by_record else 0
+    ends_at = time.monotonic() + _LOOKS_S
+    for place, partition_id, start in places:
+        if await visit.call.request.is_disconnected():
+            raise ClientError(400, "Nobody waits for it")
+        if time.monotonic() > ends_at:
+            raise ClientError(
+                400,
+                f"After {len(found)} partitions this takes too long: name some of them, or fewer",
+            )
+        found[place] = await _offset_of_time(
+            visit.runtime, partition_id, start, timestamp, opened_max
+        )
+    return found
 
 
-async def _offset_of_time(runtime: Runtime, partition_id: int, start: int, timestamp: int) -> int:
+async def _offset_of_time(
+    runtime: Runtime, partition_id: int, start: int, timestamp: int, opened_max: int
+) -> int:
     while batch := await runtime.partitions.find_timestamp(partition_id, timestamp, start):
-        for offset, stamp in _stamps(runtime, batch):
-            if offset >= start and stamp >= timestamp:
-                return offset
-        start = batch.last_offset + 1
+        if not opened_max:
+            return max(start, batch.base_offset)
+        offset = await asyncio.to_thread(_first_stamped, runtime, batch, start, timestamp)
+        if offset is not None:
+            return offset
+        opened_max, start = opened_max - 1, batch.last_offset + 1
     return -1
+
+
+def _first_stamped(runtime: Runtime, batch: StoredBatch, start: int, timestamp: int) -> int | None:
+    """Opens the batch, which takes long: for a thread."""
+    stamps = _stamps(runtime, batch)
+    return next((each for each, at in stamps if each >= start and at >= timestamp), None)
 
 
 def _stamps(runtime: Runtime, batch: StoredBatch) -> Iterator[tuple[int, int]]:

@@ -132,7 +132,7 @@ async def _preview(visit: Visit, target: Target, topic: str, old: Mapping[Place,
     by_time: dict[Place, int] = {}
     if target.way is Way.DATETIME:
         starts = [(place, each.partition_id, each.log_start_offset) for place, each in here.items()]
-        by_time = await offsets_of_time(runtime, starts, target.number)
+        by_time = await offsets_of_time(visit, starts, target.number, by_record=True)
     ends = {place: (each.log_start_offset, each.next_offset) for place, each in here.items()}
     return preview(target, old, ends, by_time)
 

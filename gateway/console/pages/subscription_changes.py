@@ -7,7 +7,7 @@ connected come again. Each says first what it does, and what is lost.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from core.group.offset_reset import Target, Way
@@ -24,6 +24,7 @@ from gateway.console.positions import (
     SHOWN_MAX,
     WAYS,
     Preview,
+    offsets_of_time,
     partitions_of,
     preview,
     read_moves,
@@ -95,18 +96,25 @@ async def _preview(
         raise ClientError(400, "It is in none of these partitions")
     by_time: dict[Place, int] = {}
     if target.way is Way.DATETIME:
-        topic = await visit.runtime.topics.get(key.topic)
-        for place, each in meant.items():
-            partition_id = None if topic is None else topic.partition_id(each.partition)
-            found = None
-            if partition_id is not None:
-                found = await visit.runtime.partitions.find_timestamp(
-                    partition_id, target.number, each.log_start_offset
-                )
-            by_time[place] = -1 if found is None else found.base_offset
+        starts = await _starts(visit, key, meant)
+        by_time = await offsets_of_time(visit, starts, target.number, by_record=False)
     old = {place: each.mark_delete for place, each in meant.items()}
     ends = {place: (each.log_start_offset, each.end_offset) for place, each in meant.items()}
     return preview(target, old, ends, by_time)
+
+
+async def _starts(
+    visit: Visit, key: SubscriptionKey, meant: Mapping[Place, SubscriptionPlace]
+) -> list[tuple[Place, int, int]]:
+    """Where to look for a time, with the partitions' ids. Raises ClientError."""
+    topic = await visit.runtime.topics.get(key.topic)
+    starts: list[tuple[Place, int, int]] = []
+    for place, each in meant.items():
+        partition_id = None if topic is None else topic.partition_id(each.partition)
+        if partition_id is None:
+            raise ClientError(400, f"There is no partition {each.partition} of {key.topic}")
+        starts.append((place, partition_id, each.log_start_offset))
+    return starts
 
 
 @action("/subscription/reset")

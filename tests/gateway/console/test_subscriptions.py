@@ -195,6 +195,19 @@ def test_the_cursor_goes_where_the_preview_says(
     assert len(left(client, topic, "jobs")) == MESSAGES
 
 
+def test_a_time_is_looked_for_in_some_batches_only(
+    site: Site, client: pulsar.Client, topic: str
+) -> None:
+    """Each was published after it, and has a time of its own long before."""
+    with closing(client.create_producer(topic, batching_enabled=False)) as producer:
+        for _ in range(30):
+            producer.send(b"x", event_timestamp=1_000)
+    Cluster(site).commit(topic, topic, {0: 5})
+    query = urlencode({"id": topic, "way": "to-datetime", "value": "2020-01-01"})
+    _, _, text = site.ask(f"/group/reset?{query}")
+    assert "15 offsets</strong> are skipped" in text
+
+
 def test_some_messages_are_skipped_and_then_all(
     site: Site, client: pulsar.Client, topic: str, tab: Tab
 ) -> None:
