@@ -1,15 +1,16 @@
 """What is changed of a subscription: its cursor is put elsewhere, messages are skipped, it goes.
 
-Each partition's by the broker that dispatches it, as Pulsar's REST does it. Consumers that are
-connected come again. Each says first what it does, and what is lost.
+Each partition's by the broker that dispatches it, as Pulsar's REST does it: also while consumers
+are connected, who are disconnected and come again. Each says first what it does, and what is lost.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from core.errors import Error, Refusal
 from core.group.offset_reset import Target, Way
 from core.ports.console.subscriptions import SubscriptionKey
 from core.security.page_operations import (
@@ -36,16 +37,16 @@ from gateway.web.api import Refused
 from gateway.web.call import ClientError
 
 if TYPE_CHECKING:
-    from core.errors import Refusal
     from core.group.offset_reset import Place
     from core.ports.console.subscriptions import SubscriptionPlace
     from core.types import LiveBroker
     from gateway.runtime.subscriptions.members import LiveSubscription
     from gateway.runtime.subscriptions.partition import OwnedPartition
 
+_NAMED_MAX: Final = 20
 _WAYS: Final = tuple(each for each in WAYS if each[0] is not Way.SHIFT)
 
-Change = Callable[[int, "OwnedPartition", "LiveSubscription"], Awaitable["Refusal | None"]]
+Change = Callable[[int, "OwnedPartition", "LiveSubscription"], Awaitable[Refusal | None]]
 """What is done to the subscription in one partition, of this number."""
 
 
@@ -124,13 +125,20 @@ async def reset_cursor(visit: Visit) -> Done | Refused:
     moves = read_moves((await visit.form()).text("moves"))
     here = partitions_of(visit.text("partitions"))  # said where another broker asks
     goals = {
-        each.partition: each.new_offset
+        each.partition: each
         for each in moves
         if each.topic == key.topic and (here is None or each.partition in here)
     }
 
     async def seek(number: int, owned: OwnedPartition, opened: LiveSubscription) -> Refusal | None:
-        return await owned.seek(opened, goals[number])
+        goal, now = goals[number], opened.core.cursor.mark_delete
+        if now != goal.old_offset:
+            return Refusal(
+                Error.OFFSET_OUT_OF_RANGE,
+                f"The subscription has gone on meanwhile: it is at offset {count(now)}, not "
+                f"{count(goal.old_offset)}. Look again at what to do.",
+            )
+        return await owned.seek(opened, goal.new_offset)
 
     done = "The cursor was put elsewhere in {}; its consumers come again."
     return await _in_each(visit, key, goals, seek, done)
@@ -253,19 +261,23 @@ async def _in_each(
     to: str | None = None,
 ) -> Done | Refused:
     """Changes it in these partitions, here and at the brokers that dispatch the others. done: what
-    is said then, with how many they are. to: where it goes then."""
-    for number in numbers:
-        visit.require(USE_THIS_SUBSCRIPTION, group_id_of(key, number))
+    is said then, with how many they are. to: where it goes then. One that refuses ends it; what was
+    changed before stays so, and is named."""
     topic = await visit.runtime.topics.get(key.topic)
     if topic is None or not numbers:
         return Refused(404, f"There is no subscription {key.name} of {key.topic}")
-    subscriptions = visit.runtime.subscriptions
-    elsewhere: dict[int, list[int]] = defaultdict(list)
-    brokers: dict[int, LiveBroker] = {}
+    ids: dict[int, int] = {}
     for number in sorted(numbers):
         partition_id = topic.partition_id(number)
         if partition_id is None:
             return Refused(404, f"There is no partition {number} of {key.topic}")
+        visit.require(USE_THIS_SUBSCRIPTION, group_id_of(key, number))
+        ids[number] = partition_id
+    subscriptions = visit.runtime.subscriptions
+    changed: list[int] = []
+    elsewhere: dict[int, list[int]] = defaultdict(list)
+    brokers: dict[int, LiveBroker] = {}
+    for number, partition_id in ids.items():
         owned = await subscriptions.find(partition_id)
         if owned is None:
             broker = await subscriptions.owner_of(partition_id)
@@ -274,15 +286,29 @@ async def _in_each(
             continue
         opened = await owned.open(key.name)
         if opened is None:
-            return Refused(404, f"There is no subscription {key.name} in partition {number}")
+            missing = f"There is no subscription {key.name} in partition {number}"
+            return _stopped(Refused(404, missing), changed)
         refusal = await change(number, owned, opened)
         if refusal is not None:
-            return Refused(409, f"Partition {number}: {refusal.message or refusal.error.name}")
+            said = refusal.message or refusal.error.name
+            return _stopped(Refused(409, f"Partition {number}: {said}"), changed)
+        changed.append(number)
     for broker_id, theirs in elsewhere.items():
         answer = await _ask(visit, key, brokers[broker_id], theirs)
         if isinstance(answer, Refused):
-            return answer
+            return _stopped(answer, changed)
+        changed += theirs
     return Done(to or _back(key), done.format(_partitions(len(numbers))))
+
+
+def _stopped(refused: Refused, changed: Sequence[int]) -> Refused:
+    """The same, with the partitions that were changed before."""
+    if not changed:
+        return refused
+    named = ", ".join(map(str, changed[:_NAMED_MAX]))
+    more = f" and {count(len(changed) - _NAMED_MAX)} more" if len(changed) > _NAMED_MAX else ""
+    before = f"Changed before that, and left so: {_partitions(len(changed))} ({named}{more})."
+    return Refused(refused.status, f"{refused.reason.removesuffix('.')}. {before}")
 
 
 async def _ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -193,6 +194,31 @@ def test_the_cursor_goes_where_the_preview_says(
     tab.get_by_role("button", name="Reset the offsets").click()
     tab.get_by_role("status").wait_for()
     assert len(left(client, topic, "jobs")) == MESSAGES
+
+
+def test_what_has_gone_on_since_the_preview_is_not_undone(
+    site: Site, client: pulsar.Client
+) -> None:
+    """The second partition has; the first is done by then, which is said."""
+    topic = made(site, 2)
+    client.subscribe(topic, "jobs").close()
+    form = {"moves": json.dumps([[topic, 0, 0, 0], [topic, 1, 1, 0]])}
+    target = page_of(site, topic, "jobs", "/subscription/reset")[len(site.url) :]
+    status, _, text = site.ask(target, form)
+    assert (status, "it is at offset 0, not 1" in text) == (409, True)
+    assert "Changed before that, and left so: 1 partition (0)." in text
+
+
+def test_consumers_come_again_where_the_cursor_is_put(
+    site: Site, client: pulsar.Client, topic: str
+) -> None:
+    filled(client, topic, "jobs")
+    with closing(client.subscribe(topic, "jobs")) as consumer:
+        for n in range(MESSAGES):
+            assert consumer.receive(int(WITHIN_S * 1000)).data() == b"%d" % n
+        target = page_of(site, topic, "jobs", "/subscription/reset")[len(site.url) :]
+        assert site.ask(target, {"moves": json.dumps([[topic, 0, 0, 7]])})[0] == 303
+        assert consumer.receive(int(WITHIN_S * 1000)).data() == b"7"
 
 
 def test_a_time_is_looked_for_in_some_batches_only(
