@@ -171,7 +171,7 @@ PAGES: Final[Mapping[str, tuple[Requirement, ...]]] = {
     "GET /login": (),
     "POST /login": (),
     "POST /logout": (),
-    "GET /groups": (LIST_GROUPS,),
+    "GET /groups": (LIST_GROUPS, GROUP_SHOWN, TOPIC_SHOWN),
     "GET /group": (*_RESET, *TRANSACTIONS_SHOWN, DELETE_OFFSETS, DELETE_OFFSETS_OF, DELETE_GROUP),
     "GET /group/reset": _RESET,
     "POST /group/reset": _RESET,

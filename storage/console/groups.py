@@ -17,14 +17,20 @@ IDS: Final = """
 SELECT group_id FROM penstock.consumer_group
 WHERE strpos(lower(group_id), lower(:search)) > 0 ORDER BY group_id
 """
-_BEHIND: Final = "p.next_offset - greatest(o.committed_offset, p.log_start_offset)"
+# Of a group, in some topics or in all.
+_BEHIND: Final = (
+    "sum(greatest(p.next_offset - greatest(o.committed_offset, p.log_start_offset), 0))"
+)
+_COMMITTED: Final = """
+    penstock.committed_offset o
+    JOIN penstock.topic_partition p USING (partition_id) JOIN penstock.topic t USING (topic_id)
+    WHERE (CAST(:topics AS text[]) IS NULL OR t.name = ANY (CAST(:topics AS text[])))
+"""
 IDS_BY_LAG: Final = f"""
 SELECT g.group_id
 FROM penstock.consumer_group g
 LEFT JOIN (
-    SELECT o.group_key, sum(greatest({_BEHIND}, 0)) AS behind
-    FROM penstock.committed_offset o JOIN penstock.topic_partition p USING (partition_id)
-    GROUP BY o.group_key
+    SELECT o.group_key, {_BEHIND} AS behind FROM {_COMMITTED} GROUP BY o.group_key
 ) AS of_group USING (group_key)
 WHERE strpos(lower(group_id), lower(:search)) > 0
 ORDER BY of_group.behind DESC NULLS LAST, g.group_id
@@ -32,9 +38,7 @@ ORDER BY of_group.behind DESC NULLS LAST, g.group_id
 ROWS: Final = f"""
 SELECT g.group_id, g.protocol, nullif(g.protocol_type, '') AS protocol_type, g.state,
        (SELECT count(*) FROM penstock.group_member m WHERE m.group_key = g.group_key) AS members,
-       (SELECT sum(greatest({_BEHIND}, 0))::bigint
-        FROM penstock.committed_offset o JOIN penstock.topic_partition p USING (partition_id)
-        WHERE o.group_key = g.group_key) AS behind
+       (SELECT {_BEHIND}::bigint FROM {_COMMITTED} AND o.group_key = g.group_key) AS behind
 FROM unnest(CAST(:keys AS uuid[])) WITH ORDINALITY AS w (group_key, n)
 JOIN penstock.consumer_group g USING (group_key) ORDER BY w.n
 """
@@ -124,16 +128,24 @@ class PostgresGroups:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
 
-    async def ids(self, search: str, *, by_lag: bool) -> list[str]:
+    async def ids(self, search: str) -> list[str]:
         """See GroupReads."""
-        query = IDS_BY_LAG if by_lag else IDS
-        rows = await self._reading.rows("group_ids", _Id, query, search=search)
+        rows = await self._reading.rows("group_ids", _Id, IDS, search=search)
         return [row.group_id for row in rows]
 
-    async def rows(self, group_ids: Collection[str]) -> list[GroupRow]:
+    async def ids_by_lag(self, search: str, topics: Collection[str] | None) -> list[str]:
+        """See GroupReads."""
+        rows = await self._reading.rows(
+            "group_ids", _Id, IDS_BY_LAG, search=search, topics=_listed(topics)
+        )
+        return [row.group_id for row in rows]
+
+    async def rows(
+        self, group_ids: Collection[str], topics: Collection[str] | None
+    ) -> list[GroupRow]:
         """See GroupReads."""
         keys = [_key(each) for each in group_ids]
-        return await self._reading.rows("groups", GroupRow, ROWS, keys=keys)
+        return await self._reading.rows("groups", GroupRow, ROWS, keys=keys, topics=_listed(topics))
 
     async def facts(self, group_id: str) -> GroupFacts | None:
         """See GroupReads."""
@@ -167,6 +179,10 @@ class PostgresGroups:
     async def held(self, topics: Collection[str]) -> list[HeldPartition]:
         """See GroupReads."""
         return await self._reading.rows("held", HeldPartition, HELD, topics=list(topics))
+
+
+def _listed(topics: Collection[str] | None) -> list[str] | None:
+    return None if topics is None else list(topics)
 
 
 def _key(group_id: str) -> UUID:

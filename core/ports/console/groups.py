@@ -13,8 +13,8 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group in a list. protocol: 'classic' or 'consumer'. behind: offsets behind the logs' ends,
-    None where it has committed nothing."""
+    """A group in a list. protocol: 'classic' or 'consumer'. behind: offsets behind the logs' ends
+    of the topics that were asked for, None where it has committed nothing there."""
 
     group_id: str
     protocol: str
@@ -87,11 +87,17 @@ class GroupPlace:
 class GroupReads(Protocol):
     """Of groups."""
 
-    async def ids(self, search: str, *, by_lag: bool) -> list[str]:
-        """Of groups that have this text in their ids, by id, or those most behind first."""
+    async def ids(self, search: str) -> list[str]:
+        """Of groups that have this text in their ids, by id."""
 
-    async def rows(self, group_ids: Collection[str]) -> list[GroupRow]:
-        """These groups, in the same order; those that are gone are left out."""
+    async def ids_by_lag(self, search: str, topics: Collection[str] | None) -> list[str]:
+        """The same, those most behind in these topics first; None: in all topics."""
+
+    async def rows(
+        self, group_ids: Collection[str], topics: Collection[str] | None
+    ) -> list[GroupRow]:
+        """These groups, in the same order; those that are gone are left out. topics: in which it is
+        looked how far they are behind; None: in all."""
 
     async def facts(self, group_id: str) -> GroupFacts | None:
         """None where there is no such group."""

@@ -16,6 +16,7 @@ from core.security.page_operations import (
     DELETE_GROUP,
     DELETE_OFFSETS,
     DESCRIBE_GROUP,
+    GROUP_SHOWN,
     LIST_GROUPS,
     TOPIC_SHOWN,
 )
@@ -42,24 +43,40 @@ _EXACT_MAX: Final = 1_000
 
 @page("/groups")
 async def groups(visit: Visit) -> Page:
-    """Those that one may see, by id or by how far they are behind."""
+    """Those that one may see, by id or by how far they are behind: in topics that one may see, and
+    only of groups that one may describe."""
     search, sort = visit.text("search"), visit.text("sort")
     reads = visit.runtime.console.groups
-    ids = await reads.ids(search, by_lag=sort == "lag")
-    found = part_of(
-        [each for each in ids if visit.may(LIST_GROUPS, each)], visit.number("page", 1, 1)
-    )
+    topics = await _topics_seen(visit)
+    by_lag = sort == "lag"
+    found = await reads.ids_by_lag(search, topics) if by_lag else await reads.ids(search)
+    ids = [each for each in found if visit.may(LIST_GROUPS, each)]
+    described = {each for each in ids if visit.may(GROUP_SHOWN, each)}
+    if by_lag:  # the others behind, in an order that says nothing of them
+        others = sorted(each for each in ids if each not in described)
+        ids = [*(each for each in ids if each in described), *others]
+    part = part_of(ids, visit.number("page", 1, 1))
     return Page(
         "groups.html",
         {
             "refresh_s": 5,
-            "found": found,
-            "rows": await reads.rows(found.rows),
+            "found": part,
+            "rows": await reads.rows(part.rows, topics),
+            "described": described,
             "search": search,
             "sort": sort,
             "to": lambda number: link("/groups", search=search, sort=sort, page=number),
         },
     )
+
+
+async def _topics_seen(visit: Visit) -> list[str] | None:
+    """Those that one may see; None: all. Raises StoreUnavailable."""
+    if not visit.runtime.acls.is_on:
+        return None
+    names = [each.name for each in await visit.runtime.topics.all()]
+    seen = [each for each in names if visit.may(TOPIC_SHOWN, each)]
+    return None if len(seen) == len(names) else seen
 
 
 @page("/group")

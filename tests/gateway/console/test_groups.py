@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 
 from core.security.verifier import ScramMechanism, Verifier
+from gateway.console.rendering import NOTHING
 from gateway.web.introductions import HEADER
 from storage.users import put_user
 from tests.gateway.console.conftest import WITHIN_S, Site, StartSite
@@ -437,6 +438,16 @@ def test_rights_are_those_of_the_same_by_kafka(start_site: StartSite, tab: Tab) 
     tab.get_by_role("button", name="Reset the offsets").click()
     tab.get_by_text("The offsets of 1 partition were reset.").wait_for()
     assert cluster.committed("mine") == {(seen, 0): 0, (unseen, 0): 4}
+    # Who may only list a group sees nothing of how far it is; and of no topic that is not shown.
+    allow(cluster, ("BROKER", "kafka-cluster", "DESCRIBE"))
+    while "theirs" not in site.ask("/groups", headers=login)[2]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    tab.goto(f"{site.url}/groups?sort=lag")
+    assert tab.get_by_role("row").all_inner_texts()[1:] == [
+        f"mine\tEmpty\tclassic\t0\t{RECORDS}",
+        f"theirs\tEmpty\tclassic\t{NOTHING}\t{NOTHING}",
+    ]
 
 
 def guarded(start_site: StartSite) -> Site:
