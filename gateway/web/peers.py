@@ -1,6 +1,7 @@
 """Other brokers, asked by HTTP for what only they can do.
 
-The standard library's client, in a thread: it is asked by people's requests, a few at a time.
+The standard library's client, in threads of its own: it is asked by people's requests, a few at a
+time, and one that hangs must not keep others' work from the event loop's threads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,6 +24,7 @@ from gateway.web.front_end import LISTENER
 from gateway.web.introductions import HEADER, Introductions
 
 _WITHIN_S: Final = 15.0
+_AT_ONCE: Final = 16
 
 
 def http_url(broker: LiveBroker, *, is_tls: bool) -> str | None:
@@ -63,6 +67,7 @@ class Peers:
         self._certificate = certificate
         self._introductions = introductions
         self._tls: ssl.SSLContext | None = None
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "peer")  # begins none before it is asked
 
     async def ask(
         self,
@@ -78,7 +83,9 @@ class Peers:
         headers = {} if content_type is None else {"content-type": content_type}
         if self._introductions is not None:
             headers[HEADER] = await self._introductions.write(caller, method, path)
-        return await asyncio.to_thread(self._ask, base_url, method, path, body, headers)
+        loop = asyncio.get_running_loop()
+        ask = partial(self._ask, base_url, method, path, body, headers)
+        return await loop.run_in_executor(self._threads, ask)
 
     def _ask(
         self, base_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -65,3 +67,22 @@ async def test_the_first_requests_may_come_at_once(
     answers = await asyncio.gather(*map(ask, range(8)))
     assert answers == [PeerAnswer(200, {"path": f"/{number}"}) for number in range(8)]
     assert (await Peers(None).ask(url, "GET", "/", caller)).status == 503
+
+
+async def test_a_broker_that_hangs_leaves_other_threads_alone() -> None:
+    """It takes connections, and answers none of them."""
+    peers = Peers(None)
+    with ThreadPoolExecutor(1) as only, socket.create_server(("127.0.0.1", 0)) as hung:
+        hung.setblocking(False)
+        asyncio.get_running_loop().set_default_executor(only)
+        url = f"http://127.0.0.1:{hung.getsockname()[1]}"
+        asking = [
+            asyncio.ensure_future(peers.ask(url, "POST", "/", Caller(ANONYMOUS, "127.0.0.1")))
+            for _ in range(4)
+        ]
+        first, _ = await asyncio.get_running_loop().sock_accept(hung)
+        with first:
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: 7), 3) == 7
+        for _ in asking[1:]:
+            (await asyncio.get_running_loop().sock_accept(hung))[0].close()
+        assert [each.status for each in await asyncio.gather(*asking)] == [503] * 4
