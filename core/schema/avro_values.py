@@ -10,20 +10,24 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 from core.schema.avro import AvroError, AvroSchema
 
 _MOST_DEPTH: Final = 100
 _MOST_VALUES: Final = 200_000
+_MOST_DECIMAL: Final = 1_000
+"""Bytes of a decimal: to write out more takes time by their square, in which nothing else runs."""
+_DECIMALS: Final = Context(prec=3 * _MOST_DECIMAL)  # a byte is less than three digits
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MASK: Final = 2**64 - 1
 
 
 def read(schema: AvroSchema, data: bytes) -> Any:
     """The value of all of the data: bytes and `fixed` as their Latin-1 text, as Avro's JSON has
-    them; of logical types, dates and times in ISO 8601 and decimals as text. Raises AvroError."""
+    them; of logical types, dates and times in ISO 8601 and decimals, unless they are very long, as
+    text. Raises AvroError."""
     reader = _Reader(data)
     value = reader.read(schema, 0)
     if reader.at != len(data):
@@ -126,8 +130,10 @@ def _at(parts: Any, index: int) -> Any:
 def _logical(schema: AvroSchema, value: Any) -> Any:
     kind = schema.properties.get("logicalType")
     if isinstance(value, bytes):
-        if kind == "decimal" and (scale := _scale(schema.properties)) is not None:
-            return str(Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale))
+        scale = _scale(schema.properties)
+        if kind == "decimal" and scale is not None and len(value) <= _MOST_DECIMAL:
+            number = Decimal(int.from_bytes(value, "big", signed=True))
+            return f"{number.scaleb(-scale, _DECIMALS):f}"
         return value.decode("latin-1")
     try:
         match kind:

@@ -61,6 +61,16 @@ def test_what_fastavro_writes_is_read(schema: Any, value: Any) -> None:
         ),
         ({"type": "long", "logicalType": "timestamp-micros"}, written("long", 2**62), 2**62),
         ({"type": "bytes", "logicalType": "decimal", "scale": 2}, b"\x04\x04\xd2", "12.34"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "scale": 2},
+            written("bytes", (10**35 + 1).to_bytes(15, "big")),
+            f"1{'0' * 33}.01",
+        ),
+        (
+            {"type": "bytes", "logicalType": "decimal"},
+            written("bytes", b"\x01" * 900_000),
+            "\x01" * 900_000,
+        ),
         ({"type": "string", "logicalType": "date"}, b"\x02x", "x"),
         (array("int"), b"\x03\x04\x02\x04\x00", [1, 2]),  # a block that tells its size
     ],
