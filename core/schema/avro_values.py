@@ -1,12 +1,13 @@
 """What was written by an Avro schema, as values that JSON can say.
 
-Whoever writes a record chooses its bytes, so they are believed in nothing: depth and number of
-values are bounded. fastavro has neither bound, and a record that is nested some thousand times in
-itself ends its process. Knows no topic. Source: Avro's specification (Binary Encoding).
+Whoever writes a record chooses its bytes, so they are believed in nothing: depth and what
+is made of them are bounded. fastavro has neither bound, and a record that is nested some thousand
+times in itself ends its process. Knows no topic. Source: Avro's specification (Binary Encoding).
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -16,7 +17,10 @@ from typing import Any, Final
 from core.schema.avro import AvroError, AvroSchema
 
 _MOST_DEPTH: Final = 100
-_MOST_VALUES: Final = 200_000
+_VALUE: Final = 8  # a value's share of what is made, as a character of a field's name has 1
+_LEAST_MADE: Final = 50_000
+_MADE_OF_A_BYTE: Final = 64
+_MOST_MADE: Final = 2_000_000
 _MOST_DECIMAL: Final = 1_000
 """Bytes of a decimal: to write out more takes time by their square, in which nothing else runs."""
 _DECIMALS: Final = Context(prec=3 * _MOST_DECIMAL)  # a byte is less than three digits
@@ -38,21 +42,20 @@ def read(schema: AvroSchema, data: bytes) -> Any:
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._values = 0
+        self._left = min(_LEAST_MADE + _MADE_OF_A_BYTE * len(data), _MOST_MADE)
         self.at = 0
 
     def read(self, schema: AvroSchema, depth: int) -> Any:
-        self._values += 1
+        self._spend(_VALUE)
         if depth > _MOST_DEPTH:
             raise AvroError(f"it is nested more than {_MOST_DEPTH} deep")
-        if self._values > _MOST_VALUES:
-            raise AvroError(f"it has more than {_MOST_VALUES} values")
         match schema.kind:
             case "record":
-                return {
-                    name: self.read(field.schema, depth + 1)
-                    for name, field in schema.fields.items()
-                }
+                found: dict[str, Any] = {}
+                for name, field in schema.fields.items():
+                    self._spend(len(name))
+                    found[name] = self.read(field.schema, depth + 1)
+                return found
             case "union":
                 return self.read(_at(schema.parts, self._long()), depth + 1)
             case "array":
@@ -60,13 +63,20 @@ class _Reader:
                 self._blocks(lambda: items.append(self.read(schema.parts[0], depth + 1)))
                 return items
             case "map":
-                found: dict[str, Any] = {}
-                self._blocks(lambda: self._entry(found, schema.parts[0], depth))
-                return found
+                entries: dict[str, Any] = {}
+                self._blocks(lambda: self._entry(entries, schema.parts[0], depth))
+                return entries
             case "enum":
-                return _at(schema.symbols, self._long())
+                symbol = _at(schema.symbols, self._long())
+                self._spend(len(symbol))
+                return symbol
             case _:
                 return _logical(schema, self._plain(schema))
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise AvroError("it has more values than its bytes are worth")
 
     def _plain(self, schema: AvroSchema) -> Any:
         match schema.kind:
@@ -77,9 +87,9 @@ class _Reader:
             case "int" | "long":
                 return self._long()
             case "float":
-                return struct.unpack("<f", self._take(4))[0]
+                return _finite(struct.unpack("<f", self._take(4))[0])
             case "double":
-                return struct.unpack("<d", self._take(8))[0]
+                return _finite(struct.unpack("<d", self._take(8))[0])
             case "fixed":
                 return self._take(schema.size)
             case "string":
@@ -125,6 +135,13 @@ def _at(parts: Any, index: int) -> Any:
     if not 0 <= index < len(parts):
         raise AvroError(f"there is no part {index} of {len(parts)}")
     return parts[index]
+
+
+def _finite(number: float) -> float | str:
+    """JSON has numbers only; what is none is named as Avro's own JSON names it."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else f"{'-' if number < 0 else ''}Infinity"
 
 
 def _logical(schema: AvroSchema, value: Any) -> Any:
