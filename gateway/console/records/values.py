@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +17,7 @@ from core.schema.avro import AvroError, AvroSchema
 
 NO_VALUE: Final = object()
 _CONFLUENT: Final = 5  # a zero, and the id of a schema in Confluent's registry
+_LONGEST_FLOAT: Final = 40
 _PRETTY_BYTES: Final = 128 * 1024
 """Of JSON that is put into lines; more is shown as it is."""
 
@@ -114,14 +117,52 @@ def hex_dump(data: bytes) -> str:
     return "\n".join(lines)
 
 
+def _is_exact(text: str) -> bool:
+    """Whether JSON says all of it again when it was read and is written."""
+    try:
+        value = json.loads(
+            text,
+            parse_constant=_refuse,
+            parse_float=_exact_float,
+            object_pairs_hook=_without_duplicates,
+        )
+        json.dumps(value)
+    except (ValueError, ArithmeticError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _exact_float(text: str) -> float:
+    number = float(text)
+    if (
+        len(text) > _LONGEST_FLOAT
+        or not math.isfinite(number)
+        or (Decimal(repr(number)) != Decimal(text))
+    ):
+        raise ValueError("it would be rounded")
+    return number
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
 def for_json(name: str, data: bytes | None, wanted: Format, schema: AvroSchema | None) -> Any:
-    """A field of a JSON object: what JSON can say of the bytes, or them in Base64 under
-    `name_base64`."""
+    """A field of a JSON object: what JSON can say of the bytes, as text where that would change
+    them, or them in Base64 under `name_base64`."""
     if data is None:
         return {name: None}
     found = show(data, wanted, schema)
-    if found.value is not NO_VALUE:
+    is_json = found.format is Format.JSON
+    if found.format is Format.AVRO or (is_json and _is_exact(found.text)):
         return {name: found.value}
-    if found.format is Format.TEXT:
+    if is_json or found.format is Format.TEXT:
         return {name: found.text}
     return {f"{name}_base64": base64.b64encode(data).decode()}

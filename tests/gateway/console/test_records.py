@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -122,6 +123,26 @@ def test_a_field_of_json_says_all_of_the_bytes() -> None:
     assert for_json("value", b"[1]", Format.AUTO, None) == {"value": [1]}
     assert for_json("value", b"[1]", Format.TEXT, None) == {"value": "[1]"}
     assert for_json("value", b"\xff\xfe", Format.AUTO, None) == {"value_base64": "//4="}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NaN",
+        '{"a": 1e999}',
+        '{"a": 1, "a": 2}',
+        "0.1234567890123456789",
+        "1e-999999999999999999999",
+        f"0.{'1' * 100_000}",
+    ],
+)
+def test_json_that_would_be_another_is_text(text: str) -> None:
+    assert for_json("value", text.encode(), Format.AUTO, None) == {"value": text}
+
+
+def test_json_that_stays_the_same_is_json() -> None:
+    said = b'{"a": [1.10, 1e3, 12345678901234567890, -0.0], "b": {"a": 0.1}}'
+    assert for_json("value", said, Format.AUTO, None) == {"value": json.loads(said)}
 
 
 def test_a_dump_shows_where_what_is() -> None:
