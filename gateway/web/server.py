@@ -44,6 +44,8 @@ log = structlog.get_logger(__name__)
 FINISHING: Final = "finishing"
 """In a request's state: an event, set when the broker stops. What would go on is to end then."""
 _KEEP_ALIVE_S: Final = 75
+_TAKEN_WITHIN_S: Final = 30
+"""A client that takes nothing of its response for so long is left."""
 _MOST_HEADER_BYTES: Final = 64 * 1024
 _NO_METHOD: Final = Refused(405, "There is no such method here")
 _AWAY: Final = Refused(503, "The database is away")
@@ -133,6 +135,7 @@ class WebConnection(H11Protocol):
         self._on_lost = on_lost
         self._wait_s = wait_s
         self._waiting: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self._finishing = asyncio.Event()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -169,12 +172,34 @@ class WebConnection(H11Protocol):
     def _wait(self) -> None:
         self._waiting = self.loop.call_later(self._wait_s, self._give_up)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_whether_read()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._forget_unread()
+
+    def _look_whether_read(self, before: int | None = None) -> None:
+        """Now and then, while more is written than read; to close would wait for that, too."""
+        left = self.transport.get_write_buffer_size()
+        if before is not None and left >= before:
+            self.abort()
+        else:
+            self._unread = self.loop.call_later(_TAKEN_WITHIN_S, self._look_whether_read, left)
+
+    def _forget_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def _give_up(self) -> None:
         self._waiting = None
         if self.cycle is None or self.cycle.response_complete:
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_unread()
         if self._waiting is not None:
             self._waiting.cancel()
         super().connection_lost(exc)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.responses import Response
 
 from gateway.listener import ConnectionLimits, Listener
 from gateway.web.api import Refused, Registry
@@ -343,6 +344,31 @@ async def serve() -> None:
     print(listener.port, flush=True)  # noqa: T201 - for who has started it
     await asyncio.to_thread(sys.stdin.read)
     await listener.shutdown(1.0)
+
+
+async def test_a_client_that_reads_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.web.server._TAKEN_WITHIN_S", 0.2)
+    registry: Registry = Registry()
+
+    @registry.endpoint("GET", "/much")
+    async def much(_: Call[None]) -> Response:
+        return Response(b"x" * 50_000_000)
+
+    lost = asyncio.Event()
+    part = Part(registry, None)
+    server = WebServer([part], ConnectionLimits(), lambda _: lambda *_: None)
+    loop = asyncio.get_running_loop()
+    made = await loop.create_server(lambda: server.connection(lost.set), "127.0.0.1", 0)
+    async with made:
+        reader, writer = await asyncio.open_connection(*made.sockets[0].getsockname(), limit=1_000)
+        writer.write(b"GET /much HTTP/1.1\r\nhost: x\r\n\r\n")
+        for _ in range(10):  # slowly is not nothing
+            assert await reader.readexactly(1_000_000)
+            await asyncio.sleep(0.05)
+            assert not lost.is_set()
+        async with asyncio.timeout(WITHIN_S):
+            await lost.wait()
+        writer.close()
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
