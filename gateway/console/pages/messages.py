@@ -21,9 +21,9 @@ from core.topic.topic import Topic
 from gateway.console.api import Page, page
 from gateway.console.records.asked import LIMITS, WAYS, Asked, place, shown_time
 from gateway.console.records.log import Stretch
-from gateway.console.records.rows import Row, json_line, rows_of
-from gateway.console.records.search import Hit, Search
-from gateway.console.records.streams import Ends
+from gateway.console.records.rows import json_line, rows_of
+from gateway.console.records.search import Hit, Place, Search
+from gateway.console.records.streams import CutOff, Ends
 from gateway.console.records.values import Format
 from gateway.console.rendering import HEADERS, count
 from gateway.console.topics import head_of
@@ -33,6 +33,8 @@ from gateway.web.call import ClientError
 _PAGE_WITHIN_S: Final = 0.1
 _TOLD_EVERY_S: Final = 0.25
 _LOOKS_EVERY_S: Final = 5.0
+_MOST_LIVE: Final = 300
+"""Rows that what is live has on the page; more at once would only push each other out."""
 _AWAY: Final = "The database is away. Go on later."
 _STOPS: Final = "The broker stops. Go on at another one, or later."
 _GONE: Final = "The topic is not there any more."
@@ -57,18 +59,19 @@ async def messages(visit: Visit) -> Page:
     asked = Asked.of(visit)
     room = visit.console.records
     sought = asked.sought()
-    stretches = await asked.stretches(topic, room.reader)
+    turn = partial(room.page_turn, visit.call.request)
+    stretches = await asked.stretches(topic, room.reader, turn)
     firsts = [Stretch(s.number, s.partition_id, s.start, s.end) for s in stretches]
-    search = room.search(topic, sought, stretches, for_page=True)
+    search = room.search(topic, sought, stretches)
     hits: list[Hit] = []
     if not asked.is_live:
         until = time.monotonic() + _PAGE_WITHIN_S
         while not search.is_done and (time.monotonic() < until or not search.looked):
-            hits += await search.step()
+            async with turn():
+                hits += await search.step()
         is_complete = search.is_done
-        kept = search.keep(hit.seen.place for hit in hits)
-        hits = [hit for hit in hits if hit.seen.place in kept]
-        hits.sort(key=lambda hit: hit.seen.place, reverse=sought.is_backward)
+        by_place = {hit.place: hit for hit in hits}
+        hits = [by_place[place] for place in search.keep(by_place)]
     else:
         is_complete = False
     rows = await rows_of(visit, topic, hits)
@@ -139,6 +142,10 @@ def words(search: Search, *, is_through: bool, looked: int = 0, found: int = 0) 
         text = f"Searched {count(looked)} of {count(total)} offsets of {partitions}: {said}."
     if search.unsure:
         text += f" With {count(search.unsure)} records the JSONPath took too long: left out."
+    if search.is_given_up:
+        text += " The search has ended for that: choose a simpler one."
+    if not is_through and not place(search.stretches):
+        text += " These are too many partitions to go on from here: choose one of them."
     return " ".join([text, *search.wrong])
 
 
@@ -151,48 +158,52 @@ async def stream(visit: Visit) -> Response:
     topic = await readable_topic(visit)
     asked = Asked.of(visit)
     room = visit.console.records
-    stretches = await asked.stretches(topic, room.reader)
-    search = room.search(topic, asked.sought(), stretches, for_page=False)
-    lines = partial(_live_lines if asked.is_live else _lines, visit, topic, asked, search)
+    turn = partial(room.page_turn, visit.call.request)
+    looked, found = visit.number("looked", 0), visit.number("found", 0)
+    stretches = await asked.stretches(topic, room.reader, turn)
+    search = room.search(topic, asked.sought(), stretches)
+    lines = (
+        partial(_live_lines, visit, topic, asked, search, found)
+        if asked.is_live
+        else partial(_lines, visit, topic, asked, search, looked, found)
+    )
     return room.streams.open(lines, HEADERS, "application/x-ndjson")
 
 
 async def _lines(
-    visit: Visit, topic: Topic, asked: Asked, search: Search, ends: Ends
+    visit: Visit, topic: Topic, asked: Asked, search: Search, looked: int, found: int, ends: Ends
 ) -> AsyncGenerator[bytes, None]:
-    looked, found = visit.number("looked", 0), visit.number("found", 0)
     firsts = [Stretch(s.number, s.partition_id, s.start, s.end) for s in search.stretches]
-    places: list[tuple[int, int, int]] = []
+    places: list[Place] = []
     told_at = 0.0
 
     def told(text: str = "", **more: Any) -> bytes:
         said = text or words(search, is_through=search.is_through, looked=looked, found=found)
         if not text and not more:
             said += f" {count(search.per_s)} offsets/s"
-        return _line(
-            words=said,
-            at=place(search.stretches),
-            looked=looked + search.looked,
-            found=found + search.found,
-            **more,
-        )
+        at = place(search.stretches)
+        so_far = {"looked": looked + search.looked, "found": found + search.found} if at else {}
+        return _line(words=said, at=at, **so_far, **more)
 
     while not search.is_done:
-        if ends.done():
-            yield told(_STOPS)
+        why, rows = "", b""
+        async with visit.console.records.stream_turn():
+            if ends.done():
+                why = _STOPS
+            elif not visit.may(READ_TOPIC, topic.name):
+                why = _NO_RIGHT
+            else:
+                try:
+                    hits = await search.step()
+                    rows = await _rows(visit, topic, asked, hits)
+                    places += [hit.place for hit in hits]
+                except StoreUnavailable:
+                    why = _AWAY
+        if why:
+            yield told(why)
             return
-        if not visit.may(READ_TOPIC, topic.name):
-            yield told(_NO_RIGHT)
-            return
-        try:
-            hits = await search.step()
-            rows = await rows_of(visit, topic, hits)
-        except StoreUnavailable:
-            yield told(_AWAY)
-            return
-        places += [hit.seen.place for hit in hits]
         if rows:
-            yield _rows(visit, asked, rows)
+            yield rows
         if time.monotonic() - told_at >= _TOLD_EVERY_S:
             told_at = time.monotonic()
             yield told()
@@ -203,9 +214,9 @@ async def _lines(
 
 
 async def _live_lines(
-    visit: Visit, topic: Topic, asked: Asked, search: Search, ends: Ends
+    visit: Visit, topic: Topic, asked: Asked, search: Search, found: int, ends: Ends
 ) -> AsyncGenerator[bytes, None]:
-    found = visit.number("found", 0)
+    left_out = 0
     while not ends.done():
         if not visit.may(READ_TOPIC, topic.name):
             yield _line(words=_NO_RIGHT)
@@ -215,29 +226,42 @@ async def _live_lines(
             if now is None or now.topic_id != topic.topic_id:
                 yield _line(words=_GONE)
                 return
-            hits, news = await search.news()
-            rows = await rows_of(visit, topic, hits)
+            async with visit.console.records.stream_turn():
+                if ends.done():
+                    break
+                hits, news = await search.news()
+                left_out += max(0, len(hits) - _MOST_LIVE)
+                hits = sorted(hits, key=lambda hit: hit.place)[-_MOST_LIVE:]
+                rows = await _rows(visit, topic, asked, hits)
         except StoreUnavailable:
             yield _line(words=_AWAY, at=place(search.stretches))
             return
         if rows:
-            yield _rows(visit, asked, rows)
+            yield rows
         wrong = search.wrong
         so_far = f"Live: {count(found + search.found)} found since you look."
+        if left_out:
+            so_far += f" {count(left_out)} of them came too fast to be shown."
+        if search.is_given_up:
+            so_far += " With too many records the JSONPath takes too long: choose a simpler one."
         yield _line(
             words=" ".join([so_far, *wrong]),
             at=place(search.stretches),
             found=found + search.found,
         )
-        if all(each.wrong for each in search.stretches):
+        if search.is_given_up or all(each.wrong for each in search.stretches):
             return
         if not news.parts:
             await search.wait(news, _LOOKS_EVERY_S, ends)
     yield _line(words=_STOPS, at=place(search.stretches))
 
 
-def _rows(visit: Visit, asked: Asked, rows: list[Row]) -> bytes:
-    text = visit.console.rendering.piece("message_rows.html", {"rows": rows, "asked": asked})
+async def _rows(visit: Visit, topic: Topic, asked: Asked, hits: list[Hit]) -> bytes:
+    """A line of these; empty without any. Raises StoreUnavailable."""
+    if not hits:
+        return b""
+    given = {"rows": await rows_of(visit, topic, hits), "asked": asked}
+    text = await asyncio.to_thread(visit.console.rendering.piece, "message_rows.html", given)
     return _line(rows=text)
 
 
@@ -256,8 +280,9 @@ async def download(visit: Visit) -> Response:
     if asked.is_live:
         raise ClientError(400, "What is live has no end: choose where to begin")
     room = visit.console.records
-    stretches = await asked.stretches(topic, room.reader)
-    search = room.search(topic, asked.sought(is_all=True), stretches, for_page=False)
+    turn = partial(room.page_turn, visit.call.request)
+    stretches = await asked.stretches(topic, room.reader, turn)
+    search = room.search(topic, asked.sought(is_all=True), stretches)
     name = "".join(each if each.isascii() and each.isalnum() else "-" for each in topic.name[:80])
     headers = {**HEADERS, "content-disposition": f'attachment; filename="{name}.jsonl"'}
     lines = partial(_downloaded, visit, topic, asked, search)
@@ -268,7 +293,19 @@ async def _downloaded(
     visit: Visit, topic: Topic, asked: Asked, search: Search, ends: Ends
 ) -> AsyncGenerator[bytes, None]:
     while not search.is_done:
-        if ends.done() or not visit.may(READ_TOPIC, topic.name):
-            raise TimeoutError  # cut off, rather than ended as if that were all
-        for hit in await search.step():
-            yield await asyncio.to_thread(json_line, topic.name, hit, asked.format)
+        async with visit.console.records.stream_turn():
+            if ends.done() or not visit.may(READ_TOPIC, topic.name):
+                raise CutOff
+            try:
+                hits = await search.step()
+            except StoreUnavailable:
+                raise CutOff from None
+            lines = await asyncio.to_thread(_json_lines, topic.name, hits, asked.format)
+        for line in lines:
+            yield line
+    if search.is_given_up:
+        raise CutOff
+
+
+def _json_lines(topic: str, hits: list[Hit], format_: Format) -> list[bytes]:
+    return [json_line(topic, hit, format_) for hit in hits]

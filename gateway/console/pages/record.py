@@ -128,8 +128,10 @@ async def _find(visit: Visit, topic: Topic, number: int, offset: int) -> Hit | N
     """What is at this offset; None where there is nothing."""
     stretch = Stretch(number, topic.partition_ids[number], offset, offset + 1)
     sought = Sought(Filter(), committed=False, is_backward=False, limit=1, format=Format.AUTO)
-    search = visit.console.records.search(topic, sought, [stretch], for_page=True)
-    hits = [] if search.is_done else await search.step()
+    room = visit.console.records
+    search = room.search(topic, sought, [stretch])
+    async with room.page_turn(visit.call.request):
+        hits = await search.step()
     return hits[0] if hits else None
 
 

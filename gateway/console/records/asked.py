@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.inbox.partitioner import partition_of
 from gateway.console.records.filters import BadPath, Filter, Path
-from gateway.console.records.log import LogReader, Stretch
+from gateway.console.records.log import LogReader, Stretch, Turn
 from gateway.console.records.search import Sought
 from gateway.console.records.values import Format
 from gateway.console.rendering import link
@@ -128,9 +128,10 @@ class Asked:
 
     # --- where ---
 
-    async def stretches(self, topic: Topic, reader: LogReader) -> list[Stretch]:
+    async def stretches(self, topic: Topic, reader: LogReader, turn: Turn) -> list[Stretch]:
         """The offsets it is about, in all partitions that it is about; first the one that Kafka's
-        producers choose for the key. Raises ClientError, StoreUnavailable."""
+        producers choose for the key. turn: in which batches are looked into. Raises
+        ClientError, StoreUnavailable."""
         numbers = self._numbers(topic)
         ids = [topic.partition_ids[number] for number in numbers]
         states = await reader.states(ids)
@@ -140,7 +141,7 @@ class Asked:
             if partition_id in states
         ]
         found = [
-            await self._stretch(number, state, reader)
+            await self._stretch(number, state, reader, turn)
             for number, state in self._first_for_key(there, len(topic.partition_ids))
         ]
         return found if not self.at else list(_at(self.at, found, is_live=self.is_live))
@@ -161,14 +162,16 @@ class Asked:
         likely = partition_of(key, count)
         return sorted(there, key=lambda each: each[0] != likely)
 
-    async def _stretch(self, number: int, state: PartitionState, reader: LogReader) -> Stretch:
+    async def _stretch(
+        self, number: int, state: PartitionState, reader: LogReader, turn: Turn
+    ) -> Stretch:
         start = state.log_start_offset
         end = state.last_stable_offset if self.committed else state.high_watermark
         match self.way:
             case "offset":
                 start = min(max(start, self.offset), end)
             case "time":
-                start = min(await reader.find_time(state, _time_ms(self.time)), end)
+                start = min(await reader.find_time(state, _time_ms(self.time), turn), end)
             case "live":
                 return Stretch(number, state.partition_id, end, None)
         return Stretch(number, state.partition_id, start, end)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from core.errors import Error
 from core.log.aborted_txns import AbortedTransaction
 from core.log.partition_log import PartitionState
-from core.log.records import Record
+from core.log.records import Record, RecordSet
 from core.ports.log import StoredBatch
 from core.types import NO_PRODUCER_ID, IsolationLevel
+from gateway.console.records.budget import Budget
 from gateway.console.records.seen import Fate, Seen
 from gateway.runtime.log.partitions import Found, Partitions, Want
 
@@ -26,8 +28,13 @@ if TYPE_CHECKING:
 Wants = Callable[[Record | None], bool]
 """Whether a record is wanted, or a marker (None)."""
 
+Turn = Callable[[], AbstractAsyncContextManager[None]]
+"""Waits for a turn of all who read."""
+
 STEP_BYTES: Final = 256 * 1024
 _STEP_RECORDS: Final = 5_000
+_MOST_TIME_BATCHES: Final = 20
+_RECORD_BYTES: Final = 200  # of memory, besides its key and value
 
 _NO_MORE: Final[dict[Error, str]] = {
     Error.UNKNOWN_TOPIC_OR_PARTITION: "The partition is not there any more.",
@@ -50,6 +57,13 @@ class Stretch:
     def left(self) -> int:
         """How many offsets are left."""
         return 0 if self.wrong or self.end is None else max(0, self.end - self.start)
+
+    def leave(self, offset: int, *, is_taken: bool, is_backward: bool) -> None:
+        """Has it looked at only as far as up to this offset, in the order in which it is read."""
+        if is_backward:
+            self.end = max(self.end or 0, offset if is_taken else offset + 1)
+        else:
+            self.start = min(self.start, offset + 1 if is_taken else offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +181,39 @@ class LogReader:
             aborted = await self._partitions.find_aborted(stretch.partition_id, start, behind)
         return Part(stretch, batches, start, behind, aborted, state)
 
-    def open(self, part: Part, wants: Wants, *, committed: bool) -> Iterator[Seen]:
+    def open(
+        self, part: Part, wants: Wants, budget: Budget, *, committed: bool, is_backward: bool
+    ) -> Iterator[Seen]:
         """The records of a part that are wanted, in order; markers only where what is not committed
-        is. Takes long: for a thread."""
-        for batch in part.batches:
+        is. What the budget does not suffice for is left to the stretch. Takes long: for a
+        thread."""
+        for batch in reversed(part.batches) if is_backward else part.batches:
+            if not budget.may_open:
+                first = (
+                    min(batch.last_offset, part.end - 1)
+                    if is_backward
+                    else (max(batch.base_offset, part.start))
+                )
+                part.stretch.leave(first, is_taken=False, is_backward=is_backward)
+                return
             fate = _fate(batch, part)
             if committed and (batch.is_control or fate is Fate.ABORTED):
                 continue
             records = self._translations.read(batch)
+            budget.opened(_size(records))
             if fate is Fate.NONE and (records.is_transactional or batch.is_control):
                 fate = Fate.COMMITTED
-            for offset, record in enumerate(records.records, batch.base_offset):
+            indexes = range(len(records.records))
+            for index in reversed(indexes) if is_backward else indexes:
+                offset, record = batch.base_offset + index, records.records[index]
                 if record is None or not part.start <= offset < part.end:
                     continue
                 shown = None if batch.is_control else record
                 if not wants(shown):
                     continue
+                if not budget.may_look:
+                    part.stretch.leave(offset, is_taken=False, is_backward=is_backward)
+                    return
                 yield Seen(
                     part.stretch.number,
                     offset,
@@ -193,11 +224,16 @@ class LogReader:
                     fate,
                 )
 
-    async def find_time(self, state: PartitionState, timestamp: int) -> int:
-        """The first offset with this timestamp (ms) or a later one; the log's end without one."""
+    async def find_time(self, state: PartitionState, timestamp: int, turn: Turn) -> int:
+        """The first offset with this timestamp (ms) or a later one; the log's end without one. An
+        offset before it where many batches only seem to have it. Each batch takes a turn."""
         start = state.log_start_offset
-        while batch := await self._partitions.find_timestamp(state.partition_id, timestamp, start):
-            records = await asyncio.to_thread(self._translations.read, batch)
+        for _ in range(_MOST_TIME_BATCHES):
+            async with turn():
+                batch = await self._partitions.find_timestamp(state.partition_id, timestamp, start)
+                if batch is None:
+                    return state.high_watermark
+                records = await asyncio.to_thread(self._translations.read, batch)
             for offset, record in enumerate(records.records, batch.base_offset):
                 if record is None or offset < start:
                     continue
@@ -205,7 +241,16 @@ class LogReader:
                 if stamp >= timestamp:
                     return offset
             start = batch.last_offset + 1
-        return state.high_watermark
+        return start
+
+
+def _size(records: RecordSet) -> int:
+    """About how many bytes of memory they take."""
+    return sum(
+        _RECORD_BYTES + len(each.key or b"") + len(each.value or b"")
+        for each in records.records
+        if each is not None
+    )
 
 
 def _level(committed: bool) -> IsolationLevel:

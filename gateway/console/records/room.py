@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from gateway.console.records.log import LogReader, Stretch
@@ -10,8 +11,11 @@ from gateway.console.records.schemas import AvroSchemas
 from gateway.console.records.search import Search, Sought
 from gateway.console.records.streams import Streams
 from gateway.console.records.turns import Turns
+from gateway.web.call import ClientError
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from core.topic.topic import Topic
     from gateway.runtime.runtime import Runtime
 
@@ -30,9 +34,18 @@ class RecordRoom:
         self._page_turns = Turns(_REST_OF_PAGES)
         self._stream_turns = Turns(_REST_OF_STREAMS)
 
-    def search(
-        self, topic: Topic, sought: Sought, stretches: Sequence[Stretch], *, for_page: bool
-    ) -> Search:
-        """A new one. for_page: somebody waits for it."""
-        turns = self._page_turns if for_page else self._stream_turns
-        return Search(self.reader, self.schemas, turns, topic, sought, stretches)
+    @asynccontextmanager
+    async def page_turn(self, request: Request) -> AsyncIterator[None]:
+        """A turn of somebody who waits for a page. Raises ClientError where he has gone."""
+        async with self._page_turns.turn():
+            if await request.is_disconnected():
+                raise ClientError(400, "Whoever asked has gone")
+            yield
+
+    def stream_turn(self) -> AbstractAsyncContextManager[None]:
+        """A turn of a stream."""
+        return self._stream_turns.turn()
+
+    def search(self, topic: Topic, sought: Sought, stretches: Sequence[Stretch]) -> Search:
+        """A new one."""
+        return Search(self.reader, self.schemas, topic, sought, stretches)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from core.types import BatchFormat
+from gateway.console.records.search import MOST_SHOWN, Hit, Place
 from gateway.console.records.seen import Fate, Seen
-from gateway.console.records.values import Format, Shown, for_json
+from gateway.console.records.values import Format, for_json
 from gateway.console.rendering import link
 
 if TYPE_CHECKING:
     from core.ports.console.records import WriterRow
     from core.topic.topic import Topic
-    from gateway.console.records.search import Hit
     from gateway.console.visit import Visit
-
-MOST_SHOWN: Final = 1_000
-"""Characters of a key or a value in a list; the record's own page has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +25,7 @@ class Row:
     is known and may be told."""
 
     seen: Seen
+    place: Place
     to: str
     copy: str
     key: str | None
@@ -78,11 +76,12 @@ async def rows_of(visit: Visit, topic: Topic, hits: Sequence[Hit]) -> list[Row]:
 
 def _row(topic: str, hit: Hit, writer: WriterRow | None) -> Row:
     seen = hit.seen
-    key, value = _text(hit.key), _text(hit.value)
+    key, value = hit.key, hit.value
     place = {"name": topic, "partition": seen.number, "offset": seen.offset}
     is_told = writer is not None and seen.fate is not Fate.NONE
     return Row(
         seen,
+        hit.place,
         link("/topic/record", **place),
         link("/topic/record/json", **place),
         key if key is None else key[:MOST_SHOWN],
@@ -91,10 +90,6 @@ def _row(topic: str, hit: Hit, writer: WriterRow | None) -> Row:
         hit.value_size,
         writer.transactional_id if writer is not None and is_told else None,
     )
-
-
-def _text(shown: Shown | None) -> str | None:
-    return None if shown is None else shown.text
 
 
 def json_line(topic: str, hit: Hit, wanted: Format) -> bytes:

@@ -26,17 +26,8 @@ class AvroSchemas:
         self._schemas = schemas
         self._known: OrderedDict[tuple[UUID, int], AvroSchema | None] = OrderedDict()
 
-    async def load(self, topic: Topic, versions: set[int]) -> dict[int, AvroSchema]:
-        """By version; those that are no Avro's, or not there any more, are left out. Raises
-        StoreUnavailable."""
-        found = {}
-        for version in versions:
-            schema = await self._load(topic, version)
-            if schema is not None:
-                found[version] = schema
-        return found
-
-    async def _load(self, topic: Topic, version: int) -> AvroSchema | None:
+    async def load(self, topic: Topic, version: int) -> AvroSchema | None:
+        """None where it is no Avro's, or not there any more. Raises StoreUnavailable."""
         key = (topic.topic_id, version)
         if key in self._known:
             self._known.move_to_end(key)

@@ -1,7 +1,7 @@
 """A search: stretches of partitions, looked through step by step until enough is found.
 
-Each step is a turn of all who search. Knows no page; who asks, and whether he still may, is the
-caller's.
+Each step is made in a turn of all who search, which the caller has. Knows no page; who asks, and
+whether he still may, is the caller's.
 """
 
 from __future__ import annotations
@@ -9,22 +9,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from core.log.records import Record
 from core.schema.avro import AvroSchema
 from core.topic.topic import Topic
+from gateway.console.records.budget import Budget
 from gateway.console.records.filters import Filter, TooLong
 from gateway.console.records.log import LogReader, News, Part, Stretch
 from gateway.console.records.schemas import AvroSchemas, version_of
 from gateway.console.records.seen import Seen
-from gateway.console.records.turns import Turns
 from gateway.console.records.values import NO_VALUE, Format, Shown, as_json, show
 
-_NOTHING: Final = Shown(Format.TEXT, "")
+MOST_SHOWN: Final = 1_000
+"""Characters of a key or a value in a list; the record's own page has all."""
+_MOST_UNSURE: Final = 10
+"""Records with which a path takes too long before it is given up."""
+
+Place = tuple[int, int, int]
+"""By it records of all partitions are put in order: ms since the epoch, partition, offset.
+
+A partition's records stay in order of offsets whatever their timestamps are: each has at least the
+ms of those before it, or at most where the order is backward. So what comes first of all is of each
+partition what was found first, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +49,13 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A record that was found. key, value: None where it has none. schema: which Avro schema's its
-    value is."""
+    """A record that was found. key, value: as text, None where it has none; a little more than
+    MOST_SHOWN where they are longer. schema: which Avro schema's its value is."""
 
     seen: Seen
-    key: Shown | None
-    value: Shown | None
+    place: Place
+    key: str | None
+    value: str | None
     schema: AvroSchema | None
 
     @property
@@ -56,26 +66,26 @@ class Hit:
 
 
 class Search:
-    """One search. reading: by which turns it goes. looked: offsets that were looked at by now, of
-    `total`. found: records by now. unsure: those with which a path took too long."""
+    """One search. looked: offsets that were looked at by now, of `total`. found: records by now.
+    unsure: those with which a path took too long."""
 
     def __init__(
         self,
         reader: LogReader,
         schemas: AvroSchemas,
-        turns: Turns,
         topic: Topic,
         sought: Sought,
         stretches: Sequence[Stretch],
     ) -> None:
         self._reader = reader
         self._schemas = schemas
-        self._turns = turns
         self._topic = topic
         self._sought = sought
         self._latest: int | None = None
         self._knows_latest = False
+        self._by_version: dict[int, AvroSchema | None] = {}
         self._found_in: Counter[int] = Counter()
+        self._times: dict[int, int] = {}
         self._began = time.monotonic()
         self.stretches = list(stretches)
         self.total = sum(each.left for each in stretches)
@@ -96,8 +106,15 @@ class Search:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left, or of each partition enough was found."""
-        return all(self._is_full(each) or not each.left for each in self.stretches)
+        """Whether nothing is left, of each partition enough was found, or it was given up."""
+        return self.is_given_up or all(
+            self._is_full(each) or not each.left for each in self.stretches
+        )
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the path took too long too often."""
+        return self.unsure >= _MOST_UNSURE
 
     @property
     def per_s(self) -> float:
@@ -122,77 +139,75 @@ class Search:
         self.stretches.remove(stretch)
         self.stretches.append(stretch)
         sought = self._sought
-        async with self._turns.turn():
-            if sought.is_backward:
-                is_all = sought.filter.is_there or sought.limit is None
-                most = {} if is_all else {"most_records": sought.limit or 0}
-                part = await self._reader.backward(stretch, committed=sought.committed, **most)
-            else:
-                part = await self._reader.forward(stretch, committed=sought.committed)
-            return [] if part is None else await self._look(part)
+        if sought.is_backward:
+            is_all = sought.filter.is_there or sought.limit is None
+            most = {} if is_all else {"most_records": sought.limit or 0}
+            part = await self._reader.backward(stretch, committed=sought.committed, **most)
+        else:
+            part = await self._reader.forward(stretch, committed=sought.committed)
+        return [] if part is None else await self._look(part, Budget())
 
     async def news(self) -> tuple[list[Hit], News]:
         """What has come since, and what to wait by for more. Raises StoreUnavailable."""
-        async with self._turns.turn():
-            news = await self._reader.news(self.stretches, committed=self._sought.committed)
-            hits = [hit for part in news.parts for hit in await self._look(part)]
-        self.total += sum(part.end - part.start for part in news.parts)
+        # Each is the first for once: what one has may spend all of the budget.
+        self.stretches = [*self.stretches[1:], *self.stretches[:1]]
+        news = await self._reader.news(self.stretches, committed=self._sought.committed)
+        budget = Budget()
+        hits = [hit for part in news.parts for hit in await self._look(part, budget)]
         return hits, news
 
     async def wait(self, news: News, timeout_s: float, until: asyncio.Future[None]) -> None:
         """Until there may be more, or `until`, or for a while. Raises StoreUnavailable."""
         await self._reader.wait(news, timeout_s, until)
 
-    async def _look(self, part: Part) -> list[Hit]:
-        candidates = await asyncio.to_thread(self._candidates, part)
-        schemas = await self._schemas_for(candidates)
-        hits = await asyncio.to_thread(self._shown, candidates, schemas)
-        stretch, limit = part.stretch, self._sought.limit
-        room = len(hits) if limit is None else limit - self._found_in[stretch.number]
-        if len(hits) > room:
-            hits = hits[:room]
-        if limit is not None and len(hits) == room and hits:  # the rest was not looked at
-            self._rewind(stretch, hits[-1].seen.offset, is_taken=True)
-        self._found_in[stretch.number] += len(hits)
+    async def _look(self, part: Part, budget: Budget) -> list[Hit]:
+        if self._sought.format is Format.AVRO and not self._knows_latest:
+            self._latest = await self._schemas.latest(self._topic)
+            self._knows_latest = True
+        hits: list[Hit] = []
+        looking = self._hits(part, budget)
+        while (version := await asyncio.to_thread(_collect, looking, hits)) is not None:
+            self._by_version[version] = await self._schemas.load(self._topic, version)
         self.found += len(hits)
         return hits
 
-    def _rewind(self, stretch: Stretch, offset: int, *, is_taken: bool) -> None:
-        if self._sought.is_backward:
-            stretch.end = max(stretch.end or 0, offset if is_taken else offset + 1)
-        else:
-            stretch.start = min(stretch.start, offset + 1 if is_taken else offset)
-
-    def _candidates(self, part: Part) -> list[Seen]:
-        """Those that their bytes do not rule out. In a thread."""
-        sought = self._sought
-        seen: Iterable[Seen] = self._reader.open(
-            part, sought.filter.may_match, committed=sought.committed
-        )
-        if sought.is_backward:
-            seen = reversed(list(seen))
-        if sought.limit is None or sought.filter.path is not None:
-            return list(seen)
-        return list(islice(seen, sought.limit - self._found_in[part.stretch.number]))
-
-    def _shown(self, candidates: Sequence[Seen], schemas: Mapping[int, AvroSchema]) -> list[Hit]:
-        """In a thread."""
-        hits = []
-        for each in candidates:
-            record = each.record
-            if record is None:
-                hits.append(Hit(each, None, None, None))
+    def _hits(self, part: Part, budget: Budget) -> Iterator[Hit | int]:
+        """What is found, as far as the budget goes and until it is enough, and versions of schemas
+        that are to be loaded before it goes on. What is not looked at is left to the stretch. In
+        threads."""
+        sought, stretch = self._sought, part.stretch
+        for seen in self._reader.open(
+            part,
+            sought.filter.may_match,
+            budget,
+            committed=sought.committed,
+            is_backward=sought.is_backward,
+        ):
+            record = seen.record
+            version = None if record is None else self._version(record)
+            if version is not None and version not in self._by_version:
+                yield version
+            schema = None if version is None else self._by_version[version]
+            with budget.timed():
+                hit = self._hit(seen, schema, budget)
+            if hit is None:
                 continue
-            schema = schemas.get(self._version(record, -1))
-            value = None if record.value is None else self._value(record.value, schema)
-            if not self._is_hit(record, value):
-                continue
-            key = None if record.key is None else show(record.key, Format.TEXT, None)
-            hits.append(Hit(each, key, value, schema))
-        return hits
+            yield hit
+            self._found_in[stretch.number] += 1
+            if self._is_full(stretch):  # the rest is not looked at
+                stretch.leave(seen.offset, is_taken=True, is_backward=sought.is_backward)
+                return
 
-    def _value(self, data: bytes, schema: AvroSchema | None) -> Shown:
-        return show(data, self._sought.format, schema)
+    def _hit(self, seen: Seen, schema: AvroSchema | None, budget: Budget) -> Hit | None:
+        record = seen.record
+        if record is None:
+            return Hit(seen, self._place(seen), None, None, None)
+        value = None if record.value is None else show(record.value, self._sought.format, schema)
+        key = None if record.key is None else show(record.key, Format.TEXT, None)
+        budget.spend(len(_text(value) or "") + len(_text(key) or ""))
+        if not self._is_hit(record, value):
+            return None
+        return Hit(seen, self._place(seen), _beginning(key), _beginning(value), schema)
 
     def _is_hit(self, record: Record, value: Shown | None) -> bool:
         said = NO_VALUE if value is None else value.value
@@ -204,33 +219,44 @@ class Search:
             self.unsure += 1
             return False
 
-    async def _schemas_for(self, candidates: Sequence[Seen]) -> dict[int, AvroSchema]:
-        records = [each.record for each in candidates if each.record is not None]
-        if not records:
-            return {}
-        if self._sought.format is Format.AVRO and not self._knows_latest:
-            self._latest = await self._schemas.latest(self._topic)
-            self._knows_latest = True
-        versions = {self._version(each, -1) for each in records} - {-1}
-        return await self._schemas.load(self._topic, versions)
-
-    def _version(self, record: Record, default: int) -> int:
+    def _version(self, record: Record) -> int | None:
         """Whose version a record's value is: what its writer says, else, where Avro is asked for,
         the topic's latest."""
         said = version_of(record)
-        if said is None:
-            said = self._latest
-        return default if said is None else said
+        return self._latest if said is None else said
 
     # --- in order ---
 
-    def keep(self, places: Iterable[tuple[int, int, int]]) -> set[tuple[int, int, int]]:
-        """Of what was found, by places, what comes first of all partitions' and fits the limit. The
-        rest is left to be looked at."""
+    def _place(self, seen: Seen) -> Place:
+        before = self._times.get(seen.number, seen.timestamp)
+        at = (min if self._sought.is_backward else max)(before, seen.timestamp)
+        self._times[seen.number] = at
+        return at, seen.number, seen.offset
+
+    def keep(self, places: Iterable[Place]) -> list[Place]:
+        """Of what was found, by places, what comes first of all partitions' and fits the limit, in
+        order. The rest is left to be looked at."""
         ordered = sorted(places, reverse=self._sought.is_backward)
-        kept, dropped = ordered[: self._sought.limit], ordered[len(ordered[: self._sought.limit]) :]
+        limit = len(ordered) if self._sought.limit is None else self._sought.limit
         by_number = {each.number: each for each in self.stretches}
-        for _, number, offset in dropped:
-            self._rewind(by_number[number], offset, is_taken=False)
-        self.found -= len(dropped)
-        return set(kept)
+        for _, number, offset in ordered[limit:]:
+            by_number[number].leave(offset, is_taken=False, is_backward=self._sought.is_backward)
+        self.found -= len(ordered[limit:])
+        return ordered[:limit]
+
+
+def _collect(looking: Iterator[Hit | int], hits: list[Hit]) -> int | None:
+    """Adds what is found; up to a version that is to be loaded, or the end (None)."""
+    for each in looking:
+        if isinstance(each, int):
+            return each
+        hits.append(each)
+    return None
+
+
+def _text(shown: Shown | None) -> str | None:
+    return None if shown is None else shown.text
+
+
+def _beginning(shown: Shown | None) -> str | None:
+    return None if shown is None else shown.text[: MOST_SHOWN + 1]

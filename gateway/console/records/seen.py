@@ -37,8 +37,3 @@ class Seen:
         if self.record is None or self.record.event_time is None:
             return self.of.timestamp
         return self.record.event_time
-
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """By it records of all partitions are put in order."""
-        return self.timestamp, self.number, self.offset

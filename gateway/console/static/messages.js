@@ -59,11 +59,12 @@ if (form) {
 
 // --- rows as they come ---
 
-/** Whether row a comes before row b. */
+/** Whether row a comes before row b: of one partition by their offsets, else by their times. */
 function isBefore(a, b, isBackward) {
   const left = a.dataset.place.split(",").map(Number);
   const right = b.dataset.place.split(",").map(Number);
-  for (let i = 0; i < left.length; i += 1) {
+  const isOfOne = left[1] === right[1];
+  for (let i = isOfOne ? 2 : 0; i < left.length; i += 1) {
     if (left[i] !== right[i]) return (left[i] < right[i]) !== isBackward;
   }
   return false;
@@ -120,11 +121,12 @@ function run(address, way, limit) {
 
   const begin = async () => {
     aborting = new AbortController();
+    if (!place.at && !isLive) body.replaceChildren(); // from the beginning
     stop.hidden = false;
     stop.textContent = isLive ? "Pause" : "Stop";
     const url = new URL(address, location.href);
     for (const [name, value] of Object.entries(place)) {
-      if (value !== undefined) url.searchParams.set(name, value);
+      if (value) url.searchParams.set(name, value);
     }
     let isDone = false;
     let wrong = "";

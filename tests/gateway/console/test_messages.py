@@ -170,6 +170,46 @@ def test_partitions_are_put_in_order_and_none_is_lost(site: Site) -> None:
     ]
 
 
+def test_a_late_record_keeps_its_place_in_its_partition(site: Site) -> None:
+    topic = made_topic(site, 2)
+    late = {29: -500_000, 12: 900_000}
+    produce(
+        site,
+        topic,
+        [
+            {"value": f"v{p}-{i}.", "partition": p, "timestamp": START + i * 1_000 + late.get(i, 0)}
+            for p in range(2)
+            for i in range(30)
+        ],
+    )
+    for way, link, numbers in (
+        ("end", "older", range(29, -1, -1)),
+        ("start", "newer", range(30)),
+    ):
+        seen: list[str] = []
+        at: str | None = address(topic, limit=20, **{"from": way})
+        while at is not None and len(seen) < 60:
+            _, _, page = site.ask(at)
+            seen += rows_of(page)
+            at = link_of(page, link)
+        found = [re.findall(r"v\d-\d+\.", row)[0] for row in seen]
+        for p in range(2):
+            assert [each for each in found if each.startswith(f"v{p}")] == [
+                f"v{p}-{i}." for i in numbers
+            ]
+
+
+def test_what_opens_to_much_is_read_little_by_little(site: Site) -> None:
+    topic = made_topic(site)
+    for i in range(24):
+        produce(site, topic, [{"value": "z" * 900_000 + f"v{i}."}], **{"compression.type": "zstd"})
+    for way in ("start", "end"):
+        path = address(topic, "/topic/messages/download", **{"from": way})
+        found = [each["value"][900_000:] for each in lines_of(site, path)]
+        wanted = [f"v{i}." for i in range(24)]
+        assert found == (wanted if way == "start" else wanted[::-1])
+
+
 def test_deleted_records_are_passed_over(site: Site) -> None:
     topic = made_topic(site)
     produce(site, topic, [{"value": f"v{i}."} for i in range(10)])
@@ -334,6 +374,19 @@ def test_records_of_pulsars_producers_by_their_schema(site: Site, tab: Tab) -> N
         assert each in said
 
 
+def test_times_that_only_seem_to_be_there_are_not_looked_for_in_all_of_the_log(site: Site) -> None:
+    topic = f"persistent://public/default/t-{uuid4().hex[:10]}"
+    with closing(pulsar_client(site)) as client:
+        producer = client.create_producer(topic, batching_enabled=False)
+        for _ in range(30):  # published later than the time of their event
+            producer.send(b"x", event_timestamp=START)
+    name = topic.removeprefix("persistent://public/default/")
+    if site.ask(address(name))[0] == 404:
+        name = topic
+    assert len(shown(site, name, **{"from": "time", "time": str(START + 1)})) == 10
+    assert len(shown(site, name, **{"from": "time", "time": str(START)})) == 30
+
+
 # --- as a stream ---
 
 MANY = 100_000
@@ -493,6 +546,34 @@ def test_twenty_look_at_once(site: Site) -> None:
     wait_for(lambda: streams(site) == 0)
 
 
+def test_of_what_comes_too_fast_the_last_is_shown(site: Site) -> None:
+    topic = made_topic(site)
+    produce(site, topic, [{"value": f"v{i}."} for i in range(1_000)])
+    path = address(topic, "/topic/messages/stream", at="0:0-", **{"from": "live"})
+    shown, said = "", ""
+    with asking(site, path) as response:
+        while "Live: 1,000 found" not in said:
+            line = json.loads(response.readline())
+            shown += line.get("rows", "")
+            said = line.get("words", "")
+    assert "v999." in shown
+    assert "v0." not in shown
+    assert f"{1_000 - shown.count('<tr ')} of them came too fast" in said
+
+
+def test_a_path_that_takes_too_long_is_given_up(site: Site) -> None:
+    topic = made_topic(site)
+    value = "[" * 60 + "]" * 60
+    produce(site, topic, [{"value": value}] * 1_000)
+    path = "$..[?@..[?@..[?@..[?@==1]]]]"
+    query = {"jsonpath": path, "from": "start"}
+    *_, last = lines_of(site, address(topic, "/topic/messages/stream", **query))
+    assert last["is_done"]
+    assert last["looked"] < 50
+    assert "The search has ended" in last["words"]
+    assert last["newer"]
+
+
 def test_a_topic_that_is_deleted_ends_its_streams(site: Site) -> None:
     topic = made_topic(site)
     with asking(site, address(topic, "/topic/messages/stream", **{"from": "live"})) as response:
@@ -512,7 +593,11 @@ def test_what_is_not_there_or_makes_no_sense(site: Site) -> None:
         ({"name": topic, "from": "nowhere"}, 400),
         ({"name": topic, "format": "xml"}, 400),
         ({"name": topic, "key_hex": "zz"}, 400),
+        ({"name": topic, "looked": "abc"}, 400),
+        ({"name": topic, "found": "abc", "from": "live"}, 400),
         ({}, 400),
     ):
         for path in ("/topic/messages", "/topic/messages/stream"):
+            if path == "/topic/messages" and not query.keys().isdisjoint({"looked", "found"}):
+                continue
             assert site.ask(f"{path}?{urlencode(query)}")[0] == status
