@@ -167,7 +167,7 @@ async def stream(visit: Visit) -> Response:
         if asked.is_live
         else partial(_lines, visit, topic, asked, search, looked, found)
     )
-    return room.streams.open(lines, HEADERS, "application/x-ndjson")
+    return room.streams.open(visit.call.caller, lines, HEADERS, "application/x-ndjson")
 
 
 async def _lines(
@@ -286,7 +286,7 @@ async def download(visit: Visit) -> Response:
     name = "".join(each if each.isascii() and each.isalnum() else "-" for each in topic.name[:80])
     headers = {**HEADERS, "content-disposition": f'attachment; filename="{name}.jsonl"'}
     lines = partial(_downloaded, visit, topic, asked, search)
-    return room.streams.open(lines, headers, "application/jsonl")
+    return room.streams.open(visit.call.caller, lines, headers, "application/jsonl")
 
 
 async def _downloaded(

@@ -6,6 +6,7 @@ Knows no record.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final
@@ -13,10 +14,12 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from core.security.principal import Caller
 from gateway.web.call import ClientError
 from gateway.web.server import FINISHING
 
 _MOST: Final = 100
+_MOST_OF_ONE: Final = 20
 
 Ends = asyncio.Future[None]
 """Done when the client has gone, or the broker stops."""
@@ -31,31 +34,48 @@ class Streams:
     """Those that run; one per process."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.running: Counter[Caller] = Counter()
 
-    def open(self, lines: Lines, headers: Mapping[str, str], media_type: str) -> Response:
-        """A response of these lines. Raises ClientError where there are too many."""
-        if self.count >= _MOST:
-            raise ClientError(
-                503, f"{_MOST} searches and live tails run at this broker: stop one, or wait"
-            )
-        return _Stream(self, lines, headers, media_type)
+    @property
+    def count(self) -> int:
+        """How many run."""
+        return self.running.total()
+
+    def open(
+        self, caller: Caller, lines: Lines, headers: Mapping[str, str], media_type: str
+    ) -> Response:
+        """A response of these lines. Raises ClientError where there are too many, of all or of the
+        one who asks."""
+        for most, count, whose in (
+            (_MOST, self.count, "run at this broker"),
+            (_MOST_OF_ONE, self.running[caller], "of yours run at this broker"),
+        ):
+            if count >= most:
+                raise ClientError(503, f"{most} searches and live tails {whose}: stop one, or wait")
+        return _Stream(self, caller, lines, headers, media_type)
 
 
 class _Stream(Response):
     def __init__(
-        self, streams: Streams, lines: Lines, headers: Mapping[str, str], media_type: str
+        self,
+        streams: Streams,
+        caller: Caller,
+        lines: Lines,
+        headers: Mapping[str, str],
+        media_type: str,
     ) -> None:
         super().__init__(None, 200, headers, media_type)
         del self.headers["content-length"]
         self._streams = streams
+        self._caller = caller
         self._lines = lines
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
         ends: Ends = asyncio.get_running_loop().create_future()
         watching = asyncio.create_task(_watch(scope, receive, ends))
-        self._streams.count += 1
+        running = self._streams.running
+        running[self._caller] += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
@@ -66,7 +86,9 @@ class _Stream(Response):
         except CutOff:
             pass  # the server closes a connection whose response has no end
         finally:
-            self._streams.count -= 1
+            running[self._caller] -= 1
+            if not running[self._caller]:
+                del running[self._caller]
             watching.cancel()
 
 

@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 from uuid import uuid4
@@ -543,6 +543,17 @@ def test_twenty_look_at_once(site: Site) -> None:
     finally:
         for each in live:
             each.close()
+    wait_for(lambda: streams(site) == 0)
+
+
+def test_one_has_no_more_streams_than_a_few(site: Site) -> None:
+    topic = made_topic(site)
+    path = address(topic, "/topic/messages/stream", **{"from": "live"})
+    with ExitStack() as stack:
+        for _ in range(20):
+            assert stack.enter_context(asking(site, path)).readline()
+        status, _, said = site.ask(path)
+        assert (status, "20 searches and live tails of yours" in said) == (503, True)
     wait_for(lambda: streams(site) == 0)
 
 
